@@ -1,0 +1,125 @@
+//! Where "now" comes from.
+//!
+//! Scores in Redis are whole Unix seconds and `pending_since` is Unix nanoseconds, both of the caller's
+//! clock. Everything that decides by time takes a [`Clock`], so that tests can move it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use chrono::{DateTime, TimeZone, Utc};
+
+const NANOS_PER_SEC: i64 = 1_000_000_000;
+
+/// A source of wall-clock time.
+pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
+    /// The current time in Unix nanoseconds. An `i64` holds them until the year 2262.
+    fn now_ns(&self) -> i64;
+
+    /// The current time in whole Unix seconds, rounded down as asynq does.
+    fn now_secs(&self) -> i64 {
+        self.now_ns().div_euclid(NANOS_PER_SEC)
+    }
+
+    /// The current time as a date.
+    fn now(&self) -> DateTime<Utc> {
+        Utc.timestamp_nanos(self.now_ns())
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now_ns(&self) -> i64 {
+        (**self).now_ns()
+    }
+}
+
+/// The clock of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks the machine for the time")]
+    fn now_ns(&self) -> i64 {
+        unix_ns(SystemTime::now())
+    }
+}
+
+/// A clock that stands still until it is told to move, for tests.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::clock::{Clock, ManualClock};
+///
+/// let clock = ManualClock::at_secs(1_700_000_000);
+/// clock.advance(Duration::from_secs(30));
+/// assert_eq!(clock.now_secs(), 1_700_000_030);
+/// ```
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that stands at this Unix second.
+    pub fn at_secs(secs: i64) -> Self {
+        Self(AtomicI64::new(secs.saturating_mul(NANOS_PER_SEC)))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        self.0.fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ns(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Unix nanoseconds of a time; saturates outside the years 1677 to 2262.
+pub fn unix_ns(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    }
+}
+
+/// Whole Unix seconds of a time, rounded **up**: a task must not start before the instant it was asked for.
+///
+/// asynq rounds down, which starts tasks up to a second early.
+pub fn unix_secs_ceil(time: SystemTime) -> i64 {
+    let nanos = unix_ns(time);
+    nanos.div_euclid(NANOS_PER_SEC) + i64::from(nanos.rem_euclid(NANOS_PER_SEC) > 0)
+}
+
+/// Whole seconds of a duration, rounded up, so that a sub-second value never turns into "none".
+pub fn secs_ceil(duration: Duration) -> i64 {
+    let secs = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    secs.saturating_add(i64::from(duration.subsec_nanos() > 0))
+}
+
+/// A date from Unix seconds as they stand in a message, where 0 means "none".
+pub fn date_from_secs(secs: i64) -> Option<DateTime<Utc>> {
+    if secs == 0 { None } else { DateTime::from_timestamp(secs, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_round_up_for_schedules_and_down_for_now() {
+        let half_past = UNIX_EPOCH + Duration::from_millis(1_500);
+        assert_eq!(unix_secs_ceil(half_past), 2);
+        assert_eq!(unix_secs_ceil(UNIX_EPOCH + Duration::from_secs(2)), 2);
+        assert_eq!(secs_ceil(Duration::from_millis(1)), 1);
+        assert_eq!(secs_ceil(Duration::ZERO), 0);
+        let clock = ManualClock(AtomicI64::new(1_999_999_999));
+        assert_eq!(clock.now_secs(), 1);
+    }
+
+    #[test]
+    fn times_before_1970_are_negative() {
+        assert_eq!(unix_secs_ceil(UNIX_EPOCH - Duration::from_millis(1_500)), -1);
+    }
+}

@@ -1,0 +1,203 @@
+//! The names of the Redis keys, as section 1 of the protocol lists them.
+//!
+//! All keys of a queue carry the queue's name in braces, so that Redis Cluster keeps them in one slot.
+//! Names are used as they are: no escaping, no trimming, no case folding.
+
+use md5::{Digest, Md5};
+
+/// Set of all queue names ever enqueued to.
+pub const QUEUES: &str = "asynq:queues";
+/// Sorted set of server-info keys by expiry.
+pub const SERVERS: &str = "asynq:servers";
+/// Sorted set of worker-hash keys by expiry.
+pub const WORKERS: &str = "asynq:workers";
+/// Sorted set of scheduler-entry keys by expiry.
+pub const SCHEDULERS: &str = "asynq:schedulers";
+/// Pub/sub channel on which the id of a task to cancel is published.
+pub const CANCEL_CHANNEL: &str = "asynq:cancel";
+/// The queue a task goes to when none is named.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// The key names of one queue.
+///
+/// ```
+/// let keys = queue_core::keys::QueueKeys::new("mail");
+/// assert_eq!(keys.pending(), "asynq:{mail}:pending");
+/// assert_eq!(keys.task("42"), "asynq:{mail}:t:42");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct QueueKeys {
+    prefix: String,
+}
+
+impl QueueKeys {
+    /// The keys of the queue with this name.
+    pub fn new(queue: &str) -> Self {
+        Self { prefix: format!("asynq:{{{queue}}}:") }
+    }
+
+    /// What every key of the queue begins with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn with(&self, suffix: &str) -> String {
+        let mut key = String::with_capacity(self.prefix.len() + suffix.len());
+        key.push_str(&self.prefix);
+        key.push_str(suffix);
+        key
+    }
+
+    /// LIST of ids waiting for a worker; the tail is next.
+    pub fn pending(&self) -> String {
+        self.with("pending")
+    }
+
+    /// LIST of ids being worked on; the newest is at the head.
+    pub fn active(&self) -> String {
+        self.with("active")
+    }
+
+    /// ZSET of active ids by lease expiry (Unix seconds).
+    pub fn lease(&self) -> String {
+        self.with("lease")
+    }
+
+    /// ZSET of ids by the time they are due (Unix seconds).
+    pub fn scheduled(&self) -> String {
+        self.with("scheduled")
+    }
+
+    /// ZSET of ids by their next attempt (Unix seconds).
+    pub fn retry(&self) -> String {
+        self.with("retry")
+    }
+
+    /// ZSET of ids by the time they were archived (Unix seconds).
+    pub fn archived(&self) -> String {
+        self.with("archived")
+    }
+
+    /// ZSET of ids by the time their retention ends (Unix seconds).
+    pub fn completed(&self) -> String {
+        self.with("completed")
+    }
+
+    /// STRING that exists while the queue is paused.
+    pub fn paused(&self) -> String {
+        self.with("paused")
+    }
+
+    /// STRING counting all tasks ever finished, successes and failures.
+    pub fn processed_total(&self) -> String {
+        self.with("processed")
+    }
+
+    /// STRING counting all failures ever.
+    pub fn failed_total(&self) -> String {
+        self.with("failed")
+    }
+
+    /// STRING counting the tasks finished on the UTC day of this Unix second.
+    pub fn processed_on(&self, unix_secs: i64) -> String {
+        self.with(&format!("processed:{}", utc_day(unix_secs)))
+    }
+
+    /// STRING counting the failures on the UTC day of this Unix second.
+    pub fn failed_on(&self, unix_secs: i64) -> String {
+        self.with(&format!("failed:{}", utc_day(unix_secs)))
+    }
+
+    /// SET of the names of groups that may hold tasks.
+    pub fn groups(&self) -> String {
+        self.with("groups")
+    }
+
+    /// What the key of every group begins with.
+    pub fn group_prefix(&self) -> String {
+        self.with("g:")
+    }
+
+    /// ZSET of ids waiting in a group, by the time they joined it (Unix seconds).
+    pub fn group(&self, group: &str) -> String {
+        self.with(&format!("g:{group}"))
+    }
+
+    /// What the key of every task begins with.
+    pub fn task_prefix(&self) -> String {
+        self.with("t:")
+    }
+
+    /// HASH of one task.
+    pub fn task(&self, id: &str) -> String {
+        let mut key = String::with_capacity(self.prefix.len() + 2 + id.len());
+        key.push_str(&self.prefix);
+        key.push_str("t:");
+        key.push_str(id);
+        key
+    }
+
+    /// STRING that holds the id of the task which owns this combination of type and payload.
+    ///
+    /// As in Go, a missing payload (`None`) and an empty one lock differently: the former ends in a
+    /// colon, the latter in the MD5 of nothing. Headers, group and options play no part.
+    pub fn unique(&self, task_type: &str, payload: Option<&[u8]>) -> String {
+        use std::fmt::Write as _;
+        let mut key = self.with("unique:");
+        key.push_str(task_type);
+        key.push(':');
+        if let Some(payload) = payload {
+            for byte in Md5::digest(payload) {
+                let _ = write!(key, "{byte:02x}");
+            }
+        }
+        key
+    }
+
+    /// The list or sorted set that holds the ids in this state; `None` for aggregating tasks, which are
+    /// spread over their groups.
+    pub fn container(&self, state: crate::State) -> Option<String> {
+        (state != crate::State::Aggregating).then(|| self.with(state.as_str()))
+    }
+}
+
+/// Key of the server-info string of one server.
+pub fn server_info(host: &str, pid: u32, server_id: &str) -> String {
+    format!("asynq:servers:{{{host}:{pid}:{server_id}}}")
+}
+
+/// Key of the hash of running tasks of one server.
+pub fn server_workers(host: &str, pid: u32, server_id: &str) -> String {
+    format!("asynq:workers:{{{host}:{pid}:{server_id}}}")
+}
+
+fn utc_day(unix_secs: i64) -> chrono::NaiveDate {
+    chrono::DateTime::from_timestamp(unix_secs, 0).unwrap_or_default().date_naive()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unique_keys_tell_no_payload_from_an_empty_one() {
+        let keys = QueueKeys::new("q");
+        assert_eq!(keys.unique("t", None), "asynq:{q}:unique:t:");
+        assert_eq!(keys.unique("t", Some(b"")), "asynq:{q}:unique:t:d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(keys.unique("t", Some(b"{\"id\":1}")), "asynq:{q}:unique:t:d2ce28b9a7fd7e4407e2b0fd499b7fe4");
+    }
+
+    #[test]
+    fn day_counters_use_the_utc_day() {
+        let keys = QueueKeys::new("default");
+        assert_eq!(keys.processed_on(1_700_000_006), "asynq:{default}:processed:2023-11-14");
+        assert_eq!(keys.failed_on(1_700_006_400), "asynq:{default}:failed:2023-11-15");
+    }
+
+    #[test]
+    fn every_state_but_aggregating_has_a_container_named_after_it() {
+        let keys = QueueKeys::new("q");
+        assert_eq!(keys.container(crate::State::Retry).as_deref(), Some("asynq:{q}:retry"));
+        assert_eq!(keys.container(crate::State::Aggregating), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! The vocabulary and the decisions of an asynq-compatible task queue, without any I/O.
+//!
+//! * [`wire`]: the protobuf messages that Go asynq reads and writes.
+//! * [`keys`]: the names of every Redis key.
+//! * [`state`]: the seven states of a task.
+//! * [`task`], [`options`], [`codec`]: what a client hands in, and the rules that compose it into a
+//!   message ([`options::compose`]).
+//! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
+//!   what happens to the task next.
+//! * [`retry`]: how long to wait before the next attempt.
+//! * [`info`]: what is shown to somebody who looks at a task.
+//! * [`clock`], [`duration`]: time, and Go's way of writing durations.
+//!
+//! The crate names neither tokio nor redis: everything here can be tested without either.
+
+pub mod clock;
+pub mod codec;
+pub mod duration;
+pub mod info;
+pub mod keys;
+pub mod options;
+pub mod outcome;
+pub mod retry;
+pub mod state;
+pub mod task;
+pub mod wire;
+
+pub use clock::{Clock, SystemClock};
+pub use codec::{Codec, DecodeError, EncodeError, Json, MessagePack, Protobuf, Raw};
+pub use info::TaskInfo;
+pub use options::{OptionError, TaskOptions};
+pub use outcome::{Failure, Outcome, Step};
+pub use retry::RetryPolicy;
+pub use state::State;
+pub use task::{IntoTask, RawTask, Task};
+pub use wire::TaskMessage;
+
+/// The version of Go asynq whose data format this crate speaks.
+pub const ASYNQ_VERSION: &str = "0.26.0";

@@ -1,0 +1,413 @@
+//! The options of a task, and the rules that compose them into a message.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use crate::clock::{secs_ceil, unix_ns, unix_secs_ceil};
+use crate::keys::{DEFAULT_QUEUE, QueueKeys};
+use crate::task::RawTask;
+use crate::wire::TaskMessage;
+
+/// Retries of a task when none are given.
+pub const DEFAULT_MAX_RETRY: u32 = 25;
+/// Time one attempt may take when neither timeout nor deadline is given.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// When a task should start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessTime {
+    /// After this long.
+    In(Duration),
+    /// At this instant.
+    At(SystemTime),
+}
+
+/// Options of a task, all of asynq's. An option that was not set keeps its default.
+///
+/// Options come from the task type, from the task and from the call, in this order; the last value of
+/// each kind wins, and headers add up, the last value of each key winning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskOptions {
+    /// See [`queue`](Self::queue).
+    pub queue: Option<String>,
+    /// See [`max_retry`](Self::max_retry).
+    pub max_retry: Option<u32>,
+    /// See [`timeout`](Self::timeout).
+    pub timeout: Option<Duration>,
+    /// See [`deadline`](Self::deadline).
+    pub deadline: Option<SystemTime>,
+    /// See [`process_in`](Self::process_in) and [`process_at`](Self::process_at).
+    pub process: Option<ProcessTime>,
+    /// See [`task_id`](Self::task_id).
+    pub task_id: Option<String>,
+    /// See [`unique`](Self::unique).
+    pub unique: Option<Duration>,
+    /// See [`retention`](Self::retention).
+    pub retention: Option<Duration>,
+    /// See [`group`](Self::group).
+    pub group: Option<String>,
+    /// See [`header`](Self::header).
+    pub headers: BTreeMap<String, String>,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $type:ty) => $field:ident = $expr:expr;)*) => {
+        impl TaskOptions {
+            $($(#[$doc])* #[must_use]
+            pub fn $name(mut self, $value: $type) -> Self {
+                self.$field = Some($expr);
+                self
+            })*
+        }
+        /// The same setters as on [`TaskOptions`].
+        impl RawTask {
+            $($(#[$doc])* #[must_use]
+            pub fn $name(mut self, $value: $type) -> Self {
+                self.options = self.options.$name($value);
+                self
+            })*
+        }
+    };
+}
+
+setters! {
+    /// The queue to put the task in. Any text that is not blank; used as it is. Defaults to `default`.
+    queue(name: impl Into<String>) => queue = name.into();
+    /// How often a failed task is tried again. 0: the first failure archives it. Defaults to 25.
+    max_retry(count: u32) => max_retry = count;
+    /// How long one attempt may take; with a deadline too, the earlier of both counts. A fraction of a
+    /// second is rounded up (asynq cuts it off, which turns 500 ms into "no timeout").
+    /// Defaults to 30 minutes when there is no deadline either.
+    timeout(duration: Duration) => timeout = duration;
+    /// The instant after which the task is not worth running. Defaults to none.
+    deadline(instant: impl Into<SystemTime>) => deadline = instant.into();
+    /// Start after this long. Replaces [`process_at`](Self::process_at). Defaults to now.
+    process_in(delay: Duration) => process = ProcessTime::In(delay);
+    /// Start at this instant, rounded up to the second; one that is past means now.
+    /// Replaces [`process_in`](Self::process_in).
+    process_at(instant: impl Into<SystemTime>) => process = ProcessTime::At(instant.into());
+    /// The id of the task. An id that is taken in this queue, in any state, is refused.
+    /// Defaults to a random UUID.
+    task_id(id: impl Into<String>) => task_id = id.into();
+    /// Refuse another task of the same type and payload in this queue until this one succeeds, is
+    /// deleted, or this long has passed (from the time it starts, if it is scheduled). At least one
+    /// second. Defaults to none.
+    unique(ttl: Duration) => unique = ttl;
+    /// Keep the task, with its result, this long after success. Rounded up to the second.
+    /// Defaults to zero: it is deleted at once.
+    retention(duration: Duration) => retention = duration;
+    /// Collect the task in this group, to be aggregated with others. Any text that is not blank.
+    /// Defaults to none.
+    group(name: impl Into<String>) => group = name.into();
+}
+
+impl TaskOptions {
+    /// No option set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a header, metadata that travels with the task. Defaults to none.
+    #[must_use]
+    pub fn header(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(key.into(), value.into());
+        self
+    }
+
+    /// These options, with those of `later` winning where both have a value.
+    #[must_use]
+    pub fn overlaid_with(mut self, later: TaskOptions) -> Self {
+        self.headers.extend(later.headers);
+        Self {
+            queue: later.queue.or(self.queue),
+            max_retry: later.max_retry.or(self.max_retry),
+            timeout: later.timeout.or(self.timeout),
+            deadline: later.deadline.or(self.deadline),
+            process: later.process.or(self.process),
+            task_id: later.task_id.or(self.task_id),
+            unique: later.unique.or(self.unique),
+            retention: later.retention.or(self.retention),
+            group: later.group.or(self.group),
+            headers: self.headers,
+        }
+    }
+}
+
+impl RawTask {
+    /// Adds a header, metadata that travels with the task.
+    #[must_use]
+    pub fn header(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options = self.options.header(key, value);
+        self
+    }
+}
+
+/// An option that cannot be honoured. Nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The task type is empty or only white space.
+    #[error("the task type is blank; give it a name like email:welcome")]
+    BlankType,
+    /// The queue name is empty or only white space.
+    #[error("the queue name is blank")]
+    BlankQueue,
+    /// The task id is empty or only white space.
+    #[error("the task id is blank; leave it out to have one made")]
+    BlankTaskId,
+    /// The group name is empty or only white space.
+    #[error("the group name is blank")]
+    BlankGroup,
+    /// The uniqueness lock would live less than a second.
+    #[error("unique is {0:?}; it must be at least 1s")]
+    UniqueTooShort(Duration),
+    /// The number of retries does not fit the message.
+    #[error("max_retry is {0}; the largest is {max}", max = i32::MAX)]
+    MaxRetryTooLarge(u32),
+    /// A queue name that would break Redis Cluster.
+    #[error("the queue name {0:?} begins with a closing brace, which spreads its keys over the slots of a cluster")]
+    QueueBreaksHashTag(String),
+    /// A time that a whole number of seconds cannot hold or that Redis would print with an exponent.
+    #[error("{option} lies beyond the year 9999")]
+    TimeTooFar {
+        /// The option in question.
+        option: &'static str,
+    },
+}
+
+/// Where a new task goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placement {
+    /// Ready for a worker.
+    Pending,
+    /// To be started at this Unix second.
+    Scheduled {
+        /// Unix seconds.
+        at: i64,
+    },
+    /// Into the group named in the message.
+    Aggregating,
+}
+
+/// A task that is ready to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Composed {
+    /// The message, complete.
+    pub message: TaskMessage,
+    /// Where it goes.
+    pub placement: Placement,
+    /// Seconds the uniqueness lock named in the message lives; 0 for none.
+    pub unique_ttl: i64,
+    /// Whether the id was made here, so that it cannot be another task's.
+    pub generated_id: bool,
+}
+
+/// The last second of the year 9999.
+const FARTHEST: i64 = 253_402_300_799;
+
+/// Composes a task and the options of the call into what is stored, by asynq's rules.
+///
+/// A time in the future wins over a group; the group then stays in the message, and the task joins it
+/// when its time comes (asynq forgets the group in that case).
+///
+/// # Errors
+/// When an option cannot be honoured; see [`OptionError`].
+pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed, OptionError> {
+    let RawTask { kind, payload, options } = task;
+    let options = options.overlaid_with(call);
+    if kind.trim().is_empty() {
+        return Err(OptionError::BlankType);
+    }
+    let queue = options.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    check_queue_name(&queue)?;
+    if options.task_id.as_deref().is_some_and(|id| id.trim().is_empty()) {
+        return Err(OptionError::BlankTaskId);
+    }
+    if options.group.as_deref().is_some_and(|group| group.trim().is_empty()) {
+        return Err(OptionError::BlankGroup);
+    }
+    if let Some(ttl) = options.unique
+        && ttl < Duration::from_secs(1)
+    {
+        return Err(OptionError::UniqueTooShort(ttl));
+    }
+    let max_retry = options.max_retry.unwrap_or(DEFAULT_MAX_RETRY);
+    let retry = i32::try_from(max_retry).map_err(|_| OptionError::MaxRetryTooLarge(max_retry))?;
+
+    // A zero timeout counts as "given" in asynq and then means none; so do we keep it, unless there is
+    // no deadline either: then a message would have neither, which Go logs as an internal error (R10).
+    let deadline = options.deadline.map_or(0, unix_secs_ceil);
+    let timeout = match options.timeout {
+        Some(timeout) if timeout > Duration::ZERO => secs_ceil(timeout),
+        Some(_) | None if deadline != 0 => 0,
+        Some(_) | None => secs_ceil(DEFAULT_TIMEOUT),
+    };
+    let retention = options.retention.map_or(0, secs_ceil);
+
+    let start_ns = match options.process {
+        None => now_ns,
+        Some(ProcessTime::In(delay)) => {
+            now_ns.saturating_add(i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX))
+        }
+        Some(ProcessTime::At(instant)) => unix_ns(instant),
+    };
+    let placement = if start_ns > now_ns {
+        let at = start_ns.div_euclid(1_000_000_000) + i64::from(start_ns.rem_euclid(1_000_000_000) > 0);
+        Placement::Scheduled { at }
+    } else if options.group.is_some() {
+        Placement::Aggregating
+    } else {
+        Placement::Pending
+    };
+    for (option, value) in [("deadline", deadline), ("timeout", timeout), ("retention", retention)] {
+        if value > FARTHEST {
+            return Err(OptionError::TimeTooFar { option });
+        }
+    }
+    if start_ns == i64::MAX {
+        return Err(OptionError::TimeTooFar { option: "process_in" });
+    }
+
+    let (unique_key, unique_ttl) = match options.unique {
+        None => (String::new(), 0),
+        Some(ttl) => {
+            let waiting = match placement {
+                Placement::Scheduled { at } => at.saturating_sub(now_ns.div_euclid(1_000_000_000)).max(0),
+                _ => 0,
+            };
+            let ttl = secs_ceil(ttl).saturating_add(waiting);
+            if ttl > FARTHEST {
+                return Err(OptionError::TimeTooFar { option: "unique" });
+            }
+            (QueueKeys::new(&queue).unique(&kind, payload.as_deref()), ttl)
+        }
+    };
+    let generated_id = options.task_id.is_none();
+    let message = TaskMessage {
+        r#type: kind,
+        payload: payload.unwrap_or_else(Bytes::new),
+        id: options.task_id.unwrap_or_else(|| Uuid::new_v4().to_string()),
+        queue,
+        retry,
+        timeout,
+        deadline,
+        unique_key,
+        retention,
+        group_key: options.group.unwrap_or_default(),
+        headers: options.headers,
+        ..TaskMessage::default()
+    };
+    Ok(Composed { message, placement, unique_ttl, generated_id })
+}
+
+/// Checks the name of a queue.
+///
+/// # Errors
+/// When it is blank, or begins with `}` and would break the hash tag that keeps a queue in one slot.
+pub fn check_queue_name(queue: &str) -> Result<(), OptionError> {
+    if queue.trim().is_empty() {
+        return Err(OptionError::BlankQueue);
+    }
+    if queue.starts_with('}') {
+        return Err(OptionError::QueueBreaksHashTag(queue.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000_500_000_000;
+
+    fn composed(task: RawTask) -> Composed {
+        compose(task, TaskOptions::new(), NOW).unwrap()
+    }
+
+    #[test]
+    fn defaults_are_asynqs() {
+        let task = composed(RawTask::new("t"));
+        assert_eq!(task.message.queue, "default");
+        assert_eq!((task.message.retry, task.message.timeout, task.message.deadline), (25, 1800, 0));
+        assert_eq!(task.placement, Placement::Pending);
+        assert!(task.generated_id);
+        assert_eq!(task.message.id.len(), 36);
+    }
+
+    #[test]
+    fn the_call_wins_over_the_task_and_headers_add_up() {
+        let task = RawTask::new("t").queue("a").header("k", "1").header("x", "1");
+        let call = TaskOptions::new().queue("b").header("k", "2");
+        let message = compose(task, call, NOW).unwrap().message;
+        assert_eq!(message.queue, "b");
+        assert_eq!(message.headers, BTreeMap::from([("k".into(), "2".into()), ("x".into(), "1".into())]));
+    }
+
+    #[test]
+    fn a_deadline_alone_leaves_the_timeout_out() {
+        let at = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let message = composed(RawTask::new("t").deadline(at)).message;
+        assert_eq!((message.timeout, message.deadline), (0, 1_800_000_000));
+    }
+
+    #[test]
+    fn fractions_of_seconds_round_up() {
+        let half = Duration::from_millis(500);
+        let message = composed(RawTask::new("t").timeout(half).retention(half)).message;
+        assert_eq!((message.timeout, message.retention), (1, 1));
+        let task = composed(RawTask::new("t").process_in(Duration::from_millis(100)));
+        assert_eq!(task.placement, Placement::Scheduled { at: 1_700_000_001 });
+    }
+
+    #[test]
+    fn a_message_never_lacks_both_timeout_and_deadline() {
+        assert_eq!(composed(RawTask::new("t").timeout(Duration::ZERO)).message.timeout, 1800);
+    }
+
+    #[test]
+    fn a_time_that_is_past_means_now() {
+        assert_eq!(composed(RawTask::new("t").process_at(UNIX_EPOCH)).placement, Placement::Pending);
+    }
+
+    #[test]
+    fn the_lock_of_a_scheduled_task_outlives_its_waiting() {
+        let task = RawTask::new("t").unique(Duration::from_secs(10)).process_in(Duration::from_secs(60));
+        let task = composed(task);
+        assert_eq!(task.unique_ttl, 71, "60 s, rounded up to the second, and 10 s");
+        assert_eq!(task.message.unique_key, "asynq:{default}:unique:t:");
+    }
+
+    #[test]
+    fn a_future_time_wins_over_a_group_and_keeps_it() {
+        let task = composed(RawTask::new("t").group("g").process_in(Duration::from_secs(1)));
+        assert!(matches!(task.placement, Placement::Scheduled { .. }));
+        assert_eq!(task.message.group_key, "g");
+        assert_eq!(composed(RawTask::new("t").group("g")).placement, Placement::Aggregating);
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused() {
+        let refused = |task| compose(task, TaskOptions::new(), NOW).unwrap_err();
+        assert_eq!(refused(RawTask::new(" ")), OptionError::BlankType);
+        assert_eq!(refused(RawTask::new("t").queue("\t")), OptionError::BlankQueue);
+        assert_eq!(refused(RawTask::new("t").queue("}x")), OptionError::QueueBreaksHashTag("}x".into()));
+        assert_eq!(refused(RawTask::new("t").task_id("")), OptionError::BlankTaskId);
+        assert_eq!(refused(RawTask::new("t").group(" ")), OptionError::BlankGroup);
+        let short = Duration::from_millis(999);
+        assert_eq!(refused(RawTask::new("t").unique(short)), OptionError::UniqueTooShort(short));
+        assert_eq!(refused(RawTask::new("t").max_retry(u32::MAX)), OptionError::MaxRetryTooLarge(u32::MAX));
+        assert!(matches!(
+            refused(RawTask::new("t").process_in(Duration::MAX)),
+            OptionError::TimeTooFar { option: "process_in" }
+        ));
+        assert!(matches!(
+            refused(RawTask::new("t").retention(Duration::MAX)),
+            OptionError::TimeTooFar { option: "retention" }
+        ));
+    }
+}

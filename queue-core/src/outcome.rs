@@ -1,0 +1,306 @@
+//! What a handler answers, and what happens to the task next.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::retry::RetryPolicy;
+use crate::wire::TaskMessage;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The longest error text that is stored with a task, in bytes. Longer ones are cut.
+pub const MAX_ERROR_LEN: usize = 16 * 1024;
+
+/// Why a handler did not succeed, and what should happen next.
+///
+/// Any error turns into [`Failure::Retry`] by `?`. `Failure` itself does not implement
+/// [`Error`], which is what makes that conversion possible.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Try again after the delay of the retry policy; archive when the retries are used up.
+    Retry(BoxError),
+    /// The same, after this delay.
+    RetryIn(Duration, BoxError),
+    /// Archive at once; asynq's `SkipRetry`. Counts as a failure.
+    Archive(BoxError),
+    /// Drop the task as if it had succeeded, also when it has a retention; asynq's `RevokeTask`.
+    Revoke(BoxError),
+    /// Put the task back without spending a retry, to be taken again after this delay (`None`: the delay
+    /// of the retry policy). Does not count as a failure, and never archives.
+    PutBack(Option<Duration>, BoxError),
+}
+
+impl Failure {
+    /// Archive at once.
+    pub fn archive(error: impl Into<BoxError>) -> Self {
+        Self::Archive(error.into())
+    }
+
+    /// Try again after this delay; spends a retry.
+    pub fn retry_in(delay: Duration, error: impl Into<BoxError>) -> Self {
+        Self::RetryIn(delay, error.into())
+    }
+
+    /// Drop the task.
+    pub fn revoke(reason: impl Into<BoxError>) -> Self {
+        Self::Revoke(reason.into())
+    }
+
+    /// Put the task back for this long without spending a retry.
+    pub fn put_back(delay: Duration, reason: impl Into<BoxError>) -> Self {
+        Self::PutBack(Some(delay), reason.into())
+    }
+
+    /// What went wrong.
+    pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        match self {
+            Self::Retry(error)
+            | Self::RetryIn(_, error)
+            | Self::Archive(error)
+            | Self::Revoke(error)
+            | Self::PutBack(_, error) => &**error,
+        }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Retry(error.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&error_text(self.error()))
+    }
+}
+
+/// The error and its causes in one line, cut to [`MAX_ERROR_LEN`].
+fn error_text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Many error types already end with the text of their source.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text.truncate(text.floor_char_boundary(MAX_ERROR_LEN));
+    text
+}
+
+/// How one attempt ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Success, with the result to keep if the task has a retention.
+    Done(Option<Bytes>),
+    /// The handler failed.
+    Failed(Failure),
+    /// The server is shutting down and took the task from the handler.
+    Aborted,
+}
+
+/// What happens to an active task; each variant is one atomic transition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Delete the task and count it as processed.
+    Done,
+    /// Keep the task as completed.
+    Complete {
+        /// The message to store.
+        message: TaskMessage,
+        /// Unix second at which the retention ends.
+        expires_at: i64,
+        /// The result to store with it; `None` leaves one that is already there.
+        result: Option<Bytes>,
+    },
+    /// Wait for another attempt.
+    Retry {
+        /// The message to store.
+        message: TaskMessage,
+        /// Unix second of the next attempt.
+        at: i64,
+        /// Whether this counts as a failure (and the message as one more retry).
+        is_failure: bool,
+    },
+    /// Give up and keep the task for inspection.
+    Archive {
+        /// The message to store.
+        message: TaskMessage,
+    },
+    /// Back to the front of the queue, untouched.
+    Requeue,
+}
+
+/// Decides what happens to a task after an attempt that ended at `now` (Unix seconds).
+///
+/// The order is asynq's (section 7.3 of the protocol), with three deliberate differences: a task that
+/// was put back is never archived, even with its retries used up (asynq archives it, W18); a task whose
+/// deadline has passed is archived at once instead of burning its retries on attempts that cannot run
+/// (W55); and error texts are cut to [`MAX_ERROR_LEN`] (W38).
+///
+/// ```
+/// use queue_core::outcome::{Failure, Outcome, Step, next_step};
+/// use queue_core::{RetryPolicy, TaskMessage};
+///
+/// let exhausted = TaskMessage { retry: 3, retried: 3, ..Default::default() };
+/// let outcome = Outcome::Failed(Failure::Retry("boom".into()));
+/// assert!(matches!(next_step(&exhausted, outcome, 0, &RetryPolicy::Asynq), Step::Archive { .. }));
+/// ```
+pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &RetryPolicy) -> Step {
+    let failure = match outcome {
+        Outcome::Aborted => return Step::Requeue,
+        Outcome::Done(_) if message.retention <= 0 => return Step::Done,
+        Outcome::Done(result) => {
+            let mut message = message.clone();
+            message.completed_at = now;
+            let expires_at = now.saturating_add(message.retention);
+            return Step::Complete { message, expires_at, result };
+        }
+        Outcome::Failed(Failure::Revoke(_)) => return Step::Done,
+        Outcome::Failed(failure) => failure,
+    };
+    let text = error_text(failure.error());
+    let counts = !matches!(failure, Failure::PutBack(..));
+    let exhausted = message.retried >= message.retry;
+    let too_late = message.deadline != 0 && now >= message.deadline;
+    let gives_up = matches!(failure, Failure::Archive(_)) || (counts && exhausted) || too_late;
+    let delay = match &failure {
+        Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => *delay,
+        _ if gives_up => Duration::ZERO,
+        _ => policy.delay(message, &text),
+    };
+    let mut message = message.clone();
+    message.error_msg = text;
+    message.last_failed_at = now;
+    if gives_up {
+        return Step::Archive { message };
+    }
+    if counts {
+        message.retried += 1;
+    }
+    let at = now.saturating_add(crate::clock::secs_ceil(delay));
+    Step::Retry { message, at, is_failure: counts }
+}
+
+/// The instant (Unix nanoseconds) at which an attempt that starts now must end: the earlier of timeout
+/// and deadline. A message with neither gets 30 minutes, as in asynq.
+pub fn attempt_deadline_ns(message: &TaskMessage, now_ns: i64) -> i64 {
+    const NANOS: i64 = 1_000_000_000;
+    let by_timeout = |secs: i64| now_ns.saturating_add(secs.saturating_mul(NANOS));
+    let by_deadline = message.deadline.saturating_mul(NANOS);
+    match (message.timeout > 0, message.deadline != 0) {
+        (true, true) => by_timeout(message.timeout).min(by_deadline),
+        (true, false) => by_timeout(message.timeout),
+        (false, true) => by_deadline,
+        (false, false) => by_timeout(1_800),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000;
+    const POLICY: RetryPolicy = RetryPolicy::Fixed(Duration::from_secs(10));
+
+    fn message() -> TaskMessage {
+        TaskMessage { retry: 3, retried: 1, timeout: 30, ..TaskMessage::default() }
+    }
+
+    fn step(message: &TaskMessage, failure: Failure) -> Step {
+        next_step(message, Outcome::Failed(failure), NOW, &POLICY)
+    }
+
+    #[test]
+    fn success_deletes_or_keeps_by_retention() {
+        assert_eq!(next_step(&message(), Outcome::Done(None), NOW, &POLICY), Step::Done);
+        let kept = TaskMessage { retention: 60, ..message() };
+        let result = Some(Bytes::from_static(b"42"));
+        let expected = Step::Complete {
+            message: TaskMessage { completed_at: NOW, ..kept.clone() },
+            expires_at: NOW + 60,
+            result: result.clone(),
+        };
+        assert_eq!(next_step(&kept, Outcome::Done(result), NOW, &POLICY), expected);
+    }
+
+    #[test]
+    fn a_failure_spends_a_retry_and_keeps_the_text() {
+        let Step::Retry { message, at, is_failure } = step(&message(), Failure::Retry("boom".into())) else {
+            panic!("not a retry")
+        };
+        assert_eq!((message.retried, message.error_msg.as_str(), message.last_failed_at), (2, "boom", NOW));
+        assert_eq!((at, is_failure), (NOW + 10, true));
+    }
+
+    #[test]
+    fn an_exhausted_or_skipped_task_is_archived_with_its_retries_unchanged() {
+        let exhausted = TaskMessage { retried: 3, ..message() };
+        let Step::Archive { message: archived } = step(&exhausted, Failure::Retry("boom".into())) else {
+            panic!("not archived")
+        };
+        assert_eq!((archived.retried, archived.error_msg.as_str()), (3, "boom"));
+        assert!(matches!(step(&message(), Failure::archive("no use")), Step::Archive { .. }));
+    }
+
+    #[test]
+    fn a_task_put_back_spends_nothing_and_is_never_archived() {
+        let exhausted = TaskMessage { retried: 3, ..message() };
+        let Step::Retry { message, at, is_failure } =
+            step(&exhausted, Failure::put_back(Duration::from_millis(1), "busy"))
+        else {
+            panic!("not put back")
+        };
+        assert_eq!((message.retried, at, is_failure), (3, NOW + 1, false));
+    }
+
+    #[test]
+    fn revoke_drops_even_with_a_retention() {
+        let kept = TaskMessage { retention: 60, ..message() };
+        assert_eq!(step(&kept, Failure::revoke("obsolete")), Step::Done);
+    }
+
+    #[test]
+    fn a_passed_deadline_archives_at_once() {
+        let late = TaskMessage { deadline: NOW, ..message() };
+        assert!(matches!(step(&late, Failure::Retry("context deadline exceeded".into())), Step::Archive { .. }));
+        let still = TaskMessage { deadline: NOW + 1, ..message() };
+        assert!(matches!(step(&still, Failure::Retry("boom".into())), Step::Retry { .. }));
+    }
+
+    #[test]
+    fn long_errors_are_cut_at_a_character() {
+        let long = "ü".repeat(MAX_ERROR_LEN);
+        let Step::Retry { message, .. } = step(&message(), Failure::Retry(long.into())) else { panic!() };
+        assert_eq!(message.error_msg.len(), MAX_ERROR_LEN);
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("send mail")]
+        struct Outer(#[source] std::io::Error);
+        let failure = Failure::from(Outer(std::io::Error::other("connection refused")));
+        assert_eq!(failure.to_string(), "send mail: connection refused");
+    }
+
+    #[test]
+    fn the_earlier_of_timeout_and_deadline_ends_an_attempt() {
+        let now_ns = NOW * 1_000_000_000;
+        let ends = |timeout, deadline| {
+            attempt_deadline_ns(&TaskMessage { timeout, deadline, ..TaskMessage::default() }, now_ns) / 1_000_000_000
+        };
+        assert_eq!(ends(30, 0), NOW + 30);
+        assert_eq!(ends(30, NOW + 5), NOW + 5);
+        assert_eq!(ends(0, NOW + 5), NOW + 5);
+        assert_eq!(ends(0, 0), NOW + 1_800);
+    }
+}

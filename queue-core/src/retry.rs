@@ -1,0 +1,117 @@
+//! How long to wait before the next attempt.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::TaskMessage;
+
+type DelayFn = dyn Fn(&TaskMessage, &str) -> Duration + Send + Sync;
+
+/// The delay between a failure and the next attempt.
+///
+/// The number of retries so far is `message.retried`, not counting the failure at hand.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum RetryPolicy {
+    /// asynq's formula: `n^4 + 15 + r * (n + 1)` seconds after n retries, r drawn from 0 to 29.
+    /// The first delay is 15 to 44 seconds, the 25th about 3.8 days.
+    #[default]
+    Asynq,
+    /// Always the same delay.
+    Fixed(Duration),
+    /// `base * 2^n`, at most `max`, with full jitter: the delay is drawn evenly from half of that value
+    /// up to all of it.
+    Exponential {
+        /// The delay after the first failure.
+        base: Duration,
+        /// The longest delay.
+        max: Duration,
+    },
+    /// A function of the message as it was when the attempt started, and of the error's text.
+    Custom(Arc<DelayFn>),
+}
+
+impl RetryPolicy {
+    /// A policy from a closure.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_core::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::custom(|task, error| {
+    ///     if error.contains("rate limit") { Duration::from_secs(60) }
+    ///     else { Duration::from_secs(5 * (1 + task.retried as u64)) }
+    /// });
+    /// ```
+    pub fn custom(delay: impl Fn(&TaskMessage, &str) -> Duration + Send + Sync + 'static) -> Self {
+        Self::Custom(Arc::new(delay))
+    }
+
+    /// The delay after this failure.
+    pub fn delay(&self, message: &TaskMessage, error: &str) -> Duration {
+        let retried = u32::try_from(message.retried).unwrap_or(0);
+        match self {
+            Self::Asynq => asynq_delay(u64::from(retried), fastrand::u64(0..30)),
+            Self::Fixed(delay) => *delay,
+            Self::Exponential { base, max } => {
+                let ceiling = base.saturating_mul(1_u32.checked_shl(retried.min(31)).unwrap_or(u32::MAX)).min(*max);
+                ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)
+            }
+            Self::Custom(delay) => delay(message, error),
+        }
+    }
+}
+
+fn asynq_delay(retried: u64, jitter: u64) -> Duration {
+    let polynomial = retried.saturating_pow(4).saturating_add(15);
+    Duration::from_secs(polynomial.saturating_add(jitter.saturating_mul(retried + 1)))
+}
+
+impl fmt::Debug for RetryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asynq => f.write_str("Asynq"),
+            Self::Fixed(delay) => f.debug_tuple("Fixed").field(delay).finish(),
+            Self::Exponential { base, max } => {
+                f.debug_struct("Exponential").field("base", base).field("max", max).finish()
+            }
+            Self::Custom(_) => f.write_str("Custom(..)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(retried: i32) -> TaskMessage {
+        TaskMessage { retried, ..TaskMessage::default() }
+    }
+
+    /// The table of section 5 of the protocol.
+    #[test]
+    fn asynqs_formula_stays_within_its_table() {
+        for (retried, min, max) in [(0, 15, 44), (1, 16, 74), (5, 640, 814), (24, 331_791, 332_516)] {
+            assert_eq!(asynq_delay(retried, 0).as_secs(), min);
+            assert_eq!(asynq_delay(retried, 29).as_secs(), max);
+            let drawn = RetryPolicy::Asynq.delay(&after(i32::try_from(retried).unwrap()), "").as_secs();
+            assert!((min..=max).contains(&drawn));
+        }
+    }
+
+    #[test]
+    fn exponential_grows_to_its_cap_and_never_beyond() {
+        let policy = RetryPolicy::Exponential { base: Duration::from_secs(1), max: Duration::from_secs(60) };
+        for (retried, ceiling) in [(0, 1.0), (1, 2.0), (5, 32.0), (6, 60.0), (1_000, 60.0)] {
+            let delay = policy.delay(&after(retried), "").as_secs_f64();
+            assert!((ceiling / 2.0..=ceiling).contains(&delay), "{retried}: {delay}");
+        }
+    }
+
+    #[test]
+    fn a_closure_sees_the_error() {
+        let policy = RetryPolicy::custom(|task, error| Duration::from_secs(error.len() as u64 + task.retried as u64));
+        assert_eq!(policy.delay(&after(2), "abc"), Duration::from_secs(5));
+    }
+}

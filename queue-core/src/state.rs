@@ -1,0 +1,93 @@
+//! The seven states of a task.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a task is in its life.
+///
+/// The text form is what stands in the `state` field of the task hash, and, except for
+/// [`State::Aggregating`], it is also the last part of the name of the list or sorted set that holds
+/// the task's id. Go's Inspector relies on that (rule R2 of the protocol).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// A worker has it, under a lease.
+    Active,
+    /// Waiting for a worker, in a list consumed from its tail.
+    Pending,
+    /// Waiting for its time.
+    Scheduled,
+    /// Failed, waiting for its next attempt.
+    Retry,
+    /// Given up on; kept for inspection.
+    Archived,
+    /// Succeeded; kept for its retention.
+    Completed,
+    /// Waiting in a group to be aggregated with others.
+    Aggregating,
+}
+
+impl State {
+    /// All states, in the order of asynq's numeric codes (1 to 7).
+    pub const ALL: [State; 7] = [
+        State::Active,
+        State::Pending,
+        State::Scheduled,
+        State::Retry,
+        State::Archived,
+        State::Completed,
+        State::Aggregating,
+    ];
+
+    /// The lowercase text stored in Redis.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Active => "active",
+            State::Pending => "pending",
+            State::Scheduled => "scheduled",
+            State::Retry => "retry",
+            State::Archived => "archived",
+            State::Completed => "completed",
+            State::Aggregating => "aggregating",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A text that names none of the seven states.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown task state {0:?}; expected one of active, pending, scheduled, retry, archived, completed, aggregating"
+)]
+pub struct UnknownState(pub String);
+
+impl FromStr for State {
+    type Err = UnknownState;
+
+    fn from_str(text: &str) -> Result<Self, UnknownState> {
+        State::ALL
+            .into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| UnknownState(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips_for_all_seven() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse(), Ok(state));
+        }
+        assert!("Pending".parse::<State>().is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! What a client hands in.
+
+use bytes::Bytes;
+
+use crate::codec::{Codec, EncodeError};
+use crate::options::TaskOptions;
+
+/// A type whose values are tasks: it names its kind, its codec and its default options.
+///
+/// Usually derived:
+///
+/// ```text
+/// #[derive(Serialize, Deserialize, Task)]
+/// #[task(kind = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", unique = "10m")]
+/// struct Welcome { user: u64 }
+/// ```
+///
+/// By hand it is as short:
+///
+/// ```
+/// use queue_core::{Json, Task, TaskOptions};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Welcome { user: u64 }
+///
+/// impl Task for Welcome {
+///     const KIND: &'static str = "email:welcome";
+///     type Codec = Json;
+///     fn options() -> TaskOptions {
+///         TaskOptions::new().queue("mail").max_retry(5)
+///     }
+/// }
+/// ```
+pub trait Task: Sized + Send + 'static {
+    /// The task type as it stands in the message, for example `email:welcome`.
+    const KIND: &'static str;
+
+    /// How the payload is written and read.
+    type Codec: Codec<Self>;
+
+    /// The options of every task of this type; what is given when enqueueing wins over them.
+    fn options() -> TaskOptions {
+        TaskOptions::default()
+    }
+}
+
+/// A task without a Rust type: a type name, payload bytes and options.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::RawTask;
+///
+/// let task = RawTask::new("email:welcome")
+///     .payload(r#"{"user":7}"#)
+///     .queue("mail")
+///     .process_in(Duration::from_secs(60));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawTask {
+    /// The task type.
+    pub kind: String,
+    /// The payload; `None` and empty bytes lock differently when the task is unique, see
+    /// [`QueueKeys::unique`](crate::keys::QueueKeys::unique).
+    pub payload: Option<Bytes>,
+    /// The options of the task.
+    pub options: TaskOptions,
+}
+
+impl RawTask {
+    /// A task of this type without a payload.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), payload: None, options: TaskOptions::default() }
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = Some(payload.into());
+        self
+    }
+
+    /// Adds options; those given here win over those already set.
+    #[must_use]
+    pub fn with(mut self, options: TaskOptions) -> Self {
+        self.options = self.options.overlaid_with(options);
+        self
+    }
+}
+
+/// Anything that can be enqueued: a [`RawTask`], or a value of a [`Task`] type.
+pub trait IntoTask {
+    /// Encodes the payload and gathers the options.
+    ///
+    /// # Errors
+    /// When the payload has no form in its codec.
+    fn into_task(self) -> Result<RawTask, EncodeError>;
+}
+
+impl IntoTask for RawTask {
+    fn into_task(self) -> Result<RawTask, EncodeError> {
+        Ok(self)
+    }
+}
+
+impl<T: Task> IntoTask for T {
+    fn into_task(self) -> Result<RawTask, EncodeError> {
+        Ok(RawTask {
+            kind: T::KIND.to_owned(),
+            payload: Some(T::Codec::encode(&self)?),
+            options: T::options(),
+        })
+    }
+}
