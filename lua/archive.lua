@@ -1,0 +1,62 @@
+-- archive: give up on an active task and keep it for inspection.
+--
+-- Transition: active -> archived           Go: archiveCmd
+-- Differs from Go: as retry; and old archived tasks are trimmed after the step, at most 100 per call,
+-- with their locks, so that a large backlog can neither fail the step (W15) nor hit its own entry (W16).
+--
+-- KEYS
+--   1  active         asynq:{<queue>}:active           LIST
+--   2  lease          asynq:{<queue>}:lease            ZSET
+--   3  archived       asynq:{<queue>}:archived         ZSET
+--   4  task           asynq:{<queue>}:t:<id>           HASH
+--   5  processed      asynq:{<queue>}:processed        STRING
+--   6  processed_day  asynq:{<queue>}:processed:<day>  STRING
+--   7  failed         asynq:{<queue>}:failed           STRING
+--   8  failed_day     asynq:{<queue>}:failed:<day>     STRING
+-- ARGV
+--   1  id           task id
+--   2  run          token of the run; empty for a run of a Go worker
+--   3  offset       where the part of the message that can change begins, and
+--   4  tail         that part, as it was taken
+--   5  side         1 or -1: search the active list from its head or tail; 0: all of it
+--   6  seen         lease expiry a recoverer saw; empty for the owner itself
+--   7  msg          encoded task message with the error
+--   8  now          unix time in seconds
+--   9  expire_at    unix second at which a new day counter expires
+--   10 cutoff       archived tasks of this second or earlier are too old
+--   11 max          how many archived tasks to keep
+--   12 task_prefix  asynq:{<queue>}:t:
+-- DERIVED
+--   task_prefix .. id of trimmed tasks, and the locks they own
+-- RETURNS
+--   1  archived
+--   0  the run belongs to somebody else by now; nothing was written
+--   2  the task is gone; nothing was written
+--   4  it is archived with this very message already; nothing was written
+local active, lease, archived, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, run, offset, tail, side, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local msg, now, expire_at = ARGV[7], ARGV[8], ARGV[9]
+local cutoff, max, task_prefix = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+
+local verdict = owns(task, run, offset, tail)
+if verdict == '1' then
+  local score = redis.call('ZSCORE', lease, id)
+  if not score or (seen ~= '' and tonumber(score) ~= tonumber(seen)) then
+    verdict = '0'
+  end
+elseif verdict == '0' and redis.call('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
+  verdict = '4'
+end
+if verdict ~= '1' then
+  return verdict
+end
+redis.call('ZADD', archived, now, id)
+redis.pcall('LREM', active, side, id)
+redis.call('ZREM', lease, id)
+redis.call('HSET', task, 'msg', msg, 'state', 'archived')
+redis.call('HDEL', task, 'owner')
+count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
+if tonumber(now) > cutoff then
+  trim(archived, task_prefix, cutoff, max, 100)
+end
+return '1'

@@ -1,0 +1,9 @@
+-- clear_server_state: a server has left.
+--
+-- Transition: none                         Go: clearServerStateCmd
+--
+-- KEYS
+--   1  info     asynq:servers:{<host>:<pid>:<id>}  STRING
+--   2  workers  asynq:workers:{<host>:<pid>:<id>}  HASH
+-- RETURNS how many of the two existed
+return redis.call('DEL', KEYS[1], KEYS[2])

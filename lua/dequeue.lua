@@ -1,0 +1,101 @@
+-- dequeue: give pending tasks to a worker, under a lease, up to 100 per call.
+--
+-- Transition: pending -> active            Go: dequeueCmd
+-- Differs from Go: several tasks per call (W04); an id without a task is dropped and reported instead of
+-- haunting the queue (W12); the field owner names the run, for owns.
+--
+-- KEYS
+--   1  paused   asynq:{<queue>}:paused   STRING
+--   2  pending  asynq:{<queue>}:pending  LIST
+--   3  active   asynq:{<queue>}:active   LIST
+--   4  lease    asynq:{<queue>}:lease    ZSET
+-- ARGV
+--   1  task_prefix  asynq:{<queue>}:t:
+--   2  expires      unix second at which the lease ends
+--   3  run          token that names this run
+--   4  count        how many tasks to take at the most
+-- DERIVED
+--   task_prefix .. id, and the lock that a dropped stub still names
+-- RETURNS id, msg, id, msg, ... oldest first; an empty msg marks an id that was dropped because it had
+--   no message. Empty when there is nothing; the integer 0 when the queue is paused.
+local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local task_prefix, expires, run, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+if redis.call('EXISTS', paused) == 1 then
+  return 0
+end
+
+local function drop(id)
+  local lock = redis.pcall('HGET', task_prefix .. id, 'unique_key')
+  if type(lock) == 'table' then
+    return -- a key of another type, which is not ours to delete
+  end
+  if lock then
+    release(lock, id)
+  end
+  redis.call('DEL', task_prefix .. id)
+end
+
+local function start(id)
+  redis.call('HSET', task_prefix .. id, 'state', 'active', 'owner', run)
+  redis.call('HDEL', task_prefix .. id, 'pending_since')
+end
+
+if limit == '1' then
+  local id = redis.call('RPOPLPUSH', pending, active)
+  if not id then
+    return {}
+  end
+  local leased = redis.pcall('ZADD', lease, expires, id)
+  if type(leased) == 'table' then
+    redis.call('LPOP', active)
+    redis.call('RPUSH', pending, id)
+    return leased
+  end
+  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
+  if type(msg) ~= 'string' then
+    redis.call('LPOP', active)
+    redis.call('ZREM', lease, id)
+    drop(id)
+    return { id, '' }
+  end
+  start(id)
+  return { id, msg }
+end
+
+local waiting = redis.call('LRANGE', pending, -limit, -1)
+if #waiting == 0 then
+  return {}
+end
+local reply, ids, leases, ghosts = {}, {}, {}, {}
+for n = #waiting, 1, -1 do
+  local id = waiting[n]
+  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
+  reply[#reply + 1] = id
+  if type(msg) == 'string' then
+    reply[#reply + 1] = msg
+    ids[#ids + 1] = id
+    leases[#leases + 1] = expires
+    leases[#leases + 1] = id
+  else
+    reply[#reply + 1] = ''
+    ghosts[#ghosts + 1] = id
+  end
+end
+if #ids > 0 then
+  -- Each of the two can fail by the type of its key; the second then takes back the first.
+  redis.call('ZADD', lease, unpack(leases))
+  local pushed = redis.pcall('LPUSH', active, unpack(ids))
+  if type(pushed) == 'table' then
+    redis.call('ZREM', lease, unpack(ids))
+    return pushed
+  end
+end
+redis.call('LTRIM', pending, 0, -#waiting - 1)
+for n = 1, #ids do
+  start(ids[n])
+end
+for n = 1, #ghosts do
+  drop(ghosts[n])
+end
+return reply

@@ -1,0 +1,38 @@
+-- extend_lease: prolong the leases of the tasks a worker has in hand, up to 100 per call.
+--
+-- Transition: active stays active          Go: ExtendLease (a plain ZADD)
+-- Differs from Go: only the leases of runs that are still the caller's, and it says which are not (W08);
+-- never shortens a lease.
+--
+-- KEYS
+--   1  lease    asynq:{<queue>}:lease   ZSET
+--   then for each task
+--   +1 task     asynq:{<queue>}:t:<id>  HASH
+-- ARGV
+--   1  expires  unix second at which the leases will end
+--   then for each task
+--   +1 id       task id
+--   +2 run      token of the run
+--   +3 offset   where the part of the message that can change begins, and
+--   +4 tail     that part, as it was taken
+-- RETURNS one character for each task
+--   1  prolonged
+--   0  the run belongs to somebody else by now
+--   2  the task is gone
+local lease, expires = KEYS[1], ARGV[1]
+
+local verdicts = {}
+local arg = 2
+for key = 2, #KEYS do
+  local verdict = owns(KEYS[key], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+  if verdict == '1' then
+    if redis.call('ZSCORE', lease, ARGV[arg]) then
+      redis.call('ZADD', lease, 'XX', 'GT', expires, ARGV[arg])
+    else
+      verdict = '0'
+    end
+  end
+  verdicts[#verdicts + 1] = verdict
+  arg = arg + 4
+end
+return table.concat(verdicts)

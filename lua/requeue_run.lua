@@ -1,0 +1,36 @@
+-- requeue_run: put back the tasks of a dequeue whose reply was lost on the way.
+--
+-- Transition: active -> pending            Go: none (they wait for their lease and lose a retry, W10)
+-- The tasks of one dequeue stand together near the head of the list, so a bounded look finds them.
+--
+-- KEYS
+--   1  active       asynq:{<queue>}:active   LIST
+--   2  lease        asynq:{<queue>}:lease    ZSET
+--   3  pending      asynq:{<queue>}:pending  LIST
+-- ARGV
+--   1  task_prefix  asynq:{<queue>}:t:
+--   2  run          token that the lost dequeue would have given
+--   3  now_ns       unix time in nanoseconds
+--   4  limit        how many active ids to look at
+-- DERIVED
+--   task_prefix .. id
+-- RETURNS how many were put back
+local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
+local task_prefix, run, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local mine = {}
+for _, id in ipairs(redis.call('LRANGE', active, 0, limit - 1)) do
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'state', 'owner')
+  if not fields.err and fields[1] == 'active' and fields[2] == run then
+    mine[#mine + 1] = id
+  end
+end
+-- Newest first, so that the oldest ends at the tail and is taken next, as before.
+for _, id in ipairs(mine) do
+  redis.call('RPUSH', pending, id)
+  redis.call('LREM', active, 1, id)
+  redis.call('ZREM', lease, id)
+  redis.call('HSET', task_prefix .. id, 'state', 'pending', 'pending_since', now_ns)
+  redis.call('HDEL', task_prefix .. id, 'owner')
+end
+return #mine

@@ -1,0 +1,56 @@
+-- retry: let a task that failed wait for its next attempt.
+--
+-- Transition: active -> retry              Go: retryCmd
+-- Differs from Go: fenced by owns (W09); a recoverer names the expiry it saw, so that it cannot hit a
+-- task that somebody has taken again since (W33).
+--
+-- KEYS
+--   1  active         asynq:{<queue>}:active           LIST
+--   2  lease          asynq:{<queue>}:lease            ZSET
+--   3  retry          asynq:{<queue>}:retry            ZSET
+--   4  task           asynq:{<queue>}:t:<id>           HASH
+--   5  processed      asynq:{<queue>}:processed        STRING
+--   6  processed_day  asynq:{<queue>}:processed:<day>  STRING
+--   7  failed         asynq:{<queue>}:failed           STRING
+--   8  failed_day     asynq:{<queue>}:failed:<day>     STRING
+-- ARGV
+--   1  id         task id
+--   2  run        token of the run; empty for a run of a Go worker
+--   3  offset     where the part of the message that can change begins, and
+--   4  tail       that part, as it was taken
+--   5  side       1 or -1: search the active list from its head or tail; 0: all of it
+--   6  seen       lease expiry a recoverer saw; empty for the owner itself
+--   7  msg        encoded task message with the error
+--   8  retry_at   unix second of the next attempt
+--   9  counts     1 if this is a failure
+--   10 expire_at  unix second at which a new day counter expires
+-- RETURNS
+--   1  waiting for retry
+--   0  the run belongs to somebody else by now; nothing was written
+--   2  the task is gone; nothing was written
+--   4  it waits with this very message already; nothing was written
+local active, lease, retry, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, run, offset, tail, side, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local msg, retry_at, counts, expire_at = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+
+local verdict = owns(task, run, offset, tail)
+if verdict == '1' then
+  local score = redis.call('ZSCORE', lease, id)
+  if not score or (seen ~= '' and tonumber(score) ~= tonumber(seen)) then
+    verdict = '0'
+  end
+elseif verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
+  verdict = '4'
+end
+if verdict ~= '1' then
+  return verdict
+end
+redis.call('ZADD', retry, retry_at, id)
+redis.pcall('LREM', active, side, id)
+redis.call('ZREM', lease, id)
+redis.call('HSET', task, 'msg', msg, 'state', 'retry')
+redis.call('HDEL', task, 'owner')
+if counts == '1' then
+  count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
+end
+return '1'

@@ -1,0 +1,60 @@
+-- schedule: store new tasks to be started later, 1 to 100 per call.
+--
+-- Transition: (absent) -> scheduled        Go: scheduleCmd, scheduleUniqueCmd
+-- Differs from Go: as enqueue; and a task with a group keeps it (field group), so that it joins the
+-- group when its time comes instead of forgetting it (W21).
+--
+-- KEYS
+--   1  scheduled  asynq:{<queue>}:scheduled  ZSET
+--   2  groups     asynq:{<queue>}:groups     SET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>     HASH
+--   +2 lock       asynq:{<queue>}:unique:... STRING; the task key again when there is none
+-- ARGV
+--   for each task
+--   +1 id         task id
+--   +2 msg        encoded task message
+--   +3 ttl        seconds the lock lives; 0 for no lock
+--   +4 at         unix second at which the task is due
+--   +5 group      group name; empty for none
+-- RETURNS one character for each task, as enqueue
+local scheduled, groups = KEYS[1], KEYS[2]
+
+local verdicts, accepted, scores, seen = {}, {}, {}, {}
+local arg = 1
+for key = 3, #KEYS, 2 do
+  local task, lock = KEYS[key], KEYS[key + 1]
+  local verdict
+  if seen[task] then
+    verdict = '0'
+  elseif seen[lock] then
+    verdict = '3'
+  else
+    verdict = admit(task, lock, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
+  end
+  if verdict == '1' then
+    seen[task], seen[lock] = true, true
+    accepted[#accepted + 1] = key
+    scores[#scores + 1] = ARGV[arg + 3]
+    scores[#scores + 1] = ARGV[arg]
+    if ARGV[arg + 4] ~= '' then
+      -- Go's forward does not list the group, so it is listed now. A listed empty group is harmless.
+      redis.call('SADD', groups, ARGV[arg + 4])
+    end
+  end
+  verdicts[#verdicts + 1] = verdict
+  arg = arg + 5
+end
+if #accepted > 0 then
+  redis.call('ZADD', scheduled, unpack(scores))
+  for n = 1, #accepted do
+    local key = accepted[n]
+    local first = (key - 3) / 2 * 5 + 1
+    redis.call('HSET', KEYS[key], 'msg', ARGV[first + 1], 'state', 'scheduled')
+    if ARGV[first + 4] ~= '' then
+      redis.call('HSET', KEYS[key], 'group', ARGV[first + 4])
+    end
+    take_lock(KEYS[key], KEYS[key + 1], ARGV[first], ARGV[first + 2])
+  end
+end
+return table.concat(verdicts)

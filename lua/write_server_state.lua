@@ -1,0 +1,24 @@
+-- write_server_state: tell what a server is and what it works on.
+--
+-- Transition: none                         Go: writeServerStateCmd
+--
+-- KEYS
+--   1  info     asynq:servers:{<host>:<pid>:<id>}  STRING
+--   2  workers  asynq:workers:{<host>:<pid>:<id>}  HASH
+-- ARGV
+--   1  ttl      seconds until both expire
+--   2  server   encoded server info
+--   then for each running task
+--   +1 id       task id
+--   +2 worker   encoded worker info
+-- RETURNS OK
+local info, workers = KEYS[1], KEYS[2]
+local ttl, server = ARGV[1], ARGV[2]
+
+redis.call('SET', info, server, 'EX', ttl)
+redis.call('DEL', workers)
+for n = 3, #ARGV, 2 do
+  redis.call('HSET', workers, ARGV[n], ARGV[n + 1])
+end
+redis.call('EXPIRE', workers, ttl)
+return redis.status_reply('OK')

@@ -1,0 +1,266 @@
+//! The end of a run: `done.lua`, `complete.lua`, `retry.lua`, `archive.lua`, `requeue.lua`,
+//! `write_result.lua`, `extend_lease.lua`.
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+use queue_core::wire::TaskMessage;
+use redis::{Cmd, Value};
+
+use super::take::Run;
+use super::{Broker, STATS_TTL_SECS, verdicts};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT};
+
+/// How many archived tasks a queue keeps. asynq's nominal 10 000 are 9 999 in effect; so are ours.
+const ARCHIVE_MAX: u32 = 9_999;
+/// How long archived tasks are kept: 90 days.
+const ARCHIVE_MAX_AGE_SECS: i64 = 90 * 24 * 60 * 60;
+
+/// What became of a report on a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was applied.
+    Applied,
+    /// It had been applied before: the answer to an earlier attempt was lost.
+    AlreadyApplied,
+    /// The run is no longer the caller's; somebody recovered the task. Nothing was written.
+    Lost,
+    /// The task no longer exists. Nothing was written.
+    Gone,
+}
+
+fn verdict(byte: u8) -> Option<Verdict> {
+    match byte {
+        b'1' => Some(Verdict::Applied),
+        b'4' => Some(Verdict::AlreadyApplied),
+        b'0' => Some(Verdict::Lost),
+        b'2' => Some(Verdict::Gone),
+        _ => None,
+    }
+}
+
+/// The side of the active list on which an id is sooner found. A wrong guess costs time, nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// Among the tasks taken last.
+    Youngest,
+    /// Among the tasks that run longest.
+    #[default]
+    Oldest,
+}
+
+impl Side {
+    fn arg(self) -> i32 {
+        match self {
+            Side::Youngest => 1,
+            Side::Oldest => -1,
+        }
+    }
+}
+
+/// A report on one run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The run.
+    pub run: Run,
+    /// The lock the task holds; empty for none.
+    pub unique_key: String,
+    /// Where to look for it.
+    pub side: Side,
+    /// The lease expiry a recoverer saw (Unix seconds); `None` for the owner itself.
+    pub seen_expiry: Option<i64>,
+}
+
+impl Report {
+    /// A report by the owner of a run.
+    pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
+        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None }
+    }
+
+    /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left
+    /// it there twice.
+    fn side_arg(&self) -> i32 {
+        if self.seen_expiry.is_some() { 0 } else { self.side.arg() }
+    }
+
+    fn lock_or(&self, task_key: &str) -> String {
+        if self.unique_key.is_empty() { task_key.to_owned() } else { self.unique_key.clone() }
+    }
+
+    fn fence(&self, call: &mut Cmd) {
+        let run = &self.run;
+        call.arg(&run.id).arg(&run.token[..]).arg(run.tail_at).arg(run.tail()).arg(self.side_arg());
+    }
+}
+
+impl Broker {
+    /// Deletes tasks that succeeded, all of this queue; 1 to [`MAX_BATCH`](super::MAX_BATCH).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; the same reports may then be sent again.
+    pub async fn done(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = DONE.call(4 + 2 * reports.len());
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
+        for report in reports {
+            let key = keys.task(&report.run.id);
+            let lock = report.lock_or(&key);
+            call.arg(key).arg(lock);
+        }
+        call.arg(now + STATS_TTL_SECS);
+        for report in reports {
+            report.fence(&mut call);
+        }
+        verdicts(DONE.name, self.redis.run(&DONE, &call).await?, reports.len(), verdict)
+    }
+
+    /// Keeps tasks that succeeded, all of this queue, until their retention ends: for each the message
+    /// with its time of completion, the Unix second at which the retention ends, and the result. 1 to
+    /// [`MAX_BATCH`](super::MAX_BATCH).
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn complete(
+        &self,
+        queue: &str,
+        reports: &[(Report, TaskMessage, i64, Option<Bytes>)],
+        now: i64,
+    ) -> Result<Vec<Verdict>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = COMPLETE.call(5 + 2 * reports.len());
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
+        call.arg(keys.completed());
+        for (report, ..) in reports {
+            let key = keys.task(&report.run.id);
+            let lock = report.lock_or(&key);
+            call.arg(key).arg(lock);
+        }
+        call.arg(now + STATS_TTL_SECS);
+        for (report, message, expires_at, result) in reports {
+            report.fence(&mut call);
+            call.arg(&message.to_bytes()[..]).arg(*expires_at);
+            call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
+        }
+        verdicts(COMPLETE.name, self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)
+    }
+
+    /// Lets a task wait for its next attempt at `retry_at` (Unix seconds). `counts` says whether this is
+    /// a failure in the statistics.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn retry(
+        &self,
+        report: &Report,
+        message: &[u8],
+        retry_at: i64,
+        counts: bool,
+        now: i64,
+    ) -> Result<Verdict, Error> {
+        let keys = QueueKeys::new(&report.run.queue);
+        let mut call = RETRY.call(8);
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(keys.task(&report.run.id));
+        statistics(&mut call, &keys, now);
+        report.fence(&mut call);
+        call.arg(report.seen_expiry.map(|expiry| expiry.to_string()).unwrap_or_default());
+        call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
+        self.one(&RETRY, &call).await
+    }
+
+    /// Gives up on a task and keeps it for inspection. `message` is stored as it is, so that a message
+    /// nobody can read can be archived too.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
+        let keys = QueueKeys::new(&report.run.queue);
+        let mut call = ARCHIVE.call(8);
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(keys.task(&report.run.id));
+        statistics(&mut call, &keys, now);
+        report.fence(&mut call);
+        call.arg(report.seen_expiry.map(|expiry| expiry.to_string()).unwrap_or_default());
+        call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
+        call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
+        self.one(&ARCHIVE, &call).await
+    }
+
+    /// Puts a task back in front of its queue without spending a retry.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn requeue(&self, report: &Report, now_ns: i64) -> Result<Verdict, Error> {
+        let keys = QueueKeys::new(&report.run.queue);
+        let mut call = REQUEUE.call(4);
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(keys.task(&report.run.id));
+        report.fence(&mut call);
+        call.arg(now_ns);
+        self.one(&REQUEUE, &call).await
+    }
+
+    /// Stores what a running task has to show so far; the last write wins.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn write_result(&self, run: &Run, result: &[u8]) -> Result<Verdict, Error> {
+        let mut call = WRITE_RESULT.call(1);
+        call.arg(QueueKeys::new(&run.queue).task(&run.id));
+        call.arg(&run.token[..]).arg(run.tail_at).arg(run.tail()).arg(result);
+        self.one(&WRITE_RESULT, &call).await
+    }
+
+    /// Prolongs the leases of runs, all of this queue, until `expires` (Unix seconds), on a connection
+    /// of one's own. [`Verdict::Lost`] and [`Verdict::Gone`] name the runs that are no longer the
+    /// caller's. 1 to [`MAX_BATCH`](super::MAX_BATCH).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn extend_lease(
+        &self,
+        connection: &mut Connection,
+        queue: &str,
+        runs: &[Run],
+        expires: i64,
+    ) -> Result<Vec<Verdict>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = EXTEND_LEASE.call(1 + runs.len());
+        call.arg(keys.lease());
+        for run in runs {
+            call.arg(keys.task(&run.id));
+        }
+        call.arg(expires);
+        for run in runs {
+            call.arg(&run.id).arg(&run.token[..]).arg(run.tail_at).arg(run.tail());
+        }
+        verdicts(EXTEND_LEASE.name, connection.run(&EXTEND_LEASE, &call).await?, runs.len(), verdict)
+    }
+
+    async fn one(&self, script: &'static Script, call: &Cmd) -> Result<Verdict, Error> {
+        let reply = self.redis.run(script, call).await?;
+        let code = match &reply {
+            Value::BulkString(text) if text.len() == 1 => verdict(text[0]),
+            _ => None,
+        };
+        code.ok_or_else(|| Error::unexpected(script.name, &reply))
+    }
+
+    /// Trims the archive of a queue by age and number; returns how many tasks were deleted, at most
+    /// [`MAX_BATCH`](super::MAX_BATCH) per call.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn trim_archived(&self, queue: &str, now: i64) -> Result<usize, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = crate::script::TRIM_ARCHIVED.call(1);
+        call.arg(keys.archived()).arg(keys.task_prefix()).arg(now - ARCHIVE_MAX_AGE_SECS);
+        call.arg(ARCHIVE_MAX).arg(super::MAX_BATCH);
+        match self.redis.run(&crate::script::TRIM_ARCHIVED, &call).await? {
+            Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
+            reply => Err(Error::unexpected(crate::script::TRIM_ARCHIVED.name, &reply)),
+        }
+    }
+}
+
+fn statistics(call: &mut Cmd, keys: &QueueKeys, now: i64) {
+    call.arg(keys.processed_total()).arg(keys.processed_on(now)).arg(keys.failed_total()).arg(keys.failed_on(now));
+}

@@ -1,0 +1,108 @@
+//! What keeps queues moving: `forward.lua`, `list_expired.lua`, `delete_expired_completed.lua`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskMessage};
+use redis::Value;
+
+use super::take::Run;
+use super::{Broker, MAX_BATCH};
+use crate::error::Error;
+use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED};
+
+/// What one call of [`Broker::forward`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Tasks that became pending, or joined their group.
+    pub moved: u64,
+    /// Ids without a task that were dropped.
+    pub dropped: u64,
+    /// The Unix second at which the next one is due.
+    pub next_due: Option<i64>,
+}
+
+/// An active task whose lease has ended.
+#[derive(Debug)]
+pub struct ExpiredLease {
+    /// The run of the worker that went silent.
+    pub run: Run,
+    /// The Unix second at which the lease ended.
+    pub expiry: i64,
+    /// The task; `None` when its message cannot be read.
+    pub message: Option<TaskMessage>,
+}
+
+impl Broker {
+    /// Makes up to [`MAX_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn forward(&self, queue: &str, from: State, now_ns: i64) -> Result<Forwarded, Error> {
+        let keys = QueueKeys::new(queue);
+        let source = if from == State::Retry { keys.retry() } else { keys.scheduled() };
+        let mut call = FORWARD.call(3);
+        call.arg(source).arg(keys.pending()).arg(keys.groups());
+        call.arg(keys.task_prefix()).arg(keys.group_prefix());
+        call.arg(now_ns.div_euclid(1_000_000_000)).arg(now_ns).arg(MAX_BATCH);
+        let reply = self.redis.run(&FORWARD, &call).await?;
+        let Value::Array(items) = &reply else { return Err(Error::unexpected(FORWARD.name, &reply)) };
+        let [Value::Int(moved), Value::Int(dropped), Value::Int(next)] = items[..] else {
+            return Err(Error::unexpected(FORWARD.name, &reply));
+        };
+        Ok(Forwarded {
+            moved: u64::try_from(moved).unwrap_or(0),
+            dropped: u64::try_from(dropped).unwrap_or(0),
+            next_due: (next >= 0).then_some(next),
+        })
+    }
+
+    /// The active tasks whose leases ended at `cutoff` (Unix seconds) or before, at most [`MAX_BATCH`],
+    /// and the ids that had no task and were dropped.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn list_expired(&self, queue: &Arc<str>, cutoff: i64) -> Result<(Vec<ExpiredLease>, Vec<String>), Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = LIST_EXPIRED.call(2);
+        call.arg(keys.lease()).arg(keys.active());
+        call.arg(keys.task_prefix()).arg(cutoff).arg(MAX_BATCH);
+        let reply = self.redis.run(&LIST_EXPIRED, &call).await?;
+        let Value::Array(items) = reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
+        let (mut expired, mut ghosts) = (Vec::new(), Vec::new());
+        for entry in items.chunks_exact(4) {
+            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(owner), Value::BulkString(raw)] = entry
+            else {
+                return Err(Error::unexpected(LIST_EXPIRED.name, &entry));
+            };
+            let id = String::from_utf8_lossy(id).into_owned();
+            if raw.is_empty() {
+                ghosts.push(id);
+                continue;
+            }
+            // Scores are whole seconds (R4); one that is not was written by somebody who broke the rules,
+            // and matching it exactly could fail for ever.
+            let expiry = std::str::from_utf8(expiry).ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+            let token = Arc::from(String::from_utf8_lossy(owner).as_ref());
+            let raw = Bytes::copy_from_slice(raw);
+            let message = TaskMessage::from_bytes(raw.clone()).ok();
+            expired.push(ExpiredLease { run: Run::new(queue.clone(), id, token, raw), expiry: expiry as i64, message });
+        }
+        Ok((expired, ghosts))
+    }
+
+    /// Deletes up to [`MAX_BATCH`] completed tasks whose retention has ended; returns how many.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn delete_expired_completed(&self, queue: &str, now: i64) -> Result<usize, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = DELETE_EXPIRED_COMPLETED.call(1);
+        call.arg(keys.completed()).arg(keys.task_prefix()).arg(now).arg(MAX_BATCH);
+        match self.redis.run(&DELETE_EXPIRED_COMPLETED, &call).await? {
+            Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
+            reply => Err(Error::unexpected(DELETE_EXPIRED_COMPLETED.name, &reply)),
+        }
+    }
+}

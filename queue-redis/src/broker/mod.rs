@@ -1,0 +1,73 @@
+//! One method for each atomic transition of a task.
+
+mod enqueue;
+mod finish;
+mod maintain;
+mod server;
+mod take;
+
+pub use enqueue::EnqueueVerdict;
+pub use finish::{Report, Side, Verdict};
+pub use maintain::{ExpiredLease, Forwarded};
+pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
+
+use crate::connection::Redis;
+use crate::error::Error;
+
+/// The most tasks one call of a hot script takes: it keeps the longest script below 250 µs.
+pub const MAX_BATCH: usize = 100;
+
+/// Seconds a day counter lives: 90 days, as in asynq.
+const STATS_TTL_SECS: i64 = 90 * 24 * 60 * 60;
+
+/// The transitions of tasks on one Redis; cheap to clone.
+///
+/// A method is named after its script in `lua/`. What a script can refuse is a value ([`Verdict`],
+/// [`EnqueueVerdict`]); an [`Error`] means that Redis could not be asked or did not do it.
+#[derive(Debug, Clone)]
+pub struct Broker {
+    redis: Redis,
+}
+
+impl Broker {
+    /// The transitions on this Redis.
+    pub fn new(redis: Redis) -> Self {
+        Self { redis }
+    }
+
+    /// The connections it uses.
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// Lists a queue, so that tools can see it (rule R7). Belongs before the first write into it.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn publish_queue(&self, queue: &str) -> Result<(), Error> {
+        self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
+    }
+
+    /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers
+    /// heard it. The task then goes to retry with the error `context canceled`.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
+        self.redis.query("PUBLISH", redis::cmd("PUBLISH").arg(queue_core::keys::CANCEL_CHANNEL).arg(id)).await
+    }
+}
+
+/// The characters of a batch reply, one for each task.
+fn verdicts<T>(
+    operation: &'static str,
+    reply: redis::Value,
+    count: usize,
+    parse: impl Fn(u8) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let parsed = match &reply {
+        redis::Value::BulkString(text) if text.len() == count => text.iter().map(|&byte| parse(byte)).collect(),
+        _ => None,
+    };
+    parsed.ok_or_else(|| Error::unexpected(operation, &reply))
+}

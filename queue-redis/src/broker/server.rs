@@ -1,0 +1,70 @@
+//! What a server tells about itself: `write_server_state.lua`, `clear_server_state.lua`.
+
+use prost::Message as _;
+use queue_core::keys;
+use queue_core::wire::{ServerInfo, WorkerInfo};
+use redis::Value;
+
+use super::Broker;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::script::{CLEAR_SERVER_STATE, WRITE_SERVER_STATE};
+
+/// Seconds a server is listed after its last heartbeat.
+const SERVER_TTL_SECS: i64 = 10;
+
+impl Broker {
+    /// Tells what a server is and what it works on, for asynqmon and the like; forgets servers that have
+    /// not done so in time (asynq does that only when somebody lists them, W46).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn write_server_state(
+        &self,
+        connection: &mut Connection,
+        server: &ServerInfo,
+        workers: &[WorkerInfo],
+        now: i64,
+    ) -> Result<(), Error> {
+        let (info, hash) = state_keys(server);
+        let expires = now + SERVER_TTL_SECS;
+        let mut index = redis::pipe();
+        for (set, member) in [(keys::SERVERS, &info), (keys::WORKERS, &hash)] {
+            index.cmd("ZADD").arg(set).arg(expires).arg(member).ignore();
+            index.cmd("ZREMRANGEBYSCORE").arg(set).arg("-inf").arg(now - 1).ignore();
+        }
+        connection.pipeline::<()>("listing the server", &index).await?;
+        let mut call = WRITE_SERVER_STATE.call(2);
+        call.arg(info).arg(hash).arg(SERVER_TTL_SECS).arg(server.encode_to_vec());
+        for worker in workers {
+            call.arg(&worker.task_id).arg(worker.encode_to_vec());
+        }
+        match connection.run(&WRITE_SERVER_STATE, &call).await? {
+            Value::Okay => Ok(()),
+            reply => Err(Error::unexpected(WRITE_SERVER_STATE.name, &reply)),
+        }
+    }
+
+    /// Takes a server off the list.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; the entry then expires by itself after 10 s.
+    pub async fn clear_server_state(&self, connection: &mut Connection, server: &ServerInfo) -> Result<(), Error> {
+        let (info, hash) = state_keys(server);
+        let mut index = redis::pipe();
+        index.cmd("ZREM").arg(keys::SERVERS).arg(&info).ignore();
+        index.cmd("ZREM").arg(keys::WORKERS).arg(&hash).ignore();
+        connection.pipeline::<()>("unlisting the server", &index).await?;
+        let mut call = CLEAR_SERVER_STATE.call(2);
+        call.arg(info).arg(hash);
+        connection.run(&CLEAR_SERVER_STATE, &call).await.map(drop)
+    }
+}
+
+fn state_keys(server: &ServerInfo) -> (String, String) {
+    let pid = u32::try_from(server.pid).unwrap_or(0);
+    (
+        keys::server_info(&server.host, pid, &server.server_id),
+        keys::server_workers(&server.host, pid, &server.server_id),
+    )
+}

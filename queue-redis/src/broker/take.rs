@@ -1,0 +1,201 @@
+//! Tasks for a worker: `dequeue.lua`, `dequeue_matching.lua`, `requeue_run.lua`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+use queue_core::wire::{TaskMessage, WireError, mutable_tail};
+use redis::Value;
+
+use super::{Broker, MAX_BATCH};
+use crate::error::Error;
+use crate::script::{DEQUEUE, DEQUEUE_MATCHING, REQUEUE_RUN};
+
+/// The right to report on one run of a task.
+///
+/// It holds the token that the dequeue wrote next to the task and the message as it was then; a report
+/// is refused when either no longer fits, because somebody else has recovered the task.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Queue name.
+    pub queue: Arc<str>,
+    /// Task id, as it stands in the list.
+    pub id: String,
+    pub(super) token: Arc<str>,
+    pub(super) raw: Bytes,
+    pub(super) tail_at: usize,
+}
+
+impl Run {
+    pub(super) fn new(queue: Arc<str>, id: String, token: Arc<str>, raw: Bytes) -> Self {
+        let tail_at = mutable_tail(&raw);
+        Self { queue, id, token, raw, tail_at }
+    }
+
+    /// The part of the message that changes when anybody else retries the task.
+    pub(super) fn tail(&self) -> &[u8] {
+        &self.raw[self.tail_at..]
+    }
+
+    /// The message as it is stored, byte for byte.
+    pub fn raw_message(&self) -> &Bytes {
+        &self.raw
+    }
+}
+
+/// A task in a worker's hands.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The task.
+    pub message: TaskMessage,
+    /// The right to report on it.
+    pub run: Run,
+}
+
+/// One id that a dequeue took from the list.
+#[derive(Debug)]
+pub enum Taken {
+    /// A task, now active and leased.
+    Task(Delivery),
+    /// An active task whose message cannot be read, or names another id or queue than those it is stored
+    /// under. It belongs into the archive.
+    Poisoned(Run, PoisonReason),
+    /// An id without a task; it was dropped.
+    Ghost(String),
+}
+
+/// Why a task cannot be handed to anybody.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoisonReason {
+    /// The message cannot be decoded.
+    #[error(transparent)]
+    Unreadable(#[from] WireError),
+    /// The message is that of another task.
+    #[error("the message says it is task {id:?} of queue {queue:?}")]
+    Misplaced {
+        /// The id in the message.
+        id: String,
+        /// The queue in the message.
+        queue: String,
+    },
+}
+
+/// The answer to a dequeue.
+#[derive(Debug)]
+pub enum Dequeued {
+    /// The queue is paused.
+    Paused,
+    /// What was taken, oldest first; empty when there was nothing.
+    Tasks(Vec<Taken>),
+}
+
+/// Which tasks [`Broker::dequeue_matching`] takes, and where it looks.
+#[derive(Debug, Clone, Default)]
+pub struct Matching {
+    /// Whole task types.
+    pub kinds: Vec<String>,
+    /// Beginnings of task types.
+    pub prefixes: Vec<String>,
+    /// Ids to leave out at the tail of the list, those looked at before.
+    pub skip: usize,
+    /// Ids to look at.
+    pub window: usize,
+}
+
+impl Broker {
+    /// Takes up to `count` tasks (at most [`MAX_BATCH`]), under leases until `expires` (Unix seconds).
+    /// `token` names this call; it must differ from that of every other.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. After an [ambiguous](Error::is_ambiguous) error the tasks
+    /// may be active without anybody working on them: give `token` to [`requeue_run`](Self::requeue_run).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe, for the same reason.
+    pub async fn dequeue(&self, queue: &Arc<str>, count: usize, token: &Arc<str>, expires: i64) -> Result<Dequeued, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = DEQUEUE.call(4);
+        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
+        call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
+        match self.redis.run(&DEQUEUE, &call).await? {
+            Value::Int(0) => Ok(Dequeued::Paused),
+            Value::Array(items) => taken(DEQUEUE.name, queue, token, items).map(Dequeued::Tasks),
+            reply => Err(Error::unexpected(DEQUEUE.name, &reply)),
+        }
+    }
+
+    /// Takes up to `count` tasks of certain types and leaves the others where they are. Also returns how
+    /// many ids were looked at: fewer than the window means that the end of the list was reached.
+    ///
+    /// # Errors
+    /// As [`dequeue`](Self::dequeue).
+    pub async fn dequeue_matching(
+        &self,
+        queue: &Arc<str>,
+        count: usize,
+        token: &Arc<str>,
+        expires: i64,
+        matching: &Matching,
+    ) -> Result<(Dequeued, usize), Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = DEQUEUE_MATCHING.call(4);
+        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
+        call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
+        call.arg(matching.skip).arg(matching.window).arg(matching.kinds.len());
+        for pattern in matching.kinds.iter().chain(&matching.prefixes) {
+            call.arg(pattern);
+        }
+        match self.redis.run(&DEQUEUE_MATCHING, &call).await? {
+            Value::Int(0) => Ok((Dequeued::Paused, 0)),
+            Value::Array(mut items) if matches!(items.first(), Some(Value::Int(_))) => {
+                let tasks = items.split_off(1);
+                let Some(Value::Int(seen)) = items.pop() else { return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items)) };
+                let tasks = taken(DEQUEUE_MATCHING.name, queue, token, tasks)?;
+                Ok((Dequeued::Tasks(tasks), usize::try_from(seen).unwrap_or(0)))
+            }
+            reply => Err(Error::unexpected(DEQUEUE_MATCHING.name, &reply)),
+        }
+    }
+
+    /// Puts back the tasks of a dequeue whose answer was lost; returns how many there were.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn requeue_run(&self, queue: &str, token: &str, now_ns: i64) -> Result<u64, Error> {
+        /// A lost dequeue is looked for within this many of the youngest active tasks. Those further
+        /// down come back when their leases end.
+        const LOOK_AT: usize = 500;
+        let keys = QueueKeys::new(queue);
+        let mut call = REQUEUE_RUN.call(3);
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
+        call.arg(keys.task_prefix()).arg(token).arg(now_ns).arg(LOOK_AT);
+        match self.redis.run(&REQUEUE_RUN, &call).await? {
+            Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
+            reply => Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
+        }
+    }
+}
+
+fn taken(operation: &'static str, queue: &Arc<str>, token: &Arc<str>, items: Vec<Value>) -> Result<Vec<Taken>, Error> {
+    let mut tasks = Vec::with_capacity(items.len() / 2);
+    let mut items = items.into_iter();
+    while let Some(id) = items.next() {
+        let (Value::BulkString(id), Some(Value::BulkString(raw))) = (id, items.next()) else {
+            return Err(Error::unexpected(operation, &"not pairs of id and message"));
+        };
+        // An id that is not UTF-8 cannot be one of a message (R9), so nothing will match it below.
+        let id = String::from_utf8(id).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned());
+        tasks.push(if raw.is_empty() { Taken::Ghost(id) } else { sort_out(queue, id, token, raw.into()) });
+    }
+    Ok(tasks)
+}
+
+fn sort_out(queue: &Arc<str>, id: String, token: &Arc<str>, raw: Bytes) -> Taken {
+    let run = Run::new(queue.clone(), id, token.clone(), raw);
+    match TaskMessage::from_bytes(run.raw.clone()) {
+        Ok(message) if message.id == run.id && message.queue == **queue => Taken::Task(Delivery { message, run }),
+        Ok(other) => Taken::Poisoned(run, PoisonReason::Misplaced { id: other.id, queue: other.queue }),
+        Err(error) => Taken::Poisoned(run, error.into()),
+    }
+}

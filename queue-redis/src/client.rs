@@ -1,0 +1,241 @@
+//! Enqueuing tasks.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use queue_core::clock::Clock;
+use queue_core::options::{Composed, Placement, compose};
+use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
+
+use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH};
+use crate::connection::Redis;
+use crate::error::Error;
+
+/// How long a queue counts as listed after we listed it. asynq never lists it again, so a queue that
+/// somebody removed stays invisible for the life of the process (W27).
+const LISTED_FOR: Duration = Duration::from_secs(60);
+
+/// How often a call is sent again when its answer was lost, and how long to wait first.
+const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// Why a task was not enqueued.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// Another task of the same type and payload holds the uniqueness lock.
+    #[error("task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked")]
+    DuplicateTask {
+        /// Task type.
+        kind: String,
+        /// Queue name.
+        queue: String,
+    },
+    /// The id is taken in this queue, by a task in any state.
+    #[error("task ID conflicts with another task: {id:?} is taken in queue {queue:?}")]
+    TaskIdConflict {
+        /// Task id.
+        id: String,
+        /// Queue name.
+        queue: String,
+    },
+    /// An option cannot be honoured.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The payload cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// Redis could not be asked, or refused. After an [ambiguous](Error::is_ambiguous) error the task may
+    /// have been stored; enqueue it again with the same task id to find out.
+    #[error(transparent)]
+    Redis(#[from] Error),
+}
+
+/// Enqueues tasks; cheap to clone, and safe to share.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use queue_core::RawTask;
+/// use queue_redis::Client;
+///
+/// let client = Client::connect("redis://127.0.0.1:6379").await?;
+/// let task = RawTask::new("email:welcome").payload(r#"{"user":7}"#).queue("mail");
+/// let info = client.enqueue(task.process_in(Duration::from_secs(60))).await?;
+/// println!("{} is {}", info.id, info.state);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    broker: Broker,
+    clock: Arc<dyn Clock>,
+    listed: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Client {
+    /// Connects to `redis://`, `rediss://` or a Unix socket (`redis+unix:///path?db=1`).
+    ///
+    /// # Errors
+    /// When the URL is not one of these, or Redis cannot be reached.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Ok(Self::new(Redis::connect(url).await?))
+    }
+
+    /// A client on existing connections.
+    pub fn new(redis: Redis) -> Self {
+        Self::with_clock(redis, Arc::new(SystemClock))
+    }
+
+    /// A client with a clock of its own, for tests.
+    pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
+        Self { broker: Broker::new(redis), clock, listed: Arc::default() }
+    }
+
+    /// The connections it uses.
+    pub fn redis(&self) -> &Redis {
+        self.broker.redis()
+    }
+
+    /// Enqueues a task: pending at once, scheduled if its time is in the future, or into its group.
+    ///
+    /// When the connection breaks before the answer comes, the call is sent again, up to three times;
+    /// a task that turns out to be stored already counts as enqueued.
+    ///
+    /// # Errors
+    /// See [`EnqueueError`].
+    pub async fn enqueue(&self, task: impl IntoTask) -> Result<TaskInfo, EnqueueError> {
+        self.enqueue_with(task, TaskOptions::new()).await
+    }
+
+    /// Enqueues a task with options that win over its own.
+    ///
+    /// # Errors
+    /// See [`EnqueueError`].
+    pub async fn enqueue_with(&self, task: impl IntoTask, options: TaskOptions) -> Result<TaskInfo, EnqueueError> {
+        let now_ns = self.clock.now_ns();
+        let composed = compose(task.into_task()?, options, now_ns)?;
+        let queue = composed.message.queue.clone();
+        let batch = [composed];
+        let verdict = self.store(&queue, &batch, now_ns).await?[0];
+        let [composed] = batch;
+        judge(verdict, composed, now_ns)
+    }
+
+    /// Enqueues many tasks, up to 100 per call to Redis, and tells for each what became of it, in order.
+    /// One that is refused does not hinder the others.
+    pub async fn enqueue_many<T: IntoTask>(&self, tasks: impl IntoIterator<Item = T>) -> Vec<Result<TaskInfo, EnqueueError>> {
+        let now_ns = self.clock.now_ns();
+        let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
+        // One batch for each queue and each kind of place, because that is what one script serves.
+        let mut batches: HashMap<(String, u8), Vec<(usize, Composed)>> = HashMap::new();
+        for (position, task) in tasks.into_iter().enumerate() {
+            outcomes.push(None);
+            let composed = task.into_task().map_err(EnqueueError::from);
+            match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), now_ns)?)) {
+                Ok(composed) => {
+                    let place = match composed.placement {
+                        Placement::Pending => 0,
+                        Placement::Scheduled { .. } => 1,
+                        Placement::Aggregating => 2,
+                    };
+                    batches.entry((composed.message.queue.clone(), place)).or_default().push((position, composed));
+                }
+                Err(error) => outcomes[position] = Some(Err(error)),
+            }
+        }
+        for ((queue, place), batch) in batches {
+            let size = if place == 2 { 1 } else { MAX_BATCH };
+            let mut batch = batch.into_iter().peekable();
+            while batch.peek().is_some() {
+                let (positions, chunk): (Vec<usize>, Vec<Composed>) = batch.by_ref().take(size).unzip();
+                match self.store(&queue, &chunk, now_ns).await {
+                    Ok(verdicts) => {
+                        for ((position, composed), verdict) in positions.into_iter().zip(chunk).zip(verdicts) {
+                            outcomes[position] = Some(judge(verdict, composed, now_ns));
+                        }
+                    }
+                    Err(error) => {
+                        for position in positions {
+                            outcomes[position] = Some(Err(EnqueueError::Redis(error.clone())));
+                        }
+                    }
+                }
+            }
+        }
+        outcomes.into_iter().flatten().collect()
+    }
+
+    /// Stores tasks which all go to the same place of the same queue.
+    async fn store(&self, queue: &str, batch: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
+        let mut resends = RESENDS.into_iter();
+        let mut ambiguous = false;
+        loop {
+            let error = match self.store_once(queue, batch, now_ns).await {
+                Ok(mut verdicts) => {
+                    if ambiguous {
+                        for verdict in &mut verdicts {
+                            if *verdict == EnqueueVerdict::AlreadyStored {
+                                *verdict = EnqueueVerdict::Stored;
+                            }
+                        }
+                    }
+                    return Ok(verdicts);
+                }
+                Err(error) => error,
+            };
+            ambiguous |= error.is_ambiguous();
+            let connection_failed = ambiguous || matches!(error, Error::Unreachable { .. });
+            match resends.next() {
+                Some(pause) if connection_failed => tokio::time::sleep(pause).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn store_once(&self, queue: &str, batch: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
+        self.list(queue).await?;
+        match batch.first().map(|task| &task.placement) {
+            None => Ok(Vec::new()),
+            Some(Placement::Pending) => self.broker.enqueue(queue, batch, now_ns).await,
+            Some(Placement::Scheduled { .. }) => self.broker.schedule(queue, batch).await,
+            Some(Placement::Aggregating) => {
+                let now = now_ns.div_euclid(1_000_000_000);
+                let mut verdicts = Vec::with_capacity(batch.len());
+                for task in batch {
+                    verdicts.push(self.broker.add_to_group(task, now).await?);
+                }
+                Ok(verdicts)
+            }
+        }
+    }
+
+    async fn list(&self, queue: &str) -> Result<(), Error> {
+        let now = Instant::now();
+        let known = |listed: &HashMap<String, Instant>| listed.get(queue).is_some_and(|at| now - *at < LISTED_FOR);
+        if known(&self.listed.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(());
+        }
+        self.broker.publish_queue(queue).await?;
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.to_owned(), now);
+        Ok(())
+    }
+}
+
+fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<TaskInfo, EnqueueError> {
+    let message = composed.message;
+    match verdict {
+        EnqueueVerdict::Stored => {
+            let now = chrono::DateTime::from_timestamp_nanos(now_ns);
+            let (state, due) = match composed.placement {
+                Placement::Pending => (State::Pending, Some(now)),
+                Placement::Scheduled { at } => (State::Scheduled, chrono::DateTime::from_timestamp(at, 0)),
+                Placement::Aggregating => (State::Aggregating, None),
+            };
+            Ok(TaskInfo::new(message, state).due_at(due))
+        }
+        EnqueueVerdict::Duplicate => Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue }),
+        EnqueueVerdict::IdTaken | EnqueueVerdict::AlreadyStored => {
+            Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue })
+        }
+    }
+}

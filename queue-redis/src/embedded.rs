@@ -1,0 +1,165 @@
+//! A private `redis-server`, started by the program and ended with it.
+//!
+//! For demos and tests: it listens on a Unix socket only, in a directory nobody else uses.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+
+use crate::connection::{Redis, RedisOptions};
+
+/// Why no private server could be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is no server program.
+    #[error("no redis-server or valkey-server found; install one (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis)")]
+    NotInstalled,
+    /// A file or process could not be made.
+    #[error("start a private redis-server: {0}")]
+    Io(#[from] std::io::Error),
+    /// The server ended at once or did not answer.
+    #[error("the private redis-server did not come up: {output}")]
+    NotReady {
+        /// What it printed, the last part.
+        output: String,
+    },
+}
+
+/// A running private server. Dropping it ends the server; so does the end of this process, however it
+/// comes, unless the server was [detached](Self::detach).
+#[derive(Debug)]
+pub struct RedisServer {
+    url: String,
+    socket: PathBuf,
+    child: Option<Child>,
+    // The server's directory, when it is a temporary one; removed after the server has ended.
+    directory: Option<TempDir>,
+}
+
+/// The shell waits for its standard input to close, which the end of this process does too, and then
+/// ends the server, unless it was told to detach. A server that ends first takes the shell with it.
+const WATCHDOG: &str = r#""$@" & server=$!
+(read -r word; [ "$word" = detach ] || kill "$server") <&3 2>/dev/null & watcher=$!
+wait "$server"; kill "$watcher" 2>/dev/null"#;
+
+impl RedisServer {
+    /// Starts a server that keeps nothing on disk.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start() -> Result<Self, StartError> {
+        Self::start_with(None, &[]).await
+    }
+
+    /// Starts a server with further settings (`--name value ...`); with a directory, it keeps its data
+    /// there in an append-only file and finds it again the next time.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start_with(data: Option<&Path>, settings: &[&str]) -> Result<Self, StartError> {
+        let program = find_program().ok_or(StartError::NotInstalled)?;
+        let temporary = tempfile::Builder::new().prefix("queue-redis-").tempdir()?;
+        // The path of a socket has to be short, so it never stands in the caller's directory.
+        let socket = temporary.path().join("redis.sock");
+        let directory = match data {
+            Some(directory) => {
+                std::fs::create_dir_all(directory)?;
+                directory.canonicalize()?
+            }
+            None => temporary.path().to_owned(),
+        };
+        let append_only = if data.is_some() { "yes" } else { "no" };
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("exec 3<&0; {WATCHDOG}")).arg("redis").arg(program);
+        command.arg("--unixsocket").arg(&socket).arg("--dir").arg(&directory);
+        command.args(["--port", "0", "--save", "", "--daemonize", "no", "--loglevel", "warning"]);
+        command.args(["--appendonly", append_only, "--maxmemory-policy", "noeviction"]).args(settings);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // A Ctrl-C in the terminal is for this program, which ends the server when it is done with it.
+        command.process_group(0);
+        let mut child = command.spawn()?;
+        let url = format!("redis+unix://{}", socket.display());
+        if let Err(output) = wait_until_ready(&url, &mut child).await {
+            return Err(StartError::NotReady { output });
+        }
+        Ok(Self { url, socket, child: Some(child), directory: Some(temporary) })
+    }
+
+    /// The URL to connect to.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The socket, for `redis-cli -s`.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A new connection to it.
+    ///
+    /// # Panics
+    /// Never: the URL was made here.
+    pub fn redis(&self) -> Redis {
+        #[expect(clippy::expect_used, reason = "the URL was made here and has been used already")]
+        Redis::lazy(&self.url, RedisOptions::default()).expect("a URL made here")
+    }
+
+    /// Ends the server and waits until it has ended; with an append-only file, everything is on disk
+    /// afterwards.
+    pub async fn stop(mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.stdin.take());
+            let _ = tokio::time::timeout(Duration::from_secs(10), child.wait()).await;
+        }
+    }
+
+    /// Lets the server live on after this process; returns its directory, which then stays too. To end
+    /// it: `redis-cli -s SOCKET shutdown nosave`.
+    ///
+    /// # Errors
+    /// When the server has ended already.
+    pub async fn detach(mut self) -> Result<PathBuf, StartError> {
+        if let Some(stdin) = self.child.as_mut().and_then(|child| child.stdin.as_mut()) {
+            stdin.write_all(b"detach\n").await?;
+        }
+        Ok(self.directory.take().map(TempDir::keep).unwrap_or_default())
+    }
+}
+
+fn find_program() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut candidates = std::env::split_paths(&path)
+        .flat_map(|directory| ["redis-server", "valkey-server"].map(|name| directory.join(name)));
+    candidates.find(|program| program.is_file())
+}
+
+async fn wait_until_ready(url: &str, child: &mut Child) -> Result<(), String> {
+    let connected = async {
+        let options = RedisOptions { connect_timeout: Duration::from_secs(1), ..RedisOptions::default() };
+        let redis = Redis::lazy(url, options).map_err(|error| error.to_string())?;
+        loop {
+            if redis.ping().await.is_ok() {
+                return Ok::<(), String>(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let failed = tokio::select! {
+        ready = connected => return ready,
+        status = child.wait() => format!("it ended with {}", status.map_or_else(|error| error.to_string(), |s| s.to_string())),
+        () = tokio::time::sleep(Duration::from_secs(15)) => {
+            let _ = child.start_kill();
+            "it did not answer for 15 s".to_owned()
+        }
+    };
+    let mut output = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = stdout.take(4096).read_to_string(&mut output).await;
+    }
+    Err(format!("{failed}; {}", output.trim()))
+}

@@ -1,0 +1,161 @@
+//! What can go wrong between this process and Redis.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+
+/// Shared, because one failed call can be the fate of many tasks.
+type Cause = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+
+/// An error of the connection to Redis, or of Redis itself. Passwords never appear in it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The URL is not one of a Redis.
+    #[error("invalid Redis URL: {reason}; write it like redis://user:password@host:6379/0, rediss://host, or redis+unix:///path/to.sock?db=0")]
+    InvalidUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No connection could be made.
+    #[error("cannot reach Redis at {target}: {source}; is it running, and is the address right?")]
+    Unreachable {
+        /// The address, without credentials.
+        target: String,
+        /// The cause.
+        source: Cause,
+    },
+    /// Redis did not answer in time. Whether the command ran is not known.
+    #[error("Redis at {target} did not answer within {timeout:?}; it may have done what was asked")]
+    Timeout {
+        /// The address, without credentials.
+        target: String,
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The connection broke before the answer came. Whether the command ran is not known.
+    #[error("lost the connection to Redis at {target}: {source}; it may have done what was asked")]
+    Disconnected {
+        /// The address, without credentials.
+        target: String,
+        /// The cause.
+        source: Cause,
+    },
+    /// Redis answered with an error; the command changed nothing.
+    #[error("Redis refused {operation}: {message}{hint}")]
+    Refused {
+        /// The script or command.
+        operation: &'static str,
+        /// Redis' own code word, for example `WRONGTYPE`.
+        code: String,
+        /// Redis' own text.
+        message: String,
+        /// What can be done about it; empty or beginning with `"; "`.
+        hint: &'static str,
+    },
+    /// An answer that no version of the script gives.
+    #[error("unexpected reply to {operation}: {reply}; is another version of the scripts loaded?")]
+    UnexpectedReply {
+        /// The script or command.
+        operation: &'static str,
+        /// The reply, shortened.
+        reply: String,
+    },
+    /// There is no such queue.
+    #[error("queue {0:?} not found")]
+    QueueNotFound(String),
+    /// There is no such task.
+    #[error("task {id:?} not found in queue {queue:?}")]
+    TaskNotFound {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
+    /// The message stored with a task cannot be decoded.
+    #[error("task {id:?} in queue {queue:?} is unreadable: {source}")]
+    Unreadable {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+        /// Why.
+        source: queue_core::wire::WireError,
+    },
+}
+
+impl Error {
+    /// Whether the command may have run although its answer did not arrive.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Disconnected { .. })
+    }
+
+    /// Whether trying again later can help without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Disconnected { .. } | Self::Unreachable { .. } => true,
+            Self::Refused { code, .. } => {
+                matches!(
+                    code.as_str(),
+                    "OOM" | "READONLY" | "LOADING" | "BUSY" | "MISCONF" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN"
+                )
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn unexpected(operation: &'static str, reply: &impl std::fmt::Debug) -> Self {
+        let mut reply = format!("{reply:?}");
+        reply.truncate(reply.floor_char_boundary(200));
+        Self::UnexpectedReply { operation, reply }
+    }
+
+    pub(crate) fn from_redis(error: RedisError, operation: &'static str, target: &str, timeout: Duration) -> Self {
+        if error.is_timeout() {
+            return Self::Timeout { target: target.to_owned(), timeout };
+        }
+        match error.kind() {
+            ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => {
+                Self::Disconnected { target: target.to_owned(), source: std::sync::Arc::new(error) }
+            }
+            _ => {
+                let message = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+                let code = server_code(&error, &message);
+                let hint = hint(&code);
+                Self::Refused { operation, code, message, hint }
+            }
+        }
+    }
+}
+
+/// Errors raised inside a script come back as `ERR`, `UNKNOWN` or the like with the real code word in
+/// the text, depending on the version of Redis.
+fn server_code(error: &RedisError, message: &str) -> String {
+    const IN_TEXT: [&str; 6] = ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "MISCONF", "NOAUTH"];
+    let code = error.code().unwrap_or("ERR");
+    if let Some(found) = IN_TEXT.iter().find(|word| code == **word || message.contains(**word)) {
+        return (*found).to_owned();
+    }
+    if message.contains("maxmemory") {
+        return "OOM".to_owned();
+    }
+    if message.contains("read only replica") {
+        return "READONLY".to_owned();
+    }
+    code.to_owned()
+}
+
+fn hint(code: &str) -> &'static str {
+    match code {
+        "WRONGTYPE" => "; a key of the queue holds another type: something else writes under asynq:*",
+        "OOM" => "; Redis is out of memory: raise maxmemory or drain a queue",
+        "READONLY" => "; this is a replica: connect to the master",
+        "NOPERM" => "; the ACL user lacks a right that the queue needs",
+        "NOAUTH" | "WRONGPASS" => "; put the password into the URL, as in redis://:password@host",
+        "MISCONF" => "; Redis cannot write to its disk and refuses changes",
+        "LOADING" => "; Redis is still loading its data",
+        "BUSY" => "; a long script blocks Redis",
+        "CLUSTERDOWN" => "; the cluster misses some of its slots",
+        _ => "",
+    }
+}

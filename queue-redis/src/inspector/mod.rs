@@ -1,0 +1,30 @@
+//! Looks at queues, tasks and servers; changes nothing but pauses.
+
+mod queues;
+mod servers;
+mod tasks;
+
+pub use queues::QueueInfo;
+pub use servers::{ServerInfo, WorkerInfo};
+pub use tasks::Page;
+
+use std::sync::Arc;
+
+use queue_core::{Clock, SystemClock};
+
+use crate::connection::Redis;
+
+/// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
+/// connections and leaves the shared one to the workers.
+#[derive(Debug, Clone)]
+pub struct Inspector {
+    redis: Redis,
+    clock: Arc<dyn Clock>,
+}
+
+impl Inspector {
+    /// A view of this Redis.
+    pub fn new(redis: Redis) -> Self {
+        Self { redis, clock: Arc::new(SystemClock) }
+    }
+}

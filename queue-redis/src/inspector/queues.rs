@@ -1,0 +1,164 @@
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use queue_core::State;
+use queue_core::keys::{QUEUES, QueueKeys};
+
+use super::Inspector;
+use crate::error::Error;
+
+/// A queue as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueInfo {
+    /// Queue name.
+    pub name: String,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// How long the oldest pending task has waited; zero when there is none.
+    pub latency: Duration,
+    /// Tasks waiting for a worker.
+    pub pending: u64,
+    /// Tasks being worked on.
+    pub active: u64,
+    /// Tasks waiting for their time.
+    pub scheduled: u64,
+    /// Tasks waiting for their next attempt.
+    pub retry: u64,
+    /// Tasks given up on.
+    pub archived: u64,
+    /// Tasks kept after success.
+    pub completed: u64,
+    /// Tasks waiting in groups.
+    pub aggregating: u64,
+    /// Groups that may hold tasks.
+    pub groups: u64,
+    /// Tasks finished today (UTC), failures included.
+    pub processed: u64,
+    /// Failures today (UTC).
+    pub failed: u64,
+    /// Tasks finished ever, failures included.
+    pub processed_total: u64,
+    /// Failures ever.
+    pub failed_total: u64,
+    /// When this was so.
+    pub timestamp: DateTime<Utc>,
+}
+
+impl QueueInfo {
+    /// All tasks in the queue, in whatever state.
+    pub fn size(&self) -> u64 {
+        State::ALL.into_iter().map(|state| self.count(state)).sum()
+    }
+
+    /// Tasks in this state.
+    pub fn count(&self, state: State) -> u64 {
+        match state {
+            State::Active => self.active,
+            State::Pending => self.pending,
+            State::Scheduled => self.scheduled,
+            State::Retry => self.retry,
+            State::Archived => self.archived,
+            State::Completed => self.completed,
+            State::Aggregating => self.aggregating,
+        }
+    }
+}
+
+impl Inspector {
+    /// The names of all queues, sorted.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn queues(&self) -> Result<Vec<String>, Error> {
+        let mut names: Vec<String> = self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
+        names.sort();
+        Ok(names)
+    }
+
+    pub(super) async fn require_queue(&self, queue: &str) -> Result<(), Error> {
+        let listed: bool = self.redis.query("SISMEMBER", redis::cmd("SISMEMBER").arg(QUEUES).arg(queue)).await?;
+        if listed { Ok(()) } else { Err(Error::QueueNotFound(queue.to_owned())) }
+    }
+
+    /// Sizes, statistics and latency of a queue.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn queue(&self, queue: &str) -> Result<QueueInfo, Error> {
+        self.require_queue(queue).await?;
+        let keys = QueueKeys::new(queue);
+        let now_ns = self.clock.now_ns();
+        let now = now_ns.div_euclid(1_000_000_000);
+        let mut connection = self.redis.pooled().await?;
+        let mut counts = redis::pipe();
+        counts.cmd("LLEN").arg(keys.pending()).cmd("LLEN").arg(keys.active());
+        for set in [keys.scheduled(), keys.retry(), keys.archived(), keys.completed()] {
+            counts.cmd("ZCARD").arg(set);
+        }
+        counts.cmd("EXISTS").arg(keys.paused());
+        let sizes: Vec<u64> = connection.pipeline("counting a queue", &counts).await?;
+        let [pending, active, scheduled, retry, archived, completed, paused] = sizes[..] else {
+            return Err(Error::unexpected("counting a queue", &sizes));
+        };
+
+        let mut details = redis::pipe();
+        for counter in [keys.processed_on(now), keys.failed_on(now), keys.processed_total(), keys.failed_total()] {
+            details.cmd("GET").arg(counter);
+        }
+        details.cmd("LRANGE").arg(keys.pending()).arg(-1).arg(-1).cmd("SMEMBERS").arg(keys.groups());
+        type Details = (Option<u64>, Option<u64>, Option<u64>, Option<u64>, Vec<Vec<u8>>, Vec<Vec<u8>>);
+        let (processed, failed, processed_total, failed_total, oldest, groups): Details =
+            connection.pipeline("reading the statistics of a queue", &details).await?;
+
+        let mut rest = redis::pipe();
+        let mut oldest_key = keys.task_prefix().into_bytes();
+        oldest_key.extend(oldest.into_iter().flatten());
+        rest.cmd("HGET").arg(oldest_key).arg("pending_since");
+        for group in &groups {
+            rest.cmd("ZCARD").arg([keys.group_prefix().as_bytes(), group].concat());
+        }
+        let rest: Vec<Option<i64>> = connection.pipeline("counting groups", &rest).await?;
+        let since = rest.first().copied().flatten().unwrap_or(0);
+        let waited = if pending > 0 && since > 0 { u64::try_from(now_ns - since).unwrap_or(0) } else { 0 };
+        let aggregating = rest.iter().skip(1).flatten().map(|count| u64::try_from(*count).unwrap_or(0)).sum();
+        Ok(QueueInfo {
+            name: queue.to_owned(),
+            paused: paused == 1,
+            latency: Duration::from_nanos(waited),
+            pending,
+            active,
+            scheduled,
+            retry,
+            archived,
+            completed,
+            aggregating,
+            groups: groups.len() as u64,
+            processed: processed.unwrap_or(0),
+            failed: failed.unwrap_or(0),
+            processed_total: processed_total.unwrap_or(0),
+            failed_total: failed_total.unwrap_or(0),
+            timestamp: DateTime::from_timestamp_nanos(now_ns),
+        })
+    }
+
+    /// Pauses a queue: no task of it is handed to a worker, by us or by Go, until it is resumed. Returns
+    /// whether it was running before.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
+        self.require_queue(queue).await?;
+        let now = self.clock.now_secs();
+        self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await
+    }
+
+    /// Resumes a queue. Returns whether it was paused before.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn unpause(&self, queue: &str) -> Result<bool, Error> {
+        self.require_queue(queue).await?;
+        self.redis.query("DEL", redis::cmd("DEL").arg(QueueKeys::new(queue).paused())).await
+    }
+}

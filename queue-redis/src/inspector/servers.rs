@@ -1,0 +1,111 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::keys::{SERVERS, WORKERS};
+use queue_core::wire;
+
+use super::Inspector;
+use crate::error::Error;
+
+/// A server, Go's or ours, as it described itself at its last heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// UUID of the server.
+    pub id: String,
+    /// Host name.
+    pub host: String,
+    /// Process id.
+    pub pid: i32,
+    /// How many tasks it runs at once.
+    pub concurrency: i32,
+    /// Queues and their priorities.
+    pub queues: BTreeMap<String, i32>,
+    /// Whether it serves them strictly by priority.
+    pub strict_priority: bool,
+    /// `active`, `stopped` (takes no more tasks) or `closed` (is ending).
+    pub status: String,
+    /// When it started.
+    pub started: Option<DateTime<Utc>>,
+    /// What it works on.
+    pub workers: Vec<WorkerInfo>,
+}
+
+/// A task that a server works on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// Task id.
+    pub task_id: String,
+    /// Task type.
+    pub kind: String,
+    /// Payload bytes.
+    pub payload: Bytes,
+    /// Queue name.
+    pub queue: String,
+    /// When the attempt started.
+    pub started: Option<DateTime<Utc>>,
+    /// When the attempt must end.
+    pub deadline: Option<DateTime<Utc>>,
+}
+
+impl Inspector {
+    /// The servers that are alive, by host and process.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
+        let mut connection = self.redis.pooled().await?;
+        let now = self.clock.now_secs();
+        let mut index = redis::pipe();
+        for set in [SERVERS, WORKERS] {
+            index.cmd("ZRANGEBYSCORE").arg(set).arg(now).arg("+inf");
+        }
+        let (infos, hashes): (Vec<String>, Vec<String>) = connection.pipeline("listing servers", &index).await?;
+        if infos.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut fetch = redis::pipe();
+        for key in &infos {
+            fetch.cmd("GET").arg(key);
+        }
+        let infos: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &fetch).await?;
+        let mut fetch = redis::pipe();
+        for key in &hashes {
+            fetch.cmd("HVALS").arg(key);
+        }
+        let workers: Vec<Vec<Vec<u8>>> = if hashes.is_empty() {
+            Vec::new()
+        } else {
+            connection.pipeline("reading workers", &fetch).await?
+        };
+        let mut by_server: BTreeMap<String, Vec<WorkerInfo>> = BTreeMap::new();
+        for worker in workers.iter().flatten().filter_map(|raw| wire::WorkerInfo::from_bytes(raw).ok()) {
+            by_server.entry(worker.server_id).or_default().push(WorkerInfo {
+                task_id: worker.task_id,
+                kind: worker.task_type,
+                payload: worker.task_payload,
+                queue: worker.queue,
+                started: worker.start_time.and_then(wire::Timestamp::to_date),
+                deadline: worker.deadline.and_then(wire::Timestamp::to_date),
+            });
+        }
+        let infos = infos.iter().flatten().filter_map(|raw| wire::ServerInfo::from_bytes(raw).ok());
+        let mut servers: Vec<ServerInfo> = infos
+            .map(|info| ServerInfo {
+                workers: by_server.remove(&info.server_id).unwrap_or_default(),
+                id: info.server_id,
+                host: info.host,
+                pid: info.pid,
+                concurrency: info.concurrency,
+                queues: info.queues,
+                strict_priority: info.strict_priority,
+                status: info.status,
+                started: info.start_time.and_then(wire::Timestamp::to_date),
+            })
+            .collect();
+        servers.sort_by(|a, b| (&a.host, a.pid, &a.id).cmp(&(&b.host, b.pid, &b.id)));
+        Ok(servers)
+    }
+}

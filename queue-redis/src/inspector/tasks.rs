@@ -1,0 +1,162 @@
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskInfo, TaskMessage};
+
+use super::Inspector;
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// A part of a long list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Entries to leave out at the beginning.
+    pub skip: usize,
+    /// Most entries to return.
+    pub size: usize,
+}
+
+impl Default for Page {
+    /// The first 30 entries, as in asynq.
+    fn default() -> Self {
+        Self { skip: 0, size: 30 }
+    }
+}
+
+/// An id with the score it has in its set, if it comes from one.
+type Entry = (Vec<u8>, Option<f64>);
+
+impl Inspector {
+    /// Tasks of a queue in one state: pending and active ones oldest first, the others by their time.
+    /// For aggregating tasks the groups follow each other by name.
+    /// Tasks whose message cannot be read are left out.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn tasks(&self, queue: &str, state: State, page: Page) -> Result<Vec<TaskInfo>, Error> {
+        self.require_queue(queue).await?;
+        let keys = QueueKeys::new(queue);
+        let mut connection = self.redis.pooled().await?;
+        if page.size == 0 {
+            return Ok(Vec::new());
+        }
+        let entries = match keys.container(state) {
+            Some(list) if matches!(state, State::Pending | State::Active) => {
+                let (from, to) = (-as_index(page.skip + page.size), -as_index(page.skip + 1));
+                let ids: Vec<Vec<u8>> =
+                    connection.query("LRANGE", redis::cmd("LRANGE").arg(list).arg(from).arg(to)).await?;
+                ids.into_iter().rev().map(|id| (id, None)).collect()
+            }
+            Some(set) => range(&mut connection, &set, page).await?,
+            None => self.aggregating(&mut connection, &keys, page).await?,
+        };
+        self.read(&mut connection, &keys, state, entries).await
+    }
+
+    async fn aggregating(&self, connection: &mut Connection, keys: &QueueKeys, page: Page) -> Result<Vec<Entry>, Error> {
+        let mut groups: Vec<String> =
+            connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+        groups.sort();
+        let (mut skip, mut entries) = (page.skip, Vec::new());
+        for group in groups {
+            let size = page.size - entries.len();
+            if size == 0 {
+                break;
+            }
+            let key = keys.group(&group);
+            let length: usize = connection.query("ZCARD", redis::cmd("ZCARD").arg(&key)).await?;
+            if skip >= length {
+                skip -= length;
+                continue;
+            }
+            entries.extend(range(connection, &key, Page { skip, size }).await?);
+            skip = 0;
+        }
+        Ok(entries)
+    }
+
+    async fn read(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        state: State,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<TaskInfo>, Error> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = self.clock.now();
+        let mut fetch = redis::pipe();
+        for (id, _) in &entries {
+            fetch.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("msg").arg("result");
+            fetch.cmd("ZSCORE").arg(keys.lease()).arg(id);
+        }
+        type Row = ((Option<Vec<u8>>, Option<Vec<u8>>), Option<f64>);
+        let replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
+        let mut tasks = Vec::with_capacity(entries.len());
+        for ((_, score), reply) in entries.into_iter().zip(replies.chunks_exact(2)) {
+            let pair = redis::Value::Array(reply.to_vec());
+            let ((message, result), lease): Row =
+                redis::from_redis_value(pair).map_err(|_| Error::unexpected("reading tasks", &reply))?;
+            let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
+            let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
+            task.result = result.map(Bytes::from);
+            task.is_orphaned = state == State::Active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+            tasks.push(task);
+        }
+        Ok(tasks)
+    }
+
+    /// One task, in whatever state.
+    ///
+    /// # Errors
+    /// When there is no such queue or task, its message cannot be read, or Redis cannot be asked or
+    /// refuses.
+    pub async fn task(&self, queue: &str, id: &str) -> Result<TaskInfo, Error> {
+        self.require_queue(queue).await?;
+        let keys = QueueKeys::new(queue);
+        let mut fetch = redis::cmd("HMGET");
+        fetch.arg(keys.task(id)).arg("msg").arg("state").arg("result");
+        type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
+        let (message, state, result): Fields = self.redis.query("HMGET", &fetch).await?;
+        let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
+        let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
+            .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
+        let state: State = state
+            .as_deref()
+            .unwrap_or_default()
+            .parse()
+            .map_err(|error| Error::unexpected("HMGET", &error))?;
+        let score: Option<f64> = match (state, keys.container(state)) {
+            (State::Scheduled | State::Retry, Some(set)) => {
+                self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(set).arg(id)).await?
+            }
+            (State::Active, _) => self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(keys.lease()).arg(id)).await?,
+            _ => None,
+        };
+        let now = self.clock.now();
+        let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
+        task.result = result.map(Bytes::from);
+        task.is_orphaned = state == State::Active && score.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+        Ok(task)
+    }
+}
+
+fn due(state: State, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    match state {
+        State::Pending => Some(now),
+        State::Scheduled | State::Retry => DateTime::from_timestamp(score? as i64, 0),
+        _ => None,
+    }
+}
+
+async fn range(connection: &mut Connection, set: &str, page: Page) -> Result<Vec<Entry>, Error> {
+    let mut range = redis::cmd("ZRANGE");
+    range.arg(set).arg(page.skip).arg(as_index(page.skip + page.size - 1)).arg("WITHSCORES");
+    let members: Vec<(Vec<u8>, f64)> = connection.query("ZRANGE", &range).await?;
+    Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
+}
+
+fn as_index(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,29 @@
+//! An asynq-compatible task queue on Redis.
+//!
+//! * [`Redis`]: how the process is connected; cheap to clone.
+//! * [`Client`]: enqueues tasks.
+//! * [`Broker`]: one method for each atomic transition of a task; what workers are built on.
+//! * [`Inspector`]: looks at queues, tasks and servers.
+//! * [`embedded`]: a private `redis-server` for demos and tests (feature `embedded`).
+//!
+//! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
+
+mod broker;
+mod client;
+mod connection;
+#[cfg(feature = "embedded")]
+pub mod embedded;
+mod error;
+mod inspector;
+mod listener;
+mod script;
+
+pub use broker::{
+    Broker, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, Matching, PoisonReason, Report, Run,
+    Side, Taken, Verdict,
+};
+pub use client::{Client, EnqueueError};
+pub use connection::{Connection, Redis, RedisOptions};
+pub use error::Error;
+pub use inspector::{Inspector, Page, QueueInfo, ServerInfo, WorkerInfo};
+pub use listener::{Listener, Signal, Watch};

@@ -1,0 +1,175 @@
+//! What Redis tells by itself: cancelations, and that there may be work.
+//!
+//! One connection listens for both. Work is noticed by client tracking (RESP3, Redis 6 and later): a
+//! look at some keys arms the connection, and the first change of one of them afterwards, also by a
+//! script of Go's, pushes a message. Nothing is written, one connection serves any number of queues, and
+//! since the look itself arms, nothing is missed in between. Where tracking is not to be had, only the
+//! cancelations are heard, and the caller polls.
+
+use futures_util::StreamExt as _;
+use queue_core::keys::{CANCEL_CHANNEL, QueueKeys};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::connection::Redis;
+use crate::error::Error;
+
+/// Something that Redis told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// The task with this id is to be canceled.
+    Cancel(String),
+    /// A list of pending tasks that was looked at has changed, or a pause.
+    Work,
+    /// A set of scheduled or retried tasks that was looked at has changed.
+    Schedule,
+    /// The connection broke; connect again.
+    Lost,
+}
+
+/// A connection that listens.
+pub struct Listener {
+    source: Source,
+    redis: Redis,
+}
+
+enum Source {
+    Tracking { connection: MultiplexedConnection, pushes: UnboundedReceiver<PushInfo> },
+    PubSub(Box<PubSub>),
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("redis", &self.redis).field("tracking", &self.watch().is_some()).finish()
+    }
+}
+
+impl Listener {
+    /// Begins to listen. Falls back to cancelations alone when the server has no client tracking.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached, or refuses the subscription.
+    pub async fn connect(redis: &Redis) -> Result<Self, Error> {
+        let source = match Self::tracking(redis).await {
+            Ok(source) => source,
+            Err(error @ Error::Unreachable { .. }) if redis.ping().await.is_err() => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "no client tracking; new tasks are noticed by polling");
+                Source::PubSub(Box::new(redis.pubsub().await?))
+            }
+        };
+        Ok(Self { source, redis: redis.clone() })
+    }
+
+    async fn tracking(redis: &Redis) -> Result<Source, Error> {
+        let (sender, pushes) = unbounded_channel();
+        let mut connection = redis.subscriber(sender).await?;
+        let mut setup = redis::pipe();
+        setup.cmd("CLIENT").arg("TRACKING").arg("ON").ignore();
+        setup.cmd("SUBSCRIBE").arg(CANCEL_CHANNEL).ignore();
+        let done: RedisResult<()> = setup.query_async(&mut connection).await;
+        done.map_err(|error| redis.explain("CLIENT TRACKING", error))?;
+        Ok(Source::Tracking { connection, pushes })
+    }
+
+    /// A handle that looks at keys and arms this connection; `None` when there is no tracking.
+    pub fn watch(&self) -> Option<Watch> {
+        match &self.source {
+            Source::Tracking { connection, .. } => {
+                Some(Watch { connection: connection.clone(), redis: self.redis.clone() })
+            }
+            Source::PubSub(_) => None,
+        }
+    }
+
+    /// Waits for the next signal. After [`Signal::Lost`] there are no more.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no signal is lost.
+    pub async fn signal(&mut self) -> Signal {
+        loop {
+            match &mut self.source {
+                Source::Tracking { pushes, .. } => match pushes.recv().await {
+                    None => return Signal::Lost,
+                    Some(push) => {
+                        if let Some(signal) = read(push) {
+                            return signal;
+                        }
+                    }
+                },
+                Source::PubSub(subscription) => {
+                    return match subscription.on_message().next().await {
+                        Some(message) => Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
+                        None => Signal::Lost,
+                    };
+                }
+            }
+        }
+    }
+}
+
+fn read(push: PushInfo) -> Option<Signal> {
+    match (push.kind, push.data.as_slice()) {
+        (PushKind::Disconnection, _) => Some(Signal::Lost),
+        (PushKind::Message, [_, Value::BulkString(id)]) => Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned())),
+        (PushKind::Invalidate, [Value::Array(keys)]) => keys.iter().find_map(|key| match key {
+            Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => Some(Signal::Schedule),
+            Value::BulkString(_) => Some(Signal::Work),
+            _ => None,
+        }),
+        // Redis forgot all keys (FLUSHALL) or the table of tracked keys was full: look at everything.
+        (PushKind::Invalidate, _) => Some(Signal::Work),
+        _ => None,
+    }
+}
+
+/// Looks at keys through a listening connection, so that their next change is signalled.
+#[derive(Clone)]
+pub struct Watch {
+    connection: MultiplexedConnection,
+    redis: Redis,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("redis", &self.redis).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Whether one of these queues has pending tasks and is not paused. Afterwards the first push to one
+    /// of them, and the first change of a pause, gives [`Signal::Work`].
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn has_work<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<bool, Error> {
+        let mut look = redis::pipe();
+        for queue in queues {
+            let keys = QueueKeys::new(queue);
+            look.cmd("EXISTS").arg(keys.pending());
+            look.cmd("EXISTS").arg(keys.paused());
+        }
+        let found: RedisResult<Vec<u8>> = look.query_async(&mut self.connection).await;
+        let found = found.map_err(|error| self.redis.explain("EXISTS", error))?;
+        Ok(found.chunks_exact(2).any(|queue| queue == [1, 0]))
+    }
+
+    /// The earliest Unix second at which a scheduled or retried task of these queues is due. Afterwards
+    /// the first change of one of their sets gives [`Signal::Schedule`].
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn next_due<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<Option<i64>, Error> {
+        let mut look = redis::pipe();
+        for queue in queues {
+            let keys = QueueKeys::new(queue);
+            for set in [keys.scheduled(), keys.retry()] {
+                look.cmd("ZRANGE").arg(set).arg(0).arg(0).arg("WITHSCORES");
+            }
+        }
+        let heads: RedisResult<Vec<Vec<(Vec<u8>, f64)>>> = look.query_async(&mut self.connection).await;
+        let heads = heads.map_err(|error| self.redis.explain("ZRANGE", error))?;
+        Ok(heads.into_iter().flatten().map(|(_, due)| due as i64).min())
+    }
+}

@@ -1,0 +1,85 @@
+//! The table of the Lua scripts, and how they are called.
+//!
+//! Scripts are embedded at build time and called by their SHA-1. Every new connection loads them all in
+//! one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a restart) is loaded again
+//! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
+
+use std::sync::LazyLock;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
+
+/// One atomic transition: the name of its file, and its text with the library snippets it uses.
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    source: &'static str,
+    script: LazyLock<redis::Script>,
+}
+
+impl Script {
+    /// The beginning of a call; the keys (as many as announced) and then the arguments follow.
+    pub(crate) fn call(&self, keys: usize) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.script.get_hash()).arg(keys);
+        cmd
+    }
+
+    /// Sends a call, loading the script first where Redis has forgotten it.
+    pub(crate) async fn send<C: ConnectionLike>(&self, connection: &mut C, call: &Cmd) -> RedisResult<Value> {
+        match call.query_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(self.source).query_async(connection).await?;
+                call.query_async(connection).await
+            }
+            reply => reply,
+        }
+    }
+}
+
+/// Loads all scripts in one round trip.
+pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C) -> RedisResult<()> {
+    let mut pipe = redis::pipe();
+    for script in ALL {
+        pipe.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+    }
+    pipe.query_async(connection).await
+}
+
+macro_rules! scripts {
+    ($($constant:ident = $name:literal $([$($lib:literal),*])?;)*) => {
+        $(pub(crate) static $constant: Script = Script {
+            name: $name,
+            source: concat!(
+                $($(include_str!(concat!("../lua/lib/", $lib, ".lua")),)*)?
+                include_str!(concat!("../lua/", $name, ".lua")),
+            ),
+            script: LazyLock::new(|| redis::Script::new($constant.source)),
+        };)*
+        static ALL: &[&Script] = &[$(&$constant),*];
+    };
+}
+
+scripts! {
+    ENQUEUE = "enqueue" ["admit"];
+    SCHEDULE = "schedule" ["admit"];
+    ADD_TO_GROUP = "add_to_group" ["admit"];
+    DEQUEUE = "dequeue" ["release"];
+    DEQUEUE_MATCHING = "dequeue_matching";
+    DONE = "done" ["owns", "release", "count"];
+    COMPLETE = "complete" ["owns", "release", "count"];
+    RETRY = "retry" ["owns", "count"];
+    ARCHIVE = "archive" ["owns", "release", "trim", "count"];
+    TRIM_ARCHIVED = "trim_archived" ["release", "trim"];
+    REQUEUE = "requeue" ["owns"];
+    REQUEUE_RUN = "requeue_run";
+    FORWARD = "forward";
+    EXTEND_LEASE = "extend_lease" ["owns"];
+    LIST_EXPIRED = "list_expired";
+    DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
+    WRITE_RESULT = "write_result" ["owns"];
+    WRITE_SERVER_STATE = "write_server_state";
+    CLEAR_SERVER_STATE = "clear_server_state";
+}
+
+#[cfg(test)]
+mod tests;
