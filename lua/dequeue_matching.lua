@@ -1,4 +1,5 @@
--- dequeue_matching: like dequeue, but only tasks of certain types; the others stay where they are.
+-- dequeue_matching: like dequeue, up to 100 tasks per call, but only of certain types; the others stay
+-- where they are.
 --
 -- Transition: pending -> active            Go: none
 -- Looks at a window of the list, counted from the tail, so that a call never runs long; the caller moves

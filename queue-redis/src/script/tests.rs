@@ -19,7 +19,8 @@ fn section(header: &str, title: &str) -> (usize, bool) {
         }
         if inside {
             let word = line.trim_start_matches("--").split_whitespace().next().unwrap_or("");
-            if let Ok(number) = word.parse::<usize>() {
+            // "+1" counts within one task, and parses as a number too.
+            if let Some(number) = word.parse::<usize>().ok().filter(|_| !word.starts_with('+')) {
                 assert_eq!(number, last + 1, "{title} are numbered one by one: {line}");
                 last = number;
             }

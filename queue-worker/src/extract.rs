@@ -1,0 +1,103 @@
+//! What a handler can ask for after its payload.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+
+use queue_core::outcome::Failure;
+use tokio_util::sync::CancellationToken;
+
+use crate::job::Job;
+
+/// An argument of a handler, made from the job and the router's state.
+///
+/// Ready made: [`State`], [`Job`], [`Headers`], [`CancellationToken`], and `Option<E>` or
+/// `Result<E, E::Rejection>` of any other.
+pub trait FromJob<S>: Sized {
+    /// Why it cannot be had; decides what happens to the task.
+    type Rejection: Into<Failure>;
+
+    /// Makes the argument.
+    ///
+    /// # Errors
+    /// When it cannot be had; the handler is then not called.
+    fn from_job(job: &Job, state: &S) -> impl Future<Output = Result<Self, Self::Rejection>> + Send;
+}
+
+/// A part of the router's state. The whole state is a part of itself.
+///
+/// ```
+/// use queue_worker::FromRef;
+///
+/// #[derive(Clone)] struct Database;
+/// #[derive(Clone)] struct App { database: Database }
+/// impl FromRef<App> for Database {
+///     fn from_ref(app: &App) -> Self { app.database.clone() }
+/// }
+/// ```
+pub trait FromRef<S> {
+    /// The part.
+    fn from_ref(state: &S) -> Self;
+}
+
+impl<S: Clone> FromRef<S> for S {
+    fn from_ref(state: &S) -> Self {
+        state.clone()
+    }
+}
+
+/// The router's state, or a part of it. A state that the router does not have does not compile.
+#[derive(Debug, Clone, Copy)]
+pub struct State<T>(pub T);
+
+impl<S: Sync, T: FromRef<S> + Send> FromJob<S> for State<T> {
+    type Rejection = Infallible;
+
+    async fn from_job(_: &Job, state: &S) -> Result<Self, Infallible> {
+        Ok(State(T::from_ref(state)))
+    }
+}
+
+impl<S: Sync> FromJob<S> for Job {
+    type Rejection = Infallible;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, Infallible> {
+        Ok(job.clone())
+    }
+}
+
+/// The headers of the task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headers(pub BTreeMap<String, String>);
+
+impl<S: Sync> FromJob<S> for Headers {
+    type Rejection = Infallible;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, Infallible> {
+        Ok(Headers(job.headers().clone()))
+    }
+}
+
+impl<S: Sync> FromJob<S> for CancellationToken {
+    type Rejection = Infallible;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, Infallible> {
+        Ok(job.cancellation().clone())
+    }
+}
+
+impl<S: Sync, E: FromJob<S>> FromJob<S> for Option<E> {
+    type Rejection = Infallible;
+
+    async fn from_job(job: &Job, state: &S) -> Result<Self, Infallible> {
+        Ok(E::from_job(job, state).await.ok())
+    }
+}
+
+impl<S: Sync, E: FromJob<S>> FromJob<S> for Result<E, E::Rejection> {
+    type Rejection = Infallible;
+
+    async fn from_job(job: &Job, state: &S) -> Result<Self, Infallible> {
+        Ok(E::from_job(job, state).await)
+    }
+}

@@ -1,0 +1,160 @@
+//! One attempt at one task, as its handler sees it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::TaskMessage;
+use queue_redis::{Broker, Delivery, Error, Run, Verdict};
+use tokio_util::sync::CancellationToken;
+
+use crate::server::Slot;
+
+/// Why a handler was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CancelReason {
+    /// The attempt's timeout or the task's deadline has passed.
+    Deadline = 1,
+    /// Somebody canceled the task (`asynq task cancel`, asynqmon, [`Broker::cancel`]).
+    Canceled = 2,
+    /// The lease was lost: another server may have the task by now.
+    LeaseLost = 3,
+    /// The server is shutting down, and its time to wait is over.
+    Shutdown = 4,
+}
+
+/// One attempt at one task; cheap to clone. Also an extractor, and the request that layers see.
+#[derive(Debug, Clone)]
+pub struct Job {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    message: TaskMessage,
+    run: Run,
+    started_ns: i64,
+    deadline_ns: i64,
+    token: CancellationToken,
+    reason: AtomicU8,
+    broker: Broker,
+    slot: Weak<Slot>,
+}
+
+impl Job {
+    pub(crate) fn new(delivery: Delivery, started_ns: i64, broker: Broker, slot: &Arc<Slot>) -> Self {
+        let Delivery { message, run } = delivery;
+        let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, started_ns);
+        let inner = Inner {
+            message,
+            run,
+            started_ns,
+            deadline_ns,
+            token: CancellationToken::new(),
+            reason: AtomicU8::new(0),
+            broker,
+            slot: Arc::downgrade(slot),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Task id, unique within its queue.
+    pub fn id(&self) -> &str {
+        &self.inner.message.id
+    }
+
+    /// Task type.
+    pub fn kind(&self) -> &str {
+        &self.inner.message.r#type
+    }
+
+    /// Queue name.
+    pub fn queue(&self) -> &str {
+        &self.inner.message.queue
+    }
+
+    /// Payload bytes.
+    pub fn payload(&self) -> &Bytes {
+        &self.inner.message.payload
+    }
+
+    /// User metadata.
+    pub fn headers(&self) -> &BTreeMap<String, String> {
+        &self.inner.message.headers
+    }
+
+    /// How often the task was retried before this attempt; 0 at the first.
+    pub fn retried(&self) -> u32 {
+        u32::try_from(self.inner.message.retried).unwrap_or(0)
+    }
+
+    /// How often it may be retried.
+    pub fn max_retry(&self) -> u32 {
+        u32::try_from(self.inner.message.retry).unwrap_or(0)
+    }
+
+    /// When this attempt must end.
+    pub fn deadline(&self) -> DateTime<Utc> {
+        DateTime::from_timestamp_nanos(self.inner.deadline_ns)
+    }
+
+    /// Triggers when the handler should stop; [`cancel_reason`](Self::cancel_reason) tells why. A handler
+    /// that does not return within the server's grace time is dropped.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.inner.token
+    }
+
+    /// Why the handler was told to stop; `None` while it was not.
+    pub fn cancel_reason(&self) -> Option<CancelReason> {
+        match self.inner.reason.load(Ordering::Acquire) {
+            1 => Some(CancelReason::Deadline),
+            2 => Some(CancelReason::Canceled),
+            3 => Some(CancelReason::LeaseLost),
+            4 => Some(CancelReason::Shutdown),
+            _ => None,
+        }
+    }
+
+    /// Stores what the task has to show so far; the last write wins. Only tasks with a retention, and
+    /// those that end in the archive, can be looked at after they have ended.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. Returns `false`, having written nothing, when the task is
+    /// no longer this handler's.
+    pub async fn write_result(&self, result: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let verdict = self.inner.broker.write_result(&self.inner.run, result.as_ref()).await?;
+        Ok(matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied))
+    }
+
+    /// Only the first reason counts.
+    pub(crate) fn cancel(&self, reason: CancelReason) {
+        let first = self.inner.reason.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            self.inner.token.cancel();
+        }
+    }
+
+    pub(crate) fn message(&self) -> &TaskMessage {
+        &self.inner.message
+    }
+
+    pub(crate) fn run(&self) -> &Run {
+        &self.inner.run
+    }
+
+    pub(crate) fn started_ns(&self) -> i64 {
+        self.inner.started_ns
+    }
+
+    pub(crate) fn deadline_ns(&self) -> i64 {
+        self.inner.deadline_ns
+    }
+
+    /// The slot, for a thread that outlives the handler's future.
+    pub(crate) fn hold_slot(&self) -> Option<Arc<Slot>> {
+        self.inner.slot.upgrade()
+    }
+}

@@ -1,0 +1,220 @@
+//! Reports on finished attempts.
+//!
+//! Reports gather while the last ones are under way and then travel together, one call for each queue
+//! and kind: natural batches, without timers. A call that fails is repeated until it is answered, while
+//! the leases of its tasks are kept; asynq drops such a report (W01).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use queue_core::TaskMessage;
+use queue_core::outcome::Step;
+use queue_redis::{Error, MAX_BATCH, Report, Verdict};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::slots::Slot;
+
+/// A report with what becomes free when it is written.
+#[derive(Debug)]
+pub(super) struct Ack {
+    pub(super) ticket: u64,
+    pub(super) report: Report,
+    pub(super) step: Step,
+    pub(super) slot: Arc<Slot>,
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(super) struct Acks {
+    // Unbounded, because what is in it is bounded by the slots.
+    sender: UnboundedSender<Ack>,
+    unwritten: AtomicUsize,
+    written: Notify,
+}
+
+impl Acks {
+    pub(super) fn new() -> (Self, UnboundedReceiver<Ack>) {
+        let (sender, receiver) = unbounded_channel();
+        (Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new() }, receiver)
+    }
+
+    pub(super) fn send(&self, ack: Ack) {
+        self.unwritten.fetch_add(1, Ordering::AcqRel);
+        // The loop lives until all attempts have ended and all reports are written, or given up.
+        if self.sender.send(ack).is_err() {
+            self.unwritten.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Waits until no report is unwritten.
+    pub(super) async fn flushed(&self) {
+        loop {
+            let written = self.written.notified();
+            if self.unwritten.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    fn settled(&self, count: usize) {
+        self.unwritten.fetch_sub(count, Ordering::AcqRel);
+        self.written.notify_waiters();
+    }
+}
+
+/// Writes reports until it is told to stop.
+pub(super) async fn run(shared: Arc<Shared>, mut acks: UnboundedReceiver<Ack>, stop: CancellationToken) {
+    let mut gathered = Vec::new();
+    loop {
+        let count = tokio::select! {
+            count = acks.recv_many(&mut gathered, 10 * MAX_BATCH) => count,
+            () = stop.cancelled() => return,
+        };
+        if count == 0 {
+            return;
+        }
+        let batches = batches(&mut gathered);
+        let failed = join_all(batches.into_iter().map(|batch| attempt(&shared, batch, false))).await;
+        for (batch, error, resend) in failed.into_iter().flatten() {
+            // Others need not wait for a queue that Redis refuses to change.
+            tokio::spawn(stop.clone().run_until_cancelled_owned(persist(shared.clone(), batch, error, resend)));
+        }
+    }
+}
+
+/// Reports that one call can carry.
+enum Batch {
+    Done(Vec<Ack>),
+    Complete(Vec<Ack>),
+    Single(Box<Ack>),
+}
+
+impl Batch {
+    fn acks(&self) -> &[Ack] {
+        match self {
+            Batch::Done(acks) | Batch::Complete(acks) => acks,
+            Batch::Single(ack) => std::slice::from_ref(ack),
+        }
+    }
+
+    fn into_acks(self) -> Vec<Ack> {
+        match self {
+            Batch::Done(acks) | Batch::Complete(acks) => acks,
+            Batch::Single(ack) => vec![*ack],
+        }
+    }
+}
+
+fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let mut open: HashMap<(Arc<str>, bool), Vec<Ack>> = HashMap::new();
+    for ack in gathered.drain(..) {
+        let completes = match ack.step {
+            Step::Done => false,
+            Step::Complete { .. } => true,
+            Step::Retry { .. } | Step::Archive { .. } | Step::Requeue => {
+                batches.push(Batch::Single(Box::new(ack)));
+                continue;
+            }
+        };
+        let wrap = if completes { Batch::Complete } else { Batch::Done };
+        let batch = open.entry((ack.report.run.queue.clone(), completes)).or_default();
+        batch.push(ack);
+        if batch.len() == MAX_BATCH {
+            batches.push(wrap(std::mem::take(batch)));
+        }
+    }
+    batches.extend(open.into_iter().filter(|(_, acks)| !acks.is_empty()).map(|((_, completes), acks)| {
+        if completes { Batch::Complete(acks) } else { Batch::Done(acks) }
+    }));
+    batches
+}
+
+/// Sends one batch. Gives it back with the error when that failed, and whether it may have been applied.
+async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, Error, bool)> {
+    match write(shared, &batch).await {
+        Ok(verdicts) => {
+            settle(shared, batch, &verdicts, resend);
+            None
+        }
+        Err(error) => {
+            let resend = resend || error.is_ambiguous();
+            Some((batch, error, resend))
+        }
+    }
+}
+
+/// Sends a batch that failed again and again until it is answered.
+async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool) {
+    let mut backoff = Backoff::new("writing the outcome of tasks");
+    let mut failed = Some((batch, error, resend));
+    while let Some((batch, error, resend)) = failed {
+        backoff.failed(&error).await;
+        failed = attempt(&shared, batch, resend).await;
+    }
+    backoff.succeeded();
+}
+
+async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {
+    let broker = &shared.broker;
+    let now = shared.now();
+    match batch {
+        Batch::Done(acks) => {
+            let reports: Vec<Report> = acks.iter().map(|ack| ack.report.clone()).collect();
+            broker.done(&acks[0].report.run.queue, &reports, now).await
+        }
+        Batch::Complete(acks) => {
+            let reports: Vec<(Report, TaskMessage, i64, Option<Bytes>)> = acks
+                .iter()
+                .filter_map(|ack| match &ack.step {
+                    Step::Complete { message, expires_at, result } => {
+                        Some((ack.report.clone(), message.clone(), *expires_at, result.clone()))
+                    }
+                    _ => None,
+                })
+                .collect();
+            broker.complete(&acks[0].report.run.queue, &reports, now).await
+        }
+        Batch::Single(ack) => {
+            let report = &ack.report;
+            let verdict = match &ack.step {
+                Step::Retry { message, at, is_failure } => {
+                    broker.retry(report, &message.to_bytes(), *at, *is_failure, now).await
+                }
+                Step::Archive { message } => broker.archive(report, &message.to_bytes(), now).await,
+                Step::Requeue => broker.requeue(report, shared.now_ns()).await,
+                Step::Done | Step::Complete { .. } => return Ok(Vec::new()),
+            };
+            verdict.map(|verdict| vec![verdict])
+        }
+    }
+}
+
+fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
+    for (ack, verdict) in batch.acks().iter().zip(verdicts) {
+        let run = &ack.report.run;
+        match verdict {
+            Verdict::Applied | Verdict::AlreadyApplied => {}
+            // The first sending deleted it, and its answer was lost.
+            Verdict::Gone if resent && ack.step == Step::Done => {}
+            Verdict::Gone => warn!(task = run.id, queue = %run.queue, "task was deleted while it was being worked on"),
+            Verdict::Lost => {
+                warn!(task = run.id, queue = %run.queue, "outcome not written: the task was recovered by another server");
+            }
+        }
+    }
+    let acks = batch.into_acks();
+    let count = acks.len();
+    shared.running.remove(acks.iter().map(|ack| ack.ticket));
+    shared.slots.give_back(acks.into_iter().map(|ack| ack.slot));
+    shared.acks.settled(count);
+}

@@ -1,0 +1,137 @@
+//! Tells the world that the server lives and what it does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
+use queue_redis::Error;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{Shared, Status};
+use crate::panic;
+
+/// As in asynq; what is written lives for twice as long.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Who this server is.
+#[derive(Debug)]
+pub(super) struct Identity {
+    host: String,
+    pid: u32,
+    id: String,
+    started_ns: i64,
+}
+
+impl Identity {
+    pub(super) fn new(started_ns: i64) -> Self {
+        let host = hostname::get().ok().and_then(|name| name.into_string().ok());
+        Self {
+            host: host.filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown-host".to_owned()),
+            pid: std::process::id(),
+            id: Uuid::new_v4().to_string(),
+            started_ns,
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.pid).unwrap_or(0)
+    }
+}
+
+fn server_info(shared: &Shared, tasks: usize) -> ServerInfo {
+    let identity = &shared.identity;
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let status = match shared.status.load(Ordering::Acquire) {
+        status if status == Status::Stopped as u8 => "stopped",
+        status if status == Status::Closed as u8 => "closed",
+        _ => "active",
+    };
+    ServerInfo {
+        host: identity.host.clone(),
+        pid: identity.pid(),
+        server_id: identity.id.clone(),
+        concurrency: count(shared.options.concurrency),
+        queues: shared
+            .queues
+            .weights()
+            .map(|(name, weight)| (name.to_string(), i32::try_from(weight).unwrap_or(i32::MAX)))
+            .collect(),
+        strict_priority: shared.queues.strict(),
+        status: status.to_owned(),
+        start_time: Some(Timestamp::from_unix_ns(identity.started_ns)),
+        active_worker_count: count(tasks),
+    }
+}
+
+/// Writes the server's state once.
+pub(super) async fn beat(shared: &Shared) -> Result<(), Error> {
+    let identity = &shared.identity;
+    let workers: Vec<WorkerInfo> = shared
+        .running
+        .all()
+        .into_iter()
+        .map(|(_, job, _)| WorkerInfo {
+            host: identity.host.clone(),
+            pid: identity.pid(),
+            server_id: identity.id.clone(),
+            task_id: job.id().to_owned(),
+            task_type: job.kind().to_owned(),
+            task_payload: job.payload().clone(),
+            queue: job.queue().to_owned(),
+            start_time: Some(Timestamp::from_unix_ns(job.started_ns())),
+            deadline: Some(Timestamp::from_unix_ns(job.deadline_ns())),
+        })
+        .collect();
+    let server = server_info(shared, workers.len());
+    let mut connection = shared.broker.redis().pooled().await?;
+    shared.broker.write_server_state(&mut connection, &server, &workers, shared.now()).await
+}
+
+/// Writes the server's state over and over, and at once when its status changes.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut failing = false;
+    loop {
+        if shared.quiet.is_cancelled() {
+            tokio::time::sleep(INTERVAL).await;
+        } else {
+            let _ = tokio::time::timeout(INTERVAL, shared.quiet.cancelled()).await;
+        }
+        match beat(&shared).await {
+            Ok(()) => failing = false,
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(%error, "could not write the heartbeat; trying again");
+                }
+            }
+        }
+    }
+}
+
+/// Takes the server off the list.
+pub(super) async fn clear(shared: &Shared) {
+    let cleared = async {
+        let mut connection = shared.broker.redis().pooled().await?;
+        shared.broker.clear_server_state(&mut connection, &server_info(shared, 0)).await
+    };
+    if let Err(error) = cleared.await {
+        debug!(%error, "could not take the server off the list; the entry expires by itself");
+    }
+}
+
+/// Calls the health hook over and over, if there is one.
+pub(super) async fn check_health(shared: Arc<Shared>) {
+    let Some((interval, hook)) = &shared.options.health else { return };
+    loop {
+        tokio::time::sleep(*interval).await;
+        let health = shared.broker.redis().ping().await;
+        if let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(health.as_ref().copied()))) {
+            tracing::error!(error = %panicked, "the health hook panicked");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Keeps what is ours: the leases of running tasks, and an open ear for cancelations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_redis::{Error, Listener, MAX_BATCH, Run, Signal, Verdict};
+use tracing::{info, warn};
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::maintenance::RECOVERY_MARGIN;
+use crate::job::{CancelReason, Job};
+
+/// Listens for cancelations and for changes of queues, over and over.
+pub(super) async fn listen(shared: Arc<Shared>) {
+    let mut backoff = Backoff::new("listening to Redis");
+    loop {
+        let mut listener = match Listener::connect(shared.broker.redis()).await {
+            Ok(listener) => listener,
+            Err(error) => {
+                backoff.failed(&error).await;
+                continue;
+            }
+        };
+        backoff.succeeded();
+        shared.watch.send_replace(listener.watch());
+        // Whatever happened while nobody listened has to be looked for.
+        shared.work.notify_one();
+        shared.schedule.notify_one();
+        loop {
+            match listener.signal().await {
+                Signal::Cancel(id) => {
+                    if shared.running.cancel(&id, CancelReason::Canceled) > 0 {
+                        info!(task = id, "task canceled on request");
+                    }
+                }
+                Signal::Work => shared.work.notify_one(),
+                Signal::Schedule => shared.schedule.notify_one(),
+                Signal::Lost => break,
+            }
+        }
+        shared.watch.send_replace(None);
+        // A server that accepts connections and closes them again must not be hammered.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Renews the leases of all tasks in hand, every sixth of a lease, on connections of its own.
+pub(super) async fn renew_leases(shared: Arc<Shared>) {
+    let interval = shared.options.lease / 6;
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(interval).await;
+        match renew(&shared).await {
+            Ok(()) => {
+                if std::mem::take(&mut failing) {
+                    info!("leases are renewed again");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    warn!(%error, "could not renew leases; trying again");
+                }
+            }
+        }
+        give_up_expired(&shared);
+    }
+}
+
+async fn renew(shared: &Shared) -> Result<(), Error> {
+    let mut by_queue: HashMap<Arc<str>, Vec<(u64, Job)>> = HashMap::new();
+    for (ticket, job, _) in shared.running.all() {
+        by_queue.entry(job.run().queue.clone()).or_default().push((ticket, job));
+    }
+    if by_queue.is_empty() {
+        return Ok(());
+    }
+    let mut connection = shared.broker.redis().pooled().await?;
+    let mut result = Ok(());
+    for (queue, jobs) in by_queue {
+        for chunk in jobs.chunks(MAX_BATCH) {
+            let expires = shared.lease_expiry();
+            let runs: Vec<Run> = chunk.iter().map(|(_, job)| job.run().clone()).collect();
+            let verdicts = match shared.broker.extend_lease(&mut connection, &queue, &runs, expires).await {
+                Ok(verdicts) => verdicts,
+                Err(error) => {
+                    // The other queues may fare better.
+                    result = Err(error);
+                    continue;
+                }
+            };
+            let (kept, lost): (Vec<_>, Vec<_>) =
+                chunk.iter().zip(verdicts).partition(|(_, verdict)| *verdict == Verdict::Applied);
+            shared.running.leased(kept.into_iter().map(|((ticket, _), _)| *ticket), expires);
+            lost.into_iter().for_each(|((_, job), _)| job.cancel(CancelReason::LeaseLost));
+        }
+    }
+    result
+}
+
+/// Cancels what others may take by now, because its lease could not be renewed for so long.
+fn give_up_expired(shared: &Shared) {
+    let taken_over = shared.now() - RECOVERY_MARGIN;
+    for (_, job, leased_until) in shared.running.all() {
+        if leased_until <= taken_over {
+            job.cancel(CancelReason::LeaseLost);
+        }
+    }
+}

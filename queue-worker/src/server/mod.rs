@@ -1,0 +1,450 @@
+//! The server: takes tasks, runs their handlers, and keeps the queues it serves moving.
+
+mod acks;
+mod attempt;
+mod backoff;
+mod heartbeat;
+mod keeper;
+mod maintenance;
+mod processor;
+mod queues;
+mod running;
+mod signals;
+mod slots;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use queue_core::options::{OptionError, check_queue_name};
+use queue_core::outcome::Failure;
+use queue_core::{Clock, RetryPolicy, SystemClock};
+use queue_redis::{Broker, Error, Redis, Watch};
+pub(crate) use slots::Slot;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use self::acks::Acks;
+use self::heartbeat::Identity;
+use self::queues::Queues;
+use self::running::Running;
+use self::slots::Slots;
+use crate::job::{CancelReason, Job};
+use crate::router::{Router, Routes};
+
+/// What happens to a task whose type no handler serves.
+///
+/// asynq lets such a task fail, so that a fleet in which a server lacks a handler burns the task's
+/// retries. Here no choice but [`Fail`](Self::Fail) spends one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unhandled {
+    /// Put it back, to be taken again, perhaps by another server, after this long. The default, with
+    /// 30 s.
+    PutBack(Duration),
+    /// Leave it where it is: only tasks that have a handler are taken. Costs Redis a look at the type of
+    /// each waiting task.
+    Leave,
+    /// Let it fail, as asynq does.
+    Fail,
+    /// Archive it.
+    Archive,
+}
+
+type ErrorHook = dyn Fn(&Job, &Failure) + Send + Sync;
+type HealthHook = dyn Fn(Result<(), &Error>) + Send + Sync;
+
+struct Options {
+    concurrency: usize,
+    queues: Vec<(String, u32)>,
+    strict: bool,
+    retry_policy: RetryPolicy,
+    shutdown_timeout: Duration,
+    cancel_grace: Duration,
+    poll_interval: Duration,
+    lease: Duration,
+    unhandled: Unhandled,
+    on_error: Option<Box<ErrorHook>>,
+    health: Option<(Duration, Box<HealthHook>)>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A server that is not running yet.
+///
+/// Every option has asynq's default unless it says otherwise.
+#[must_use = "a server does nothing until it runs"]
+pub struct Server {
+    redis: Redis,
+    routes: Routes,
+    options: Options,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("redis", &self.redis)
+            .field("queues", &self.options.queues)
+            .field("concurrency", &self.options.concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// Redis cannot be reached, or refuses what the server needs.
+    #[error(transparent)]
+    Redis(#[from] Error),
+    /// A queue's name cannot be used.
+    #[error(transparent)]
+    Queue(#[from] OptionError),
+    /// An option has a value that makes no sense.
+    #[error("the server's option {option} is {value}; {rule}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it has to be.
+        rule: &'static str,
+    },
+    /// The process cannot listen for signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[from] std::io::Error),
+}
+
+impl Server {
+    /// A server for the tasks that the router has handlers for, in the queue `default`.
+    pub fn new<S: Clone + Send + Sync + 'static>(redis: Redis, router: Router<S>) -> Self {
+        let options = Options {
+            concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            queues: Vec::new(),
+            strict: false,
+            retry_policy: RetryPolicy::default(),
+            shutdown_timeout: Duration::from_secs(8),
+            cancel_grace: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+            lease: Duration::from_secs(30),
+            unhandled: Unhandled::PutBack(Duration::from_secs(30)),
+            on_error: None,
+            health: None,
+            clock: Arc::new(SystemClock),
+        };
+        Self { redis, routes: router.into_routes(), options }
+    }
+
+    /// Tasks to run at once. Defaults to the number of CPUs.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.options.concurrency = tasks;
+        self
+    }
+
+    /// The queues to serve, with their weights: a queue of weight 6 is tried first 6 times as often as
+    /// one of weight 1. Defaults to `default`, weight 1.
+    pub fn queues<N: Into<String>>(mut self, queues: impl IntoIterator<Item = (N, u32)>) -> Self {
+        self.options.queues = queues.into_iter().map(|(name, weight)| (name.into(), weight)).collect();
+        self
+    }
+
+    /// Whether weights are strict priorities: a queue is served only while all heavier ones are empty.
+    /// Defaults to `false`.
+    pub fn strict_priority(mut self, strict: bool) -> Self {
+        self.options.strict = strict;
+        self
+    }
+
+    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.options.retry_policy = policy;
+        self
+    }
+
+    /// How long running tasks may go on after a shutdown began; then they are put back without spending
+    /// a retry. Defaults to 8 s.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.options.shutdown_timeout = timeout;
+        self
+    }
+
+    /// How long a handler that was told to stop may take to return; then its future is dropped. If it
+    /// returns success in this time, the task counts as done. Defaults to 1 s; asynq has none.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.options.cancel_grace = grace;
+        self
+    }
+
+    /// How often empty queues are looked at when Redis cannot tell about new tasks by itself (client
+    /// tracking, Redis 6 and later). Defaults to 1 s, drawn between half and one and a half of it.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.options.poll_interval = interval;
+        self
+    }
+
+    /// How long a task is reserved; renewed every sixth of it. A crashed server's tasks come back one
+    /// lease and 30 s after its last renewal. At least 5 s. Defaults to 30 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
+    pub fn unhandled(mut self, choice: Unhandled) -> Self {
+        self.options.unhandled = choice;
+        self
+    }
+
+    /// Called for every attempt that failed, before anything is written. A panic in it is logged.
+    pub fn on_error(mut self, hook: impl Fn(&Job, &Failure) + Send + Sync + 'static) -> Self {
+        self.options.on_error = Some(Box::new(hook));
+        self
+    }
+
+    /// Called every `interval` with whether Redis answers; asynq's interval is 15 s.
+    pub fn health_check(mut self, interval: Duration, hook: impl Fn(Result<(), &Error>) + Send + Sync + 'static) -> Self {
+        self.options.health = Some((interval, Box::new(hook)));
+        self
+    }
+
+    /// The clock that decides about leases and due times, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// Runs until the process is told to end: TERM or INT drains and stops, a second one of them stops
+    /// at once; TSTP stops taking tasks and goes on working.
+    ///
+    /// # Errors
+    /// When the server cannot start; see [`start`](Self::start).
+    pub async fn run(self) -> Result<(), ServerError> {
+        let mut signals = signals::Signals::listen()?;
+        let handle = self.start().await?;
+        loop {
+            match signals.next().await {
+                signals::Signal::Quiet => handle.quiet(),
+                signals::Signal::Stop => break,
+            }
+        }
+        tokio::select! {
+            () = handle.shutdown() => {}
+            () = signals.stop() => handle.abort().await,
+        }
+        Ok(())
+    }
+
+    /// Starts the server in the background. Tasks are taken as soon as this returns.
+    ///
+    /// # Errors
+    /// When an option makes no sense, or Redis cannot be reached or refuses.
+    pub async fn start(self) -> Result<Handle, ServerError> {
+        let Self { redis, routes, options } = self;
+        let require = |ok: bool, option, value: String, rule| {
+            if ok { Ok(()) } else { Err(ServerError::Option { option, value, rule }) }
+        };
+        require(options.concurrency > 0, "concurrency", options.concurrency.to_string(), "it must be at least 1")?;
+        require(
+            options.concurrency <= Slots::MAX,
+            "concurrency",
+            options.concurrency.to_string(),
+            "it must be at most 100000",
+        )?;
+        let lease = format!("{:?}", options.lease);
+        require(options.lease >= Duration::from_secs(5), "lease", lease, "it must be at least 5s")?;
+        let queues = Queues::new(&options.queues, options.strict);
+        for queue in queues.names() {
+            check_queue_name(queue)?;
+        }
+        crate::panic::install_hook();
+        redis.ping().await?;
+
+        let (acks, ack_loop) = Acks::new();
+        let shared = Arc::new(Shared {
+            broker: Broker::new(redis),
+            slots: Slots::new(options.concurrency),
+            identity: Identity::new(options.clock.now_ns()),
+            options,
+            routes,
+            queues,
+            running: Running::default(),
+            acks,
+            work: Notify::new(),
+            schedule: Notify::new(),
+            watch: tokio::sync::watch::channel(None).0,
+            quiet: CancellationToken::new(),
+            status: AtomicU8::new(Status::Active as u8),
+            handlers: TaskTracker::new(),
+        });
+        // The server is on the list before it takes its first task.
+        heartbeat::beat(&shared).await?;
+
+        let stop = CancellationToken::new();
+        let services = TaskTracker::new();
+        let ack_stop = CancellationToken::new();
+        services.spawn(acks::run(shared.clone(), ack_loop, ack_stop.clone()));
+        services.spawn(until(stop.clone(), keeper::listen(shared.clone())));
+        services.spawn(until(ack_stop.clone(), keeper::renew_leases(shared.clone())));
+        services.spawn(until(ack_stop.clone(), heartbeat::run(shared.clone())));
+        services.spawn(until(stop.clone(), maintenance::forward(shared.clone())));
+        services.spawn(until(stop.clone(), maintenance::recover(shared.clone())));
+        services.spawn(until(stop.clone(), maintenance::clean_up(shared.clone())));
+        services.spawn(until(stop.clone(), heartbeat::check_health(shared.clone())));
+        let processor = tokio::spawn(processor::run(shared.clone()));
+        info!(
+            server = shared.identity.id(),
+            queues = ?shared.queues.names().collect::<Vec<_>>(),
+            concurrency = shared.options.concurrency,
+            redis = shared.broker.redis().target(),
+            "server started"
+        );
+        let inner = HandleInner { shared, stop, ack_stop, services, processor: tokio::sync::Mutex::new(Some(processor)) };
+        Ok(Handle { inner: Arc::new(inner) })
+    }
+}
+
+/// Runs a loop until it is told to stop; what it was waiting for is dropped.
+async fn until(stop: CancellationToken, service: impl Future<Output = ()>) {
+    stop.run_until_cancelled(service).await;
+}
+
+/// What all parts of a server share.
+struct Shared {
+    broker: Broker,
+    options: Options,
+    routes: Routes,
+    queues: Queues,
+    slots: Slots,
+    identity: Identity,
+    running: Running,
+    acks: Acks,
+    /// Wakes the processor when a queue may have work. Signals while nobody waits are kept, one of them.
+    work: Notify,
+    /// Wakes the forwarder when a set of scheduled or retried tasks has changed.
+    schedule: Notify,
+    /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
+    watch: tokio::sync::watch::Sender<Option<Watch>>,
+    /// Triggers when no more tasks are to be taken.
+    quiet: CancellationToken,
+    status: AtomicU8,
+    /// The spawned attempts, so that a shutdown can wait for them.
+    handlers: TaskTracker,
+}
+
+impl Shared {
+    fn now(&self) -> i64 {
+        self.options.clock.now_secs()
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.options.clock.now_ns()
+    }
+
+    fn lease_expiry(&self) -> i64 {
+        self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease))
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.watch.borrow().clone()
+    }
+}
+
+/// The status of a server, in asynq's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Status {
+    Active = 0,
+    Stopped = 1,
+    Closed = 2,
+}
+
+/// A running server; clones steer the same one. Dropping it leaves the server running.
+#[derive(Clone)]
+pub struct Handle {
+    inner: Arc<HandleInner>,
+}
+
+struct HandleInner {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    /// Triggers after the last report was sent; leases are kept and the server listed until then.
+    ack_stop: CancellationToken,
+    services: TaskTracker,
+    /// Taken by whoever shuts down first.
+    processor: tokio::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("server", &self.inner.shared.identity.id()).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// UUID of the server, as asynqmon shows it.
+    pub fn server_id(&self) -> &str {
+        self.inner.shared.identity.id()
+    }
+
+    /// Tasks in hand.
+    pub fn active(&self) -> usize {
+        self.inner.shared.running.len()
+    }
+
+    /// Stops taking tasks; those in hand go on, and so does everything else. Cannot be undone.
+    pub fn quiet(&self) {
+        let shared = &self.inner.shared;
+        if !shared.quiet.is_cancelled() {
+            info!(server = shared.identity.id(), "server takes no more tasks");
+        }
+        shared.quiet.cancel();
+        let _ = shared.status.compare_exchange(
+            Status::Active as u8,
+            Status::Stopped as u8,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+
+    /// Stops taking tasks, waits for those in hand up to the shutdown timeout, puts the rest back without
+    /// spending a retry, and takes the server off the list. Returns when all is written. Calling it
+    /// again, at the same time or later, waits for the same end.
+    pub async fn shutdown(&self) {
+        self.end(self.inner.shared.options.shutdown_timeout).await;
+    }
+
+    /// [`shutdown`](Self::shutdown) without waiting for the tasks in hand.
+    pub async fn abort(&self) {
+        self.inner.shared.running.cancel_all(CancelReason::Shutdown);
+        self.end(Duration::ZERO).await;
+    }
+
+    async fn end(&self, patience: Duration) {
+        let HandleInner { shared, stop, ack_stop, services, processor } = &*self.inner;
+        shared.quiet.cancel();
+        shared.status.store(Status::Closed as u8, Ordering::Release);
+        let mut processor = processor.lock().await;
+        let Some(taking) = processor.take() else { return };
+        let _ = taking.await;
+        shared.handlers.close();
+        if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
+            let left = shared.running.cancel_all(CancelReason::Shutdown);
+            warn!(server = shared.identity.id(), tasks = left, "time is over; running tasks are put back");
+            shared.handlers.wait().await;
+        }
+        // Every attempt has ended and queued its report by now; the loop ends when all are written, or
+        // when it has tried for as long as a lease lasts anyway.
+        let id = shared.identity.id();
+        if tokio::time::timeout(shared.options.lease, shared.acks.flushed()).await.is_err() {
+            warn!(server = id, "some reports could not be written; their tasks come back when their leases end");
+        }
+        stop.cancel();
+        ack_stop.cancel();
+        services.close();
+        services.wait().await;
+        heartbeat::clear(shared).await;
+        info!(server = id, "server stopped");
+    }
+}

@@ -1,0 +1,226 @@
+//! Takes tasks whenever a slot is free.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, Side, Taken};
+use tracing::{error, warn};
+
+use super::backoff::Backoff;
+use super::slots::Slot;
+use super::{Shared, Unhandled, attempt};
+use crate::job::Job;
+
+/// How often queues are looked at although Redis tells about changes: a net below the net.
+const SAFETY_POLL: Duration = Duration::from_secs(5);
+
+/// How long a queue counts as listed (rule R7) after this server listed it.
+const LISTED_FOR: Duration = Duration::from_secs(60);
+
+/// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
+/// lost call may still be on its way to a server that was slow.
+const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
+
+/// Takes tasks until the server is told to be quiet.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut taker = Taker { shared: shared.clone(), takes: 0, listed: HashMap::new(), skips: HashMap::new() };
+    let mut backoff = Backoff::new("taking tasks");
+    // Takes are never dropped half-way, so being quiet is looked at only where nothing is under way.
+    while let Some(mut slots) = shared.quiet.run_until_cancelled(shared.slots.take(MAX_BATCH)).await {
+        while !slots.is_empty() {
+            if shared.quiet.is_cancelled() {
+                return;
+            }
+            let pause = match taker.take(&mut slots).await {
+                Ok(()) if slots.is_empty() => break,
+                Ok(()) => {
+                    backoff.succeeded();
+                    shared.quiet.run_until_cancelled(wait_for_work(&shared)).await
+                }
+                Err(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
+            };
+            if pause.is_none() {
+                return;
+            }
+            shared.slots.take_more(&mut slots, MAX_BATCH);
+        }
+    }
+}
+
+/// Waits until a queue may have a task.
+async fn wait_for_work(shared: &Shared) {
+    let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
+    let names = || shared.queues.names().map(|name| &**name);
+    let pause = match shared.watch() {
+        None => interval(shared.options.poll_interval),
+        Some(mut watch) => match watch.has_work(names()).await {
+            // Tasks of types nobody here handles stay in their queue, so that there always is "work".
+            Ok(true) if shared.options.unhandled != Unhandled::Leave => return,
+            Ok(_) => interval(SAFETY_POLL),
+            // The listening connection is being replaced; until then we poll.
+            Err(_) => interval(shared.options.poll_interval),
+        },
+    };
+    let _ = tokio::time::timeout(pause, shared.work.notified()).await;
+}
+
+struct Taker {
+    shared: Arc<Shared>,
+    /// Counts takes, to name them.
+    takes: u64,
+    listed: HashMap<Arc<str>, Instant>,
+    /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
+    skips: HashMap<Arc<str>, usize>,
+}
+
+impl Taker {
+    /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when a queue could
+    /// not be asked; others may have been served all the same.
+    async fn take(&mut self, slots: &mut Vec<Arc<Slot>>) -> Result<(), Error> {
+        let shared = self.shared.clone();
+        let mut round = shared.queues.round();
+        let mut failed = None;
+        loop {
+            let shares = round.shares(slots.len());
+            if slots.is_empty() || shares.is_empty() {
+                return failed.map_or(Ok(()), Err);
+            }
+            let takes: Vec<(usize, usize, Arc<str>, i64)> =
+                shares.into_iter().map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry())).collect();
+            let replies = join_all(takes.iter().map(|(queue, share, token, expires)| {
+                dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
+            }))
+            .await;
+            for ((queue, share, token, expires), reply) in takes.into_iter().zip(replies) {
+                let name = round.name(queue).clone();
+                match reply {
+                    Ok((Dequeued::Tasks(tasks), more)) => {
+                        if tasks.len() < share && !self.look_further(&name, more) {
+                            round.close(queue);
+                        }
+                        if !tasks.is_empty() {
+                            self.list(&name);
+                        }
+                        for taken in tasks {
+                            start(&shared, taken, expires, slots);
+                        }
+                    }
+                    Ok((Dequeued::Paused, _)) => round.close(queue),
+                    Err(error) => {
+                        round.close(queue);
+                        if error.is_ambiguous() {
+                            tokio::spawn(find_lost(shared.clone(), name, token));
+                        }
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn name_take(&mut self) -> Arc<str> {
+        self.takes += 1;
+        format!("{}:{}", self.shared.identity.id(), self.takes).into()
+    }
+
+    /// Moves the window in which tasks of our types are looked for; whether it is worth another look now.
+    fn look_further(&mut self, queue: &Arc<str>, more: Option<usize>) -> bool {
+        match more {
+            None => false,
+            Some(0) => {
+                self.skips.insert(queue.clone(), 0);
+                false
+            }
+            Some(step) => {
+                *self.skips.entry(queue.clone()).or_default() += step;
+                true
+            }
+        }
+    }
+
+    /// Lists a queue that has tasks, in the background: a client that does not know that somebody has
+    /// removed it does not list it again (W27).
+    fn list(&mut self, queue: &Arc<str>) {
+        let now = Instant::now();
+        if self.listed.get(queue).is_some_and(|at| now - *at < LISTED_FOR) {
+            return;
+        }
+        self.listed.insert(queue.clone(), now);
+        let (broker, queue) = (self.shared.broker.clone(), queue.clone());
+        tokio::spawn(async move {
+            if let Err(error) = broker.publish_queue(&queue).await {
+                warn!(queue = %queue, %error, "could not list the queue; tools may not show it");
+            }
+        });
+    }
+}
+
+/// One take. Also returns, when only certain types are taken, how far the next look has to move on to
+/// see new tasks: `Some(0)` when the end was reached.
+async fn dequeue(
+    shared: &Shared,
+    queue: &Arc<str>,
+    count: usize,
+    token: &Arc<str>,
+    expires: i64,
+    skips: &HashMap<Arc<str>, usize>,
+) -> Result<(Dequeued, Option<usize>), Error> {
+    if shared.options.unhandled != Unhandled::Leave {
+        return Ok((shared.broker.dequeue(queue, count, token, expires).await?, None));
+    }
+    let matching = Matching {
+        kinds: shared.routes.kinds(),
+        prefixes: shared.routes.prefixes(),
+        skip: skips.get(queue).copied().unwrap_or(0),
+        window: MAX_BATCH,
+    };
+    let (dequeued, seen) = shared.broker.dequeue_matching(queue, count, token, expires, &matching).await?;
+    let taken = if let Dequeued::Tasks(tasks) = &dequeued { tasks.len() } else { 0 };
+    let step = if seen < matching.window { 0 } else { seen - taken };
+    Ok((dequeued, Some(step)))
+}
+
+fn start(shared: &Arc<Shared>, taken: Taken, expires: i64, slots: &mut Vec<Arc<Slot>>) {
+    match taken {
+        Taken::Task(delivery) => {
+            let Some(slot) = slots.pop() else { return };
+            let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), &slot);
+            let ticket = shared.running.insert(job.clone(), expires);
+            shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
+        }
+        Taken::Poisoned(run, reason) => {
+            error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
+            tokio::spawn(archive_as_it_is(shared.clone(), run));
+        }
+        Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
+    }
+}
+
+async fn archive_as_it_is(shared: Arc<Shared>, run: Run) {
+    let raw = run.raw_message().clone();
+    let report = Report { run, unique_key: String::new(), side: Side::Youngest, seen_expiry: None };
+    // Failing that, the recoverer archives it when its lease has ended.
+    if let Err(error) = shared.broker.archive(&report, &raw, shared.now()).await {
+        error!(task = report.run.id, %error, "could not archive the task");
+    }
+}
+
+/// Puts back what a take may have taken whose answer was lost.
+async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>) {
+    for pause in LOOK_AGAIN {
+        tokio::time::sleep(pause).await;
+        let mut backoff = Backoff::new("looking for tasks of a lost answer");
+        loop {
+            match shared.broker.requeue_run(&queue, &token, shared.now_ns()).await {
+                Ok(0) => break,
+                Ok(tasks) => {
+                    warn!(queue = %queue, tasks, "tasks were put back whose take was not answered");
+                    break;
+                }
+                Err(error) => backoff.failed(&error).await,
+            }
+        }
+    }
+}

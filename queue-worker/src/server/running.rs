@@ -1,0 +1,93 @@
+//! The tasks in hand.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use queue_redis::Side;
+
+use crate::job::{CancelReason, Job};
+
+/// The jobs whose tasks are ours, from the take until their report is confirmed. In the order in which
+/// they were taken, so that an acknowledgement knows where in the active list its task is.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    // A std mutex: held for a few instructions, by attempts, the lease keeper and cancelations.
+    jobs: Mutex<Jobs>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    next: u64,
+    by_age: BTreeMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    job: Job,
+    /// Unix seconds until which the lease is known to last.
+    leased_until: i64,
+}
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, job: Job, leased_until: i64) -> u64 {
+        let mut jobs = self.lock();
+        let ticket = jobs.next;
+        jobs.next += 1;
+        jobs.by_age.insert(ticket, Entry { job, leased_until });
+        ticket
+    }
+
+    pub(super) fn remove(&self, tickets: impl IntoIterator<Item = u64>) {
+        let mut jobs = self.lock();
+        for ticket in tickets {
+            jobs.by_age.remove(&ticket);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().by_age.len()
+    }
+
+    /// Where in the active list this task should be, judged by its place among ours.
+    pub(super) fn side(&self, ticket: u64) -> Side {
+        let jobs = self.lock();
+        let oldest = jobs.by_age.first_key_value().map_or(ticket, |(oldest, _)| *oldest);
+        if ticket - oldest <= jobs.next - ticket { Side::Oldest } else { Side::Youngest }
+    }
+
+    /// All jobs with their tickets and known leases.
+    pub(super) fn all(&self) -> Vec<(u64, Job, i64)> {
+        let jobs = self.lock();
+        jobs.by_age.iter().map(|(ticket, entry)| (*ticket, entry.job.clone(), entry.leased_until)).collect()
+    }
+
+    pub(super) fn leased(&self, tickets: impl IntoIterator<Item = u64>, until: i64) {
+        let mut jobs = self.lock();
+        for ticket in tickets {
+            if let Some(entry) = jobs.by_age.get_mut(&ticket) {
+                entry.leased_until = until;
+            }
+        }
+    }
+
+    /// Cancels the jobs with this task id, in whichever queue; returns how many there were.
+    pub(super) fn cancel(&self, id: &str, reason: CancelReason) -> usize {
+        let jobs: Vec<Job> = {
+            let jobs = self.lock();
+            jobs.by_age.values().filter(|entry| entry.job.id() == id).map(|entry| entry.job.clone()).collect()
+        };
+        // Outside the lock: canceling runs wakers.
+        jobs.iter().for_each(|job| job.cancel(reason));
+        jobs.len()
+    }
+
+    pub(super) fn cancel_all(&self, reason: CancelReason) -> usize {
+        let jobs = self.all();
+        jobs.iter().for_each(|(_, job, _)| job.cancel(reason));
+        jobs.len()
+    }
+}
