@@ -249,9 +249,7 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
 
     let start_ns = match options.process {
         None => now_ns,
-        Some(ProcessTime::In(delay)) => {
-            now_ns.saturating_add(i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX))
-        }
+        Some(ProcessTime::In(delay)) => now_ns.saturating_add(i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX)),
         Some(ProcessTime::At(instant)) => unix_ns(instant),
     };
     let placement = if start_ns > now_ns {

@@ -72,10 +72,7 @@ impl FromStr for State {
     type Err = UnknownState;
 
     fn from_str(text: &str) -> Result<Self, UnknownState> {
-        State::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or_else(|| UnknownState(text.to_owned()))
+        State::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| UnknownState(text.to_owned()))
     }
 }
 

@@ -105,10 +105,6 @@ impl IntoTask for RawTask {
 
 impl<T: Task> IntoTask for T {
     fn into_task(self) -> Result<RawTask, EncodeError> {
-        Ok(RawTask {
-            kind: T::KIND.to_owned(),
-            payload: Some(T::Codec::encode(&self)?),
-            options: T::options(),
-        })
+        Ok(RawTask { kind: T::KIND.to_owned(), payload: Some(T::Codec::encode(&self)?), options: T::options() })
     }
 }

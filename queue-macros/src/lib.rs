@@ -72,7 +72,8 @@ fn text(meta: &ParseNestedMeta<'_>) -> syn::Result<LitStr> {
 
 fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     let literal = text(meta)?;
-    let duration = queue_core::duration::parse(&literal.value()).map_err(|error| syn::Error::new_spanned(&literal, error))?;
+    let duration =
+        queue_core::duration::parse(&literal.value()).map_err(|error| syn::Error::new_spanned(&literal, error))?;
     if meta.path.is_ident("unique") && duration.as_secs() == 0 {
         return Err(syn::Error::new_spanned(&literal, "unique must be at least 1s"));
     }

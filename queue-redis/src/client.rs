@@ -24,7 +24,9 @@ const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis
 #[non_exhaustive]
 pub enum EnqueueError {
     /// Another task of the same type and payload holds the uniqueness lock.
-    #[error("task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked")]
+    #[error(
+        "task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked"
+    )]
     DuplicateTask {
         /// Task type.
         kind: String,
@@ -123,7 +125,10 @@ impl Client {
 
     /// Enqueues many tasks, up to 100 per call to Redis, and tells for each what became of it, in order.
     /// One that is refused does not hinder the others.
-    pub async fn enqueue_many<T: IntoTask>(&self, tasks: impl IntoIterator<Item = T>) -> Vec<Result<TaskInfo, EnqueueError>> {
+    pub async fn enqueue_many<T: IntoTask>(
+        &self,
+        tasks: impl IntoIterator<Item = T>,
+    ) -> Vec<Result<TaskInfo, EnqueueError>> {
         let now_ns = self.clock.now_ns();
         let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
         // One batch for each queue and each kind of place, because that is what one script serves.

@@ -101,7 +101,8 @@ impl Redis {
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
-        let manager = Manager::new_with_config(info, Self::config(&options)).map_err(|error| invalid(error.to_string()))?;
+        let manager =
+            Manager::new_with_config(info, Self::config(&options)).map_err(|error| invalid(error.to_string()))?;
         let pool = Pool::builder(manager)
             .max_size(options.pool_size.max(1))
             .runtime(Runtime::Tokio1)
@@ -110,7 +111,14 @@ impl Redis {
             .recycle_timeout(Some(options.response_timeout))
             .build()
             .map_err(|error| invalid(error.to_string()))?;
-        let inner = Inner { client, target, options, pool, shared: Mutex::default(), connecting: tokio::sync::Mutex::default() };
+        let inner = Inner {
+            client,
+            target,
+            options,
+            pool,
+            shared: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -279,7 +287,11 @@ impl Connection {
         reply.map_err(|error| self.redis.explain(script.name, error))
     }
 
-    pub(crate) async fn query<T: redis::FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+    pub(crate) async fn query<T: redis::FromRedisValue>(
+        &mut self,
+        operation: &'static str,
+        cmd: &Cmd,
+    ) -> Result<T, Error> {
         cmd.query_async(&mut self.connection).await.map_err(|error| self.redis.explain(operation, error))
     }
 
@@ -312,7 +324,12 @@ fn asynq_form(url: &str) -> std::borrow::Cow<'_, str> {
 fn describe_url_error(url: &str, error: &redis::RedisError) -> String {
     match Url::parse(url) {
         Err(parse) => format!("{parse}"),
-        Ok(parsed) if !matches!(parsed.scheme(), "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix") => {
+        Ok(parsed)
+            if !matches!(
+                parsed.scheme(),
+                "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
+            ) =>
+        {
             format!("the scheme {:?} is not known", parsed.scheme())
         }
         Ok(_) => error.detail().map_or_else(|| error.category().to_owned(), str::to_owned),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::connection::{Redis, RedisOptions};
 
@@ -17,7 +17,9 @@ use crate::connection::{Redis, RedisOptions};
 #[non_exhaustive]
 pub enum StartError {
     /// There is no server program.
-    #[error("no redis-server or valkey-server found; install one (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis)")]
+    #[error(
+        "no redis-server or valkey-server found; install one (Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis)"
+    )]
     NotInstalled,
     /// A file or process could not be made.
     #[error("start a private redis-server: {0}")]
@@ -37,6 +39,8 @@ pub struct RedisServer {
     url: String,
     socket: PathBuf,
     child: Option<Child>,
+    // Not left in the child: waiting for it closes its standard input, which is what ends the server.
+    lifeline: Option<ChildStdin>,
     // The server's directory, when it is a temporary one; removed after the server has ended.
     directory: Option<TempDir>,
 }
@@ -83,11 +87,12 @@ impl RedisServer {
         // A Ctrl-C in the terminal is for this program, which ends the server when it is done with it.
         command.process_group(0);
         let mut child = command.spawn()?;
+        let lifeline = child.stdin.take();
         let url = format!("redis+unix://{}", socket.display());
         if let Err(output) = wait_until_ready(&url, &mut child).await {
             return Err(StartError::NotReady { output });
         }
-        Ok(Self { url, socket, child: Some(child), directory: Some(temporary) })
+        Ok(Self { url, socket, child: Some(child), lifeline, directory: Some(temporary) })
     }
 
     /// The URL to connect to.
@@ -112,8 +117,8 @@ impl RedisServer {
     /// Ends the server and waits until it has ended; with an append-only file, everything is on disk
     /// afterwards.
     pub async fn stop(mut self) {
+        drop(self.lifeline.take());
         if let Some(mut child) = self.child.take() {
-            drop(child.stdin.take());
             let _ = tokio::time::timeout(Duration::from_secs(10), child.wait()).await;
         }
     }
@@ -124,8 +129,8 @@ impl RedisServer {
     /// # Errors
     /// When the server has ended already.
     pub async fn detach(mut self) -> Result<PathBuf, StartError> {
-        if let Some(stdin) = self.child.as_mut().and_then(|child| child.stdin.as_mut()) {
-            stdin.write_all(b"detach\n").await?;
+        if let Some(lifeline) = &mut self.lifeline {
+            lifeline.write_all(b"detach\n").await?;
         }
         Ok(self.directory.take().map(TempDir::keep).unwrap_or_default())
     }

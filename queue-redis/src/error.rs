@@ -12,7 +12,9 @@ type Cause = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// The URL is not one of a Redis.
-    #[error("invalid Redis URL: {reason}; write it like redis://user:password@host:6379/0, rediss://host, or redis+unix:///path/to.sock?db=0")]
+    #[error(
+        "invalid Redis URL: {reason}; write it like redis://user:password@host:6379/0, rediss://host, or redis+unix:///path/to.sock?db=0"
+    )]
     InvalidUrl {
         /// What is wrong with it.
         reason: String,

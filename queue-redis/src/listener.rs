@@ -100,7 +100,9 @@ impl Listener {
                 },
                 Source::PubSub(subscription) => {
                     return match subscription.on_message().next().await {
-                        Some(message) => Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
+                        Some(message) => {
+                            Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned())
+                        }
                         None => Signal::Lost,
                     };
                 }
@@ -112,9 +114,13 @@ impl Listener {
 fn read(push: PushInfo) -> Option<Signal> {
     match (push.kind, push.data.as_slice()) {
         (PushKind::Disconnection, _) => Some(Signal::Lost),
-        (PushKind::Message, [_, Value::BulkString(id)]) => Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned())),
+        (PushKind::Message, [_, Value::BulkString(id)]) => {
+            Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned()))
+        }
         (PushKind::Invalidate, [Value::Array(keys)]) => keys.iter().find_map(|key| match key {
-            Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => Some(Signal::Schedule),
+            Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => {
+                Some(Signal::Schedule)
+            }
             Value::BulkString(_) => Some(Signal::Work),
             _ => None,
         }),

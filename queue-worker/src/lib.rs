@@ -48,7 +48,7 @@ pub use job::{CancelReason, Job};
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::Task;
-pub use router::Router;
+pub use router::{Route, Router};
 pub use server::{Handle, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;
 

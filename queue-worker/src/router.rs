@@ -12,8 +12,8 @@ use tower::{Layer, Service, service_fn};
 use crate::handler::{BlockingHandler, Handler, IntoOutcome};
 use crate::job::Job;
 
-/// A handler with its middleware.
-pub(crate) type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
+/// A handler with its middleware: what a layer wraps.
+pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
 
 /// Handlers by task type.
 ///
@@ -78,12 +78,40 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     {
         let pattern = pattern.into();
         assert!(!pattern.trim().is_empty(), "the pattern of a route is blank");
-        let route = service_fn(move |job| {
-            let work = handler(job);
-            async move { work.await.into_outcome() }
-        });
-        let taken = self.prefixes.insert(pattern.clone(), Route::new(route));
+        let taken = self.prefixes.insert(pattern.clone(), Route::new(untyped(handler)));
         assert!(taken.is_none(), "two handlers for the pattern {pattern:?}");
+        self
+    }
+
+    /// Adds a handler for exactly this type, without a Rust type for its payload. The handler gets the
+    /// [`Job`], payload bytes and all.
+    ///
+    /// # Panics
+    /// When the type is blank, or has a handler already.
+    #[must_use]
+    pub fn route_exact<F, Fut>(self, kind: impl AsRef<str>, handler: F) -> Self
+    where
+        F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        let kind = kind.as_ref();
+        assert!(!kind.trim().is_empty(), "the type of a route is blank");
+        self.insert_exact(kind, untyped(handler))
+    }
+
+    /// Adds a handler for every type that no other handler serves.
+    ///
+    /// # Panics
+    /// When there is one already.
+    #[must_use]
+    pub fn fallback<F, Fut>(mut self, handler: F) -> Self
+    where
+        F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        // Every type begins with the empty text.
+        let taken = self.prefixes.insert(String::new(), Route::new(untyped(handler)));
+        assert!(taken.is_none(), "two handlers for all other types");
         self
     }
 
@@ -122,6 +150,20 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     }
 }
 
+/// A handler that takes the whole job, as a service.
+fn untyped<F, Fut>(
+    handler: F,
+) -> impl Service<Job, Response = Option<Bytes>, Error = Failure, Future: Send> + Clone + Send + Sync + 'static
+where
+    F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send + 'static,
+{
+    service_fn(move |job| {
+        let work = handler(job);
+        async move { work.await.into_outcome() }
+    })
+}
+
 /// The routes of a router that has its state.
 #[derive(Debug)]
 pub(crate) struct Routes {
@@ -145,7 +187,7 @@ impl Routes {
             }
             let common = common_prefix(kind, pattern);
             if common == 0 {
-                return None;
+                return self.prefixes.get_key_value("").map(|(pattern, route)| (pattern.as_str(), route));
             }
             end.truncate(common);
         }
@@ -204,6 +246,20 @@ mod tests {
         let routes = Router::new(()).task(async |_: Send| {}).into_routes();
         assert!(routes.find("email:send").is_some());
         assert!(routes.find("email:send:now").is_none());
+    }
+
+    #[test]
+    fn an_exact_route_serves_no_longer_type_and_the_fallback_all_others() {
+        let answer = async |_: Job| {};
+        let routes = Router::new(()).route_exact("email:send", answer).route("image:", answer);
+        let without = routes.clone().into_routes();
+        assert!(without.find("email:send").is_some() && without.find("email:send:now").is_none());
+        let routes = routes.fallback(answer).into_routes();
+        for kind in ["email:send:now", "image:crop", "imag", "a", "z", "\u{e4}"] {
+            assert!(routes.find(kind).is_some(), "{kind}");
+        }
+        assert_eq!(routes.longest_prefix("image:crop").map(|(pattern, _)| pattern), Some("image:"));
+        assert_eq!(routes.longest_prefix("email:send:now").map(|(pattern, _)| pattern), Some(""));
     }
 
     #[test]

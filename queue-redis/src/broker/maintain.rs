@@ -72,7 +72,8 @@ impl Broker {
         let Value::Array(items) = reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
         let (mut expired, mut ghosts) = (Vec::new(), Vec::new());
         for entry in items.chunks_exact(4) {
-            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(owner), Value::BulkString(raw)] = entry
+            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(owner), Value::BulkString(raw)] =
+                entry
             else {
                 return Err(Error::unexpected(LIST_EXPIRED.name, &entry));
             };

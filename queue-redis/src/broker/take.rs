@@ -113,7 +113,13 @@ impl Broker {
     ///
     /// # Cancel safety
     /// Not cancel safe, for the same reason.
-    pub async fn dequeue(&self, queue: &Arc<str>, count: usize, token: &Arc<str>, expires: i64) -> Result<Dequeued, Error> {
+    pub async fn dequeue(
+        &self,
+        queue: &Arc<str>,
+        count: usize,
+        token: &Arc<str>,
+        expires: i64,
+    ) -> Result<Dequeued, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = DEQUEUE.call(4);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
@@ -150,7 +156,9 @@ impl Broker {
             Value::Int(0) => Ok((Dequeued::Paused, 0)),
             Value::Array(mut items) if matches!(items.first(), Some(Value::Int(_))) => {
                 let tasks = items.split_off(1);
-                let Some(Value::Int(seen)) = items.pop() else { return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items)) };
+                let Some(Value::Int(seen)) = items.pop() else {
+                    return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items));
+                };
                 let tasks = taken(DEQUEUE_MATCHING.name, queue, token, tasks)?;
                 Ok((Dequeued::Tasks(tasks), usize::try_from(seen).unwrap_or(0)))
             }

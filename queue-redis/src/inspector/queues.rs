@@ -142,13 +142,12 @@ impl Inspector {
         })
     }
 
-    /// Pauses a queue: no task of it is handed to a worker, by us or by Go, until it is resumed. Returns
-    /// whether it was running before.
+    /// Pauses a queue: no task of it is handed to a worker, by us or by Go, until it is resumed. The queue
+    /// need not have had a task yet. Returns whether it was running before.
     ///
     /// # Errors
-    /// When there is no such queue, or Redis cannot be asked or refuses.
+    /// When Redis cannot be asked or refuses.
     pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
-        self.require_queue(queue).await?;
         let now = self.clock.now_secs();
         self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await
     }
@@ -156,9 +155,8 @@ impl Inspector {
     /// Resumes a queue. Returns whether it was paused before.
     ///
     /// # Errors
-    /// When there is no such queue, or Redis cannot be asked or refuses.
+    /// When Redis cannot be asked or refuses.
     pub async fn unpause(&self, queue: &str) -> Result<bool, Error> {
-        self.require_queue(queue).await?;
         self.redis.query("DEL", redis::cmd("DEL").arg(QueueKeys::new(queue).paused())).await
     }
 }

@@ -75,11 +75,8 @@ impl Inspector {
         for key in &hashes {
             fetch.cmd("HVALS").arg(key);
         }
-        let workers: Vec<Vec<Vec<u8>>> = if hashes.is_empty() {
-            Vec::new()
-        } else {
-            connection.pipeline("reading workers", &fetch).await?
-        };
+        let workers: Vec<Vec<Vec<u8>>> =
+            if hashes.is_empty() { Vec::new() } else { connection.pipeline("reading workers", &fetch).await? };
         let mut by_server: BTreeMap<String, Vec<WorkerInfo>> = BTreeMap::new();
         for worker in workers.iter().flatten().filter_map(|raw| wire::WorkerInfo::from_bytes(raw).ok()) {
             by_server.entry(worker.server_id).or_default().push(WorkerInfo {

@@ -53,9 +53,13 @@ impl Inspector {
         self.read(&mut connection, &keys, state, entries).await
     }
 
-    async fn aggregating(&self, connection: &mut Connection, keys: &QueueKeys, page: Page) -> Result<Vec<Entry>, Error> {
-        let mut groups: Vec<String> =
-            connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+    async fn aggregating(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        page: Page,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut groups: Vec<String> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
         groups.sort();
         let (mut skip, mut entries) = (page.skip, Vec::new());
         for group in groups {
@@ -122,11 +126,8 @@ impl Inspector {
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
             .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
-        let state: State = state
-            .as_deref()
-            .unwrap_or_default()
-            .parse()
-            .map_err(|error| Error::unexpected("HMGET", &error))?;
+        let state: State =
+            state.as_deref().unwrap_or_default().parse().map_err(|error| Error::unexpected("HMGET", &error))?;
         let score: Option<f64> = match (state, keys.container(state)) {
             (State::Scheduled | State::Retry, Some(set)) => {
                 self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(set).arg(id)).await?

@@ -46,7 +46,8 @@ fn every_file_is_in_the_table_and_every_name_is_its_file() {
 fn headers_state_the_keys_and_arguments_that_bodies_read() {
     for script in ALL {
         let body = body(script);
-        let header: String = body.lines().take_while(|line| line.starts_with("--")).map(|line| format!("{line}\n")).collect();
+        let header: String =
+            body.lines().take_while(|line| line.starts_with("--")).map(|line| format!("{line}\n")).collect();
         let code = &body[header.len()..];
         for (title, name) in [("KEYS", "KEYS["), ("ARGV", "ARGV[")] {
             let (stated, more) = section(&header, title);

@@ -74,13 +74,14 @@ impl Acks {
 /// Writes reports until it is told to stop.
 pub(super) async fn run(shared: Arc<Shared>, mut acks: UnboundedReceiver<Ack>, stop: CancellationToken) {
     let mut gathered = Vec::new();
-    loop {
-        let count = tokio::select! {
-            count = acks.recv_many(&mut gathered, 10 * MAX_BATCH) => count,
-            () = stop.cancelled() => return,
-        };
-        if count == 0 {
-            return;
+    while let Some(Some(first)) = stop.run_until_cancelled(acks.recv()).await {
+        gathered.push(first);
+        // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
+        tokio::task::yield_now().await;
+        while gathered.len() < 10 * MAX_BATCH
+            && let Ok(ack) = acks.try_recv()
+        {
+            gathered.push(ack);
         }
         let batches = batches(&mut gathered);
         let failed = join_all(batches.into_iter().map(|batch| attempt(&shared, batch, false))).await;
@@ -133,9 +134,11 @@ fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
             batches.push(wrap(std::mem::take(batch)));
         }
     }
-    batches.extend(open.into_iter().filter(|(_, acks)| !acks.is_empty()).map(|((_, completes), acks)| {
-        if completes { Batch::Complete(acks) } else { Batch::Done(acks) }
-    }));
+    batches.extend(
+        open.into_iter()
+            .filter(|(_, acks)| !acks.is_empty())
+            .map(|((_, completes), acks)| if completes { Batch::Complete(acks) } else { Batch::Done(acks) }),
+    );
     batches
 }
 

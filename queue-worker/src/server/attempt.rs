@@ -68,7 +68,11 @@ async fn work(shared: &Shared, job: &Job) -> Option<Outcome> {
     let mut handler = Catch(Box::pin(route.oneshot(job.clone())));
     tokio::select! {
         biased;
-        answer = &mut handler => return Some(outcome(flatten(answer))),
+        answer = &mut handler => {
+            let answer = flatten(answer);
+            // The token wakes the handler too, which may well be faster to say that it was interrupted.
+            return if job.cancel_reason().is_some() { interrupted(job, Some(answer)) } else { Some(outcome(answer)) };
+        }
         () = tokio::time::sleep_until(deadline) => job.cancel(CancelReason::Deadline),
         () = job.cancellation().cancelled() => {}
     }

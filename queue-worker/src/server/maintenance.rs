@@ -127,7 +127,13 @@ async fn recover_one(shared: &Shared, lease: ExpiredLease) -> Result<bool, Error
         Step::Done | Step::Complete { .. } | Step::Requeue => return Ok(false),
     };
     if verdict == Verdict::Applied {
-        warn!(task = message.id, kind = message.r#type, queue = message.queue, then, "its worker went silent; task recovered");
+        warn!(
+            task = message.id,
+            kind = message.r#type,
+            queue = message.queue,
+            then,
+            "its worker went silent; task recovered"
+        );
     } else {
         debug!(task = message.id, ?verdict, "another server was faster");
     }

@@ -204,7 +204,11 @@ impl Server {
     }
 
     /// Called every `interval` with whether Redis answers; asynq's interval is 15 s.
-    pub fn health_check(mut self, interval: Duration, hook: impl Fn(Result<(), &Error>) + Send + Sync + 'static) -> Self {
+    pub fn health_check(
+        mut self,
+        interval: Duration,
+        hook: impl Fn(Result<(), &Error>) + Send + Sync + 'static,
+    ) -> Self {
         self.options.health = Some((interval, Box::new(hook)));
         self
     }
@@ -229,9 +233,14 @@ impl Server {
                 signals::Signal::Stop => break,
             }
         }
+        let shutdown = handle.shutdown();
+        tokio::pin!(shutdown);
         tokio::select! {
-            () = handle.shutdown() => {}
-            () = signals.stop() => handle.abort().await,
+            () = &mut shutdown => {}
+            () = signals.stop() => {
+                handle.inner.shared.running.cancel_all(CancelReason::Shutdown);
+                shutdown.await;
+            }
         }
         Ok(())
     }
@@ -300,8 +309,8 @@ impl Server {
             redis = shared.broker.redis().target(),
             "server started"
         );
-        let inner = HandleInner { shared, stop, ack_stop, services, processor: tokio::sync::Mutex::new(Some(processor)) };
-        Ok(Handle { inner: Arc::new(inner) })
+        let ending = tokio::sync::Mutex::new(Ending { processor: Some(processor), ended: false });
+        Ok(Handle { inner: Arc::new(HandleInner { shared, stop, ack_stop, services, ending }) })
     }
 }
 
@@ -372,8 +381,14 @@ struct HandleInner {
     /// Triggers after the last report was sent; leases are kept and the server listed until then.
     ack_stop: CancellationToken,
     services: TaskTracker,
-    /// Taken by whoever shuts down first.
-    processor: tokio::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// Held by whoever shuts down. Each step of that can be repeated, so that another caller can take
+    /// over from one that was dropped half-way.
+    ending: tokio::sync::Mutex<Ending>,
+}
+
+struct Ending {
+    processor: Option<tokio::task::JoinHandle<()>>,
+    ended: bool,
 }
 
 impl std::fmt::Debug for Handle {
@@ -422,12 +437,19 @@ impl Handle {
     }
 
     async fn end(&self, patience: Duration) {
-        let HandleInner { shared, stop, ack_stop, services, processor } = &*self.inner;
+        let HandleInner { shared, stop, ack_stop, services, ending } = &*self.inner;
         shared.quiet.cancel();
         shared.status.store(Status::Closed as u8, Ordering::Release);
-        let mut processor = processor.lock().await;
-        let Some(taking) = processor.take() else { return };
-        let _ = taking.await;
+        let mut ending = ending.lock().await;
+        if ending.ended {
+            return;
+        }
+        if let Some(processor) = &mut ending.processor {
+            if let Err(error) = processor.await {
+                tracing::error!(%error, "the loop that takes tasks had failed");
+            }
+            ending.processor = None;
+        }
         shared.handlers.close();
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
             let left = shared.running.cancel_all(CancelReason::Shutdown);
@@ -445,6 +467,7 @@ impl Handle {
         services.close();
         services.wait().await;
         heartbeat::clear(shared).await;
+        ending.ended = true;
         info!(server = id, "server stopped");
     }
 }

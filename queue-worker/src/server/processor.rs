@@ -87,8 +87,10 @@ impl Taker {
             if slots.is_empty() || shares.is_empty() {
                 return failed.map_or(Ok(()), Err);
             }
-            let takes: Vec<(usize, usize, Arc<str>, i64)> =
-                shares.into_iter().map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry())).collect();
+            let takes: Vec<(usize, usize, Arc<str>, i64)> = shares
+                .into_iter()
+                .map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry()))
+                .collect();
             let replies = join_all(takes.iter().map(|(queue, share, token, expires)| {
                 dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
             }))

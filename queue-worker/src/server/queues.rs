@@ -12,8 +12,11 @@ pub(super) struct Queues {
 impl Queues {
     /// Queues without weight are left out, as in asynq; without any queue, `default` is served.
     pub(super) fn new(queues: &[(String, u32)], strict: bool) -> Self {
-        let mut queues: Vec<(Arc<str>, u32)> =
-            queues.iter().filter(|(_, weight)| *weight > 0).map(|(name, weight)| (name.as_str().into(), *weight)).collect();
+        let mut queues: Vec<(Arc<str>, u32)> = queues
+            .iter()
+            .filter(|(_, weight)| *weight > 0)
+            .map(|(name, weight)| (name.as_str().into(), *weight))
+            .collect();
         if queues.is_empty() {
             queues.push((queue_core::keys::DEFAULT_QUEUE.into(), 1));
         }

@@ -18,7 +18,8 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn listen() -> std::io::Result<Self> {
         // TSTP has no name in tokio. Its number is 20 on Linux, but on mips (24) and on BSDs (18).
-        let tstp = if cfg!(any(target_os = "macos", target_os = "freebsd", target_os = "netbsd", target_os = "openbsd")) {
+        let tstp = if cfg!(any(target_os = "macos", target_os = "freebsd", target_os = "netbsd", target_os = "openbsd"))
+        {
             18
         } else if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
             24

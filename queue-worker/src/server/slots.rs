@@ -32,6 +32,8 @@ impl Slots {
         let Ok(first) = self.free.acquire().await else { return Vec::new() };
         first.forget();
         let mut slots = vec![self.slot()];
+        // Slots that are about to be freed come along, so that one take fills them all.
+        tokio::task::yield_now().await;
         self.take_more(&mut slots, max);
         slots
     }
