@@ -34,11 +34,35 @@ pub struct RedisOptions {
     pub response_timeout: Duration,
     /// Most pooled connections that may be open at once. Defaults to 8.
     pub pool_size: usize,
+    /// Certificates and keys for `rediss://`. Defaults to none: the server is checked against the roots of
+    /// the system, and the client shows nothing.
+    pub tls: TlsOptions,
+}
+
+/// What a `rediss://` connection trusts and shows; all in PEM.
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    /// Root certificates to check the server against, instead of the system's.
+    pub ca: Option<Vec<u8>>,
+    /// The client's certificate and its private key.
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ca, client) = (self.ca.is_some(), self.client.is_some());
+        f.debug_struct("TlsOptions").field("ca", &ca).field("client", &client).finish()
+    }
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(5), response_timeout: Duration::from_secs(5), pool_size: 8 }
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5),
+            pool_size: 8,
+            tls: TlsOptions::default(),
+        }
     }
 }
 
@@ -92,10 +116,7 @@ impl Redis {
         let invalid = |reason: String| Error::InvalidUrl { reason };
         let url = asynq_form(url);
         let info = url.as_ref().into_connection_info().map_err(|error| invalid(describe_url_error(&url, &error)))?;
-        let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
-        if tls {
-            install_tls_provider()?;
-        }
+        let info = with_tls(info, &options.tls)?;
         let target = describe(&info);
         let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
         let tcp = info.tcp_settings().clone().set_nodelay(true);
@@ -341,16 +362,34 @@ fn describe(info: &redis::ConnectionInfo) -> String {
     if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
 }
 
+fn with_tls(info: redis::ConnectionInfo, tls: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
+    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        return add_certificates(info, tls);
+    }
+    if tls.ca.is_some() || tls.client.is_some() {
+        let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
+        return Err(Error::InvalidUrl { reason });
+    }
+    Ok(info)
+}
+
 #[cfg(feature = "tls")]
-fn install_tls_provider() -> Result<(), Error> {
+fn add_certificates(info: redis::ConnectionInfo, tls: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
     // Without a chosen provider the TLS library panics at the first connection. Somebody else may have
     // chosen one already, which serves us as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Ok(())
+    let client = tls.client.clone();
+    let certificates = redis::TlsCertificates {
+        client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
+        root_cert: tls.ca.clone(),
+    };
+    let client = redis::Client::build_with_tls(info, certificates)
+        .map_err(|error| Error::InvalidUrl { reason: format!("the TLS certificates cannot be used: {error}") })?;
+    Ok(client.get_connection_info().clone())
 }
 
 #[cfg(not(feature = "tls"))]
-fn install_tls_provider() -> Result<(), Error> {
+fn add_certificates(_: redis::ConnectionInfo, _: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
     Err(Error::InvalidUrl { reason: "rediss:// needs the feature \"tls\"".to_owned() })
 }
 

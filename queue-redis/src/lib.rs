@@ -23,7 +23,7 @@ pub use broker::{
     Run, Side, Taken, Verdict,
 };
 pub use client::{Client, EnqueueError};
-pub use connection::{Connection, Redis, RedisOptions};
+pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{Inspector, Page, QueueInfo, ServerInfo, WorkerInfo};
 pub use listener::{Listener, Signal, Watch};

@@ -174,7 +174,8 @@ impl Watch {
                 look.cmd("ZRANGE").arg(set).arg(0).arg(0).arg("WITHSCORES");
             }
         }
-        let heads: RedisResult<Vec<Vec<(Vec<u8>, f64)>>> = look.query_async(&mut self.connection).await;
+        type Head = Vec<(Vec<u8>, f64)>;
+        let heads: RedisResult<Vec<Head>> = look.query_async(&mut self.connection).await;
         let heads = heads.map_err(|error| self.redis.explain("ZRANGE", error))?;
         Ok(heads.into_iter().flatten().map(|(_, due)| due as i64).min())
     }

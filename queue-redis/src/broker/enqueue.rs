@@ -56,7 +56,7 @@ impl Broker {
         for task in tasks {
             call.arg(&task.message.id).arg(&task.message.to_bytes()[..]).arg(task.unique_ttl);
         }
-        verdicts(ENQUEUE.name, self.redis.run(&ENQUEUE, &call).await?, tasks.len(), verdict)
+        verdicts(ENQUEUE.name, &self.redis.run(&ENQUEUE, &call).await?, tasks.len(), verdict)
     }
 
     /// Stores tasks, all of this queue and with [`Placement::Scheduled`], to be started later; 1 to
@@ -81,7 +81,7 @@ impl Broker {
             call.arg(&task.message.id).arg(&task.message.to_bytes()[..]);
             call.arg(task.unique_ttl).arg(at).arg(&task.message.group_key);
         }
-        verdicts(SCHEDULE.name, self.redis.run(&SCHEDULE, &call).await?, tasks.len(), verdict)
+        verdicts(SCHEDULE.name, &self.redis.run(&SCHEDULE, &call).await?, tasks.len(), verdict)
     }
 
     /// Stores a task in the group it names.
@@ -97,6 +97,6 @@ impl Broker {
         call.arg(keys.group(&message.group_key)).arg(keys.groups()).arg(key).arg(lock);
         call.arg(&message.id).arg(&message.to_bytes()[..]).arg(task.unique_ttl).arg(now).arg(&message.group_key);
         let reply = self.redis.run(&ADD_TO_GROUP, &call).await?;
-        Ok(verdicts(ADD_TO_GROUP.name, reply, 1, verdict)?[0])
+        Ok(verdicts(ADD_TO_GROUP.name, &reply, 1, verdict)?[0])
     }
 }

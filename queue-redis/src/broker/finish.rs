@@ -112,7 +112,7 @@ impl Broker {
         for report in reports {
             report.fence(&mut call);
         }
-        verdicts(DONE.name, self.redis.run(&DONE, &call).await?, reports.len(), verdict)
+        verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
     }
 
     /// Keeps tasks that succeeded, all of this queue, until their retention ends: for each the message
@@ -142,7 +142,7 @@ impl Broker {
             call.arg(&message.to_bytes()[..]).arg(*expires_at);
             call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
         }
-        verdicts(COMPLETE.name, self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)
+        verdicts(COMPLETE.name, &self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)
     }
 
     /// Lets a task wait for its next attempt at `retry_at` (Unix seconds). `counts` says whether this is
@@ -232,7 +232,7 @@ impl Broker {
         for run in runs {
             call.arg(&run.id).arg(&run.token[..]).arg(run.tail_at).arg(run.tail());
         }
-        verdicts(EXTEND_LEASE.name, connection.run(&EXTEND_LEASE, &call).await?, runs.len(), verdict)
+        verdicts(EXTEND_LEASE.name, &connection.run(&EXTEND_LEASE, &call).await?, runs.len(), verdict)
     }
 
     async fn one(&self, script: &'static Script, call: &Cmd) -> Result<Verdict, Error> {

@@ -61,13 +61,13 @@ impl Broker {
 /// The characters of a batch reply, one for each task.
 fn verdicts<T>(
     operation: &'static str,
-    reply: redis::Value,
+    reply: &redis::Value,
     count: usize,
     parse: impl Fn(u8) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
-    let parsed = match &reply {
+    let parsed = match reply {
         redis::Value::BulkString(text) if text.len() == count => text.iter().map(|&byte| parse(byte)).collect(),
         _ => None,
     };
-    parsed.ok_or_else(|| Error::unexpected(operation, &reply))
+    parsed.ok_or_else(|| Error::unexpected(operation, reply))
 }

@@ -227,11 +227,8 @@ impl Server {
     pub async fn run(self) -> Result<(), ServerError> {
         let mut signals = signals::Signals::listen()?;
         let handle = self.start().await?;
-        loop {
-            match signals.next().await {
-                signals::Signal::Quiet => handle.quiet(),
-                signals::Signal::Stop => break,
-            }
+        while let signals::Signal::Quiet = signals.next().await {
+            handle.quiet();
         }
         let shutdown = handle.shutdown();
         tokio::pin!(shutdown);

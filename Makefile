@@ -1,0 +1,56 @@
+# `make help` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+GO ?= go
+
+.PHONY: help setup demo test test-rust test-interop examples fmt lint docs golden ci clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install redis-server if it is missing
+	@./scripts/setup
+
+demo: setup ## See it work: a private Redis, tasks of every kind, what became of each
+	$(CARGO) run --quiet -p queue-cli -- demo
+
+test: setup test-rust examples test-interop ## Run all tests, those against real Go asynq too
+
+test-rust:
+	$(CARGO) test --workspace --all-features
+
+examples:
+	$(CARGO) build -p queue-examples --examples
+	@for example in quickstart go_fleet middleware; do \
+		echo "example $$example"; \
+		timeout 60 $(CARGO) run --quiet -p queue-examples --example $$example > /dev/null || exit 1; \
+	done
+
+# Outside CI a missing Go skips these tests, loudly; in CI it fails them.
+test-interop:
+	@if ! command -v $(GO) > /dev/null; then \
+		echo "!!! Go is not installed: the tests against real asynq are SKIPPED" >&2; \
+		test -z "$$CI"; \
+	else \
+		$(CARGO) build -p queue-cli -p queue-tests --bins && \
+		cd tests/interop && $(GO) vet ./... && $(GO) test -count=1 ./...; \
+	fi
+
+fmt: ## Format everything
+	$(CARGO) fmt --all
+	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go; fi
+
+lint: ## What CI checks before it tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features
+
+golden: setup ## Have Go write the golden vectors anew
+	cd tests/interop && $(GO) run ./goldengen ../golden
+
+ci: lint test ## All that CI runs
+
+clean: ## Delete what was built
+	$(CARGO) clean
