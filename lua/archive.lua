@@ -44,7 +44,7 @@ if verdict == '1' then
   if not score or (seen ~= '' and tonumber(score) ~= tonumber(seen)) then
     verdict = '0'
   end
-elseif verdict == '0' and redis.call('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
+elseif verdict == '0' and redis.pcall('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
   verdict = '4'
 end
 if verdict ~= '1' then
@@ -57,6 +57,6 @@ redis.call('HSET', task, 'msg', msg, 'state', 'archived')
 redis.call('HDEL', task, 'owner')
 count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
 if tonumber(now) > cutoff then
-  trim(archived, task_prefix, cutoff, max, 100)
+  trim(archived, task_prefix, cutoff, max, 100, id)
 end
 return '1'

@@ -25,22 +25,6 @@ if redis.call('EXISTS', paused) == 1 then
   return 0
 end
 
-local function drop(id)
-  local lock = redis.pcall('HGET', task_prefix .. id, 'unique_key')
-  if type(lock) == 'table' then
-    return -- a key of another type, which is not ours to delete
-  end
-  if lock then
-    release(lock, id)
-  end
-  redis.call('DEL', task_prefix .. id)
-end
-
-local function start(id)
-  redis.call('HSET', task_prefix .. id, 'state', 'active', 'owner', run)
-  redis.call('HDEL', task_prefix .. id, 'pending_since')
-end
-
 if limit == '1' then
   local id = redis.call('RPOPLPUSH', pending, active)
   if not id then
@@ -52,15 +36,28 @@ if limit == '1' then
     redis.call('RPUSH', pending, id)
     return leased
   end
-  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  if type(msg) ~= 'string' then
-    redis.call('LPOP', active)
-    redis.call('ZREM', lease, id)
-    drop(id)
-    return { id, '' }
+  local task = task_prefix .. id
+  local msg = redis.pcall('HGET', task, 'msg')
+  if type(msg) == 'string' then
+    redis.call('HSET', task, 'state', 'active', 'owner', run)
+    redis.call('HDEL', task, 'pending_since')
+    return { id, msg }
   end
-  start(id)
-  return { id, msg }
+  -- An id without a task: back with it, for the general way below knows what to do.
+  redis.call('LPOP', active)
+  redis.call('ZREM', lease, id)
+  redis.call('RPUSH', pending, id)
+end
+
+local function drop_ghost(id)
+  local lock = redis.pcall('HGET', task_prefix .. id, 'unique_key')
+  if type(lock) == 'table' then
+    return -- a key of another type, which is not ours to delete
+  end
+  if lock then
+    release(lock, id)
+  end
+  redis.call('DEL', task_prefix .. id)
 end
 
 local waiting = redis.call('LRANGE', pending, -limit, -1)
@@ -93,9 +90,11 @@ if #ids > 0 then
 end
 redis.call('LTRIM', pending, 0, -#waiting - 1)
 for n = 1, #ids do
-  start(ids[n])
+  local task = task_prefix .. ids[n]
+  redis.call('HSET', task, 'state', 'active', 'owner', run)
+  redis.call('HDEL', task, 'pending_since')
 end
 for n = 1, #ghosts do
-  drop(ghosts[n])
+  drop_ghost(ghosts[n])
 end
 return reply

@@ -8,13 +8,14 @@
 --   1  pending  asynq:{<queue>}:pending  LIST
 --   then for each task
 --   +1 task     asynq:{<queue>}:t:<id>   HASH
---   +2 lock     asynq:{<queue>}:unique:...  STRING; the task key again when there is none
+--   +2 lock     asynq:{<queue>}:unique:...  STRING; the task key again when there is none;
+--               left out for a single task without one
 -- ARGV
 --   1  now_ns   unix time in nanoseconds
 --   then for each task
 --   +1 id       task id
 --   +2 msg      encoded task message
---   +3 ttl      seconds the lock lives; 0 for no lock
+--   +3 ttl      seconds the lock lives; 0 for no lock; left out with the lock
 -- RETURNS one character for each task
 --   1  stored
 --   0  the id is taken; nothing was written
@@ -22,9 +23,9 @@
 --   3  another task holds the lock; nothing was written
 local pending, now_ns = KEYS[1], ARGV[1]
 
-if #KEYS == 3 then
+if #KEYS <= 3 then
   local task, lock = KEYS[2], KEYS[3]
-  local id, msg, ttl = ARGV[2], ARGV[3], ARGV[4]
+  local id, msg, ttl = ARGV[2], ARGV[3], ARGV[4] or '0'
   local verdict = admit(task, lock, id, msg, ttl)
   if verdict == '1' then
     -- The list first: if it has another type, the error comes before anything was written.

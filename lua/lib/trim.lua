@@ -1,20 +1,25 @@
 -- trim: delete archived tasks that are too old (score up to cutoff) or too many (beyond max), oldest
--- first, at most limit of them, with their hashes and the locks they still own.
+-- first, at most limit of them, with their hashes and the locks they still own. The task spare is left
+-- alone: it has just been archived, by a worker whose clock may be behind.
 -- RETURNS how many were deleted.
-local function trim(archived, task_prefix, cutoff, max, limit)
+local function trim(archived, task_prefix, cutoff, max, limit, spare)
   local victims = redis.call('ZRANGEBYSCORE', archived, '-inf', cutoff, 'LIMIT', 0, limit)
   local excess = redis.call('ZCARD', archived) - max
   if excess > #victims then
     victims = redis.call('ZRANGE', archived, 0, math.min(excess, limit) - 1)
   end
+  local deleted = 0
   for _, id in ipairs(victims) do
-    local task = task_prefix .. id
-    local lock = redis.pcall('HGET', task, 'unique_key')
-    if type(lock) == 'string' then
-      release(lock, id)
+    if id ~= spare then
+      local task = task_prefix .. id
+      local lock = redis.pcall('HGET', task, 'unique_key')
+      if type(lock) == 'string' then
+        release(lock, id)
+      end
+      redis.call('DEL', task)
+      redis.call('ZREM', archived, id)
+      deleted = deleted + 1
     end
-    redis.call('DEL', task)
-    redis.call('ZREM', archived, id)
   end
-  return #victims
+  return deleted
 end

@@ -67,8 +67,8 @@ scripts! {
     DEQUEUE_MATCHING = "dequeue_matching";
     DONE = "done" ["owns", "release", "count"];
     COMPLETE = "complete" ["owns", "release", "count"];
-    RETRY = "retry" ["owns", "count"];
-    ARCHIVE = "archive" ["owns", "release", "trim", "count"];
+    RETRY = "retry" ["owns", "count", "count_failure"];
+    ARCHIVE = "archive" ["owns", "release", "trim", "count", "count_failure"];
     TRIM_ARCHIVED = "trim_archived" ["release", "trim"];
     REQUEUE = "requeue" ["owns"];
     REQUEUE_RUN = "requeue_run";

@@ -101,11 +101,13 @@ impl Broker {
     /// When Redis cannot be asked or refuses; the same reports may then be sent again.
     pub async fn done(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = DONE.call(4 + 2 * reports.len());
+        // The common case pays for no lock.
+        let bare = reports.len() == 1 && reports[0].unique_key.is_empty();
+        let mut call = DONE.call(if bare { 5 } else { 4 + 2 * reports.len() });
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         for report in reports {
             let key = keys.task(&report.run.id);
-            let lock = report.lock_or(&key);
+            let lock = (!bare).then(|| report.lock_or(&key));
             call.arg(key).arg(lock);
         }
         call.arg(now + STATS_TTL_SECS);
