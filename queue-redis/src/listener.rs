@@ -156,6 +156,9 @@ impl Watch {
             look.cmd("EXISTS").arg(keys.pending());
             look.cmd("EXISTS").arg(keys.paused());
         }
+        if look.is_empty() {
+            return Ok(false);
+        }
         let found: RedisResult<Vec<u8>> = look.query_async(&mut self.connection).await;
         let found = found.map_err(|error| self.redis.explain("EXISTS", error))?;
         Ok(found.chunks_exact(2).any(|queue| queue == [1, 0]))

@@ -51,24 +51,29 @@ pub(super) async fn forward(shared: Arc<Shared>) {
     }
 }
 
-/// Forwards all that is due; returns the Unix second at which the next task is.
+/// Forwards all that is due; returns the Unix second at which the next task is. A queue that cannot be
+/// served does not keep the others from being served.
 async fn forward_once(shared: &Shared) -> Result<Option<i64>, Error> {
-    let mut next = None;
+    let mut next = Ok(None);
     for queue in shared.queues.names() {
         for set in [State::Scheduled, State::Retry] {
-            loop {
-                let forwarded = shared.broker.forward(queue, set, shared.now_ns()).await?;
-                if forwarded.dropped > 0 {
-                    warn!(queue = %queue, %set, ids = forwarded.dropped, "ids without tasks were dropped");
-                }
-                if forwarded.moved + forwarded.dropped < MAX_BATCH as u64 {
-                    next = [next, forwarded.next_due].into_iter().flatten().min();
-                    break;
-                }
-            }
+            let due = forward_set(shared, queue, set).await;
+            next = next.and_then(|next| Ok([next, due?].into_iter().flatten().min()));
         }
     }
-    Ok(next)
+    next
+}
+
+async fn forward_set(shared: &Shared, queue: &str, set: State) -> Result<Option<i64>, Error> {
+    loop {
+        let forwarded = shared.broker.forward(queue, set, shared.now_ns()).await?;
+        if forwarded.dropped > 0 {
+            warn!(queue, %set, ids = forwarded.dropped, "ids without tasks were dropped");
+        }
+        if forwarded.moved + forwarded.dropped < MAX_BATCH as u64 {
+            return Ok(forwarded.next_due);
+        }
+    }
 }
 
 /// Takes tasks from servers that went silent.
@@ -87,24 +92,29 @@ pub(super) async fn recover(shared: Arc<Shared>) {
 }
 
 async fn recover_once(shared: &Shared) -> Result<(), Error> {
+    let mut result = Ok(());
     for queue in shared.queues.names() {
-        loop {
-            let (expired, ghosts) = shared.broker.list_expired(queue, shared.now() - RECOVERY_MARGIN).await?;
-            if !ghosts.is_empty() {
-                warn!(queue = %queue, ids = ?ghosts, "active ids without tasks were dropped");
-            }
-            let found = expired.len() + ghosts.len();
-            let mut recovered = 0;
-            for lease in expired {
-                recovered += usize::from(recover_one(shared, lease).await?);
-            }
-            // Without progress the same ones would be listed again.
-            if found < MAX_BATCH || recovered == 0 {
-                break;
-            }
+        result = result.and(recover_queue(shared, queue).await);
+    }
+    result
+}
+
+async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<(), Error> {
+    loop {
+        let (expired, ghosts) = shared.broker.list_expired(queue, shared.now() - RECOVERY_MARGIN).await?;
+        if !ghosts.is_empty() {
+            warn!(queue = %queue, ids = ?ghosts, "active ids without tasks were dropped");
+        }
+        let found = expired.len() + ghosts.len();
+        let mut recovered = ghosts.len();
+        for lease in expired {
+            recovered += usize::from(recover_one(shared, lease).await?);
+        }
+        // Without progress the same ones would be listed again.
+        if found < MAX_BATCH || recovered == 0 {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Retries or archives one task by asynq's rules; whether it was still there to be recovered.
@@ -160,16 +170,22 @@ pub(super) async fn clean_up(shared: Arc<Shared>) {
 }
 
 async fn clean_up_once(shared: &Shared) -> Result<usize, Error> {
-    let mut total = 0;
+    let mut total = Ok(0);
     for queue in shared.queues.names() {
-        loop {
-            let completed = shared.broker.delete_expired_completed(queue, shared.now()).await?;
-            let archived = shared.broker.trim_archived(queue, shared.now()).await?;
-            total += completed + archived;
-            if completed < MAX_BATCH && archived < MAX_BATCH {
-                break;
-            }
+        let deleted = clean_up_queue(shared, queue).await;
+        total = total.and_then(|total| Ok(total + deleted?));
+    }
+    total
+}
+
+async fn clean_up_queue(shared: &Shared, queue: &str) -> Result<usize, Error> {
+    let mut total = 0;
+    loop {
+        let completed = shared.broker.delete_expired_completed(queue, shared.now()).await?;
+        let archived = shared.broker.trim_archived(queue, shared.now()).await?;
+        total += completed + archived;
+        if completed < MAX_BATCH && archived < MAX_BATCH {
+            return Ok(total);
         }
     }
-    Ok(total)
 }

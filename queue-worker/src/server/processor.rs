@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, Side, Taken};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::backoff::Backoff;
+use super::queues::Round;
 use super::slots::Slot;
 use super::{Shared, Unhandled, attempt};
 use crate::job::Job;
@@ -19,13 +20,17 @@ const SAFETY_POLL: Duration = Duration::from_secs(5);
 /// How long a queue counts as listed (rule R7) after this server listed it.
 const LISTED_FOR: Duration = Duration::from_secs(60);
 
+/// How long a queue is left alone that Redis refuses to serve, for example because one of its keys has a
+/// wrong type.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
 /// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
 /// lost call may still be on its way to a server that was slow.
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
 
 /// Takes tasks until the server is told to be quiet.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut taker = Taker { shared: shared.clone(), takes: 0, listed: HashMap::new(), skips: HashMap::new() };
+    let mut taker = Taker::new(shared.clone());
     let mut backoff = Backoff::new("taking tasks");
     // Takes are never dropped half-way, so being quiet is looked at only where nothing is under way.
     while let Some(mut slots) = shared.quiet.run_until_cancelled(shared.slots.take(MAX_BATCH)).await {
@@ -33,12 +38,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             if shared.quiet.is_cancelled() {
                 return;
             }
-            let pause = match taker.take(&mut slots).await {
-                Ok(()) if slots.is_empty() => break,
-                Ok(()) => {
-                    backoff.succeeded();
-                    shared.quiet.run_until_cancelled(wait_for_work(&shared)).await
-                }
+            let taken = taker.take(&mut slots).await;
+            if taken.is_ok() {
+                backoff.succeeded();
+            }
+            let pause = match taken {
+                _ if slots.is_empty() => break,
+                Ok(()) => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
                 Err(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
             };
             if pause.is_none() {
@@ -49,39 +55,29 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Waits until a queue may have a task.
-async fn wait_for_work(shared: &Shared) {
-    let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
-    let names = || shared.queues.names().map(|name| &**name);
-    let pause = match shared.watch() {
-        None => interval(shared.options.poll_interval),
-        Some(mut watch) => match watch.has_work(names()).await {
-            // Tasks of types nobody here handles stay in their queue, so that there always is "work".
-            Ok(true) if shared.options.unhandled != Unhandled::Leave => return,
-            Ok(_) => interval(SAFETY_POLL),
-            // The listening connection is being replaced; until then we poll.
-            Err(_) => interval(shared.options.poll_interval),
-        },
-    };
-    let _ = tokio::time::timeout(pause, shared.work.notified()).await;
-}
-
 struct Taker {
     shared: Arc<Shared>,
     /// Counts takes, to name them.
     takes: u64,
     listed: HashMap<Arc<str>, Instant>,
+    /// Queues that Redis refuses to serve, and until when they are left alone.
+    refused: HashMap<Arc<str>, Instant>,
     /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
     skips: HashMap<Arc<str>, usize>,
 }
 
 impl Taker {
-    /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when a queue could
-    /// not be asked; others may have been served all the same.
+    fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, takes: 0, listed: HashMap::new(), refused: HashMap::new(), skips: HashMap::new() }
+    }
+
+    /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
+    /// not be asked; some queues may have been served all the same.
     async fn take(&mut self, slots: &mut Vec<Arc<Slot>>) -> Result<(), Error> {
         let shared = self.shared.clone();
         let mut round = shared.queues.round();
         let mut failed = None;
+        self.skip_refused(&mut round);
         loop {
             let shares = round.shares(slots.len());
             if slots.is_empty() || shares.is_empty() {
@@ -99,6 +95,9 @@ impl Taker {
                 let name = round.name(queue).clone();
                 match reply {
                     Ok((Dequeued::Tasks(tasks), more)) => {
+                        if self.refused.remove(&name).is_some() {
+                            info!(queue = %name, "the queue is served again");
+                        }
                         if tasks.len() < share && !self.look_further(&name, more) {
                             round.close(queue);
                         }
@@ -114,11 +113,53 @@ impl Taker {
                         round.close(queue);
                         if error.is_ambiguous() {
                             tokio::spawn(find_lost(shared.clone(), name, token));
+                        } else if !error.is_transient() {
+                            self.refuse(name, &error);
+                            continue;
                         }
                         failed = Some(error);
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until a queue may have a task.
+    async fn wait_for_work(&self) {
+        let shared = &self.shared;
+        let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
+        let names = shared.queues.names().filter(|name| !self.is_refused(name)).map(|name| &**name);
+        let pause = match shared.watch() {
+            None => interval(shared.options.poll_interval),
+            Some(mut watch) => match watch.has_work(names).await {
+                // Tasks of types nobody here handles stay in their queue, so that there always is "work".
+                Ok(true) if shared.options.unhandled != Unhandled::Leave => return,
+                Ok(_) => interval(SAFETY_POLL),
+                // The listening connection is being replaced; until then we poll.
+                Err(_) => interval(shared.options.poll_interval),
+            },
+        };
+        let _ = tokio::time::timeout(pause, shared.work.notified()).await;
+    }
+
+    fn is_refused(&self, queue: &str) -> bool {
+        self.refused.get(queue).is_some_and(|until| Instant::now() < *until)
+    }
+
+    /// Leaves out the queues that are being left alone.
+    fn skip_refused(&self, round: &mut Round<'_>) {
+        for (number, name) in self.shared.queues.names().enumerate() {
+            if self.is_refused(name) {
+                round.close(number);
+            }
+        }
+    }
+
+    /// Leaves one queue alone for a while, so that it does not slow down the others.
+    fn refuse(&mut self, queue: Arc<str>, error: &Error) {
+        let until = Instant::now() + REFUSED_FOR;
+        if self.refused.insert(queue.clone(), until).is_none() {
+            error!(queue = %queue, %error, "the queue cannot be served; looking at it again every few seconds");
         }
     }
 
