@@ -15,17 +15,16 @@
 --   8  failed_day     asynq:{<queue>}:failed:<day>     STRING
 -- ARGV
 --   1  id           task id
---   2  run          token of the run; empty for a run of a Go worker
---   3  offset       where the part of the message that can change begins, and
---   4  tail         that part, as it was taken
---   5  side         1 or -1: search the active list from its head or tail; 0: all of it
---   6  seen         lease expiry a recoverer saw; empty for the owner itself
---   7  msg          encoded task message with the error
---   8  now          unix time in seconds
---   9  expire_at    unix second at which a new day counter expires
---   10 cutoff       archived tasks of this second or earlier are too old
---   11 max          how many archived tasks to keep
---   12 task_prefix  asynq:{<queue>}:t:
+--   2  expiries     lease expiries the worker has set; several are in blanks: " a b "; a recoverer names
+--                   the one it saw
+--   3  run          token of the run; empty for a recoverer
+--   4  side         1 or -1: search the active list from its head or tail; 0: all of it
+--   5  msg          encoded task message with the error
+--   6  now          unix time in seconds
+--   7  expire_at    unix second at which a new day counter expires
+--   8  cutoff       archived tasks of this second or earlier are too old
+--   9  max          how many archived tasks to keep
+--   10 task_prefix  asynq:{<queue>}:t:
 -- DERIVED
 --   task_prefix .. id of trimmed tasks, and the locks they own
 -- RETURNS
@@ -34,17 +33,12 @@
 --   2  the task is gone; nothing was written
 --   4  it is archived with this very message already; nothing was written
 local active, lease, archived, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, run, offset, tail, side, seen = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local msg, now, expire_at = ARGV[7], ARGV[8], ARGV[9]
-local cutoff, max, task_prefix = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local msg, now, expire_at = ARGV[5], ARGV[6], ARGV[7]
+local cutoff, max, task_prefix = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
-local verdict = owns(task, run, offset, tail)
-if verdict == '1' then
-  local score = redis.call('ZSCORE', lease, id)
-  if not score or (seen ~= '' and tonumber(score) ~= tonumber(seen)) then
-    verdict = '0'
-  end
-elseif verdict == '0' and redis.pcall('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
+local verdict = owns(lease, task, id, expiries, run)
+if verdict == '0' and redis.pcall('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
   verdict = '4'
 end
 if verdict ~= '1' then

@@ -16,14 +16,13 @@
 --   1  expire_at   unix second at which a new day counter expires
 --   then for each task
 --   +1 id          task id
---   +2 run         token of the run
---   +3 offset      where the part of the message that can change begins, and
---   +4 tail        that part, as it was taken
---   +5 side        1 to search the active list from its head, -1 from its tail
---   +6 msg         encoded task message with the time of completion
---   +7 expires     unix second at which the retention ends
---   +8 has_result  1 if a result is to be stored
---   +9 result      the result
+--   +2 expiries    lease expiries the worker has set; several are in blanks: " a b "
+--   +3 run         token of the run, when the call may have been sent before; empty otherwise
+--   +4 side        1 to search the active list from its head, -1 from its tail
+--   +5 msg         encoded task message with the time of completion
+--   +6 expires     unix second at which the retention ends
+--   +7 has_result  1 if a result is to be stored
+--   +8 result      the result
 -- RETURNS one character for each task
 --   1  completed and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -32,34 +31,39 @@
 local active, lease, processed, processed_day, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local expire_at = ARGV[1]
 
-local verdicts, ids = {}, {}
+-- A set of another type is an error before anything was written.
+redis.call('ZCARD', completed)
+
+local verdicts, ids, sides, scores, seen = {}, {}, {}, {}, {}
 local arg = 2
 for key = 6, #KEYS, 2 do
-  local task, id, msg = KEYS[key], ARGV[arg], ARGV[arg + 5]
-  local verdict = owns(task, ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
-  if verdict == '1' and not redis.call('ZSCORE', lease, id) then
-    verdict = '0'
+  local task, lock, id, msg = KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 4]
+  local verdict = seen[id] and '0' or owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
+  if verdict == '1' and type(redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')) == 'table' then
+    verdict = '0' -- a key of another type stands where the task was
+  elseif verdict == '1' then
+    redis.call('HDEL', task, 'owner')
+    if ARGV[arg + 6] == '1' then
+      redis.call('HSET', task, 'result', ARGV[arg + 7])
+    end
+    if lock ~= task then
+      release(lock, id)
+    end
+    seen[id] = true
+    ids[#ids + 1] = id
+    sides[#sides + 1] = ARGV[arg + 3]
+    scores[#scores + 1] = ARGV[arg + 5]
+    scores[#scores + 1] = id
   elseif verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
     verdict = '4'
   end
-  if verdict == '1' then
-    redis.call('ZADD', completed, ARGV[arg + 6], id)
-    redis.pcall('LREM', active, ARGV[arg + 4], id)
-    redis.call('HSET', task, 'msg', msg, 'state', 'completed')
-    redis.call('HDEL', task, 'owner')
-    if ARGV[arg + 7] == '1' then
-      redis.call('HSET', task, 'result', ARGV[arg + 8])
-    end
-    ids[#ids + 1] = id
-    if KEYS[key + 1] ~= task then
-      release(KEYS[key + 1], id)
-    end
-  end
   verdicts[#verdicts + 1] = verdict
-  arg = arg + 9
+  arg = arg + 8
 end
 if #ids > 0 then
+  redis.call('ZADD', completed, unpack(scores))
   redis.call('ZREM', lease, unpack(ids))
+  unlist(active, ids, sides)
   count(processed, processed_day, #ids, expire_at)
 end
 return table.concat(verdicts)

@@ -2,7 +2,7 @@
 --
 -- Transition: pending -> active            Go: dequeueCmd
 -- Differs from Go: several tasks per call (W04); an id without a task is dropped and reported instead of
--- haunting the queue (W12); the field owner names the run, for owns.
+-- haunting the queue (W12); the field owner names the run.
 --
 -- KEYS
 --   1  paused   asynq:{<queue>}:paused   STRING

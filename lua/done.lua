@@ -2,7 +2,7 @@
 --
 -- Transition: active -> (deleted)          Go: doneCmd, doneUniqueCmd
 -- Differs from Go: fenced by owns (W09); all is checked before anything is written (W53); the list is
--- searched from the side where the id should be and no further than the first hit (W02).
+-- not searched to its end for each id (W02).
 --
 -- KEYS
 --   1  active         asynq:{<queue>}:active             LIST
@@ -17,10 +17,9 @@
 --   1  expire_at  unix second at which a new day counter expires
 --   then for each task
 --   +1 id         task id
---   +2 run        token of the run
---   +3 offset     where the part of the message that can change begins, and
---   +4 tail       that part, as it was taken
---   +5 side       1 to search the active list from its head, -1 from its tail
+--   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
+--   +3 run        token of the run, when the call may have been sent before; empty otherwise
+--   +4 side       1 to search the active list from its head, -1 from its tail
 -- RETURNS one character for each task
 --   1  deleted and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -28,47 +27,53 @@
 local active, lease, processed, processed_day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expire_at = ARGV[1]
 
--- The lease goes first: removing it is also the check that it was there, and without it nothing has been
--- written. LREM by pcall: where a key of another type stands, the id cannot be in the list, and the task
--- must not wait.
 if #KEYS <= 6 then
   local task, id = KEYS[5], ARGV[2]
-  local verdict = owns(task, ARGV[3], ARGV[4], ARGV[5])
-  if verdict ~= '1' then
-    return verdict
+  local verdict = owns(lease, task, id, ARGV[3], ARGV[4])
+  if verdict == '1' then
+    redis.call('ZREM', lease, id)
+    redis.pcall('LREM', active, ARGV[5], id)
+    if KEYS[6] then
+      release(KEYS[6], id)
+    end
+    redis.call('DEL', task)
+    count(processed, processed_day, 1, expire_at)
   end
-  if redis.call('ZREM', lease, id) == 0 then
-    return '0'
-  end
-  redis.pcall('LREM', active, ARGV[6], id)
-  if KEYS[6] then
-    release(KEYS[6], id)
-  end
-  redis.call('DEL', task)
-  count(processed, processed_day, 1, expire_at)
-  return '1'
+  return verdict
 end
 
-local verdicts, tasks = {}, {}
-local arg = 2
-for key = 5, #KEYS, 2 do
-  local task, id = KEYS[key], ARGV[arg]
-  local verdict = owns(task, ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
-  if verdict == '1' and redis.call('ZREM', lease, id) == 0 then
-    verdict = '0'
+local asked = {}
+for arg = 2, #ARGV, 4 do
+  asked[#asked + 1] = ARGV[arg]
+end
+local expiries = redis.call('ZMSCORE', lease, unpack(asked))
+local verdicts, ids, sides, tasks, seen = {}, {}, {}, {}, {}
+for n = 1, #asked do
+  local arg, key = 4 * n - 2, 3 + 2 * n
+  local task, id = KEYS[key], asked[n]
+  local verdict
+  if seen[id] then
+    verdict = '2'
+  elseif expiries[n] == ARGV[arg + 1] and ARGV[arg + 2] == '' then
+    verdict = '1'
+  else
+    verdict = owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
   end
   if verdict == '1' then
-    redis.pcall('LREM', active, ARGV[arg + 4], id)
+    seen[id] = true
+    ids[#ids + 1] = id
+    sides[#sides + 1] = ARGV[arg + 3]
+    tasks[#tasks + 1] = task
     if KEYS[key + 1] ~= task then
       release(KEYS[key + 1], id)
     end
-    tasks[#tasks + 1] = task
   end
-  verdicts[#verdicts + 1] = verdict
-  arg = arg + 5
+  verdicts[n] = verdict
 end
-if #tasks > 0 then
+if #ids > 0 then
+  redis.call('ZREM', lease, unpack(ids))
+  unlist(active, ids, sides)
   redis.call('DEL', unpack(tasks))
-  count(processed, processed_day, #tasks, expire_at)
+  count(processed, processed_day, #ids, expire_at)
 end
 return table.concat(verdicts)

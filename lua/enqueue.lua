@@ -36,6 +36,12 @@ if #KEYS <= 3 then
   return verdict
 end
 
+-- One look tells whether any id is taken; only then is each looked at by itself.
+local keys = {}
+for key = 2, #KEYS, 2 do
+  keys[#keys + 1] = KEYS[key]
+end
+local all_free = redis.call('EXISTS', unpack(keys)) == 0
 local verdicts, ids, accepted, seen = {}, {}, {}, {}
 local arg = 2
 for key = 2, #KEYS, 2 do
@@ -45,6 +51,8 @@ for key = 2, #KEYS, 2 do
     verdict = '0'
   elseif seen[lock] then
     verdict = '3'
+  elseif all_free and ARGV[arg + 2] == '0' then
+    verdict = '1'
   else
     verdict = admit(task, lock, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
   end

@@ -12,9 +12,8 @@
 --   1  expires  unix second at which the leases will end
 --   then for each task
 --   +1 id       task id
---   +2 run      token of the run
---   +3 offset   where the part of the message that can change begins, and
---   +4 tail     that part, as it was taken
+--   +2 expiries lease expiries the worker has set before; several are in blanks: " a b "
+--   +3 run      token of the run
 -- RETURNS one character for each task
 --   1  prolonged
 --   0  the run belongs to somebody else by now
@@ -24,15 +23,11 @@ local lease, expires = KEYS[1], ARGV[1]
 local verdicts = {}
 local arg = 2
 for key = 2, #KEYS do
-  local verdict = owns(KEYS[key], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+  local verdict = owns(lease, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
-    if redis.call('ZSCORE', lease, ARGV[arg]) then
-      redis.call('ZADD', lease, 'XX', 'GT', expires, ARGV[arg])
-    else
-      verdict = '0'
-    end
+    redis.call('ZADD', lease, 'XX', 'GT', expires, ARGV[arg])
   end
   verdicts[#verdicts + 1] = verdict
-  arg = arg + 4
+  arg = arg + 3
 end
 return table.concat(verdicts)

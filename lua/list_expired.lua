@@ -12,7 +12,7 @@
 --   3  limit        how many at the most
 -- DERIVED
 --   task_prefix .. id
--- RETURNS for each: id, lease expiry, owner (empty for a Go worker), msg
+-- RETURNS for each: id, lease expiry, msg
 local lease, active = KEYS[1], KEYS[2]
 local task_prefix, cutoff, limit = ARGV[1], ARGV[2], ARGV[3]
 
@@ -20,18 +20,17 @@ local reply = {}
 local expired = redis.call('ZRANGEBYSCORE', lease, '-inf', cutoff, 'WITHSCORES', 'LIMIT', 0, limit)
 for n = 1, #expired, 2 do
   local id = expired[n]
-  local fields = redis.pcall('HMGET', task_prefix .. id, 'owner', 'msg')
-  local msg = not fields.err and fields[2] or ''
-  if msg == '' then
+  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
+  if type(msg) ~= 'string' then
     redis.pcall('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
-    if not fields.err then
+    if not msg then
       redis.call('DEL', task_prefix .. id)
     end
+    msg = ''
   end
   reply[#reply + 1] = id
   reply[#reply + 1] = expired[n + 1]
-  reply[#reply + 1] = fields[1] or ''
   reply[#reply + 1] = msg
 end
 return reply

@@ -10,22 +10,18 @@
 --   4  task     asynq:{<queue>}:t:<id>   HASH
 -- ARGV
 --   1  id       task id
---   2  run      token of the run
---   3  offset   where the part of the message that can change begins, and
---   4  tail     that part, as it was taken
---   5  side     1 or -1: search the active list from its head or tail
---   6  now_ns   unix time in nanoseconds
+--   2  expiries lease expiries the worker has set; several are in blanks: " a b "
+--   3  run      token of the run
+--   4  side     1 or -1: search the active list from its head or tail
+--   5  now_ns   unix time in nanoseconds
 -- RETURNS
 --   1  pending
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
 local active, lease, pending, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, run, offset, tail, side, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local id, expiries, run, side, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local verdict = owns(task, run, offset, tail)
-if verdict == '1' and not redis.call('ZSCORE', lease, id) then
-  verdict = '0'
-end
+local verdict = owns(lease, task, id, expiries, run)
 if verdict ~= '1' then
   return verdict
 end

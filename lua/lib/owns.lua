@@ -1,23 +1,19 @@
 -- owns: whether a run still belongs to the worker that reports on it; writes nothing.
 --
--- A run is named by the token its dequeue wrote into the hash (field owner; Go neither reads nor writes
--- it) and by the part of the message that changes when anybody else has retried the task in between.
--- Both are needed: Go leaves the token alone, and a recovery by us may leave the message alone.
+-- A lease names its run: whoever takes a task sets an expiry of its own, and nobody can take one before
+-- the last expiry has passed by 30 s, so that no two runs have the same. The worker says which expiries
+-- it has set (several while an answer to a renewal is outstanding). run, the token in the hash, tells
+-- runs apart that a lost answer has brought into the same second; empty where that cannot be.
 -- RETURNS
 --   '1'  yes
 --   '0'  no: it was recovered, and may be somebody else's by now
 --   '2'  the task is gone
-local function owns(task, run, offset, tail)
-  local fields = redis.pcall('HMGET', task, 'state', 'owner', 'msg')
-  if fields.err then
-    return '0'
+local function owns(lease, task, id, expiries, run)
+  local expiry = redis.call('ZSCORE', lease, id)
+  if expiry and (expiry == expiries or string.find(expiries, ' ' .. expiry .. ' ', 1, true)) then
+    if run == '' or redis.pcall('HGET', task, 'owner') == run then
+      return '1'
+    end
   end
-  local msg = fields[3]
-  if not msg then
-    return '2'
-  end
-  if fields[1] ~= 'active' or (fields[2] or '') ~= run or string.sub(msg, offset + 1) ~= tail then
-    return '0'
-  end
-  return '1'
+  return redis.call('EXISTS', task) == 1 and '0' or '2'
 end

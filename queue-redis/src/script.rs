@@ -65,8 +65,8 @@ scripts! {
     ADD_TO_GROUP = "add_to_group" ["admit"];
     DEQUEUE = "dequeue" ["release"];
     DEQUEUE_MATCHING = "dequeue_matching";
-    DONE = "done" ["owns", "release", "count"];
-    COMPLETE = "complete" ["owns", "release", "count"];
+    DONE = "done" ["owns", "release", "unlist", "count"];
+    COMPLETE = "complete" ["owns", "release", "unlist", "count"];
     RETRY = "retry" ["owns", "count", "count_failure"];
     ARCHIVE = "archive" ["owns", "release", "trim", "count", "count_failure"];
     TRIM_ARCHIVED = "trim_archived" ["release", "trim"];

@@ -4,13 +4,11 @@
 //! put into an extra field here (rule R16). Maps are kept sorted, so that our own bytes are stable;
 //! Go's are not, and neither side compares them.
 
-mod fence;
 mod timestamp;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-pub use fence::mutable_tail;
 use prost::Message;
 pub use timestamp::Timestamp;
 

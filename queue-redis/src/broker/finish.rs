@@ -1,11 +1,14 @@
 //! The end of a run: `done.lua`, `complete.lua`, `retry.lua`, `archive.lua`, `requeue.lua`,
 //! `write_result.lua`, `extend_lease.lua`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
+use super::maintain::ExpiredLease;
 use super::take::Run;
 use super::{Broker, STATS_TTL_SECS, verdicts};
 use crate::connection::Connection;
@@ -68,14 +71,23 @@ pub struct Report {
     pub unique_key: String,
     /// Where to look for it.
     pub side: Side,
-    /// The lease expiry a recoverer saw (Unix seconds); `None` for the owner itself.
-    pub seen_expiry: Option<i64>,
+    /// The lease expiry a recoverer saw, as Redis printed it; `None` for the owner itself.
+    pub seen_expiry: Option<String>,
+    /// Whether it may have been applied before: its answer was lost.
+    pub resent: bool,
 }
 
 impl Report {
+    /// A report by somebody who found the lease expired.
+    pub fn by_recoverer(queue: &Arc<str>, lease: &ExpiredLease) -> Self {
+        let unique_key = lease.message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
+        let run = Run::new(queue.clone(), lease.id.clone(), "".into(), 0);
+        Self { run, unique_key, side: Side::Oldest, seen_expiry: Some(lease.expiry.clone()), resent: false }
+    }
+
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
-        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None }
+        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None, resent: false }
     }
 
     /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left
@@ -88,9 +100,15 @@ impl Report {
         if self.unique_key.is_empty() { task_key.to_owned() } else { self.unique_key.clone() }
     }
 
-    fn fence(&self, call: &mut Cmd) {
-        let run = &self.run;
-        call.arg(&run.id).arg(&run.token[..]).arg(run.tail_at).arg(run.tail()).arg(self.side_arg());
+    /// What `lua/lib/owns.lua` needs. The token costs Redis a look at the task, so that the hot scripts
+    /// get it only where it makes a difference.
+    fn fence(&self, call: &mut Cmd, with_token: bool) {
+        call.arg(&self.run.id);
+        match &self.seen_expiry {
+            Some(seen) => call.arg(seen).arg(""),
+            None => call.arg(self.run.expiries()).arg(if with_token { &self.run.token } else { "" }),
+        };
+        call.arg(self.side_arg());
     }
 }
 
@@ -112,7 +130,7 @@ impl Broker {
         }
         call.arg(now + STATS_TTL_SECS);
         for report in reports {
-            report.fence(&mut call);
+            report.fence(&mut call, report.resent);
         }
         verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
     }
@@ -140,7 +158,7 @@ impl Broker {
         }
         call.arg(now + STATS_TTL_SECS);
         for (report, message, expires_at, result) in reports {
-            report.fence(&mut call);
+            report.fence(&mut call, report.resent);
             call.arg(&message.to_bytes()[..]).arg(*expires_at);
             call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
         }
@@ -164,8 +182,7 @@ impl Broker {
         let mut call = RETRY.call(8);
         call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(keys.task(&report.run.id));
         statistics(&mut call, &keys, now);
-        report.fence(&mut call);
-        call.arg(report.seen_expiry.map(|expiry| expiry.to_string()).unwrap_or_default());
+        report.fence(&mut call, true);
         call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
         self.one(&RETRY, &call).await
     }
@@ -180,8 +197,7 @@ impl Broker {
         let mut call = ARCHIVE.call(8);
         call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(keys.task(&report.run.id));
         statistics(&mut call, &keys, now);
-        report.fence(&mut call);
-        call.arg(report.seen_expiry.map(|expiry| expiry.to_string()).unwrap_or_default());
+        report.fence(&mut call, true);
         call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
         call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
         self.one(&ARCHIVE, &call).await
@@ -195,7 +211,7 @@ impl Broker {
         let keys = QueueKeys::new(&report.run.queue);
         let mut call = REQUEUE.call(4);
         call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(keys.task(&report.run.id));
-        report.fence(&mut call);
+        report.fence(&mut call, true);
         call.arg(now_ns);
         self.one(&REQUEUE, &call).await
     }
@@ -205,9 +221,10 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn write_result(&self, run: &Run, result: &[u8]) -> Result<Verdict, Error> {
-        let mut call = WRITE_RESULT.call(1);
-        call.arg(QueueKeys::new(&run.queue).task(&run.id));
-        call.arg(&run.token[..]).arg(run.tail_at).arg(run.tail()).arg(result);
+        let keys = QueueKeys::new(&run.queue);
+        let mut call = WRITE_RESULT.call(2);
+        call.arg(keys.lease()).arg(keys.task(&run.id));
+        call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]).arg(result);
         self.one(&WRITE_RESULT, &call).await
     }
 
@@ -232,9 +249,17 @@ impl Broker {
         }
         call.arg(expires);
         for run in runs {
-            call.arg(&run.id).arg(&run.token[..]).arg(run.tail_at).arg(run.tail());
+            call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]);
+            run.renewing(expires);
         }
-        verdicts(EXTEND_LEASE.name, &connection.run(&EXTEND_LEASE, &call).await?, runs.len(), verdict)
+        let reply = connection.run(&EXTEND_LEASE, &call).await?;
+        let verdicts = verdicts(EXTEND_LEASE.name, &reply, runs.len(), verdict)?;
+        for (run, verdict) in runs.iter().zip(&verdicts) {
+            if *verdict == Verdict::Applied {
+                run.renewed(expires);
+            }
+        }
+        Ok(verdicts)
     }
 
     async fn one(&self, script: &'static Script, call: &Cmd) -> Result<Verdict, Error> {

@@ -1,13 +1,10 @@
 //! What keeps queues moving: `forward.lua`, `list_expired.lua`, `delete_expired_completed.lua`.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
 use queue_core::{State, TaskMessage};
 use redis::Value;
 
-use super::take::Run;
 use super::{Broker, MAX_BATCH};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED};
@@ -26,10 +23,12 @@ pub struct Forwarded {
 /// An active task whose lease has ended.
 #[derive(Debug)]
 pub struct ExpiredLease {
-    /// The run of the worker that went silent.
-    pub run: Run,
-    /// The Unix second at which the lease ended.
-    pub expiry: i64,
+    /// Task id.
+    pub id: String,
+    /// When the lease ended: its score, as Redis printed it.
+    pub expiry: String,
+    /// The message as it is stored.
+    pub raw: Bytes,
     /// The task; `None` when its message cannot be read.
     pub message: Option<TaskMessage>,
 }
@@ -63,7 +62,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn list_expired(&self, queue: &Arc<str>, cutoff: i64) -> Result<(Vec<ExpiredLease>, Vec<String>), Error> {
+    pub async fn list_expired(&self, queue: &str, cutoff: i64) -> Result<(Vec<ExpiredLease>, Vec<String>), Error> {
         let keys = QueueKeys::new(queue);
         let mut call = LIST_EXPIRED.call(2);
         call.arg(keys.lease()).arg(keys.active());
@@ -71,10 +70,8 @@ impl Broker {
         let reply = self.redis.run(&LIST_EXPIRED, &call).await?;
         let Value::Array(items) = reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
         let (mut expired, mut ghosts) = (Vec::new(), Vec::new());
-        for entry in items.chunks_exact(4) {
-            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(owner), Value::BulkString(raw)] =
-                entry
-            else {
+        for entry in items.chunks_exact(3) {
+            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(raw)] = entry else {
                 return Err(Error::unexpected(LIST_EXPIRED.name, &entry));
             };
             let id = String::from_utf8_lossy(id).into_owned();
@@ -82,13 +79,10 @@ impl Broker {
                 ghosts.push(id);
                 continue;
             }
-            // Scores are whole seconds (R4); one that is not was written by somebody who broke the rules,
-            // and matching it exactly could fail for ever.
-            let expiry = std::str::from_utf8(expiry).ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-            let token = Arc::from(String::from_utf8_lossy(owner).as_ref());
             let raw = Bytes::copy_from_slice(raw);
             let message = TaskMessage::from_bytes(raw.clone()).ok();
-            expired.push(ExpiredLease { run: Run::new(queue.clone(), id, token, raw), expiry: expiry as i64, message });
+            let expiry = String::from_utf8_lossy(expiry).into_owned();
+            expired.push(ExpiredLease { id, expiry, raw, message });
         }
         Ok((expired, ghosts))
     }

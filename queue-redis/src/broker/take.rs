@@ -1,20 +1,21 @@
 //! Tasks for a worker: `dequeue.lua`, `dequeue_matching.lua`, `requeue_run.lua`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
-use queue_core::wire::{TaskMessage, WireError, mutable_tail};
+use queue_core::wire::{TaskMessage, WireError};
 use redis::Value;
 
 use super::{Broker, MAX_BATCH};
 use crate::error::Error;
 use crate::script::{DEQUEUE, DEQUEUE_MATCHING, REQUEUE_RUN};
 
-/// The right to report on one run of a task.
+/// The right to report on one run of a task; clones are the same run.
 ///
-/// It holds the token that the dequeue wrote next to the task and the message as it was then; a report
-/// is refused when either no longer fits, because somebody else has recovered the task.
+/// It knows the expiry of the lease, which no other run of the task has, and the token that the take wrote
+/// next to the task. A report is refused when they no longer fit, because somebody else has recovered
+/// the task.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Queue name.
@@ -22,24 +23,64 @@ pub struct Run {
     /// Task id, as it stands in the list.
     pub id: String,
     pub(super) token: Arc<str>,
-    pub(super) raw: Bytes,
-    pub(super) tail_at: usize,
+    // A std mutex: held to copy or change a few numbers.
+    expiries: Arc<Mutex<Expiries>>,
 }
 
+/// What is known of the end of a lease, in Unix seconds.
+#[derive(Debug)]
+struct Expiries {
+    confirmed: i64,
+    /// Set by renewals that were not answered, or not yet.
+    attempted: Vec<i64>,
+}
+
+/// No other run of a task can have an expiry that is less than this many seconds after ours: it begins
+/// at least 30 s after the end of our lease, and lasts 5 s at the least.
+const OURS_FOR: i64 = 35;
+
 impl Run {
-    pub(super) fn new(queue: Arc<str>, id: String, token: Arc<str>, raw: Bytes) -> Self {
-        let tail_at = mutable_tail(&raw);
-        Self { queue, id, token, raw, tail_at }
+    pub(super) fn new(queue: Arc<str>, id: String, token: Arc<str>, expires: i64) -> Self {
+        let expiries = Expiries { confirmed: expires, attempted: Vec::new() };
+        Self { queue, id, token, expiries: Arc::new(Mutex::new(expiries)) }
     }
 
-    /// The part of the message that changes when anybody else retries the task.
-    pub(super) fn tail(&self) -> &[u8] {
-        &self.raw[self.tail_at..]
+    fn lock(&self) -> MutexGuard<'_, Expiries> {
+        self.expiries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message as it is stored, byte for byte.
-    pub fn raw_message(&self) -> &Bytes {
-        &self.raw
+    /// The Unix second until which the lease is known to last.
+    pub fn leased_until(&self) -> i64 {
+        self.lock().confirmed
+    }
+
+    /// A renewal is under way, and may be applied without an answer.
+    pub(super) fn renewing(&self, expires: i64) {
+        let mut expiries = self.lock();
+        if expires < expiries.confirmed + OURS_FOR && !expiries.attempted.contains(&expires) {
+            expiries.attempted.push(expires);
+        }
+    }
+
+    /// A renewal was applied. It never shortens a lease.
+    pub(super) fn renewed(&self, expires: i64) {
+        let mut expiries = self.lock();
+        expiries.confirmed = expiries.confirmed.max(expires);
+        expiries.attempted.clear();
+    }
+
+    /// The expiries that the lease may have, as `lua/lib/owns.lua` reads them.
+    pub(super) fn expiries(&self) -> String {
+        let expiries = self.lock();
+        if expiries.attempted.is_empty() {
+            return expiries.confirmed.to_string();
+        }
+        let mut list = format!(" {} ", expiries.confirmed);
+        for attempt in &expiries.attempted {
+            list.push_str(&attempt.to_string());
+            list.push(' ');
+        }
+        list
     }
 }
 
@@ -58,8 +99,8 @@ pub enum Taken {
     /// A task, now active and leased.
     Task(Delivery),
     /// An active task whose message cannot be read, or names another id or queue than those it is stored
-    /// under. It belongs into the archive.
-    Poisoned(Run, PoisonReason),
+    /// under. It belongs into the archive, with its message as it is.
+    Poisoned(Run, Bytes, PoisonReason),
     /// An id without a task; it was dropped.
     Ghost(String),
 }
@@ -126,7 +167,7 @@ impl Broker {
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
         match self.redis.run(&DEQUEUE, &call).await? {
             Value::Int(0) => Ok(Dequeued::Paused),
-            Value::Array(items) => taken(DEQUEUE.name, queue, token, items).map(Dequeued::Tasks),
+            Value::Array(items) => taken(DEQUEUE.name, queue, token, expires, items).map(Dequeued::Tasks),
             reply => Err(Error::unexpected(DEQUEUE.name, &reply)),
         }
     }
@@ -159,7 +200,7 @@ impl Broker {
                 let Some(Value::Int(seen)) = items.pop() else {
                     return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items));
                 };
-                let tasks = taken(DEQUEUE_MATCHING.name, queue, token, tasks)?;
+                let tasks = taken(DEQUEUE_MATCHING.name, queue, token, expires, tasks)?;
                 Ok((Dequeued::Tasks(tasks), usize::try_from(seen).unwrap_or(0)))
             }
             reply => Err(Error::unexpected(DEQUEUE_MATCHING.name, &reply)),
@@ -185,7 +226,13 @@ impl Broker {
     }
 }
 
-fn taken(operation: &'static str, queue: &Arc<str>, token: &Arc<str>, items: Vec<Value>) -> Result<Vec<Taken>, Error> {
+fn taken(
+    operation: &'static str,
+    queue: &Arc<str>,
+    token: &Arc<str>,
+    expires: i64,
+    items: Vec<Value>,
+) -> Result<Vec<Taken>, Error> {
     let mut tasks = Vec::with_capacity(items.len() / 2);
     let mut items = items.into_iter();
     while let Some(id) = items.next() {
@@ -194,16 +241,38 @@ fn taken(operation: &'static str, queue: &Arc<str>, token: &Arc<str>, items: Vec
         };
         // An id that is not UTF-8 cannot be one of a message (R9), so nothing will match it below.
         let id = String::from_utf8(id).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned());
-        tasks.push(if raw.is_empty() { Taken::Ghost(id) } else { sort_out(queue, id, token, raw.into()) });
+        tasks.push(if raw.is_empty() {
+            Taken::Ghost(id)
+        } else {
+            sort_out(Run::new(queue.clone(), id, token.clone(), expires), raw.into())
+        });
     }
     Ok(tasks)
 }
 
-fn sort_out(queue: &Arc<str>, id: String, token: &Arc<str>, raw: Bytes) -> Taken {
-    let run = Run::new(queue.clone(), id, token.clone(), raw);
-    match TaskMessage::from_bytes(run.raw.clone()) {
-        Ok(message) if message.id == run.id && message.queue == **queue => Taken::Task(Delivery { message, run }),
-        Ok(other) => Taken::Poisoned(run, PoisonReason::Misplaced { id: other.id, queue: other.queue }),
-        Err(error) => Taken::Poisoned(run, error.into()),
+fn sort_out(run: Run, raw: Bytes) -> Taken {
+    match TaskMessage::from_bytes(raw.clone()) {
+        Ok(message) if message.id == run.id && message.queue == *run.queue => Taken::Task(Delivery { message, run }),
+        Ok(other) => Taken::Poisoned(run, raw, PoisonReason::Misplaced { id: other.id, queue: other.queue }),
+        Err(error) => Taken::Poisoned(run, raw, error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unanswered_renewal_leaves_both_expiries_possible() {
+        let run = Run::new("q".into(), "id".into(), "token".into(), 130);
+        assert_eq!(run.expiries(), "130");
+        run.renewing(135);
+        assert_eq!(run.expiries(), " 130 135 ");
+        run.renewing(165);
+        assert_eq!(run.expiries(), " 130 135 ", "165 could be the expiry of somebody who recovered the task");
+        run.renewed(135);
+        assert_eq!((run.expiries().as_str(), run.leased_until()), ("135", 135));
+        run.renewed(100);
+        assert_eq!(run.leased_until(), 135, "a renewal never shortens a lease");
     }
 }

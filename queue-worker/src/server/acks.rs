@@ -107,6 +107,16 @@ impl Batch {
         }
     }
 
+    /// The same, for the case that it may have been applied already.
+    fn marked(mut self, resent: bool) -> Self {
+        let acks = match &mut self {
+            Batch::Done(acks) | Batch::Complete(acks) => &mut acks[..],
+            Batch::Single(ack) => std::slice::from_mut(&mut **ack),
+        };
+        acks.iter_mut().for_each(|ack| ack.report.resent = resent);
+        self
+    }
+
     fn into_acks(self) -> Vec<Ack> {
         match self {
             Batch::Done(acks) | Batch::Complete(acks) => acks,
@@ -151,7 +161,7 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
         }
         Err(error) => {
             let resend = resend || error.is_ambiguous();
-            Some((batch, error, resend))
+            Some((batch.marked(resend), error, resend))
         }
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn beat(shared: &Shared) -> Result<(), Error> {
         .running
         .all()
         .into_iter()
-        .map(|(_, job, _)| WorkerInfo {
+        .map(|job| WorkerInfo {
             host: identity.host.clone(),
             pid: identity.pid(),
             server_id: identity.id.clone(),

@@ -46,9 +46,13 @@ pub(super) async fn listen(shared: Arc<Shared>) {
     }
 }
 
-/// Renews the leases of all tasks in hand, every sixth of a lease, on connections of its own.
+/// Longest pause between two renewals, as in asynq. A renewal whose answer is lost is told from another
+/// worker's lease by the short step it makes, so that long leases are not renewed less often.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(5);
+
+/// Renews the leases of all tasks in hand on connections of its own.
 pub(super) async fn renew_leases(shared: Arc<Shared>) {
-    let interval = shared.options.lease / 6;
+    let interval = (shared.options.lease / 6).min(LONGEST_RENEWAL);
     let mut failing = false;
     loop {
         tokio::time::sleep(interval).await;
@@ -69,9 +73,9 @@ pub(super) async fn renew_leases(shared: Arc<Shared>) {
 }
 
 async fn renew(shared: &Shared) -> Result<(), Error> {
-    let mut by_queue: HashMap<Arc<str>, Vec<(u64, Job)>> = HashMap::new();
-    for (ticket, job, _) in shared.running.all() {
-        by_queue.entry(job.run().queue.clone()).or_default().push((ticket, job));
+    let mut by_queue: HashMap<Arc<str>, Vec<Job>> = HashMap::new();
+    for job in shared.running.all() {
+        by_queue.entry(job.run().queue.clone()).or_default().push(job);
     }
     if by_queue.is_empty() {
         return Ok(());
@@ -81,7 +85,7 @@ async fn renew(shared: &Shared) -> Result<(), Error> {
     for (queue, jobs) in by_queue {
         for chunk in jobs.chunks(MAX_BATCH) {
             let expires = shared.lease_expiry();
-            let runs: Vec<Run> = chunk.iter().map(|(_, job)| job.run().clone()).collect();
+            let runs: Vec<Run> = chunk.iter().map(|job| job.run().clone()).collect();
             let verdicts = match shared.broker.extend_lease(&mut connection, &queue, &runs, expires).await {
                 Ok(verdicts) => verdicts,
                 Err(error) => {
@@ -90,10 +94,11 @@ async fn renew(shared: &Shared) -> Result<(), Error> {
                     continue;
                 }
             };
-            let (kept, lost): (Vec<_>, Vec<_>) =
-                chunk.iter().zip(verdicts).partition(|(_, verdict)| *verdict == Verdict::Applied);
-            shared.running.leased(kept.into_iter().map(|((ticket, _), _)| *ticket), expires);
-            lost.into_iter().for_each(|((_, job), _)| job.cancel(CancelReason::LeaseLost));
+            for (job, verdict) in chunk.iter().zip(verdicts) {
+                if verdict != Verdict::Applied {
+                    job.cancel(CancelReason::LeaseLost);
+                }
+            }
         }
     }
     result
@@ -102,8 +107,8 @@ async fn renew(shared: &Shared) -> Result<(), Error> {
 /// Cancels what others may take by now, because its lease could not be renewed for so long.
 fn give_up_expired(shared: &Shared) {
     let taken_over = shared.now() - RECOVERY_MARGIN;
-    for (_, job, leased_until) in shared.running.all() {
-        if leased_until <= taken_over {
+    for job in shared.running.all() {
+        if job.run().leased_until() <= taken_over {
             job.cancel(CancelReason::LeaseLost);
         }
     }

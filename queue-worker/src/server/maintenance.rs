@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::State;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Side, Verdict};
+use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Verdict};
 use tracing::{debug, error, info, warn};
 
 use super::Shared;
@@ -108,7 +108,7 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<(), Error> {
         let found = expired.len() + ghosts.len();
         let mut recovered = ghosts.len();
         for lease in expired {
-            recovered += usize::from(recover_one(shared, lease).await?);
+            recovered += usize::from(recover_one(shared, queue, lease).await?);
         }
         // Without progress the same ones would be listed again.
         if found < MAX_BATCH || recovered == 0 {
@@ -118,15 +118,12 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<(), Error> {
 }
 
 /// Retries or archives one task by asynq's rules; whether it was still there to be recovered.
-async fn recover_one(shared: &Shared, lease: ExpiredLease) -> Result<bool, Error> {
-    let ExpiredLease { run, expiry, message } = lease;
+async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> Result<bool, Error> {
     let now = shared.now();
-    let unique_key = message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
-    let report = Report { run, unique_key, side: Side::Oldest, seen_expiry: Some(expiry) };
-    let Some(message) = message else {
-        error!(task = report.run.id, queue = %report.run.queue, "task cannot be read; it goes to the archive as it is");
-        let raw = report.run.raw_message().clone();
-        return Ok(shared.broker.archive(&report, &raw, now).await? == Verdict::Applied);
+    let report = Report::by_recoverer(queue, &lease);
+    let Some(message) = lease.message else {
+        error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
+        return Ok(shared.broker.archive(&report, &lease.raw, now).await? == Verdict::Applied);
     };
     let silent = Outcome::Failed(Failure::Retry("asynq: task lease expired".into()));
     let (verdict, then) = match next_step(&message, silent, now, &shared.options.retry_policy) {

@@ -184,8 +184,8 @@ impl Server {
         self
     }
 
-    /// How long a task is reserved; renewed every sixth of it. A crashed server's tasks come back one
-    /// lease and 30 s after its last renewal. At least 5 s. Defaults to 30 s.
+    /// How long a task is reserved; renewed every sixth of it, and every 5 s at the least. A crashed
+    /// server's tasks come back one lease and 30 s after its last renewal. At least 5 s. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
+use queue_core::TaskMessage;
 use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, Side, Taken};
 use tracing::{error, info, warn};
 
@@ -91,7 +93,7 @@ impl Taker {
                 dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
             }))
             .await;
-            for ((queue, share, token, expires), reply) in takes.into_iter().zip(replies) {
+            for ((queue, share, token, _), reply) in takes.into_iter().zip(replies) {
                 let name = round.name(queue).clone();
                 match reply {
                     Ok((Dequeued::Tasks(tasks), more)) => {
@@ -105,7 +107,7 @@ impl Taker {
                             self.list(&name);
                         }
                         for taken in tasks {
-                            start(&shared, taken, expires, slots);
+                            start(&shared, taken, slots);
                         }
                     }
                     Ok((Dequeued::Paused, _)) => round.close(queue),
@@ -225,25 +227,24 @@ async fn dequeue(
     Ok((dequeued, Some(step)))
 }
 
-fn start(shared: &Arc<Shared>, taken: Taken, expires: i64, slots: &mut Vec<Arc<Slot>>) {
+fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
     match taken {
         Taken::Task(delivery) => {
             let Some(slot) = slots.pop() else { return };
             let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), &slot);
-            let ticket = shared.running.insert(job.clone(), expires);
+            let ticket = shared.running.insert(job.clone());
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }
-        Taken::Poisoned(run, reason) => {
+        Taken::Poisoned(run, raw, reason) => {
             error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
-            tokio::spawn(archive_as_it_is(shared.clone(), run));
+            tokio::spawn(archive_as_it_is(shared.clone(), run, raw));
         }
         Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
     }
 }
 
-async fn archive_as_it_is(shared: Arc<Shared>, run: Run) {
-    let raw = run.raw_message().clone();
-    let report = Report { run, unique_key: String::new(), side: Side::Youngest, seen_expiry: None };
+async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {
+    let report = Report::by_owner(run, &TaskMessage::default(), Side::Youngest);
     // Failing that, the recoverer archives it when its lease has ended.
     if let Err(error) = shared.broker.archive(&report, &raw, shared.now()).await {
         error!(task = report.run.id, %error, "could not archive the task");

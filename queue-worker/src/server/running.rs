@@ -18,14 +18,7 @@ pub(super) struct Running {
 #[derive(Debug, Default)]
 struct Jobs {
     next: u64,
-    by_age: BTreeMap<u64, Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    job: Job,
-    /// Unix seconds until which the lease is known to last.
-    leased_until: i64,
+    by_age: BTreeMap<u64, Job>,
 }
 
 impl Running {
@@ -33,11 +26,11 @@ impl Running {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn insert(&self, job: Job, leased_until: i64) -> u64 {
+    pub(super) fn insert(&self, job: Job) -> u64 {
         let mut jobs = self.lock();
         let ticket = jobs.next;
         jobs.next += 1;
-        jobs.by_age.insert(ticket, Entry { job, leased_until });
+        jobs.by_age.insert(ticket, job);
         ticket
     }
 
@@ -59,35 +52,21 @@ impl Running {
         if ticket - oldest <= jobs.next - ticket { Side::Oldest } else { Side::Youngest }
     }
 
-    /// All jobs with their tickets and known leases.
-    pub(super) fn all(&self) -> Vec<(u64, Job, i64)> {
-        let jobs = self.lock();
-        jobs.by_age.iter().map(|(ticket, entry)| (*ticket, entry.job.clone(), entry.leased_until)).collect()
-    }
-
-    pub(super) fn leased(&self, tickets: impl IntoIterator<Item = u64>, until: i64) {
-        let mut jobs = self.lock();
-        for ticket in tickets {
-            if let Some(entry) = jobs.by_age.get_mut(&ticket) {
-                entry.leased_until = until;
-            }
-        }
+    pub(super) fn all(&self) -> Vec<Job> {
+        self.lock().by_age.values().cloned().collect()
     }
 
     /// Cancels the jobs with this task id, in whichever queue; returns how many there were.
     pub(super) fn cancel(&self, id: &str, reason: CancelReason) -> usize {
-        let jobs: Vec<Job> = {
-            let jobs = self.lock();
-            jobs.by_age.values().filter(|entry| entry.job.id() == id).map(|entry| entry.job.clone()).collect()
-        };
         // Outside the lock: canceling runs wakers.
+        let jobs: Vec<Job> = self.lock().by_age.values().filter(|job| job.id() == id).cloned().collect();
         jobs.iter().for_each(|job| job.cancel(reason));
         jobs.len()
     }
 
     pub(super) fn cancel_all(&self, reason: CancelReason) -> usize {
         let jobs = self.all();
-        jobs.iter().for_each(|(_, job, _)| job.cancel(reason));
+        jobs.iter().for_each(|job| job.cancel(reason));
         jobs.len()
     }
 }

@@ -1,5 +1,7 @@
 //! Enqueuing tasks.
 
+mod merge;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use queue_core::clock::Clock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
 
+use self::merge::Merger;
 use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;
@@ -69,9 +72,32 @@ pub enum EnqueueError {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {
-    broker: Broker,
+    store: Store,
+    merger: Arc<Merger>,
     clock: Arc<dyn Clock>,
-    listed: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+/// Where a task goes; tasks of one queue and one place can travel in one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Pending,
+    Scheduled,
+    Group,
+}
+
+impl Place {
+    fn of(task: &Composed) -> Self {
+        match task.placement {
+            Placement::Pending => Place::Pending,
+            Placement::Scheduled { .. } => Place::Scheduled,
+            Placement::Aggregating => Place::Group,
+        }
+    }
+
+    /// Groups are keys of their own, so that each task needs its own call.
+    fn batch_size(self, most: usize) -> usize {
+        if self == Place::Group { 1 } else { most }
+    }
 }
 
 impl Client {
@@ -90,12 +116,13 @@ impl Client {
 
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        Self { broker: Broker::new(redis), clock, listed: Arc::default() }
+        let store = Store { broker: Broker::new(redis), listed: Arc::default() };
+        Self { store, merger: Arc::default(), clock }
     }
 
     /// The connections it uses.
     pub fn redis(&self) -> &Redis {
-        self.broker.redis()
+        self.store.broker.redis()
     }
 
     /// Enqueues a task: pending at once, scheduled if its time is in the future, or into its group.
@@ -116,10 +143,7 @@ impl Client {
     pub async fn enqueue_with(&self, task: impl IntoTask, options: TaskOptions) -> Result<TaskInfo, EnqueueError> {
         let now_ns = self.clock.now_ns();
         let composed = compose(task.into_task()?, options, now_ns)?;
-        let queue = composed.message.queue.clone();
-        let batch = [composed];
-        let verdict = self.store(&queue, &batch, now_ns).await?[0];
-        let [composed] = batch;
+        let (verdict, composed) = self.merger.store(&self.store, composed, now_ns).await?;
         judge(verdict, composed, now_ns)
     }
 
@@ -132,28 +156,24 @@ impl Client {
         let now_ns = self.clock.now_ns();
         let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
         // One batch for each queue and each kind of place, because that is what one script serves.
-        let mut batches: HashMap<(String, u8), Vec<(usize, Composed)>> = HashMap::new();
+        let mut batches: HashMap<(String, Place), Vec<(usize, Composed)>> = HashMap::new();
         for (position, task) in tasks.into_iter().enumerate() {
             outcomes.push(None);
             let composed = task.into_task().map_err(EnqueueError::from);
             match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), now_ns)?)) {
                 Ok(composed) => {
-                    let place = match composed.placement {
-                        Placement::Pending => 0,
-                        Placement::Scheduled { .. } => 1,
-                        Placement::Aggregating => 2,
-                    };
-                    batches.entry((composed.message.queue.clone(), place)).or_default().push((position, composed));
+                    let key = (composed.message.queue.clone(), Place::of(&composed));
+                    batches.entry(key).or_default().push((position, composed));
                 }
                 Err(error) => outcomes[position] = Some(Err(error)),
             }
         }
         for ((queue, place), batch) in batches {
-            let size = if place == 2 { 1 } else { MAX_BATCH };
+            let size = place.batch_size(MAX_BATCH);
             let mut batch = batch.into_iter().peekable();
             while batch.peek().is_some() {
                 let (positions, chunk): (Vec<usize>, Vec<Composed>) = batch.by_ref().take(size).unzip();
-                match self.store(&queue, &chunk, now_ns).await {
+                match self.store.store(&queue, place, &chunk, now_ns).await {
                     Ok(verdicts) => {
                         for ((position, composed), verdict) in positions.into_iter().zip(chunk).zip(verdicts) {
                             outcomes[position] = Some(judge(verdict, composed, now_ns));
@@ -169,13 +189,28 @@ impl Client {
         }
         outcomes.into_iter().flatten().collect()
     }
+}
 
+/// Stores composed tasks and keeps queues listed; clones share what they know.
+#[derive(Debug, Clone)]
+struct Store {
+    broker: Broker,
+    listed: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Store {
     /// Stores tasks which all go to the same place of the same queue.
-    async fn store(&self, queue: &str, batch: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
+    async fn store(
+        &self,
+        queue: &str,
+        place: Place,
+        batch: &[Composed],
+        now_ns: i64,
+    ) -> Result<Vec<EnqueueVerdict>, Error> {
         let mut resends = RESENDS.into_iter();
         let mut ambiguous = false;
         loop {
-            let error = match self.store_once(queue, batch, now_ns).await {
+            let error = match self.store_once(queue, place, batch, now_ns).await {
                 Ok(mut verdicts) => {
                     if ambiguous {
                         for verdict in &mut verdicts {
@@ -197,13 +232,18 @@ impl Client {
         }
     }
 
-    async fn store_once(&self, queue: &str, batch: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
+    async fn store_once(
+        &self,
+        queue: &str,
+        place: Place,
+        batch: &[Composed],
+        now_ns: i64,
+    ) -> Result<Vec<EnqueueVerdict>, Error> {
         self.list(queue).await?;
-        match batch.first().map(|task| &task.placement) {
-            None => Ok(Vec::new()),
-            Some(Placement::Pending) => self.broker.enqueue(queue, batch, now_ns).await,
-            Some(Placement::Scheduled { .. }) => self.broker.schedule(queue, batch).await,
-            Some(Placement::Aggregating) => {
+        match place {
+            Place::Pending => self.broker.enqueue(queue, batch, now_ns).await,
+            Place::Scheduled => self.broker.schedule(queue, batch).await,
+            Place::Group => {
                 let now = now_ns.div_euclid(1_000_000_000);
                 let mut verdicts = Vec::with_capacity(batch.len());
                 for task in batch {
@@ -212,6 +252,12 @@ impl Client {
                 Ok(verdicts)
             }
         }
+    }
+
+    /// The error of a call that the end of the runtime has cut off.
+    fn gone(&self) -> Error {
+        let target = self.broker.redis().target().to_owned();
+        Error::Disconnected { target, source: Arc::new(std::io::Error::other("the runtime is shutting down")) }
     }
 
     async fn list(&self, queue: &str) -> Result<(), Error> {
