@@ -33,3 +33,8 @@ pub async fn wait_for(client: &Client, task: &TaskInfo, state: State) -> Result<
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }
+
+/// The README, so that its examples are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -6,16 +6,17 @@
 --   '2'  the id is taken by a task with this very message (our own, when a call was sent again)
 --   '3'  another task holds the uniqueness lock
 local function admit(task, lock, id, msg, ttl)
+  local holder = ttl ~= '0' and redis.pcall('GET', lock)
   if redis.call('EXISTS', task) == 1 then
-    local stored = redis.pcall('HGET', task, 'msg')
-    return stored == msg and '2' or '0'
+    if redis.pcall('HGET', task, 'msg') == msg then
+      return '2'
+    end
+    -- Go looks at the lock first, and so do its clients.
+    return holder and '3' or '0'
   end
-  if ttl ~= '0' and redis.call('EXISTS', lock) == 1 then
-    -- A lock that names this id is left from a task of this id which is gone: asynq's own leak, or a
-    -- lost reply. It is ours to take over.
-    return redis.pcall('GET', lock) == id and '1' or '3'
-  end
-  return '1'
+  -- A lock that names this id is left from a task of this id which is gone: asynq's own leak, or a lost
+  -- reply. It is ours to take over.
+  return holder and holder ~= id and '3' or '1'
 end
 
 -- take_lock: record whose lock it is; only after admit has said yes.

@@ -284,9 +284,13 @@ fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<Tas
             };
             Ok(TaskInfo::new(message, state).due_at(due))
         }
-        EnqueueVerdict::Duplicate => Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue }),
-        EnqueueVerdict::IdTaken | EnqueueVerdict::AlreadyStored => {
+        // The very same message: of a unique task Go would find the lock first.
+        EnqueueVerdict::AlreadyStored if message.unique_key.is_empty() => {
             Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue })
         }
+        EnqueueVerdict::Duplicate | EnqueueVerdict::AlreadyStored => {
+            Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue })
+        }
+        EnqueueVerdict::IdTaken => Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue }),
     }
 }

@@ -28,6 +28,9 @@ const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(8);
 /// Makes scheduled and retried tasks pending when their time has come.
 pub(super) async fn forward(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("forwarding scheduled tasks");
+    // What was due at the last look. If it still is, it cannot be moved (a key of another type stands where
+    // its group should be), and is not looked at again at once.
+    let mut overdue = None;
     loop {
         let next = match forward_once(&shared).await {
             Ok(next) => next,
@@ -43,10 +46,14 @@ pub(super) async fn forward(shared: Arc<Shared>) {
             Some(mut watch) => watch.next_due(shared.queues.names().map(|name| &**name)).await.unwrap_or(next),
             None => next,
         };
-        let pause = next.map_or(FORWARD_INTERVAL, |due| {
-            let left = due.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
-            Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(FORWARD_INTERVAL)
-        });
+        let pause = match next {
+            Some(due) if overdue != Some(due) => {
+                let left = due.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
+                Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(FORWARD_INTERVAL)
+            }
+            _ => FORWARD_INTERVAL,
+        };
+        overdue = next.filter(|due| *due <= shared.now());
         let _ = tokio::time::timeout(pause, shared.schedule.notified()).await;
     }
 }
