@@ -20,8 +20,9 @@ local task_prefix, run, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV
 
 local mine = {}
 for _, id in ipairs(redis.call('LRANGE', active, 0, limit - 1)) do
-  local fields = redis.pcall('HMGET', task_prefix .. id, 'state', 'owner')
-  if not fields.err and fields[1] == 'active' and fields[2] == run then
+  local owner = redis.pcall('HGET', task_prefix .. id, 'owner')
+  -- Asking for the lease is also the check that its key has the right type.
+  if owner == run and redis.call('ZSCORE', lease, id) then
     mine[#mine + 1] = id
   end
 end

@@ -45,11 +45,14 @@ pub struct RedisServer {
     directory: Option<TempDir>,
 }
 
+/// How long a server may take to load what it finds on disk.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
 /// The shell waits for its standard input to close, which the end of this process does too, and then
 /// ends the server, unless it was told to detach. A server that ends first takes the shell with it.
-const WATCHDOG: &str = r#""$@" & server=$!
-(read -r word; [ "$word" = detach ] || kill "$server") <&3 2>/dev/null & watcher=$!
-wait "$server"; kill "$watcher" 2>/dev/null"#;
+const WATCHDOG: &str = r#""$@" 2>&1 & server=$!
+(read -r word; [ "$word" = detach ] || kill "$server") <&3 >/dev/null 2>&1 & watcher=$!
+wait "$server"; status=$?; kill "$watcher" 2>/dev/null; exit $status"#;
 
 impl RedisServer {
     /// Starts a server that keeps nothing on disk.
@@ -89,7 +92,10 @@ impl RedisServer {
         let mut child = command.spawn()?;
         let lifeline = child.stdin.take();
         let url = format!("redis+unix://{}", socket.display());
-        if let Err(output) = wait_until_ready(&url, &mut child).await {
+        if let Err(failed) = wait_until_ready(&url, &mut child).await {
+            // Ends the server, should it still be there, and with it its output.
+            drop(lifeline);
+            let output = format!("{failed}; {}", last_words(&mut child).await);
             return Err(StartError::NotReady { output });
         }
         Ok(Self { url, socket, child: Some(child), lifeline, directory: Some(temporary) })
@@ -148,23 +154,30 @@ async fn wait_until_ready(url: &str, child: &mut Child) -> Result<(), String> {
         let options = RedisOptions { connect_timeout: Duration::from_secs(1), ..RedisOptions::default() };
         let redis = Redis::lazy(url, options).map_err(|error| error.to_string())?;
         loop {
-            if redis.ping().await.is_ok() {
-                return Ok::<(), String>(());
+            match redis.ping().await {
+                Ok(()) => return Ok::<(), String>(()),
+                // A server that asks for a password is up.
+                Err(error) if error.to_string().contains("NOAUTH") => return Ok(()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let failed = tokio::select! {
-        ready = connected => return ready,
-        status = child.wait() => format!("it ended with {}", status.map_or_else(|error| error.to_string(), |s| s.to_string())),
-        () = tokio::time::sleep(Duration::from_secs(15)) => {
-            let _ = child.start_kill();
-            "it did not answer for 15 s".to_owned()
+    tokio::select! {
+        ready = connected => ready,
+        status = child.wait() => {
+            Err(format!("it ended with {}", status.map_or_else(|error| error.to_string(), |status| status.to_string())))
         }
-    };
-    let mut output = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let _ = stdout.take(4096).read_to_string(&mut output).await;
+        () = tokio::time::sleep(READY_WITHIN) => Err(format!("it did not answer for {READY_WITHIN:?}")),
     }
-    Err(format!("{failed}; {}", output.trim()))
+}
+
+/// What the server printed, the beginning of it.
+async fn last_words(child: &mut Child) -> String {
+    let mut output = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let mut printed = stdout.take(4096);
+        let read = printed.read_to_end(&mut output);
+        let _ = tokio::time::timeout(Duration::from_secs(2), read).await;
+    }
+    String::from_utf8_lossy(&output).trim().to_owned()
 }

@@ -29,6 +29,13 @@ impl IntoOutcome for () {
     }
 }
 
+/// For handlers that can only fail.
+impl IntoOutcome for std::convert::Infallible {
+    fn into_outcome(self) -> Result<Option<Bytes>, Failure> {
+        match self {}
+    }
+}
+
 /// A result, stored as JSON with tasks that have a retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Output<T>(pub T);
