@@ -1,1 +1,87 @@
-fn main() {}
+//! `queuectl`: enqueue, work and look at asynq-format tasks from the shell.
+//!
+//! * [`cli`], [`args`]: what stands on the command line.
+//! * [`session`]: the Redis a command works on, somebody's or an embedded one.
+//! * [`enqueue`]: one task, or a file of them.
+//! * [`worker`]: a worker that runs programs or sends HTTP requests.
+//! * [`look`]: queues, tasks, servers and statistics.
+//! * [`demo`]: the life of a task, shown on a Redis of its own.
+//! * [`output`], [`table`], [`payload`], [`when`], [`view`]: how things are shown.
+
+mod args;
+mod cli;
+mod data_dir;
+mod demo;
+mod enqueue;
+mod error;
+mod interrupt;
+mod logging;
+mod look;
+mod output;
+mod payload;
+mod session;
+mod table;
+mod view;
+mod when;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+use crate::error::CliError;
+use crate::output::Output;
+use crate::session::Session;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(args::with_directory_joined(std::env::args_os()));
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return CliError::failed(format!("cannot start: {error}")).report(),
+    };
+    let outcome = runtime.block_on(run(cli));
+    // A thread may still wait for standard input, which nobody will write to any more.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), CliError> {
+    let Cli { global, command } = cli;
+    global.check()?;
+    logging::start(&command, global.json)?;
+    let out = Output::new(global.json);
+    // What is wrong with the arguments is said before anything is started.
+    match &command {
+        Command::Worker(worker) => worker.check()?,
+        Command::Demo(demo) => global.check_keep(demo.keep)?,
+        _ => {}
+    }
+    let session = Session::open(&global, matches!(command, Command::Demo(_))).await?;
+    let keeps = matches!(&command, Command::Demo(demo) if demo.keep);
+    let outcome = match command {
+        // These handle signals themselves: they have a server to shut down.
+        Command::Worker(worker) => worker::run(worker, &session, global.json).await,
+        Command::Demo(demo) => demo::run(&demo, &session, &out).await,
+        command => interrupt::guard(quick(command, &session, &out)).await,
+    };
+    if keeps && !matches!(outcome, Err(CliError::Interrupted(_))) {
+        return outcome.and(session.keep().await);
+    }
+    session.close().await;
+    outcome
+}
+
+async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), CliError> {
+    match command {
+        Command::Enqueue(enqueue) => enqueue::run(*enqueue, session, out).await,
+        Command::Queue(command) => look::queue::run(command, session, out).await,
+        Command::Task(command) => look::task::run(command, session, out).await,
+        Command::Server(command) => look::server::run(command, session, out).await,
+        Command::Stats => look::stats::run(session, out).await,
+        Command::Demo(_) | Command::Worker(_) => Ok(()),
+    }
+}

@@ -219,7 +219,7 @@ impl Server {
         self
     }
 
-    /// Runs until the process is told to end: TERM or INT drains and stops, a second one of them stops
+    /// Runs until the process is told to end: TERM, INT or HUP drains and stops, a second one of them stops
     /// at once; TSTP stops taking tasks and goes on working.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Which queue is tried next.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The queues of a server with their weights, heaviest first.
@@ -10,7 +11,8 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Queues without weight are left out, as in asynq; without any queue, `default` is served.
+    /// Queues without weight are left out, as in asynq; of a queue named twice the larger weight counts;
+    /// without any queue, `default` is served.
     pub(super) fn new(queues: &[(String, u32)], strict: bool) -> Self {
         let mut queues: Vec<(Arc<str>, u32)> = queues
             .iter()
@@ -21,7 +23,8 @@ impl Queues {
             queues.push((queue_core::keys::DEFAULT_QUEUE.into(), 1));
         }
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        queues.dedup_by(|later, earlier| later.0 == earlier.0);
+        let mut seen = HashSet::new();
+        queues.retain(|(name, _)| seen.insert(name.clone()));
         Self { queues, strict }
     }
 
@@ -129,6 +132,12 @@ mod tests {
         assert_eq!(&**round.name(0), "high");
         round.close(0);
         assert_eq!(&**round.name(round.shares(10)[0].0), "low");
+    }
+
+    #[test]
+    fn a_queue_named_twice_is_served_once() {
+        let queues = queues(&[("a", 5), ("b", 3), ("a", 1)], false);
+        assert_eq!(queues.weights().map(|(name, weight)| (&**name, weight)).collect::<Vec<_>>(), [("a", 5), ("b", 3)]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(super) enum Signal {
 pub(super) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
+    /// The terminal was closed. Without a handler the process would end like after a crash.
+    hangup: unix::Signal,
     quiet: unix::Signal,
 }
 
@@ -29,6 +31,7 @@ impl Signals {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
+            hangup: unix::signal(SignalKind::hangup())?,
             quiet: unix::signal(SignalKind::from_raw(tstp))?,
         })
     }
@@ -37,6 +40,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Stop,
             _ = self.interrupt.recv() => Signal::Stop,
+            _ = self.hangup.recv() => Signal::Stop,
             _ = self.quiet.recv() => Signal::Quiet,
         }
     }

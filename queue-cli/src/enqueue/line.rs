@@ -1,0 +1,185 @@
+//! One line of a batch.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use queue_core::{RawTask, TaskOptions};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::when;
+
+/// A task as it stands on a line. Unknown names are refused: a misspelled option must not be ignored.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    r#type: String,
+    // Without the function, `null` would be no payload; it is the JSON text `null`.
+    #[serde(borrow, default, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    queue: Option<String>,
+    max_retry: Option<u32>,
+    #[serde(default, deserialize_with = "duration")]
+    timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "instant")]
+    deadline: Option<SystemTime>,
+    #[serde(default, deserialize_with = "duration")]
+    r#in: Option<Duration>,
+    #[serde(default, deserialize_with = "instant")]
+    at: Option<SystemTime>,
+    #[serde(default, deserialize_with = "duration")]
+    unique: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    retention: Option<Duration>,
+    task_id: Option<String>,
+    group: Option<String>,
+    #[serde(default)]
+    headers: Option<BTreeMap<String, String>>,
+}
+
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| when::duration(&text).map_err(D::Error::custom)).transpose()
+}
+
+fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an instant is text like \"2030-01-31T18:00:00Z\" or Unix seconds")]
+    enum Instant {
+        Secs(i64),
+        Text(String),
+    }
+    let text = match Option::<Instant>::deserialize(deserializer)? {
+        None => return Ok(None),
+        Some(Instant::Secs(secs)) => secs.to_string(),
+        Some(Instant::Text(text)) => text,
+    };
+    when::instant(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// Reads a line of a batch; the error is the reason for refusing it.
+pub(super) fn parse(line: &[u8]) -> Result<RawTask, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8 text".to_owned())?;
+    let line: Line<'_> = serde_json::from_str(text).map_err(|error| explain(&error))?;
+    let mut task = RawTask::new(line.r#type);
+    if let Some(json) = line.payload {
+        // A string is taken as it is. The text of anything else is kept to the byte: parsing it would round
+        // numbers and sort keys.
+        task = match json.get().starts_with('"') {
+            true => {
+                // Only now the escapes are looked at.
+                let text = serde_json::from_str::<String>(json.get());
+                task.payload(text.map_err(|error| format!("its payload is no text: {}", explain(&error)))?)
+            }
+            false => task.payload(json.get().to_owned()),
+        };
+    }
+    let mut options = TaskOptions {
+        queue: line.queue,
+        max_retry: line.max_retry,
+        timeout: line.timeout,
+        deadline: line.deadline,
+        task_id: line.task_id,
+        unique: line.unique,
+        retention: line.retention,
+        group: line.group,
+        headers: line.headers.unwrap_or_default(),
+        ..TaskOptions::new()
+    };
+    match (line.r#in, line.at) {
+        (Some(_), Some(_)) => return Err("`in` and `at` exclude each other".to_owned()),
+        (Some(delay), None) => options = options.process_in(delay),
+        (None, Some(at)) => options = options.process_at(at),
+        (None, None) => {}
+    }
+    Ok(task.with(options))
+}
+
+/// The error without serde_json's own line number, which is always 1 and would contradict ours.
+fn explain(error: &serde_json::Error) -> String {
+    let mut text = error.to_string();
+    if error.is_syntax() || error.is_eof() {
+        text.insert_str(0, "it is not JSON: ");
+    }
+    match text.rsplit_once(" at line ") {
+        Some((reason, _)) => format!("{reason} (column {})", error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_core::options::ProcessTime;
+
+    use super::*;
+
+    fn payload(line: &str) -> Option<String> {
+        parse(line.as_bytes()).unwrap().payload.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_string_is_taken_as_it_is_and_other_json_as_its_text() {
+        assert_eq!(payload(r#"{"type":"t","payload":"a \"b\"\n"}"#).as_deref(), Some("a \"b\"\n"));
+        for json in [r#"{"z":1, "a":1.10,"big":12345678901234567890123}"#, "[1,2]", "null", "true", "-0.50"] {
+            assert_eq!(payload(&format!(r#"{{"type":"t","payload":{json}}}"#)).as_deref(), Some(json));
+        }
+        assert_eq!(payload(r#"{"type":"t","payload":""}"#).as_deref(), Some(""));
+        assert_eq!(payload(r#"{"type":"t"}"#), None);
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let task = parse(
+            br#"{"type":"t","queue":"q","max_retry":3,"timeout":"90s","deadline":1700000000,"at":"2023-11-14T22:13:20Z",
+                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","headers":{"k":"v"}}"#,
+        )
+        .unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let expected = TaskOptions::new()
+            .queue("q")
+            .max_retry(3)
+            .timeout(Duration::from_secs(90))
+            .deadline(at)
+            .process_at(at)
+            .unique(Duration::from_secs(5_400))
+            .retention(Duration::from_secs(604_800))
+            .task_id("i")
+            .group("g")
+            .header("k", "v");
+        assert_eq!(task.options, expected);
+        let task = parse(br#"{"type":"t","in":"10m","queue":null,"timeout":null}"#).unwrap();
+        assert_eq!(
+            task.options,
+            TaskOptions { process: Some(ProcessTime::In(Duration::from_secs(600))), ..TaskOptions::new() }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_with_the_reason() {
+        for (line, reason) in [
+            (r#"{"type":"t","quue":"q"}"#, "unknown field `quue`"),
+            (r#"{"payload":1}"#, "missing field `type`"),
+            (r#"{"type":"t""#, "EOF"),
+            (r#"{"type":"t"} x"#, "trailing characters"),
+            (r#"{"type":"t","type":"u"}"#, "duplicate field"),
+            (r#"{"type":"t","timeout":"90"}"#, "invalid duration \"90\""),
+            (r#"{"type":"t","timeout":90}"#, "invalid type: integer `90`, expected a string"),
+            (r#"{"type":"t","at":"tomorrow"}"#, "not an instant"),
+            (r#"{"type":"t","at":true}"#, "an instant is text like"),
+            (r#"{"type":"t","in":"1s","at":1}"#, "exclude each other"),
+            (r#"{"type":"t","max_retry":-1}"#, "invalid value: integer `-1`"),
+            (r#"{"type":"t","headers":{"k":1}}"#, "invalid type: integer `1`"),
+            (r#"{"type":"t","payload":"\ud800"}"#, "its payload is no text"),
+            ("[]", "invalid length 0"),
+        ] {
+            let refusal = parse(line.as_bytes()).unwrap_err();
+            assert!(refusal.contains(reason) && !refusal.contains("at line"), "{line}: {refusal}");
+        }
+        assert!(parse(b"\xff").is_err());
+    }
+}

@@ -1,0 +1,205 @@
+//! `queuectl enqueue`.
+
+mod batch;
+mod line;
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use clap::Args;
+use queue_core::{RawTask, TaskInfo, TaskOptions};
+use serde::Serialize;
+
+use crate::error::CliError;
+use crate::output::Output;
+use crate::session::Session;
+use crate::when;
+
+/// A task, or a file of tasks.
+#[derive(Debug, Args)]
+#[command(after_help = BATCH_HELP, override_usage = USAGE)]
+#[group(skip)]
+pub(crate) struct EnqueueArgs {
+    /// Task type, like email:welcome
+    #[arg(value_name = "TYPE", required_unless_present = "batch")]
+    kind: Option<String>,
+
+    /// Read the payload from standard input
+    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, group = "source")]
+    stdin: Option<String>,
+
+    /// Payload, as it is. `--payload=` is an empty payload, which is not the same as none for --unique
+    #[arg(long, value_name = "S", group = "source", allow_hyphen_values = true)]
+    payload: Option<OsString>,
+
+    /// Read the payload from a file
+    #[arg(long, value_name = "F", group = "source")]
+    payload_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: OptionArgs,
+
+    /// Enqueue the tasks of a file (`-`: standard input), one JSON object on each line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "source", "option"])]
+    batch: Option<PathBuf>,
+}
+
+const USAGE: &str = "\
+queuectl enqueue TYPE [--payload S | --payload-file F | -] [OPTIONS]
+       queuectl enqueue --batch FILE";
+
+const BATCH_HELP: &str = "\
+A line of a batch has `type` and any of `payload` (a string is taken as it is,
+any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
+`at`, `unique`, `retention`, `task_id`, `group` and `headers` (an object):
+
+  {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
+
+A refused line is reported by its number, the others are enqueued, and the exit
+code is 1.";
+
+/// The options of a task.
+#[derive(Debug, Args)]
+#[group(id = "option", multiple = true)]
+struct OptionArgs {
+    /// Queue [default: default]
+    #[arg(long, value_name = "Q")]
+    queue: Option<String>,
+    /// Retries after failures, before the task is archived [default: 25]
+    #[arg(long, value_name = "N")]
+    max_retry: Option<u32>,
+    /// Time one attempt may take [default: 30m, or none with a deadline]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    timeout: Option<Duration>,
+    /// When it is too late to work the task: 2030-01-31T18:00:00Z or Unix seconds
+    #[arg(long, value_name = "T", value_parser = when::instant)]
+    deadline: Option<SystemTime>,
+    /// Start after this long
+    #[arg(long = "in", value_name = "D", value_parser = when::duration, conflicts_with = "at")]
+    delay: Option<Duration>,
+    /// Start at this instant: 2030-01-31T18:00:00Z or Unix seconds
+    #[arg(long, value_name = "T", value_parser = when::instant)]
+    at: Option<SystemTime>,
+    /// Refuse another task of the same type, payload and queue until this one succeeds, or for this long
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    unique: Option<Duration>,
+    /// Keep the task and its result this long after success
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    retention: Option<Duration>,
+    /// Id of the task; one that is taken in the queue is refused [default: a random UUID]
+    #[arg(long, value_name = "ID")]
+    task_id: Option<String>,
+    /// Collect the task in this group, to be aggregated with others
+    #[arg(long, value_name = "G")]
+    group: Option<String>,
+    /// Metadata that travels with the task; may be given many times
+    #[arg(long = "header", value_name = "K=V", value_parser = header)]
+    headers: Vec<(String, String)>,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a header is written KEY=VALUE".to_owned()),
+    }
+}
+
+impl OptionArgs {
+    fn apply(self, task: RawTask) -> RawTask {
+        let mut options = TaskOptions {
+            queue: self.queue,
+            max_retry: self.max_retry,
+            timeout: self.timeout,
+            deadline: self.deadline,
+            task_id: self.task_id,
+            unique: self.unique,
+            retention: self.retention,
+            group: self.group,
+            headers: self.headers.into_iter().collect(),
+            ..TaskOptions::new()
+        };
+        if let Some(delay) = self.delay {
+            options = options.process_in(delay);
+        }
+        if let Some(at) = self.at {
+            options = options.process_at(at);
+        }
+        task.with(options)
+    }
+}
+
+/// What `--json` tells about an enqueued task.
+#[derive(Debug, Serialize)]
+struct Enqueued<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    id: &'a str,
+    queue: &'a str,
+    r#type: &'a str,
+    state: queue_core::State,
+    next_process_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+/// One line about an enqueued task: its id, or JSON.
+fn describe(info: &TaskInfo, line: Option<u64>, out: &Output) -> String {
+    if !out.json {
+        return format!("{}\n", info.id);
+    }
+    let enqueued = Enqueued {
+        line,
+        id: &info.id,
+        queue: &info.queue,
+        r#type: &info.kind,
+        state: info.state,
+        next_process_at: info.next_process_at,
+    };
+    // One line for each task, in a terminal too: it may be a batch.
+    serde_json::to_string(&enqueued).map_or_else(|_| String::new(), |json| json + "\n")
+}
+
+pub(crate) async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    if let Some(file) = args.batch {
+        return batch::run(file, session, out).await;
+    }
+    let mut task = RawTask::new(args.kind.unwrap_or_default());
+    if let Some(payload) = payload(args.stdin.is_some(), args.payload, args.payload_file).await? {
+        task = task.payload(payload);
+    }
+    let info = session.client().enqueue(args.options.apply(task)).await?;
+    out.text(&describe(&info, None, out))
+}
+
+async fn payload(stdin: bool, text: Option<OsString>, file: Option<PathBuf>) -> Result<Option<Bytes>, CliError> {
+    if let Some(text) = text {
+        return Ok(Some(text.into_vec().into()));
+    }
+    let stdin = stdin || file.as_deref().is_some_and(is_stdin);
+    if !stdin && file.is_none() {
+        return Ok(None);
+    }
+    // On a thread of its own, so that a signal ends the wait for somebody to type something.
+    let read = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        match &file {
+            Some(file) if !stdin => {
+                std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+            }
+            _ => match std::io::stdin().lock().read_to_end(&mut bytes) {
+                Ok(_) => Ok(bytes),
+                Err(error) => Err(format!("cannot read the payload from standard input: {error}")),
+            },
+        }
+    });
+    match read.await {
+        Ok(read) => read.map(|bytes| Some(bytes.into())).map_err(CliError::Failed),
+        Err(error) => Err(CliError::failed(format!("cannot read the payload: {error}"))),
+    }
+}
+
+fn is_stdin(file: &std::path::Path) -> bool {
+    file == std::path::Path::new("-")
+}

@@ -1,0 +1,107 @@
+//! How the program fails: one line on standard error, and an exit code.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+use queue_core::OptionError;
+use queue_redis::embedded::StartError;
+use queue_redis::{EnqueueError, Error};
+use queue_worker::ServerError;
+
+use crate::cli::Cli;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Something went wrong or was refused; the text says what, and what to do.
+    Failed(String),
+    /// The command line makes no sense in a way that clap cannot see.
+    Usage(String),
+    /// Whoever read our standard output has gone, as in `queuectl … | head`. Not our failure: they have
+    /// what they wanted.
+    ReaderGone,
+    /// A signal ended the command.
+    Interrupted(i32),
+}
+
+impl CliError {
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+
+    /// Says what went wrong and gives the exit code: 1 for failures, 2 for usage, 128 + n for signals.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Failed(message) => {
+                complain(&format!("error: {message}"));
+                ExitCode::FAILURE
+            }
+            Self::Usage(message) => {
+                // Clap's own form, so that both kinds of usage errors look the same.
+                let error = Cli::command().error(ErrorKind::ArgumentConflict, message);
+                let _ = error.print();
+                ExitCode::from(2)
+            }
+            Self::ReaderGone => ExitCode::SUCCESS,
+            Self::Interrupted(signal) => ExitCode::from(128 + u8::try_from(signal).unwrap_or(2)),
+        }
+    }
+}
+
+/// Writes one line on standard error. Unlike `eprintln!`, it does not panic when nobody reads it.
+pub(crate) fn complain(message: &str) {
+    let line = format!("queuectl: {}\n", message.replace('\n', " "));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Only for writing to standard output; everything else has something to tell about.
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ReaderGone;
+        }
+        Self::Failed(format!("cannot write to standard output: {error}"))
+    }
+}
+
+impl From<Error> for CliError {
+    fn from(error: Error) -> Self {
+        let hint = match &error {
+            Error::QueueNotFound(_) => "; `queuectl queue ls` shows those there are",
+            Error::TaskNotFound { .. } => {
+                "; it may have succeeded without a retention, or be in another queue (`queuectl queue ls`)"
+            }
+            _ => "",
+        };
+        Self::Failed(format!("{error}{hint}"))
+    }
+}
+
+impl From<EnqueueError> for CliError {
+    fn from(error: EnqueueError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<StartError> for CliError {
+    fn from(error: StartError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<ServerError> for CliError {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Redis(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<OptionError> for CliError {
+    fn from(error: OptionError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}

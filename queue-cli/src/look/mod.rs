@@ -1,0 +1,28 @@
+//! Looking at what is there.
+
+pub(crate) mod queue;
+pub(crate) mod server;
+pub(crate) mod stats;
+pub(crate) mod task;
+
+use chrono::{DateTime, Utc};
+use queue_core::{Clock as _, SystemClock};
+use queue_redis::{Error, Inspector, QueueInfo};
+
+fn now() -> DateTime<Utc> {
+    SystemClock.now()
+}
+
+/// All queues with their sizes.
+async fn queues(inspector: &Inspector) -> Result<Vec<QueueInfo>, Error> {
+    let mut queues = Vec::new();
+    for name in inspector.queues().await? {
+        match inspector.queue(&name).await {
+            Ok(queue) => queues.push(queue),
+            // Removed since we asked for the names.
+            Err(Error::QueueNotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(queues)
+}

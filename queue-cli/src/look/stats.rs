@@ -1,0 +1,91 @@
+//! `queuectl stats`.
+
+use queue_core::State;
+use queue_redis::QueueInfo;
+use serde::Serialize;
+
+use super::queues;
+use crate::error::CliError;
+use crate::output::Output;
+use crate::payload::shorten;
+use crate::session::Session;
+use crate::table::{Rows, facts};
+use crate::view;
+
+#[derive(Debug, Serialize)]
+struct Stats {
+    redis: String,
+    servers: usize,
+    busy_workers: usize,
+    #[serde(flatten)]
+    states: std::collections::BTreeMap<&'static str, u64>,
+    processed_today: u64,
+    failed_today: u64,
+    processed_total: u64,
+    failed_total: u64,
+    queues: Vec<view::Queue>,
+}
+
+pub(crate) async fn run(session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    let (queues, servers) = (queues(&inspector).await?, inspector.servers().await?);
+    let sum = |count: &dyn Fn(&QueueInfo) -> u64| queues.iter().map(count).sum::<u64>();
+    let stats = Stats {
+        redis: session.redis().target().to_owned(),
+        servers: servers.len(),
+        busy_workers: servers.iter().map(|server| server.workers.len()).sum(),
+        states: State::ALL.map(|state| (state.as_str(), sum(&|queue| queue.count(state)))).into(),
+        processed_today: sum(&|queue| queue.processed),
+        failed_today: sum(&|queue| queue.failed),
+        processed_total: sum(&|queue| queue.processed_total),
+        failed_total: sum(&|queue| queue.failed_total),
+        queues: queues.iter().map(view::Queue::from).collect(),
+    };
+    if out.json {
+        return out.value(&stats);
+    }
+    out.text(&by_state(&stats, out))?;
+    out.line("")?;
+    out.text(&by_queue(&queues, out))?;
+    out.line("")?;
+    let percent = |failed: u64, all: u64| match all {
+        0 => String::new(),
+        _ => format!(" ({:.1} % failed)", 100.0 * failed as f64 / all as f64),
+    };
+    out.text(&facts(&[
+        ("Processed today", format!("{}{}", stats.processed_today, percent(stats.failed_today, stats.processed_today))),
+        ("Processed ever", format!("{}{}", stats.processed_total, percent(stats.failed_total, stats.processed_total))),
+        (
+            "Servers",
+            match stats.servers {
+                0 => "none is running".to_owned(),
+                servers => format!("{servers}, tasks in hand: {}", stats.busy_workers),
+            },
+        ),
+        ("Redis", stats.redis),
+    ]))
+}
+
+fn by_state(stats: &Stats, out: &Output) -> String {
+    let columns = State::ALL.map(|state| format!("#{}", state.as_str().to_uppercase()));
+    let mut rows = Rows::new(out, &columns.each_ref().map(String::as_str));
+    rows.add(State::ALL.map(|state| stats.states.get(state.as_str()).copied().unwrap_or(0).to_string()));
+    rows.render()
+}
+
+fn by_queue(queues: &[QueueInfo], out: &Output) -> String {
+    let mut rows =
+        Rows::new(out, &["QUEUE", "", "#TASKS", "#DONE TODAY", "#FAILED TODAY", "#DONE EVER", "#FAILED EVER"]);
+    for queue in queues {
+        rows.add([
+            shorten(&queue.name, 40),
+            if queue.paused { "paused".to_owned() } else { String::new() },
+            queue.size().to_string(),
+            queue.processed.to_string(),
+            queue.failed.to_string(),
+            queue.processed_total.to_string(),
+            queue.failed_total.to_string(),
+        ]);
+    }
+    rows.render()
+}

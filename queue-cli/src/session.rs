@@ -1,0 +1,80 @@
+//! The Redis a command works on.
+
+use queue_redis::embedded::RedisServer;
+use queue_redis::{Client, Inspector, Redis};
+
+use crate::cli::{Global, Source};
+use crate::data_dir::DataLock;
+use crate::error::CliError;
+
+/// A connection, and the server behind it if it is ours.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The URL as it was given, credentials and all: not for printing.
+    pub(crate) url: String,
+    redis: Redis,
+    embedded: Option<RedisServer>,
+    _lock: Option<DataLock>,
+}
+
+impl Session {
+    /// Connects, after starting a private server if one is wanted.
+    pub(crate) async fn open(global: &Global, embedded_by_default: bool) -> Result<Self, CliError> {
+        let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
+            Source::Url(url) => {
+                let redis = Redis::connect(&url).await.map_err(explain)?;
+                return Ok(Self { url, redis, embedded: None, _lock: None });
+            }
+            Source::Embedded(directory) => directory,
+        };
+        let mut lock = directory.map(DataLock::take).transpose()?;
+        let server = RedisServer::start_with(directory, &[]).await?;
+        if let Some(lock) = &mut lock {
+            lock.started(server.url());
+        }
+        Ok(Self { url: server.url().to_owned(), redis: server.redis(), embedded: Some(server), _lock: lock })
+    }
+
+    /// The connections.
+    pub(crate) fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.redis.clone())
+    }
+
+    pub(crate) fn inspector(&self) -> Inspector {
+        Inspector::new(self.redis.clone())
+    }
+
+    /// The private server, if this is one.
+    pub(crate) fn embedded(&self) -> Option<&RedisServer> {
+        self.embedded.as_ref()
+    }
+
+    /// Ends the private server, if there is one; what it has in its append-only file is on disk then.
+    pub(crate) async fn close(self) {
+        if let Some(server) = self.embedded {
+            server.stop().await;
+        }
+    }
+
+    /// Leaves the private server running.
+    pub(crate) async fn keep(self) -> Result<(), CliError> {
+        if let Some(server) = self.embedded {
+            server.detach().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A newcomer may not know where the address comes from.
+fn explain(error: queue_redis::Error) -> CliError {
+    match &error {
+        queue_redis::Error::Unreachable { .. } => {
+            CliError::failed(format!("{error} --redis URL or REDIS_URL name another one, --embedded starts one"))
+        }
+        _ => error.into(),
+    }
+}

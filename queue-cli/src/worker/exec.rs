@@ -1,0 +1,142 @@
+//! Works tasks by running programs.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use queue_worker::{Failure, Job};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin};
+use tracing::info;
+
+use super::capture::{Errors, Forward, MAX_RESULT, Result as ResultBytes};
+use super::command::Command;
+use super::environment;
+use super::group::Group;
+use super::outcome::judge;
+use super::watchdog::Watchdog;
+
+/// How long to wait for the rest of the output when the program has ended but something it left behind has
+/// its output open. `sh -c 'a | b &'` and bash's `>(…)` end that way.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long a task waits when its program cannot be started: that is the machine's fault, not the task's.
+const CANNOT_START: Duration = Duration::from_secs(30);
+
+/// How programs are run.
+#[derive(Debug, Clone)]
+pub(super) struct Exec {
+    /// Time between TERM and KILL.
+    pub(super) grace: Duration,
+    /// Where lines on standard error go.
+    pub(super) forward: Forward,
+    pub(super) watchdog: Arc<Watchdog>,
+}
+
+impl Exec {
+    /// Works one task: starts the program, feeds it, waits for its end, and leaves no process behind.
+    pub(super) async fn run(&self, command: &Command, job: &Job) -> Result<Bytes, Failure> {
+        let started = Instant::now();
+        let mut child = start(command, job).map_err(|error| cannot_start(command, &error))?;
+        let mut group = Group::of(&child, self.watchdog.clone()).ok_or("the program ended before it was started")?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err("the program has no pipes".into());
+        };
+        let (mut result, mut errors) = (ResultBytes::default(), Errors::new(job.id(), self.forward));
+        let status = {
+            // All three at the same time: a program may write before it has read, and a full pipe stops it.
+            let io = async { tokio::join!(feed(stdin, job.payload()), result.read(stdout), errors.read(stderr)) };
+            let mut io = std::pin::pin!(io);
+            let mut io_ended = false;
+            let ended = tokio::select! {
+                status = wait(&mut child, &mut io, &mut io_ended) => Some(status?),
+                () = job.cancellation().cancelled() => None,
+            };
+            if ended.is_some() && !io_ended {
+                io_ended = tokio::time::timeout(DRAIN, &mut io).await.is_ok();
+            }
+            // Whoever is told to end may have something to say, so the pipes are emptied meanwhile.
+            {
+                let mut end = std::pin::pin!(group.end(&mut child, self.grace));
+                loop {
+                    tokio::select! {
+                        () = &mut end => break,
+                        _ = &mut io, if !io_ended => io_ended = true,
+                    }
+                }
+            }
+            if !io_ended {
+                let _ = tokio::time::timeout(DRAIN, &mut io).await;
+            }
+            ended
+        };
+        let last_line = errors.into_last_line();
+        let Some(status) = status else {
+            return Err(interrupted(child.try_wait().ok().flatten(), last_line));
+        };
+        judge(status, last_line)?;
+        let result = result.into_bytes().ok_or_else(|| {
+            let limit = MAX_RESULT / (1024 * 1024);
+            Failure::archive(format!(
+                "the program succeeded, but wrote more than {limit} MiB of result; let it store that elsewhere and print where"
+            ))
+        })?;
+        info!(task = job.id(), kind = job.kind(), queue = job.queue(), took = ?started.elapsed(), "task done");
+        Ok(result.into())
+    }
+}
+
+fn start(command: &Command, job: &Job) -> io::Result<Child> {
+    let mut process = tokio::process::Command::new(&command.program);
+    process.args(&command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, to signal it as a whole; also, a Ctrl-C in the terminal is for us alone.
+    process.process_group(0);
+    for (name, value) in environment::describe(job) {
+        process.env(format!("TASK_{name}"), value);
+    }
+    process.spawn()
+}
+
+/// Waits for the program to end, moving its input and output meanwhile.
+async fn wait<T>(
+    child: &mut Child,
+    io: &mut (impl Future<Output = T> + Unpin),
+    io_ended: &mut bool,
+) -> io::Result<ExitStatus> {
+    loop {
+        tokio::select! {
+            status = child.wait() => return status,
+            _ = &mut *io, if !*io_ended => *io_ended = true,
+        }
+    }
+}
+
+/// Writes the payload. A program that does not read all of it, or nothing, is within its rights.
+async fn feed(mut stdin: ChildStdin, payload: &Bytes) {
+    let _ = stdin.write_all(payload).await;
+}
+
+/// What a task comes to that was told to stop. Many programs exit with 0 on TERM without having done their
+/// work, so only what they say clearly counts: archive, or put back. The server knows the reason for anything
+/// else.
+fn interrupted(status: Option<ExitStatus>, last_line: Option<String>) -> Failure {
+    let judged = status.map(|status| judge(status, last_line));
+    match judged {
+        Some(Err(failure @ (Failure::Archive(_) | Failure::PutBack(..)))) => failure,
+        _ => "the program was told to end".into(),
+    }
+}
+
+fn cannot_start(command: &Command, error: &io::Error) -> Failure {
+    let message = format!("cannot run {:?}: {error}", command.program);
+    match error.kind() {
+        // A NUL in the type, or headers beyond what an environment can hold: it will be so for ever.
+        io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong => {
+            Failure::archive(format!("{message}; the task's id, type or headers do not fit into the environment"))
+        }
+        _ => Failure::put_back(CANNOT_START, message),
+    }
+}

@@ -1,0 +1,180 @@
+//! Works tasks by sending them to a service.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use queue_core::{Clock as _, SystemClock};
+use queue_worker::{Failure, Job};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Response, StatusCode, Url};
+use tracing::info;
+
+use super::capture::MAX_RESULT;
+use super::{environment, retry_after};
+use crate::error::CliError;
+use crate::payload::{harmless, shorten};
+
+/// How long making a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How much of the body of a refusal is read for its first line.
+const MAX_COMPLAINT: usize = 4 * 1024;
+
+/// Where tasks are sent.
+#[derive(Debug, Clone)]
+pub(super) struct Target(Url);
+
+impl Target {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        // The URL is not repeated: it may hold a password.
+        let url =
+            Url::parse(text).map_err(|error| format!("this is no URL: {error}; write it like https://host/path"))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Self(url)),
+            scheme => Err(format!("the URL begins with {scheme}:; only http:// and https:// are known")),
+        }
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+}
+
+/// Sends requests; clones share the connections.
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    client: reqwest::Client,
+}
+
+impl Http {
+    /// Without `tls`, the certificates of the system are not looked for, and a machine that has none can
+    /// still speak plain HTTP. A proxy from the environment then serves for plain HTTP alone.
+    pub(super) fn new(tls: bool) -> Result<Self, CliError> {
+        // Somebody else (the Redis connection) may have chosen it already, which serves us as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = reqwest::Client::builder()
+            // Else a host that drops packets holds its slot for minutes. The answer may take as long as the task's
+            // timeout allows.
+            .connect_timeout(CONNECT)
+            .user_agent(concat!("queuectl/", env!("CARGO_PKG_VERSION")))
+            // To follow a redirect would turn the POST into a GET, and send the task to who knows whom.
+            .redirect(reqwest::redirect::Policy::none());
+        let builder = if tls { builder } else { builder.tls_certs_only([]) };
+        let client =
+            builder.build().map_err(|error| CliError::failed(format!("cannot speak HTTP: {}", causes(&error))))?;
+        Ok(Self { client })
+    }
+
+    /// Works one task.
+    pub(super) async fn run(&self, target: &Target, job: &Job) -> Result<Bytes, Failure> {
+        let started = Instant::now();
+        let answer = async {
+            let request = self.client.post(target.0.clone()).headers(headers(job)?).body(job.payload().clone());
+            judge(request.send().await.map_err(failed)?).await
+        };
+        let result = tokio::select! {
+            answer = answer => answer?,
+            // Dropping the request closes its connection, which is how a service learns of it.
+            () = job.cancellation().cancelled() => return Err("the request was given up".into()),
+        };
+        info!(task = job.id(), kind = job.kind(), queue = job.queue(), took = ?started.elapsed(), "task done");
+        Ok(result)
+    }
+}
+
+fn headers(job: &Job) -> Result<HeaderMap, Failure> {
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(job.payload()).is_ok();
+    let content_type = if is_json { "application/json" } else { "application/octet-stream" };
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    for (name, value) in environment::describe(job) {
+        let name = format!("x-task-{}", name.to_ascii_lowercase().replace('_', "-"));
+        let value = HeaderValue::from_bytes(value.as_bytes());
+        match (HeaderName::try_from(&name), value) {
+            (Ok(name), Ok(value)) => headers.insert(name, value),
+            _ => return Err(Failure::archive(format!("the value of {name} cannot stand in an HTTP header"))),
+        };
+    }
+    Ok(headers)
+}
+
+/// What an answer means for the task.
+async fn judge(response: Response) -> Result<Bytes, Failure> {
+    let status = response.status();
+    if status.is_success() {
+        return match body(response, MAX_RESULT).await.map_err(failed)? {
+            (body, true) => Ok(body),
+            (_, false) => Err(Failure::archive(format!(
+                "the service succeeded, but its answer is longer than {} MiB; let it store that elsewhere and answer where",
+                MAX_RESULT / (1024 * 1024)
+            ))),
+        };
+    }
+    let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let delay = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            header(RETRY_AFTER).and_then(|value| retry_after::parse(value, SystemTime::from(SystemClock.now())))
+        }
+        _ => None,
+    };
+    let mut message = format!("HTTP {status}");
+    if let Some(elsewhere) = header(LOCATION).filter(|_| status.is_redirection()) {
+        message.push_str(&format!("; redirects are not followed, give the URL itself: {}", harmless(elsewhere)));
+    }
+    // The reason is worth a look, and not worth losing the status for.
+    let (body, _) = body(response, MAX_COMPLAINT).await.unwrap_or_default();
+    if let Some(line) = String::from_utf8_lossy(&body).lines().find(|line| !line.trim().is_empty()) {
+        message.push_str(&format!(": {}", shorten(line.trim(), 1_000)));
+    }
+    Err(match (status, delay) {
+        (_, Some(delay)) => Failure::retry_in(delay, message),
+        (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS, None) => message.into(),
+        (status, None) if status.is_client_error() => Failure::archive(message),
+        _ => message.into(),
+    })
+}
+
+/// The body, or its beginning and `false` if it is longer.
+async fn body(mut response: Response, limit: usize) -> reqwest::Result<(Bytes, bool)> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        let keep = chunk.len().min(limit - body.len());
+        body.extend_from_slice(&chunk[..keep]);
+        if keep < chunk.len() {
+            return Ok((body.into(), false));
+        }
+    }
+    Ok((body.into(), true))
+}
+
+fn failed(error: reqwest::Error) -> Failure {
+    // Without the URL, which may hold a password and would end up in Redis.
+    causes(&error.without_url()).into()
+}
+
+/// The error and its causes; reqwest's own text says no more than that sending failed.
+fn causes(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_urls_are_targets_and_passwords_are_not_repeated() {
+        assert!(Target::parse("http://127.0.0.1:80/x?y=1").is_ok());
+        assert!(Target::parse("https://user:secret@host/").is_ok_and(|target| target.is_https()));
+        for text in ["", "host/path", "ftp://u:secret@host", "http://", "http://u:secret@[bad"] {
+            let reason = Target::parse(text).unwrap_err();
+            assert!(!reason.contains("secret"), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `queuectl enqueue` with one task.
+
+use std::time::Duration;
+
+use queue_core::State;
+use serde_json::json;
+
+use crate::support::Bench;
+
+async fn payload_of(bench: &Bench, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let id = bench.run_with(arguments, input).await.ok();
+    bench.task(id.trim_end()).await.payload.to_vec()
+}
+
+#[tokio::test]
+async fn the_id_stands_alone_on_its_line() {
+    let bench = Bench::new().await;
+    let stdout = bench.run(&["enqueue", "email:welcome", "--payload", "x"]).await.ok();
+    let id = stdout.strip_suffix('\n').unwrap();
+    assert_eq!(bench.task(id).await.kind, "email:welcome");
+    assert_eq!(bench.run(&["enqueue", "t", "--task-id", "mine"]).await.ok(), "mine\n");
+}
+
+#[tokio::test]
+async fn payloads_come_from_the_command_line_a_file_or_standard_input() {
+    let bench = Bench::new().await;
+    std::fs::write(bench.path("p"), [0, 255, b'\n']).unwrap();
+    assert_eq!(payload_of(&bench, &["enqueue", "t", "--payload", "-5"], b"").await, b"-5");
+    assert_eq!(payload_of(&bench, &["enqueue", "t", "--payload", "-"], b"no").await, b"-");
+    assert_eq!(payload_of(&bench, &["enqueue", "t", "--payload-file", "p"], b"no").await, [0, 255, b'\n']);
+    assert_eq!(payload_of(&bench, &["enqueue", "t", "--payload-file", "-"], b"in\n").await, b"in\n");
+    assert_eq!(payload_of(&bench, &["enqueue", "t", "-", "--queue", "default"], b"in\0").await, b"in\0");
+    assert_eq!(payload_of(&bench, &["enqueue", "t"], b"not asked for").await, b"");
+    for two in [["-", "--payload=x"], ["--payload=x", "--payload-file=p"]] {
+        bench.run(&[&["enqueue", "t"], &two[..]].concat()).await.failed(2);
+    }
+    let missing = bench.run(&["enqueue", "t", "--payload-file", "no"]).await.failed(1);
+    assert!(missing.starts_with("queuectl: error: cannot read no: "), "{missing}");
+}
+
+#[tokio::test]
+async fn no_payload_and_an_empty_one_are_unique_apart() {
+    let bench = Bench::new().await;
+    for arguments in [&["enqueue", "t", "--unique", "1m"][..], &["enqueue", "t", "--unique", "1m", "--payload="]] {
+        bench.run(arguments).await.ok();
+        let refused = bench.run(arguments).await.failed(1);
+        assert!(refused.contains("task already exists"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn every_option_arrives() {
+    let bench = Bench::new().await;
+    let arguments = "enqueue t --payload p --queue q --max-retry 3 --timeout 90s --deadline 2100-01-31T18:00:00+01:00 --in 1h30m \
+                     --unique 10m --retention 7d --task-id i --group g --header a=1 --header b=x=y --json";
+    let answer = bench.run(&arguments.split_whitespace().collect::<Vec<_>>()).await.json();
+    assert_eq!(answer["id"], "i");
+    assert_eq!(answer["state"], "scheduled");
+    let task = bench.inspector.task("q", "i").await.unwrap();
+    assert_eq!((task.max_retry, task.timeout), (3, Some(Duration::from_secs(90))));
+    assert_eq!(task.deadline.unwrap().to_rfc3339(), "2100-01-31T17:00:00+00:00");
+    assert_eq!(task.retention, Duration::from_secs(7 * 86_400));
+    assert_eq!(task.group.as_deref(), Some("g"));
+    assert_eq!(task.headers.into_iter().collect::<Vec<_>>(), [("a".into(), "1".into()), ("b".into(), "x=y".into())]);
+    let unique = bench.run(&["enqueue", "t", "--payload", "p", "--queue", "q", "--unique", "1m"]).await.failed(1);
+    assert!(unique.contains("task already exists"), "{unique}");
+
+    let at = bench.run(&["enqueue", "t", "--at", "4102444800", "--json"]).await.json();
+    assert_eq!(at["next_process_at"], json!("2100-01-01T00:00:00Z"));
+    let id = bench.run(&["enqueue", "t", "--group", "g"]).await.ok();
+    assert_eq!(bench.task(id.trim_end()).await.state, State::Aggregating);
+}
+
+#[tokio::test]
+async fn refusals_say_why_and_store_nothing() {
+    let bench = Bench::new().await;
+    bench.run(&["enqueue", "t", "--task-id", "taken"]).await.ok();
+    for (arguments, code, reason) in [
+        ("enqueue t --task-id taken", 1, "queuectl: error: task ID conflicts with another task: \"taken\""),
+        ("enqueue t --unique 100ms", 1, "at least 1s"),
+        ("enqueue t --queue }x", 1, "begins with a closing brace"),
+        ("enqueue", 2, "TYPE"),
+        ("enqueue t --timeout 90", 2, "write it like 90s, 10m, 1h30m or 7d"),
+        ("enqueue t --at tomorrow", 2, "not an instant"),
+        ("enqueue t --in 1m --at 5", 2, "cannot be used with"),
+        ("enqueue t --header x", 2, "KEY=VALUE"),
+        ("enqueue t --max-retry -1", 2, "-1"),
+        ("enqueue t --no-such-flag", 2, "--no-such-flag"),
+        ("enqueue t payload", 2, "payload"),
+        ("enqueue t --batch f", 2, "cannot be used with"),
+        ("enqueue --batch f --queue q", 2, "cannot be used with"),
+    ] {
+        let done = bench.run(&arguments.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(done.stdout, "", "{arguments}");
+        let stderr = done.failed(code);
+        assert!(stderr.contains(reason), "{arguments}: {stderr}");
+        assert!(code == 2 || stderr.lines().count() == 1, "{stderr}");
+    }
+    let blank = bench.run(&["enqueue", " "]).await.failed(1);
+    assert!(blank.contains("the task type is blank"), "{blank}");
+    assert_eq!(bench.inspector.queue("default").await.unwrap().size(), 1);
+}

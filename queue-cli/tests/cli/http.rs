@@ -1,0 +1,218 @@
+//! `queuectl worker --http`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::Utc;
+use queue_core::{Clock as _, RawTask, State, SystemClock};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{Bench, eventually};
+
+/// A request as it arrived.
+#[derive(Debug, Clone, Default)]
+struct Request {
+    line: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// A service that answers by the path of the request, and remembers what it was sent.
+struct Service {
+    port: u16,
+    requests: Arc<Mutex<Vec<Request>>>,
+    /// Paths of requests whose sender hung up before the answer.
+    hung_up: Arc<Mutex<Vec<String>>>,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let service = Self { port, requests: Arc::default(), hung_up: Arc::default() };
+        let (requests, hung_up) = (service.requests.clone(), service.hung_up.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, requests.clone(), hung_up.clone()));
+            }
+        });
+        service
+    }
+
+    fn rule(&self, kind: &str, path: &str) -> String {
+        format!("{kind}=http://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_up: Arc<Mutex<Vec<String>>>) {
+    let mut bytes = Vec::new();
+    let (head, length) = loop {
+        if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+            return;
+        }
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        bytes.drain(..end + 4);
+        let length =
+            head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        break (head, length.unwrap_or(0_usize));
+    };
+    while bytes.len() < length {
+        stream.read_buf(&mut bytes).await.unwrap();
+    }
+    let mut lines = head.lines();
+    let line = lines.next().unwrap().to_owned();
+    let headers = lines.filter_map(|line| line.split_once(": ")).map(|(k, v)| (k.to_ascii_lowercase(), v.to_owned()));
+    requests.lock().unwrap().push(Request { line: line.clone(), headers: headers.collect(), body: bytes });
+    let path = line.split(' ').nth(1).unwrap_or_default().trim_start_matches('/').to_owned();
+    let answer = match path.as_str() {
+        "hang" => {
+            // Ends when the other side closes.
+            let _ = stream.read(&mut [0; 16]).await;
+            hung_up.lock().unwrap().push(path);
+            return;
+        }
+        "close" => return,
+        "endless" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
+            while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
+            return;
+        }
+        path => {
+            let (status, header) = path.split_once('/').unwrap_or((path, ""));
+            let header = header.replace("%20", " ");
+            let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+            let body = format!("\n the body of {status} \n");
+            format!(
+                "HTTP/1.1 {status} Status\r\n{header}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            )
+        }
+    };
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+const ENDS: [State; 3] = [State::Completed, State::Retry, State::Archived];
+
+#[tokio::test]
+async fn a_service_gets_its_task_and_its_answer_is_the_result() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "200")]).await;
+    bench.enqueue_task(RawTask::new("a:b").payload("{\"x\":1}").max_retry(7).header("k", "ü"), "json").await;
+    let task = bench.wait_for("json", &ENDS).await;
+    assert_eq!(task.result.as_deref(), Some(&b"\n the body of 200 \n"[..]), "{task:?}");
+    let request = service.requests.lock().unwrap().pop().unwrap();
+    assert_eq!((request.line.as_str(), &request.body[..]), ("POST /200 HTTP/1.1", &b"{\"x\":1}"[..]));
+    for (name, value) in [
+        ("content-type", "application/json"),
+        ("x-task-id", "json"),
+        ("x-task-type", "a:b"),
+        ("x-task-queue", "default"),
+        ("x-task-retried", "0"),
+        ("x-task-max-retry", "7"),
+        ("x-task-headers", "{\"k\":\"\\u00fc\"}"),
+    ] {
+        assert_eq!(request.headers.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    assert!(request.headers["x-task-deadline"].parse::<chrono::DateTime<Utc>>().is_ok());
+
+    bench.enqueue_task(RawTask::new("a").payload(vec![0, 255]), "binary").await;
+    bench.wait_for("binary", &ENDS).await;
+    let request = service.requests.lock().unwrap().pop().unwrap();
+    assert_eq!(
+        (request.headers["content-type"].as_str(), &request.body[..]),
+        ("application/octet-stream", &[0, 255][..])
+    );
+}
+
+#[tokio::test]
+async fn the_status_decides_what_happens() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let paths = ["201", "302/Location: /else", "400", "404", "408", "422", "425", "429", "500", "503"];
+    let rules: Vec<String> = paths.iter().map(|path| service.rule(&path[..3], &path.replace(' ', "%20"))).collect();
+    let arguments: Vec<&str> = rules.iter().flat_map(|rule| ["--http", rule]).collect();
+    let _worker = bench.worker(&arguments).await;
+    for path in paths {
+        bench.enqueue(&path[..3], &path[..3]).await;
+    }
+    for (id, state, retried) in [
+        ("201", State::Completed, 0),
+        ("302", State::Retry, 1),
+        ("400", State::Archived, 0),
+        ("404", State::Archived, 0),
+        ("408", State::Retry, 1),
+        ("422", State::Archived, 0),
+        ("425", State::Retry, 1),
+        ("429", State::Retry, 1),
+        ("500", State::Retry, 1),
+        ("503", State::Retry, 1),
+    ] {
+        let task = bench.wait_for(id, &ENDS).await;
+        assert_eq!((task.state, task.retried), (state, retried), "{id}");
+        if id == "404" {
+            assert_eq!(task.last_error.as_deref(), Some("HTTP 404 Not Found: the body of 404"));
+        }
+    }
+    assert!(bench.task("302").await.last_error.unwrap().contains("redirects are not followed"));
+}
+
+#[tokio::test]
+async fn retry_after_is_honoured() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let now = SystemClock.now();
+    let date = (now + Duration::from_secs(7_200)).format("%a, %d %b %Y %H:%M:%S GMT").to_string().replace(' ', "%20");
+    let rules = [
+        service.rule("secs", "429/Retry-After:%203600"),
+        service.rule("date", &format!("503/Retry-After:%20{date}")),
+        service.rule("elsewhere", "500/Retry-After:%203600"),
+    ];
+    let _worker = bench.worker(&["--http", &rules[0], "--http", &rules[1], "--http", &rules[2]]).await;
+    for (id, from, to) in [("secs", 3_590, 3_700), ("date", 7_190, 7_300), ("elsewhere", 10, 100)] {
+        bench.enqueue(id, id).await;
+        let task = bench.wait_for(id, &ENDS).await;
+        let delay = (task.next_process_at.unwrap() - now).num_seconds();
+        assert!((from..=to).contains(&delay), "{id}: {delay}");
+        assert_eq!(task.retried, 1);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_retried_without_telling_the_password() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let refused = format!("refused=http://user:secret@127.0.0.1:{unused}/");
+    let _worker = bench.worker(&["--http", &refused, "--http", &service.rule("closed", "close")]).await;
+    for id in ["refused", "closed"] {
+        bench.enqueue(id, id).await;
+        let task = bench.wait_for(id, &ENDS).await;
+        let error = task.last_error.unwrap_or_default();
+        assert_eq!((task.state, task.retried), (State::Retry, 1), "{error}");
+        assert!(!error.contains("secret") && !error.is_empty(), "{error}");
+    }
+    let error = bench.task("refused").await.last_error.unwrap();
+    assert!(error.contains("Connection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn cancel_hangs_up() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "hang")]).await;
+    bench.enqueue("a", "id").await;
+    eventually("the request arrives", || !service.requests.lock().unwrap().is_empty()).await;
+    bench.run(&["task", "cancel", "id"]).await.ok();
+    let task = bench.wait_for("id", &ENDS).await;
+    assert_eq!((task.state, task.last_error.as_deref()), (State::Retry, Some("context canceled")));
+    eventually("the service sees it", || !service.hung_up.lock().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_archived() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "endless")]).await;
+    bench.enqueue("a", "id").await;
+    let task = bench.wait_for("id", &ENDS).await;
+    assert_eq!(task.state, State::Archived);
+    assert!(task.last_error.unwrap().contains("longer than 16 MiB"));
+}

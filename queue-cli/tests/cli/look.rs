@@ -1,0 +1,169 @@
+//! `queuectl queue`, `task`, `server`, `stats`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use serde_json::{Value, json};
+
+use crate::support::{Bench, queuectl};
+
+/// One task in each state, all in the queue `default`.
+async fn all_states() -> (Bench, crate::support::Worker) {
+    let bench = Bench::new().await;
+    let hour = Duration::from_secs(3_600);
+    let worker = bench
+        .worker(&[
+            "--unhandled",
+            "leave",
+            "--exec",
+            "a=sh -c 'sleep 600'",
+            "--exec",
+            "c=echo fine",
+            "--exec",
+            "r=false",
+            "--exec",
+            "x=sh -c 'exit 65'",
+        ])
+        .await;
+    for (kind, id) in [("a", "active"), ("c", "completed"), ("r", "retry"), ("x", "archived"), ("p", "pending")] {
+        bench.enqueue(kind, id).await;
+    }
+    bench.enqueue_task(RawTask::new("s").process_in(hour), "scheduled").await;
+    bench.enqueue_task(RawTask::new("g").group("team"), "aggregating").await;
+    for state in State::ALL {
+        bench.wait_for(state.as_str(), &[state]).await;
+    }
+    (bench, worker)
+}
+
+#[tokio::test]
+async fn every_state_can_be_seen() {
+    let (bench, _worker) = all_states().await;
+    for state in State::ALL {
+        let table = bench.run(&["task", "ls", "--queue", "default", "--state", state.as_str()]).await.ok();
+        let rows: Vec<&str> = table.lines().collect();
+        assert_eq!(rows.len(), 2, "{table}");
+        assert!(rows[0].starts_with("ID") && rows[1].starts_with(state.as_str()), "{table}");
+        let tasks = bench.run(&["--json", "task", "ls", "--queue", "default", "--state", state.as_str()]).await.json();
+        assert_eq!((&tasks[0]["id"], &tasks[0]["state"]), (&json!(state), &json!(state)));
+        let facts = bench.run(&["task", "inspect", "--queue", "default", "--id", state.as_str()]).await.ok();
+        assert!(
+            facts.contains(&format!("State        {state}")) || facts.contains(&format!("State      {state}")),
+            "{facts}"
+        );
+    }
+    // What a server has in hand comes with its next heartbeat.
+    let stats = loop {
+        let stats = bench.run(&["stats", "--json"]).await.json();
+        if stats["busy_workers"] == 1 {
+            break stats;
+        }
+    };
+    let queues = bench.run(&["queue", "ls", "--json"]).await.json();
+    for counts in [&stats, &queues[0]] {
+        assert!(State::ALL.iter().all(|state| counts[state.as_str()] == 1), "{counts}");
+    }
+    assert_eq!((&stats["servers"], &stats["failed_today"]), (&json!(1), &json!(2)));
+    let servers = bench.run(&["server", "ls", "--json"]).await.json();
+    assert_eq!((&servers[0]["status"], &servers[0]["workers"][0]["task_id"]), (&json!("active"), &json!("active")));
+    for table in [&["stats"][..], &["queue", "ls"], &["server", "ls"]] {
+        let table = bench.run(table).await.ok();
+        assert!(table.contains("default"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80 && line == line.trim_end()), "{table}");
+    }
+}
+
+#[tokio::test]
+async fn long_lists_have_pages() {
+    let bench = Bench::new().await;
+    for id in 0..5 {
+        bench.enqueue("t", &id.to_string()).await;
+    }
+    let page = async |page: &str| -> Vec<Value> {
+        let arguments = ["task", "ls", "--queue=default", "--state=pending", "--size=2", "--page", page, "--json"];
+        bench.run(&arguments).await.json().as_array().unwrap().iter().map(|task| task["id"].clone()).collect()
+    };
+    assert_eq!(page("1").await, ["0", "1"]);
+    assert_eq!(page("3").await, ["4"]);
+    assert!(page("4").await.is_empty());
+    assert!(page("4294967295").await.is_empty());
+    bench.run(&["task", "ls", "--queue=default", "--state=pending", "--page=0"]).await.failed(2);
+}
+
+#[tokio::test]
+async fn payloads_that_are_no_text_are_shown_all_the_same() {
+    let bench = Bench::new().await;
+    let pack = rmp_serde::to_vec_named(&json!({"user": 7})).unwrap();
+    bench.enqueue_task(RawTask::new("t").payload(pack), "pack").await;
+    bench.enqueue_task(RawTask::new("t").payload(vec![0xff, 0x1b]), "binary").await;
+    bench.enqueue_task(RawTask::new("t\x1b[2J").payload("{\"a\":\n\"ü\"}").header("k", "\x1b"), "text").await;
+    let table = bench.run(&["task", "ls", "--queue=default", "--state=pending"]).await.ok();
+    assert!(table.contains("<MessagePack, 7 bytes>") && table.contains("<binary, 2 bytes>"), "{table}");
+    assert!(table.contains("{\"a\": \"ü\"}") && !table.contains('\x1b'), "{table:?}");
+    let inspect = async |id: &str, json: bool| {
+        let mut arguments = vec!["task", "inspect", "--queue=default", "--id", id];
+        arguments.extend(json.then_some("--json"));
+        bench.run(&arguments).await
+    };
+    assert!(inspect("pack", false).await.ok().contains("Payload, 7 bytes:\n{\n  \"user\": 7\n}\n"));
+    assert!(inspect("binary", false).await.ok().contains("<binary, 2 bytes>"));
+    let text = inspect("text", false).await.ok();
+    assert!(text.contains("{\"a\":\n\"ü\"}") && !text.contains('\x1b'), "{text:?}");
+    let pack = inspect("pack", true).await.json();
+    assert_eq!(pack["payload"], json!({"base64": "gaR1c2VyBw==", "message_pack": {"user": 7}}));
+    assert_eq!(inspect("text", true).await.json()["payload"], "{\"a\":\n\"ü\"}");
+}
+
+#[tokio::test]
+async fn queues_are_paused_and_resumed() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    assert_eq!(bench.run(&["queue", "pause", "default"]).await.ok(), "queue \"default\" is paused\n");
+    assert_eq!(bench.run(&["queue", "pause", "default"]).await.ok(), "queue \"default\" is paused already\n");
+    assert!(bench.inspector.queue("default").await.unwrap().paused);
+    assert!(bench.run(&["queue", "ls"]).await.ok().contains("paused"));
+    let _worker = bench.worker(&["--exec", "*=true"]).await;
+    let resumed = bench.run(&["queue", "resume", "default", "--json"]).await.json();
+    assert_eq!(resumed, json!({"queue": "default", "paused": false, "changed": true, "exists": true}));
+    bench.wait_for("id", &[State::Completed]).await;
+    assert_eq!(bench.run(&["queue", "unpause", "default"]).await.ok(), "queue \"default\" is running already\n");
+    assert!(bench.run(&["queue", "pause", "typo"]).await.ok().contains("is this the right name?"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_with_what_to_do() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    for (arguments, code, reason) in [
+        ("task ls --queue no --state pending", 1, "queue \"no\" not found; `queuectl queue ls`"),
+        ("task inspect --queue default --id no", 1, "task \"no\" not found in queue \"default\""),
+        ("task cancel id", 1, "no server is listening"),
+        ("task ls --queue default --state done", 2, "unknown task state"),
+    ] {
+        let stderr = bench.run(&arguments.split(' ').collect::<Vec<_>>()).await.failed(code);
+        assert!(stderr.contains(reason), "{arguments}: {stderr}");
+    }
+    assert_eq!(
+        Bench::new().await.run(&["queue", "ls"]).await.ok(),
+        "no queues yet; `queuectl enqueue TYPE` makes one\n"
+    );
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_is_no_error() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    for arguments in [&["queue", "ls"][..], &["stats", "--json"], &["enqueue", "t"], &["--help"]] {
+        let mut command = queuectl();
+        command.args(["--redis", bench.redis.url()]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().await.unwrap();
+        assert_eq!(
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
+            (Some(0), ""),
+            "{arguments:?}"
+        );
+    }
+}

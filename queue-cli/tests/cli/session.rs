@@ -1,0 +1,103 @@
+//! Which Redis a command works on.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::Instant;
+
+use crate::support::{Bench, eventually, finish, is_running, queuectl, signal};
+
+/// Redis servers whose command line has this in it.
+fn servers(part: &str) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        is_running(*pid) && String::from_utf8_lossy(&line).contains(part)
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn an_embedded_redis_keeps_its_data_in_its_directory_and_ends_with_the_command() {
+    let bench = Bench::new().await;
+    let run = async |arguments: &[&str]| {
+        let mut command = queuectl();
+        command.args(arguments).current_dir(bench.directory.path()).env("REDIS_URL", "redis://127.0.0.1:1");
+        finish(command, b"").await
+    };
+    let data = bench.path("data");
+    assert_eq!(run(&["--embedded", "./data", "enqueue", "t", "--task-id", "kept"]).await.ok(), "kept\n");
+    let found = run(&["task", "ls", "--queue=default", "--state=pending", "--embedded=data", "--json"]).await.json();
+    assert_eq!(found[0]["id"], "kept");
+    // Without a directory, nothing is kept, and nothing found.
+    assert!(run(&["--embedded", "queue", "ls"]).await.ok().starts_with("no queues yet"));
+    eventually("the server has ended", || servers(data.to_str().unwrap()).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_in_use_is_refused_with_the_way_in() {
+    let bench = Bench::new().await;
+    let mut first = queuectl();
+    first.args(["--embedded", "./data", "enqueue", "t", "-"]).current_dir(bench.directory.path());
+    let mut first = first.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let lock = bench.path("data/queuectl.lock");
+    eventually("the first has started", || std::fs::read_to_string(&lock).is_ok_and(|url| !url.is_empty())).await;
+    let url = std::fs::read_to_string(&lock).unwrap();
+    let mut second = queuectl();
+    second.args(["--embedded=data", "stats"]).current_dir(bench.directory.path());
+    let stderr = finish(second, b"").await.failed(1);
+    assert!(stderr.contains(&format!("use that one with --redis {url}")), "{stderr}");
+    let mut second = queuectl();
+    second.args(["stats", "--redis", &url]);
+    finish(second, b"").await.ok();
+    drop(first.stdin.take());
+    assert!(first.wait().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_waiting_command_and_its_redis() {
+    let bench = Bench::new().await;
+    let mut command = queuectl();
+    command.args(["--embedded=data", "enqueue", "t", "-"]).current_dir(bench.directory.path());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let lock = bench.path("data/queuectl.lock");
+    eventually("it has started", || std::fs::read_to_string(&lock).is_ok_and(|url| !url.is_empty())).await;
+    let data = bench.path("data");
+    eventually("its Redis runs", || !servers(data.to_str().unwrap()).is_empty()).await;
+    let started = Instant::now();
+    signal(child.id().unwrap(), Signal::INT);
+    assert_eq!(child.wait().await.unwrap().code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(10));
+    eventually("its Redis has ended", || servers(data.to_str().unwrap()).is_empty()).await;
+}
+
+#[tokio::test]
+async fn redis_url_counts_and_yields_to_the_flag() {
+    let bench = Bench::new().await;
+    let run = async |environment: &str, arguments: &[&str]| {
+        let mut command = queuectl();
+        command.env("REDIS_URL", environment).args(arguments);
+        finish(command, b"").await
+    };
+    run(bench.redis.url(), &["enqueue", "t", "--task-id", "a"]).await.ok();
+    run("redis://127.0.0.1:1", &["--redis", bench.redis.url(), "enqueue", "t", "--task-id", "b"]).await.ok();
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 2);
+}
+
+#[tokio::test]
+async fn passwords_do_not_show_and_both_kinds_of_redis_exclude_each_other() {
+    for (arguments, code, reason) in [
+        ("--redis redis://u:secret@127.0.0.1:1/2 stats", 1, "cannot reach Redis at 127.0.0.1:1/2"),
+        ("--redis redis://u:secret@[x stats", 1, "invalid Redis URL"),
+        ("--redis ftp://u:secret@h stats", 1, "invalid Redis URL"),
+        ("--redis redis://u:secret@h stats --embedded", 2, "exclude each other"),
+        ("--embedded --redis redis://u:secret@h stats", 2, "exclude each other"),
+    ] {
+        let mut command = queuectl();
+        command.args(arguments.split(' '));
+        let stderr = finish(command, b"").await.failed(code);
+        assert!(stderr.contains(reason) && !stderr.contains("secret"), "{stderr}");
+    }
+}

@@ -1,0 +1,238 @@
+//! A private Redis, the binary, and a worker in the background.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::{RawTask, State, TaskInfo};
+use queue_redis::embedded::RedisServer;
+use queue_redis::{Client, Error, Inspector};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// How long anything may take. Far longer than it takes, for machines that are busy with other things.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary, with nothing in its environment that could change what it does.
+pub(crate) fn queuectl() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_queuectl"));
+    for name in ["REDIS_URL", "QUEUECTL_LOG", "NO_COLOR", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Done {
+    /// Standard output of a command that succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// The same, read as JSON.
+    #[track_caller]
+    pub(crate) fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.ok()).unwrap()
+    }
+
+    /// Standard error of a command that failed with this code.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self.stderr
+    }
+}
+
+/// Runs a command to its end, with this on standard input.
+pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Done {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let write = async move {
+        // A command that does not read is not at fault.
+        let _ = stdin.write_all(input).await;
+    };
+    let (output, ()) =
+        tokio::time::timeout(PATIENCE, async { tokio::join!(child.wait_with_output(), write) }).await.unwrap();
+    let output = output.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Done { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A Redis of the test's own.
+pub(crate) struct Bench {
+    pub(crate) redis: RedisServer,
+    pub(crate) client: Client,
+    pub(crate) inspector: Inspector,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        let redis = RedisServer::start().await.unwrap();
+        let (client, inspector) = (Client::new(redis.redis()), Inspector::new(redis.redis()));
+        Self { redis, client, inspector, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = queuectl();
+        command.arg("--redis").arg(self.redis.url()).current_dir(self.directory.path());
+        command
+    }
+
+    /// Runs the binary with these arguments.
+    pub(crate) async fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Done {
+        self.run_with(arguments, b"").await
+    }
+
+    /// The same, with something on standard input.
+    pub(crate) async fn run_with<A: AsRef<OsStr>>(&self, arguments: &[A], input: &[u8]) -> Done {
+        let mut command = self.command();
+        command.args(arguments);
+        finish(command, input).await
+    }
+
+    pub(crate) async fn task(&self, id: &str) -> TaskInfo {
+        self.inspector.task("default", id).await.unwrap()
+    }
+
+    /// Enqueues a task under an id, kept for an hour after success.
+    pub(crate) async fn enqueue(&self, kind: &str, id: &str) {
+        self.enqueue_task(RawTask::new(kind).payload("payload"), id).await;
+    }
+
+    pub(crate) async fn enqueue_task(&self, task: RawTask, id: &str) {
+        self.client.enqueue(task.task_id(id).retention(Duration::from_secs(3_600))).await.unwrap();
+    }
+
+    /// Waits until a task of the queue `default` is in one of these states.
+    pub(crate) async fn wait_for(&self, id: &str, states: &[State]) -> TaskInfo {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = match self.inspector.task("default", id).await {
+                Ok(task) if states.contains(&task.state) => return task,
+                Ok(task) => format!("{task:?}"),
+                Err(Error::TaskNotFound { .. }) => "gone".to_owned(),
+                Err(error) => panic!("{error}"),
+            };
+            assert!(Instant::now() < end, "task {id} is not in {states:?} but {found}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Starts a worker and waits until it takes tasks.
+    pub(crate) async fn worker(&self, arguments: &[&str]) -> Worker {
+        let mut command = self.command();
+        command.arg("worker").args(arguments).stderr(Stdio::piped());
+        for (flag, value) in [("--concurrency", "8"), ("--kill-grace", "300ms")] {
+            if !arguments.contains(&flag) {
+                command.args([flag, value]);
+            }
+        }
+        let mut child = command.spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+        let heard = lines.clone();
+        let reader = tokio::spawn(async move {
+            while let Ok(Some(line)) = stderr.next_line().await {
+                heard.lock().unwrap().push(line);
+            }
+        });
+        let worker = Worker { child, lines, reader };
+        worker.wait_for_line("server started").await;
+        worker
+    }
+
+    /// A path in the test's directory; commands run there, so the name alone will do for them.
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// A worker in the background, killed with the test.
+pub(crate) struct Worker {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Worker {
+    /// Tells it to end, and waits for that; returns its exit code and how long it took.
+    pub(crate) async fn stop(mut self) -> (Option<i32>, Duration) {
+        let started = Instant::now();
+        signal(self.child.id().unwrap(), Signal::TERM);
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        (status.code(), started.elapsed())
+    }
+
+    /// Closes our end of its standard error.
+    pub(crate) async fn stop_reading(&self) {
+        self.reader.abort();
+        eventually("the reader has ended", || self.reader.is_finished()).await;
+    }
+
+    /// Kills it, as a lack of memory would.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Waits for a line on standard error with this in it.
+    pub(crate) async fn wait_for_line(&self, part: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(line) = self.lines.lock().unwrap().iter().find(|line| line.contains(part)) {
+                return line.clone();
+            }
+            assert!(Instant::now() < end, "no line with {part:?} in {:#?}", self.lines.lock().unwrap());
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Whether there is such a process. One that has ended and waits for its parent to notice is none.
+pub(crate) fn is_running(pid: i32) -> bool {
+    if Path::new("/proc/self/stat").exists() {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name of the program stands in parentheses and may contain anything; the state follows.
+        return stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']));
+    }
+    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok()
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The process ids that a command has written into a file, once there are this many.
+pub(crate) async fn pids(file: &Path, count: usize) -> Vec<i32> {
+    let read = || -> Vec<i32> {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+    };
+    eventually("process ids", || read().len() >= count).await;
+    read()
+}
