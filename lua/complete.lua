@@ -39,9 +39,16 @@ local arg = 2
 for key = 6, #KEYS, 2 do
   local task, lock, id, msg = KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 4]
   local verdict = seen[id] and '0' or owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
-  if verdict == '1' and type(redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')) == 'table' then
-    verdict = '0' -- a key of another type stands where the task was
-  elseif verdict == '1' then
+  if verdict == '1' then
+    local stored = redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')
+    if type(stored) == 'table' then
+      if not string.find(stored.err, 'WRONGTYPE', 1, true) then
+        return stored -- Redis refuses to write; it does so at the first write or not at all
+      end
+      verdict = '0' -- a key of another type stands where the task was
+    end
+  end
+  if verdict == '1' then
     redis.call('HDEL', task, 'owner')
     if ARGV[arg + 6] == '1' then
       redis.call('HSET', task, 'result', ARGV[arg + 7])

@@ -1,5 +1,5 @@
 //! One measurement per run, with the public client and server and their production defaults. Prints one
-//! JSON object. `bench/run.py` runs it side by side with the same measurement of Go asynq.
+//! JSON object. `bench/go` makes the same measurements of Go asynq.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

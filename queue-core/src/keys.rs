@@ -1,4 +1,4 @@
-//! The names of the Redis keys, as section 1 of the protocol lists them.
+//! The names of the Redis keys; `docs/wire-format.md` lists them with what they hold.
 //!
 //! All keys of a queue carry the queue's name in braces, so that Redis Cluster keeps them in one slot.
 //! Names are used as they are: no escaping, no trimming, no case folding.

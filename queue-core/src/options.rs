@@ -201,8 +201,6 @@ pub struct Composed {
     pub placement: Placement,
     /// Seconds the uniqueness lock named in the message lives; 0 for none.
     pub unique_ttl: i64,
-    /// Whether the id was made here, so that it cannot be another task's.
-    pub generated_id: bool,
 }
 
 /// The last second of the year 9999.
@@ -283,7 +281,6 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
             (QueueKeys::new(&queue).unique(&kind, payload.as_deref()), ttl)
         }
     };
-    let generated_id = options.task_id.is_none();
     let message = TaskMessage {
         r#type: kind,
         payload: payload.unwrap_or_else(Bytes::new),
@@ -298,7 +295,7 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
         headers: options.headers,
         ..TaskMessage::default()
     };
-    Ok(Composed { message, placement, unique_ttl, generated_id })
+    Ok(Composed { message, placement, unique_ttl })
 }
 
 /// Checks the name of a queue.
@@ -333,7 +330,6 @@ mod tests {
         assert_eq!(task.message.queue, "default");
         assert_eq!((task.message.retry, task.message.timeout, task.message.deadline), (25, 1800, 0));
         assert_eq!(task.placement, Placement::Pending);
-        assert!(task.generated_id);
         assert_eq!(task.message.id.len(), 36);
     }
 

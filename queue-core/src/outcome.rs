@@ -30,7 +30,8 @@ pub enum Failure {
     /// Drop the task as if it had succeeded, also when it has a retention; asynq's `RevokeTask`.
     Revoke(BoxError),
     /// Put the task back without spending a retry, to be taken again after this delay (`None`: the delay
-    /// of the retry policy). Does not count as a failure, and never archives.
+    /// of the retry policy). Does not count as a failure, and archives only a task whose deadline has
+    /// passed.
     PutBack(Option<Duration>, BoxError),
 }
 
@@ -141,8 +142,8 @@ pub enum Step {
 
 /// Decides what happens to a task after an attempt that ended at `now` (Unix seconds).
 ///
-/// The order is asynq's (section 7.3 of the protocol), with three deliberate differences: a task that
-/// was put back is never archived, even with its retries used up (asynq archives it, W18); a task whose
+/// The order is asynq's, with three deliberate differences (`docs/differences.md`): a task that was put
+/// back is not archived because its retries are used up (asynq does that, W18); a task whose
 /// deadline has passed is archived at once instead of burning its retries on attempts that cannot run
 /// (W55); and error texts are cut to [`MAX_ERROR_LEN`] (W38).
 ///

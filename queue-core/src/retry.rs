@@ -1,6 +1,7 @@
 //! How long to wait before the next attempt.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub enum RetryPolicy {
         /// The longest delay.
         max: Duration,
     },
-    /// A function of the message as it was when the attempt started, and of the error's text.
+    /// A function of the message as it was when the attempt started, and of the error's text. If it
+    /// panics, asynq's formula is used.
     Custom(Arc<DelayFn>),
 }
 
@@ -58,7 +60,9 @@ impl RetryPolicy {
                 let ceiling = base.saturating_mul(1_u32.checked_shl(retried.min(31)).unwrap_or(u32::MAX)).min(*max);
                 ceiling.mul_f64(0.5 + fastrand::f64() / 2.0)
             }
-            Self::Custom(delay) => delay(message, error),
+            // A policy that panics must not take the task with it.
+            Self::Custom(delay) => catch_unwind(AssertUnwindSafe(|| delay(message, error)))
+                .unwrap_or_else(|_| Self::Asynq.delay(message, error)),
         }
     }
 }
@@ -89,7 +93,7 @@ mod tests {
         TaskMessage { retried, ..TaskMessage::default() }
     }
 
-    /// The table of section 5 of the protocol.
+    /// The shortest and longest delays that follow from the formula.
     #[test]
     fn asynqs_formula_stays_within_its_table() {
         for (retried, min, max) in [(0, 15, 44), (1, 16, 74), (5, 640, 814), (24, 331_791, 332_516)] {
@@ -107,6 +111,12 @@ mod tests {
             let delay = policy.delay(&after(retried), "").as_secs_f64();
             assert!((ceiling / 2.0..=ceiling).contains(&delay), "{retried}: {delay}");
         }
+    }
+
+    #[test]
+    fn a_closure_that_panics_is_replaced_by_asynqs_formula() {
+        let policy = RetryPolicy::custom(|_, _| panic!("no idea"));
+        assert!((15..=44).contains(&policy.delay(&after(0), "").as_secs()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// The text form is what stands in the `state` field of the task hash, and, except for
 /// [`State::Aggregating`], it is also the last part of the name of the list or sorted set that holds
-/// the task's id. Go's Inspector relies on that (rule R2 of the protocol).
+/// the task's id. Go's Inspector relies on that (rule R2 in `docs/wire-format.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {

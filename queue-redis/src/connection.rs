@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, Runtime};
+use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Value};
 use url::Url;
@@ -164,16 +164,6 @@ impl Redis {
         self.query::<()>("PING", &redis::cmd("PING")).await
     }
 
-    /// Milliseconds or less by which Redis' clock is ahead of this machine's are no concern; this gives
-    /// Redis' clock in Unix nanoseconds, for those who want to compare.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked.
-    pub async fn time_ns(&self) -> Result<i64, Error> {
-        let (secs, micros): (i64, i64) = self.query("TIME", &redis::cmd("TIME")).await?;
-        Ok(secs.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
-    }
-
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let (generation, mut connection) = self.shared().await?;
@@ -193,7 +183,10 @@ impl Redis {
     /// # Errors
     /// When none can be made, or none becomes free in time.
     pub async fn pooled(&self) -> Result<Connection, Error> {
-        let connection = self.inner.pool.get().await.map_err(|error| self.unreachable(error))?;
+        let connection = self.inner.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => self.unreachable(&error),
+            other => Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(other) },
+        })?;
         Ok(Connection { connection, redis: self.clone() })
     }
 
@@ -204,20 +197,21 @@ impl Redis {
     ) -> Result<MultiplexedConnection, Error> {
         let info = self.inner.client.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|error| self.unreachable(error))?;
+        let client =
+            redis::Client::open(info.set_redis_settings(settings)).map_err(|error| self.unreachable(&error))?;
         let config = Self::config(&self.inner.options).set_push_sender(pushes);
-        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| self.unreachable(error))
+        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| self.unreachable(&error))
     }
 
     /// A connection for subscriptions that needs nothing newer than Redis 2.
     pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub, Error> {
-        let mut pubsub = self.inner.client.get_async_pubsub().await.map_err(|error| self.unreachable(error))?;
+        let mut pubsub = self.inner.client.get_async_pubsub().await.map_err(|error| self.unreachable(&error))?;
         pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await.map_err(|error| self.explain("SUBSCRIBE", error))?;
         Ok(pubsub)
     }
 
-    fn unreachable(&self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(source) }
+    fn unreachable(&self, error: &redis::RedisError) -> Error {
+        Error::from_connecting(error, &self.inner.target)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -239,7 +233,7 @@ impl Redis {
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|error| self.unreachable(error))?;
+            .map_err(|error| self.unreachable(&error))?;
         script::load_all(&mut connection).await.map_err(|error| self.explain("loading the scripts", error))?;
         let mut shared = self.lock();
         shared.generation += 1;

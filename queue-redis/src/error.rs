@@ -43,7 +43,7 @@ pub enum Error {
         /// The cause.
         source: Cause,
     },
-    /// Redis answered with an error; the command changed nothing.
+    /// Redis answered with an error; no task was changed.
     #[error("Redis refused {operation}: {message}{hint}")]
     Refused {
         /// The script or command.
@@ -112,6 +112,18 @@ impl Error {
         Self::UnexpectedReply { operation, reply }
     }
 
+    /// Why a connection could not be made. A server that asks who is there is reachable.
+    pub(crate) fn from_connecting(error: &RedisError, target: &str) -> Self {
+        let message = error.to_string();
+        let code = server_code(error, &message);
+        if error.kind() == ErrorKind::AuthenticationFailed || ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&&*code) {
+            let code = if code == "ERR" { "NOAUTH".to_owned() } else { code };
+            let hint = hint(&code);
+            return Self::Refused { operation: "the connection", code, message, hint };
+        }
+        Self::Unreachable { target: target.to_owned(), source: std::sync::Arc::new(error.clone()) }
+    }
+
     pub(crate) fn from_redis(error: RedisError, operation: &'static str, target: &str, timeout: Duration) -> Self {
         if error.is_timeout() {
             return Self::Timeout { target: target.to_owned(), timeout };
@@ -133,7 +145,7 @@ impl Error {
 /// Errors raised inside a script come back as `ERR`, `UNKNOWN` or the like with the real code word in
 /// the text, depending on the version of Redis.
 fn server_code(error: &RedisError, message: &str) -> String {
-    const IN_TEXT: [&str; 6] = ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "MISCONF", "NOAUTH"];
+    const IN_TEXT: [&str; 7] = ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "MISCONF", "NOAUTH", "WRONGPASS"];
     let code = error.code().unwrap_or("ERR");
     if let Some(found) = IN_TEXT.iter().find(|word| code == **word || message.contains(**word)) {
         return (*found).to_owned();

@@ -6,7 +6,7 @@ fn hex(text: &str) -> Bytes {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect::<Vec<_>>().into()
 }
 
-/// Vector T1 of the protocol document.
+/// A message that Go has encoded; many more are in `tests/golden`.
 const T1: &str = "0a0a656d61696c3a73656e6412087b226964223a317d1a2430653962316632612d303030302d343030302d383030302d303030303030303030303031220764656661756c74281940880e";
 
 #[test]

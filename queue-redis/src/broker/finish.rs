@@ -106,10 +106,37 @@ impl Report {
         call.arg(&self.run.id);
         match &self.seen_expiry {
             Some(seen) => call.arg(seen).arg(""),
-            None => call.arg(self.run.expiries()).arg(if with_token { &self.run.token } else { "" }),
+            None => {
+                let token = if with_token || self.run.is_uncertain() { &self.run.token[..] } else { "" };
+                call.arg(self.run.expiries()).arg(token)
+            }
         };
         call.arg(self.side_arg());
     }
+
+    /// What the owner knew of its lease when a call was made.
+    fn known(&self) -> Option<String> {
+        self.seen_expiry.is_none().then(|| self.run.expiries())
+    }
+
+    /// Whether a refusal may be due to a renewal, on another connection, that has overtaken the call: the
+    /// call has to be made again, with what is known by now.
+    fn was_overtaken(&self, verdict: Verdict, known: &Option<String>) -> bool {
+        verdict == Verdict::Lost && known.is_some() && self.known() != *known
+    }
+}
+
+/// A report on a success that is to be kept.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// The run.
+    pub report: Report,
+    /// The message with its time of completion.
+    pub message: TaskMessage,
+    /// The Unix second at which the retention ends.
+    pub expires_at: i64,
+    /// The result to store; `None` leaves one that is there.
+    pub result: Option<Bytes>,
 }
 
 impl Broker {
@@ -118,6 +145,19 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses; the same reports may then be sent again.
     pub async fn done(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
+        let known: Vec<_> = reports.iter().map(Report::known).collect();
+        let mut verdicts = self.done_once(queue, reports, now).await?;
+        for ((report, known), verdict) in reports.iter().zip(known).zip(&mut verdicts) {
+            let mut known = known;
+            while report.was_overtaken(*verdict, &known) {
+                known = report.known();
+                *verdict = self.done_once(queue, std::slice::from_ref(report), now).await?[0];
+            }
+        }
+        Ok(verdicts)
+    }
+
+    async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
         // The common case pays for no lock.
         let bare = reports.len() == 1 && reports[0].unique_key.is_empty();
@@ -135,29 +175,36 @@ impl Broker {
         verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
     }
 
-    /// Keeps tasks that succeeded, all of this queue, until their retention ends: for each the message
-    /// with its time of completion, the Unix second at which the retention ends, and the result. 1 to
+    /// Keeps tasks that succeeded, all of this queue, until their retention ends; 1 to
     /// [`MAX_BATCH`](super::MAX_BATCH).
     ///
     /// # Errors
     /// As [`done`](Self::done).
-    pub async fn complete(
-        &self,
-        queue: &str,
-        reports: &[(Report, TaskMessage, i64, Option<Bytes>)],
-        now: i64,
-    ) -> Result<Vec<Verdict>, Error> {
+    pub async fn complete(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
+        let known: Vec<_> = reports.iter().map(|completion| completion.report.known()).collect();
+        let mut verdicts = self.complete_once(queue, reports, now).await?;
+        for ((completion, known), verdict) in reports.iter().zip(known).zip(&mut verdicts) {
+            let mut known = known;
+            while completion.report.was_overtaken(*verdict, &known) {
+                known = completion.report.known();
+                *verdict = self.complete_once(queue, std::slice::from_ref(completion), now).await?[0];
+            }
+        }
+        Ok(verdicts)
+    }
+
+    async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = COMPLETE.call(5 + 2 * reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         call.arg(keys.completed());
-        for (report, ..) in reports {
+        for Completion { report, .. } in reports {
             let key = keys.task(&report.run.id);
             let lock = report.lock_or(&key);
             call.arg(key).arg(lock);
         }
         call.arg(now + STATS_TTL_SECS);
-        for (report, message, expires_at, result) in reports {
+        for Completion { report, message, expires_at, result } in reports {
             report.fence(&mut call, report.resent);
             call.arg(&message.to_bytes()[..]).arg(*expires_at);
             call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
@@ -178,13 +225,16 @@ impl Broker {
         counts: bool,
         now: i64,
     ) -> Result<Verdict, Error> {
-        let keys = QueueKeys::new(&report.run.queue);
-        let mut call = RETRY.call(8);
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(keys.task(&report.run.id));
-        statistics(&mut call, &keys, now);
-        report.fence(&mut call, true);
-        call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
-        self.one(&RETRY, &call).await
+        self.one(&RETRY, report, || {
+            let keys = QueueKeys::new(&report.run.queue);
+            let mut call = RETRY.call(8);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(keys.task(&report.run.id));
+            statistics(&mut call, &keys, now);
+            report.fence(&mut call, true);
+            call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
+            call
+        })
+        .await
     }
 
     /// Gives up on a task and keeps it for inspection. `message` is stored as it is, so that a message
@@ -193,14 +243,17 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
-        let keys = QueueKeys::new(&report.run.queue);
-        let mut call = ARCHIVE.call(8);
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(keys.task(&report.run.id));
-        statistics(&mut call, &keys, now);
-        report.fence(&mut call, true);
-        call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
-        call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
-        self.one(&ARCHIVE, &call).await
+        self.one(&ARCHIVE, report, || {
+            let keys = QueueKeys::new(&report.run.queue);
+            let mut call = ARCHIVE.call(8);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(keys.task(&report.run.id));
+            statistics(&mut call, &keys, now);
+            report.fence(&mut call, true);
+            call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
+            call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
+            call
+        })
+        .await
     }
 
     /// Puts a task back in front of its queue without spending a retry.
@@ -208,12 +261,15 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn requeue(&self, report: &Report, now_ns: i64) -> Result<Verdict, Error> {
-        let keys = QueueKeys::new(&report.run.queue);
-        let mut call = REQUEUE.call(4);
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(keys.task(&report.run.id));
-        report.fence(&mut call, true);
-        call.arg(now_ns);
-        self.one(&REQUEUE, &call).await
+        self.one(&REQUEUE, report, || {
+            let keys = QueueKeys::new(&report.run.queue);
+            let mut call = REQUEUE.call(4);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(keys.task(&report.run.id));
+            report.fence(&mut call, true);
+            call.arg(now_ns);
+            call
+        })
+        .await
     }
 
     /// Stores what a running task has to show so far; the last write wins.
@@ -221,11 +277,15 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn write_result(&self, run: &Run, result: &[u8]) -> Result<Verdict, Error> {
-        let keys = QueueKeys::new(&run.queue);
-        let mut call = WRITE_RESULT.call(2);
-        call.arg(keys.lease()).arg(keys.task(&run.id));
-        call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]).arg(result);
-        self.one(&WRITE_RESULT, &call).await
+        let report = Report::by_owner(run.clone(), &TaskMessage::default(), Side::Oldest);
+        self.one(&WRITE_RESULT, &report, || {
+            let keys = QueueKeys::new(&run.queue);
+            let mut call = WRITE_RESULT.call(2);
+            call.arg(keys.lease()).arg(keys.task(&run.id));
+            call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]).arg(result);
+            call
+        })
+        .await
     }
 
     /// Prolongs the leases of runs, all of this queue, until `expires` (Unix seconds), on a connection
@@ -262,13 +322,20 @@ impl Broker {
         Ok(verdicts)
     }
 
-    async fn one(&self, script: &'static Script, call: &Cmd) -> Result<Verdict, Error> {
-        let reply = self.redis.run(script, call).await?;
-        let code = match &reply {
-            Value::BulkString(text) if text.len() == 1 => verdict(text[0]),
-            _ => None,
-        };
-        code.ok_or_else(|| Error::unexpected(script.name, &reply))
+    /// Makes a call on one run, and makes it again as long as renewals overtake it.
+    async fn one(&self, script: &'static Script, report: &Report, call: impl Fn() -> Cmd) -> Result<Verdict, Error> {
+        loop {
+            let known = report.known();
+            let reply = self.redis.run(script, &call()).await?;
+            let code = match &reply {
+                Value::BulkString(text) if text.len() == 1 => verdict(text[0]),
+                _ => None,
+            };
+            let verdict = code.ok_or_else(|| Error::unexpected(script.name, &reply))?;
+            if !report.was_overtaken(verdict, &known) {
+                return Ok(verdict);
+            }
+        }
     }
 
     /// Trims the archive of a queue by age and number; returns how many tasks were deleted, at most

@@ -7,14 +7,14 @@ mod server;
 mod take;
 
 pub use enqueue::EnqueueVerdict;
-pub use finish::{Report, Side, Verdict};
+pub use finish::{Completion, Report, Side, Verdict};
 pub use maintain::{ExpiredLease, Forwarded};
 pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
 
 use crate::connection::Redis;
 use crate::error::Error;
 
-/// The most tasks one call of a hot script takes: it keeps the longest script below 250 µs.
+/// The most tasks one call of a hot script takes, so that no call keeps others waiting for long.
 pub const MAX_BATCH: usize = 100;
 
 /// Seconds a day counter lives: 90 days, as in asynq.

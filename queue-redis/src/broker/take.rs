@@ -69,6 +69,11 @@ impl Run {
         expiries.attempted.clear();
     }
 
+    /// Whether a renewal was not answered, or not yet: then the token has to help.
+    pub(super) fn is_uncertain(&self) -> bool {
+        !self.lock().attempted.is_empty()
+    }
+
     /// The expiries that the lease may have, as `lua/lib/owns.lua` reads them.
     pub(super) fn expiries(&self) -> String {
         let expiries = self.lock();

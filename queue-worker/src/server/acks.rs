@@ -8,13 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use futures_util::future::join_all;
-use queue_core::TaskMessage;
 use queue_core::outcome::Step;
-use queue_redis::{Error, MAX_BATCH, Report, Verdict};
-use tokio::sync::Notify;
+use queue_redis::{Completion, Error, MAX_BATCH, Report, Verdict};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -72,7 +70,8 @@ impl Acks {
 }
 
 /// Writes reports until it is told to stop.
-pub(super) async fn run(shared: Arc<Shared>, mut acks: UnboundedReceiver<Ack>, stop: CancellationToken) {
+pub(super) async fn run(shared: Arc<Shared>, acks: Arc<Mutex<UnboundedReceiver<Ack>>>, stop: CancellationToken) {
+    let mut acks = acks.lock().await;
     let mut gathered = Vec::new();
     while let Some(Some(first)) = stop.run_until_cancelled(acks.recv()).await {
         gathered.push(first);
@@ -186,12 +185,15 @@ async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {
             broker.done(&acks[0].report.run.queue, &reports, now).await
         }
         Batch::Complete(acks) => {
-            let reports: Vec<(Report, TaskMessage, i64, Option<Bytes>)> = acks
+            let reports: Vec<Completion> = acks
                 .iter()
                 .filter_map(|ack| match &ack.step {
-                    Step::Complete { message, expires_at, result } => {
-                        Some((ack.report.clone(), message.clone(), *expires_at, result.clone()))
-                    }
+                    Step::Complete { message, expires_at, result } => Some(Completion {
+                        report: ack.report.clone(),
+                        message: message.clone(),
+                        expires_at: *expires_at,
+                        result: result.clone(),
+                    }),
                     _ => None,
                 })
                 .collect();
@@ -219,6 +221,8 @@ fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
             Verdict::Applied | Verdict::AlreadyApplied => {}
             // The first sending deleted it, and its answer was lost.
             Verdict::Gone if resent && ack.step == Step::Done => {}
+            // Likewise: it waits in its queue, or somebody has it already.
+            Verdict::Lost if resent && ack.step == Step::Requeue => {}
             Verdict::Gone => warn!(task = run.id, queue = %run.queue, "task was deleted while it was being worked on"),
             Verdict::Lost => {
                 warn!(task = run.id, queue = %run.queue, "outcome not written: the task was recovered by another server");

@@ -19,13 +19,12 @@ use crate::panic::{self, Catch};
 /// Runs the handler of a task and hands the outcome to the reports. The slot goes with it: it is free
 /// again when the outcome is written.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) {
+    let held = Held { shared: shared.clone(), ticket, slot: Some(slot) };
     let outcome = match work(&shared, &job).await {
         Some(outcome) => outcome,
         None => {
             // Whoever has the task now will report on it.
             warn!(task = job.id(), kind = job.kind(), queue = job.queue(), "lease lost; the attempt was given up");
-            shared.running.remove([ticket]);
-            shared.slots.give_back([slot]);
             return;
         }
     };
@@ -47,7 +46,33 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     }
     let step = next_step(job.message(), outcome, shared.now(), &shared.options.retry_policy);
     let report = Report::by_owner(job.run().clone(), job.message(), shared.running.side(ticket));
-    shared.acks.send(Ack { ticket, report, step, slot });
+    if let Some(slot) = held.hand_over() {
+        shared.acks.send(Ack { ticket, report, step, slot });
+    }
+}
+
+/// What an attempt holds until it hands it over to the reports. Should it end without (its lease is lost, or
+/// a user's code panics where nobody expects it), its slot is free again and its lease is no longer renewed,
+/// so that the task comes back when it ends.
+struct Held {
+    shared: Arc<Shared>,
+    ticket: u64,
+    slot: Option<Arc<Slot>>,
+}
+
+impl Held {
+    fn hand_over(mut self) -> Option<Arc<Slot>> {
+        self.slot.take()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.shared.running.remove([self.ticket]);
+            self.shared.slots.give_back([slot]);
+        }
+    }
 }
 
 /// How the attempt ended; `None` when the task is no longer ours and the handler did not finish it.

@@ -33,6 +33,7 @@ use self::queues::Queues;
 use self::running::Running;
 use self::slots::Slots;
 use crate::job::{CancelReason, Job};
+use crate::panic::Catch;
 use crate::router::{Router, Routes};
 
 /// What happens to a task whose type no handler serves.
@@ -290,15 +291,18 @@ impl Server {
         let stop = CancellationToken::new();
         let services = TaskTracker::new();
         let ack_stop = CancellationToken::new();
-        services.spawn(acks::run(shared.clone(), ack_loop, ack_stop.clone()));
-        services.spawn(until(stop.clone(), keeper::listen(shared.clone())));
-        services.spawn(until(ack_stop.clone(), keeper::renew_leases(shared.clone())));
-        services.spawn(until(ack_stop.clone(), heartbeat::run(shared.clone())));
-        services.spawn(until(stop.clone(), maintenance::forward(shared.clone())));
-        services.spawn(until(stop.clone(), maintenance::recover(shared.clone())));
-        services.spawn(until(stop.clone(), maintenance::clean_up(shared.clone())));
-        services.spawn(until(stop.clone(), heartbeat::check_health(shared.clone())));
-        let processor = tokio::spawn(processor::run(shared.clone()));
+        let ack_loop = Arc::new(tokio::sync::Mutex::new(ack_loop));
+        let (tell, told) = (shared.clone(), ack_stop.clone());
+        let acks = supervise(&ack_stop, "reports", move || acks::run(tell.clone(), ack_loop.clone(), told.clone()));
+        services.spawn(acks);
+        services.spawn(supervise(&ack_stop, "leases", service(&shared, keeper::renew_leases)));
+        services.spawn(supervise(&ack_stop, "heartbeat", service(&shared, heartbeat::run)));
+        services.spawn(supervise(&stop, "listener", service(&shared, keeper::listen)));
+        services.spawn(supervise(&stop, "forwarder", service(&shared, maintenance::forward)));
+        services.spawn(supervise(&stop, "recoverer", service(&shared, maintenance::recover)));
+        services.spawn(supervise(&stop, "janitor", service(&shared, maintenance::clean_up)));
+        services.spawn(supervise(&stop, "health check", service(&shared, heartbeat::check_health)));
+        let processor = tokio::spawn(supervise(&stop, "processor", service(&shared, processor::run)));
         info!(
             server = shared.identity.id(),
             queues = ?shared.queues.names().collect::<Vec<_>>(),
@@ -311,9 +315,26 @@ impl Server {
     }
 }
 
-/// Runs a loop until it is told to stop; what it was waiting for is dropped.
-async fn until(stop: CancellationToken, service: impl Future<Output = ()>) {
-    stop.run_until_cancelled(service).await;
+/// A loop on what all parts share, to be started as often as need be.
+fn service<F: Future<Output = ()>>(shared: &Arc<Shared>, run: fn(Arc<Shared>) -> F) -> impl Fn() -> F + use<F> {
+    let shared = shared.clone();
+    move || run(shared.clone())
+}
+
+/// Runs a loop until it ends or is told to stop; what it was waiting for is then dropped. One that panics
+/// is started again: a server that looks alive but no longer recovers tasks would be worse.
+fn supervise<F, S>(stop: &CancellationToken, name: &'static str, start: S) -> impl Future<Output = ()> + use<F, S>
+where
+    F: Future<Output = ()>,
+    S: Fn() -> F,
+{
+    let stop = stop.clone();
+    async move {
+        while let Some(Err(panicked)) = stop.run_until_cancelled(Catch(Box::pin(start()))).await {
+            tracing::error!(service = name, error = %panicked, "part of the server panicked; it is started again");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
 }
 
 /// What all parts of a server share.
