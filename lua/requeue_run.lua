@@ -10,19 +10,20 @@
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  run          token that the lost dequeue would have given
---   3  now_ns       unix time in nanoseconds
---   4  limit        how many active ids to look at
+--   3  expires      lease expiry that it would have set; a task that has another is somebody else's
+--   4  now_ns       unix time in nanoseconds
+--   5  limit        how many active ids to look at
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many were put back
 local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
-local task_prefix, run, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local task_prefix, run, expires, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local mine = {}
 for _, id in ipairs(redis.call('LRANGE', active, 0, limit - 1)) do
   local owner = redis.pcall('HGET', task_prefix .. id, 'owner')
   -- Asking for the lease is also the check that its key has the right type.
-  if owner == run and redis.call('ZSCORE', lease, id) then
+  if owner == run and redis.call('ZSCORE', lease, id) == expires then
     mine[#mine + 1] = id
   end
 end

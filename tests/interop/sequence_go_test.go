@@ -85,6 +85,7 @@ func (s *goSequence) enqueueAll() {
 	s.put("unique-later", "u2", lock, later)
 	s.put("grouped", "g", asynq.Group("g"))
 	s.put("grouped-unique", "u3", asynq.Group("g"), lock)
+	s.put("later-grouped", "lg", asynq.Group("g"), later)
 	if err := s.tryPut("plain", `{"n":1}`, nil); !errors.Is(err, asynq.ErrTaskIDConflict) {
 		s.t.Fatalf("an id again: %v", err)
 	}

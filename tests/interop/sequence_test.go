@@ -22,9 +22,7 @@ var sequences = []sequence{
 	{"forward-retry", (*goSequence).forwardRetry},
 	{"requeue", (*goSequence).requeue},
 	{"active", (*goSequence).active},
-	{"aggregate", (*goSequence).aggregate},
 	{"janitor", (*goSequence).janitor},
-	{"inspect", (*goSequence).inspect},
 }
 
 // The same operations leave the same keys, whoever performs them.

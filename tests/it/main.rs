@@ -1,1 +1,11 @@
+//! Tests across the crates, against real Redis servers of their own.
 
+mod abandoned;
+mod client;
+mod crash;
+mod golden;
+mod races;
+mod server;
+mod support;
+mod survive;
+mod transitions;

@@ -155,7 +155,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses. After an [ambiguous](Error::is_ambiguous) error the tasks
-    /// may be active without anybody working on them: give `token` to [`requeue_run`](Self::requeue_run).
+    /// may be active without anybody working on them: give `token` and `expires` to [`requeue_run`](Self::requeue_run).
     ///
     /// # Cancel safety
     /// Not cancel safe, for the same reason.
@@ -212,18 +212,19 @@ impl Broker {
         }
     }
 
-    /// Puts back the tasks of a dequeue whose answer was lost; returns how many there were.
+    /// Puts back the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
+    /// was given; returns how many there were.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn requeue_run(&self, queue: &str, token: &str, now_ns: i64) -> Result<u64, Error> {
+    pub async fn requeue_run(&self, queue: &str, token: &str, expires: i64, now_ns: i64) -> Result<u64, Error> {
         /// A lost dequeue is looked for within this many of the youngest active tasks. Those further
         /// down come back when their leases end.
         const LOOK_AT: usize = 500;
         let keys = QueueKeys::new(queue);
         let mut call = REQUEUE_RUN.call(3);
         call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
-        call.arg(keys.task_prefix()).arg(token).arg(now_ns).arg(LOOK_AT);
+        call.arg(keys.task_prefix()).arg(token).arg(expires).arg(now_ns).arg(LOOK_AT);
         match self.redis.run(&REQUEUE_RUN, &call).await? {
             Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
             reply => Err(Error::unexpected(REQUEUE_RUN.name, &reply)),

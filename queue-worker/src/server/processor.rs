@@ -93,7 +93,7 @@ impl Taker {
                 dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
             }))
             .await;
-            for ((queue, share, token, _), reply) in takes.into_iter().zip(replies) {
+            for ((queue, share, token, expires), reply) in takes.into_iter().zip(replies) {
                 let name = round.name(queue).clone();
                 match reply {
                     Ok((Dequeued::Tasks(tasks), more)) => {
@@ -114,7 +114,7 @@ impl Taker {
                     Err(error) => {
                         round.close(queue);
                         if error.is_ambiguous() {
-                            tokio::spawn(find_lost(shared.clone(), name, token));
+                            tokio::spawn(find_lost(shared.clone(), name, token, expires));
                         } else if !error.is_transient() {
                             self.refuse(name, &error);
                             continue;
@@ -252,12 +252,12 @@ async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {
 }
 
 /// Puts back what a take may have taken whose answer was lost.
-async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>) {
+async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
     for pause in LOOK_AGAIN {
         tokio::time::sleep(pause).await;
         let mut backoff = Backoff::new("looking for tasks of a lost answer");
         loop {
-            match shared.broker.requeue_run(&queue, &token, shared.now_ns()).await {
+            match shared.broker.requeue_run(&queue, &token, expires, shared.now_ns()).await {
                 Ok(0) => break,
                 Ok(tasks) => {
                     warn!(queue = %queue, tasks, "tasks were put back whose take was not answered");

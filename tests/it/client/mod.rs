@@ -1,0 +1,5 @@
+//! What a client can ask for, and what it is told.
+
+mod addresses;
+mod batch;
+mod options;

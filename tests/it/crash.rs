@@ -1,0 +1,155 @@
+//! Workers that are killed in the middle of something; others take over.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use queue_worker::{Handle, Job, RetryPolicy, Router};
+
+use crate::support::{Events, Fixture, WorkerProcess, eventually, job, with};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn hang(id: &str) -> RawTask {
+    RawTask { kind: "hang".into(), ..job(id) }
+}
+
+/// A server that tells the id and the retries of whatever comes, and retries at once.
+async fn rescuer(fixture: &Fixture, events: &Events) -> Handle {
+    let tell = with(events, async |events: Events, job: Job| events.tell(format!("{} {}", job.id(), job.retried())));
+    let router = Router::new(()).fallback(tell);
+    fixture.server(router).retry_policy(RetryPolicy::Fixed(Duration::ZERO)).start().await.unwrap()
+}
+
+/// Starts tasks in a worker process, and kills it when all run.
+async fn killed_with(fixture: &Fixture, ids: &[&str]) {
+    let mut worker = WorkerProcess::start(fixture.url(), ids.len()).await;
+    for id in ids {
+        worker.told(&format!("start {id}")).await;
+    }
+    worker.kill();
+    for id in ids {
+        assert_eq!(fixture.in_state(id, State::Active).await.retried, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_task_of_a_killed_worker_runs_again_and_keeps_its_lock_until_then() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("a").unique(HOUR)]).await;
+    killed_with(&fixture, &["a"]).await;
+    assert_eq!(fixture.keyspace().await.get("{q}:unique:hang:"), Some("a"));
+    fixture.expire_leases().await;
+    let events = Events::default();
+    let server = rescuer(&fixture, &events).await;
+    assert_eq!(events.wait(1).await, ["a 1"]);
+    fixture.gone("a").await;
+    server.shutdown().await;
+    assert_eq!(fixture.keyspace().await.paths_with("a"), Vec::<String>::new());
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (2, 1));
+}
+
+#[tokio::test]
+async fn a_running_server_recovers_and_archives_what_has_no_retries_left() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("a"), hang("last").max_retry(0)]).await;
+    killed_with(&fixture, &["a", "last"]).await;
+    let events = Events::default();
+    let server = rescuer(&fixture, &events).await;
+    fixture.enqueue([job("other")]).await;
+    assert_eq!(events.wait(1).await, ["other 0"]);
+    assert_eq!(fixture.in_state("a", State::Active).await.retried, 0, "its lease still holds");
+    fixture.expire_leases().await;
+    assert_eq!(events.wait(2).await[1], "a 1");
+    let last = fixture.in_state("last", State::Archived).await;
+    assert_eq!((last.retried, last.last_error.as_deref()), (0, Some("asynq: task lease expired")));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_worker_killed_while_it_shuts_down_loses_nothing() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("a")]).await;
+    let mut worker = WorkerProcess::start(fixture.url(), 1).await;
+    worker.told("start a").await;
+    worker.signal("-TERM");
+    eventually("the worker shuts down", async || {
+        fixture.inspector().servers().await.unwrap().iter().any(|server| server.status == "closed")
+    })
+    .await;
+    fixture.enqueue([job("b")]).await;
+    worker.kill();
+    fixture.expire_leases().await;
+    let events = Events::default();
+    let server = rescuer(&fixture, &events).await;
+    let mut ran = events.wait(2).await;
+    ran.sort();
+    assert_eq!(ran, ["a 1", "b 0"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_shutdown_and_puts_the_tasks_back() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("a")]).await;
+    let mut worker = WorkerProcess::start(fixture.url(), 1).await;
+    worker.told("start a").await;
+    worker.signal("-TERM");
+    eventually("the worker shuts down", async || {
+        fixture.inspector().servers().await.unwrap().iter().any(|server| server.status == "closed")
+    })
+    .await;
+    worker.signal("-INT");
+    assert!(worker.ended().await);
+    let info = fixture.in_state("a", State::Pending).await;
+    assert_eq!((info.retried, info.last_error), (0, None));
+    assert_eq!(fixture.inspector().servers().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_stopped_worker_finishes_what_it_has_and_takes_no_more() {
+    let fixture = Fixture::start().await;
+    let sleep = RawTask { kind: "sleep".into(), ..job("a").payload("300") };
+    fixture.enqueue([sleep]).await;
+    let mut worker = WorkerProcess::start(fixture.url(), 1).await;
+    worker.told("start a").await;
+    worker.signal("-TSTP");
+    eventually("the worker takes no more", async || {
+        fixture.inspector().servers().await.unwrap().iter().any(|server| server.status == "stopped")
+    })
+    .await;
+    fixture.enqueue([hang("b")]).await;
+    worker.told("end a").await;
+    fixture.gone("a").await;
+    worker.signal("-TERM");
+    assert!(worker.ended().await);
+    fixture.in_state("b", State::Pending).await;
+}
+
+#[tokio::test]
+async fn a_busy_worker_that_is_killed_loses_none_of_many_tasks() {
+    let fixture = Fixture::start().await;
+    let tasks = (0..200).map(|n| RawTask { kind: "sleep".into(), ..job(&n.to_string()).payload("5") });
+    fixture.enqueue(tasks).await;
+    let mut worker = WorkerProcess::start(fixture.url(), 10).await;
+    worker.events.wait(150).await;
+    worker.kill();
+    let left: usize = fixture.cmd(&["LLEN", "asynq:{q}:pending"]).await;
+    assert!(left > 0, "the worker was killed too late");
+    fixture.expire_leases().await;
+    let events = Events::default();
+    let server = rescuer(&fixture, &events).await;
+    eventually("all tasks have ended", async || {
+        let hashes: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:t:*"]).await;
+        hashes.is_empty()
+    })
+    .await;
+    server.shutdown().await;
+    let (first, second) = (worker.events.all(), events.all());
+    for n in 0..200 {
+        let started = first.contains(&format!("start {n}"));
+        let again = second.iter().any(|told| told.starts_with(&format!("{n} ")));
+        assert!(started || again, "task {n} never ran");
+    }
+    let left = fixture.keyspace().await;
+    assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
+}

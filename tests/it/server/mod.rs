@@ -1,0 +1,9 @@
+//! What a server does, through its public builder.
+
+mod handlers;
+mod interruption;
+mod limits;
+mod outcomes;
+mod queues;
+mod shutdown;
+mod unhandled;

@@ -1,0 +1,111 @@
+//! Tasks of types that nobody serves.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use queue_worker::{Job, Router, Unhandled};
+
+use crate::support::{Events, Fixture, eventually, job, with};
+
+fn unknown(id: &str) -> RawTask {
+    RawTask { kind: "unknown".into(), ..job(id) }
+}
+
+fn router(events: &Events) -> Router {
+    Router::new(()).route("job", with(events, async |events: Events, job: Job| events.tell(job.id())))
+}
+
+#[tokio::test]
+async fn they_are_put_back_for_30_seconds_unless_told_otherwise() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([unknown("a").max_retry(0)]).await;
+    let server = fixture.server(Router::new(())).start().await.unwrap();
+    let info = fixture.in_state("a", State::Retry).await;
+    assert_eq!((info.retried, info.last_error.as_deref()), (0, Some(r#"handler not found for task "unknown""#)));
+    let delay = info.next_process_at.unwrap() - info.last_failed_at.unwrap();
+    assert_eq!(delay.num_seconds(), 30);
+    server.shutdown().await;
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (0, 0));
+}
+
+#[tokio::test]
+async fn they_can_fail_as_in_asynq() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([unknown("a"), unknown("b").max_retry(0)]).await;
+    let server = fixture.server(Router::new(())).unhandled(Unhandled::Fail).start().await.unwrap();
+    let info = fixture.in_state("a", State::Retry).await;
+    assert_eq!((info.retried, info.last_error.as_deref()), (1, Some(r#"handler not found for task "unknown""#)));
+    fixture.in_state("b", State::Archived).await;
+    server.shutdown().await;
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (2, 2));
+}
+
+#[tokio::test]
+async fn they_can_be_archived() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([unknown("a")]).await;
+    let server = fixture.server(Router::new(())).unhandled(Unhandled::Archive).start().await.unwrap();
+    let info = fixture.in_state("a", State::Archived).await;
+    assert_eq!((info.retried, info.last_error.as_deref()), (0, Some(r#"handler not found for task "unknown""#)));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn they_can_be_left_where_they_are() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue([unknown("u1"), job("a"), unknown("u2"), unknown("u3"), job("b")]).await;
+    let untouched = fixture.keyspace().await;
+    let server = fixture.server(router(&events)).unhandled(Unhandled::Leave).start().await.unwrap();
+    assert_eq!(events.wait(2).await.len(), 2);
+    // New ones are seen while the others wait.
+    fixture.enqueue([unknown("u4"), job("c")]).await;
+    events.wait(3).await;
+    server.shutdown().await;
+    let left = fixture.keyspace().await;
+    assert_eq!(left.get("{q}:pending"), Some("[u4 u3 u2 u1]"));
+    for id in ["u1", "u2", "u3"] {
+        for field in ["msg", "state", "pending_since"] {
+            let path = format!("{{q}}:t:{id} {field}");
+            assert_eq!(left.get(&path), untouched.get(&path), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn ours_are_found_behind_many_of_others() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue((0..350).map(|n| unknown(&format!("u{n}"))).chain([job("a")])).await;
+    fixture.enqueue((350..700).map(|n| unknown(&format!("u{n}"))).chain([job("b")])).await;
+    let server = fixture.server(router(&events)).unhandled(Unhandled::Leave).concurrency(1).start().await.unwrap();
+    assert_eq!(events.wait(2).await, ["a", "b"]);
+    let pending = async || fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await;
+    eventually("the others wait", async || pending().await == 700).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_fallback_serves_them() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    let tell = with(&events, async |events: Events, job: Job| events.tell(job.kind()));
+    fixture.enqueue([unknown("a"), job("b")]).await;
+    let router = Router::new(()).route("job", async |_: Job| {}).fallback(tell);
+    let server = fixture.server(router).unhandled(Unhandled::Leave).start().await.unwrap();
+    assert_eq!(events.wait(1).await, ["unknown"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn one_put_back_runs_when_a_server_with_a_handler_comes() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([unknown("a")]).await;
+    let put_back = Unhandled::PutBack(Duration::ZERO);
+    let without = fixture.server(Router::new(())).unhandled(put_back).start().await.unwrap();
+    let with_it = fixture.server(Router::new(()).route("unknown", async |_: Job| {})).start().await.unwrap();
+    fixture.gone("a").await;
+    without.shutdown().await;
+    with_it.shutdown().await;
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (1, 0));
+}

@@ -1,0 +1,19 @@
+//! What the tests share.
+
+mod fixture;
+mod go;
+mod hanging;
+mod keyspace;
+mod live;
+mod redis_process;
+mod wait;
+mod worker_process;
+
+pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, report};
+pub(crate) use go::Go;
+pub(crate) use hanging::Hanging;
+pub(crate) use keyspace::Keyspace;
+pub(crate) use live::{Events, with};
+pub(crate) use redis_process::RedisProcess;
+pub(crate) use wait::{eventually, wait_for};
+pub(crate) use worker_process::WorkerProcess;

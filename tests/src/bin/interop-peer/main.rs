@@ -1,0 +1,44 @@
+//! The Rust side of the tests against Go asynq; `tests/interop/PEER.md` says what it has to do.
+
+mod sequence;
+mod steps;
+mod worker;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+
+#[derive(Debug, Parser)]
+#[command(about = "The Rust side of the tests against Go asynq")]
+enum Command {
+    /// Runs a server whose handlers do what the task's type says.
+    Worker(worker::Settings),
+    /// Performs the steps of a named sequence on an empty Redis.
+    Sequence {
+        /// Name of the sequence.
+        name: String,
+        #[arg(long)]
+        redis: String,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let outcome = match Command::parse() {
+        Command::Worker(settings) => worker::run(settings).await,
+        Command::Sequence { name, redis } => sequence::run(&name, &redis).await,
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "interop-peer failed");
+            ExitCode::FAILURE
+        }
+    }
+}
