@@ -197,7 +197,10 @@ async fn after_requeue() {
 async fn after_requeue_run() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
-    assert_eq!(fixture.broker.requeue_run(QUEUE, "abandoned", task.run.leased_until(), SystemClock.now_ns()).await.unwrap(), 1);
+    assert_eq!(
+        fixture.broker.requeue_run(QUEUE, "abandoned", task.run.leased_until(), SystemClock.now_ns()).await.unwrap(),
+        1
+    );
     runs_to_its_end(&fixture, "a 0").await;
 }
 
