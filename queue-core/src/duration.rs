@@ -1,6 +1,6 @@
 //! Durations as Go writes them: `1h30m0s`, `1.5s`, `100ms`.
 //!
-//! [`format`] gives Go's `Duration.String()`. [`parse`] takes what Go's `ParseDuration` takes, and days
+//! [`format()`] gives Go's `Duration.String()`. [`parse`] takes what Go's `ParseDuration` takes, and days
 //! (`7d`) on top, so that the command line has one syntax everywhere.
 
 use std::time::Duration;
