@@ -64,36 +64,21 @@ local waiting = redis.call('LRANGE', pending, -limit, -1)
 if #waiting == 0 then
   return {}
 end
-local reply, ids, leases, ghosts = {}, {}, {}, {}
+local reply, ids, ghosts = {}, {}, {}
 for n = #waiting, 1, -1 do
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
+  local is_task = type(msg) == 'string'
   reply[#reply + 1] = id
-  if type(msg) == 'string' then
-    reply[#reply + 1] = msg
-    ids[#ids + 1] = id
-    leases[#leases + 1] = expires
-    leases[#leases + 1] = id
-  else
-    reply[#reply + 1] = ''
-    ghosts[#ghosts + 1] = id
-  end
+  reply[#reply + 1] = is_task and msg or ''
+  local kind = is_task and ids or ghosts
+  kind[#kind + 1] = id
 end
-if #ids > 0 then
-  -- Each of the two can fail by the type of its key; the second then takes back the first.
-  redis.call('ZADD', lease, unpack(leases))
-  local pushed = redis.pcall('LPUSH', active, unpack(ids))
-  if type(pushed) == 'table' then
-    redis.call('ZREM', lease, unpack(ids))
-    return pushed
-  end
+local refused = hand_out(active, lease, task_prefix, ids, expires, run)
+if refused then
+  return refused
 end
 redis.call('LTRIM', pending, 0, -#waiting - 1)
-for n = 1, #ids do
-  local task = task_prefix .. ids[n]
-  redis.call('HSET', task, 'state', 'active', 'owner', run)
-  redis.call('HDEL', task, 'pending_since')
-end
 for n = 1, #ghosts do
   drop_ghost(ghosts[n])
 end

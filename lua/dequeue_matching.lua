@@ -66,7 +66,7 @@ local function wanted(msg)
 end
 
 local waiting = redis.call('LRANGE', pending, -skip - window, -skip - 1)
-local reply, ids, leases = { #waiting }, {}, {}
+local reply, ids = { #waiting }, {}
 for n = #waiting, 1, -1 do
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
@@ -74,24 +74,16 @@ for n = #waiting, 1, -1 do
     reply[#reply + 1] = id
     reply[#reply + 1] = msg
     ids[#ids + 1] = id
-    leases[#leases + 1] = expires
-    leases[#leases + 1] = id
     if #ids == limit then
       break
     end
   end
 end
-if #ids > 0 then
-  redis.call('ZADD', lease, unpack(leases))
-  local pushed = redis.pcall('LPUSH', active, unpack(ids))
-  if type(pushed) == 'table' then
-    redis.call('ZREM', lease, unpack(ids))
-    return pushed
-  end
-  for n = 1, #ids do
-    redis.call('LREM', pending, -1, ids[n])
-    redis.call('HSET', task_prefix .. ids[n], 'state', 'active', 'owner', run)
-    redis.call('HDEL', task_prefix .. ids[n], 'pending_since')
-  end
+local refused = hand_out(active, lease, task_prefix, ids, expires, run)
+if refused then
+  return refused
+end
+for n = 1, #ids do
+  redis.call('LREM', pending, -1, ids[n])
 end
 return reply

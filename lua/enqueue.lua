@@ -36,41 +36,17 @@ if #KEYS <= 3 then
   return verdict
 end
 
--- One look tells whether any id is taken; only then is each looked at by itself.
-local keys = {}
-for key = 2, #KEYS, 2 do
-  keys[#keys + 1] = KEYS[key]
-end
-local all_free = redis.call('EXISTS', unpack(keys)) == 0
-local verdicts, ids, accepted, seen = {}, {}, {}, {}
-local arg = 2
-for key = 2, #KEYS, 2 do
-  local task, lock = KEYS[key], KEYS[key + 1]
-  local verdict
-  if seen[task] then
-    verdict = '0'
-  elseif seen[lock] then
-    verdict = '3'
-  elseif all_free and ARGV[arg + 2] == '0' then
-    verdict = '1'
-  else
-    verdict = admit(task, lock, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
+local verdicts, keys, args = admit_all(2, 2, 3)
+if #keys > 0 then
+  local ids = {}
+  for n = 1, #args do
+    ids[n] = ARGV[args[n]]
   end
-  if verdict == '1' then
-    seen[task], seen[lock] = true, true
-    ids[#ids + 1] = ARGV[arg]
-    accepted[#accepted + 1] = key
-  end
-  verdicts[#verdicts + 1] = verdict
-  arg = arg + 3
-end
-if #ids > 0 then
   redis.call('LPUSH', pending, unpack(ids))
-  for n = 1, #accepted do
-    local key = accepted[n]
-    local first = 2 + (key - 2) / 2 * 3
-    redis.call('HSET', KEYS[key], 'msg', ARGV[first + 1], 'state', 'pending', 'pending_since', now_ns)
-    take_lock(KEYS[key], KEYS[key + 1], ARGV[first], ARGV[first + 2])
+  for n = 1, #keys do
+    local key, arg = keys[n], args[n]
+    redis.call('HSET', KEYS[key], 'msg', ARGV[arg + 1], 'state', 'pending', 'pending_since', now_ns)
+    take_lock(KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 2])
   end
 end
 return table.concat(verdicts)

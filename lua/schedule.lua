@@ -20,41 +20,25 @@
 -- RETURNS one character for each task, as enqueue
 local scheduled, groups = KEYS[1], KEYS[2]
 
-local verdicts, accepted, scores, seen = {}, {}, {}, {}
-local arg = 1
-for key = 3, #KEYS, 2 do
-  local task, lock = KEYS[key], KEYS[key + 1]
-  local verdict
-  if seen[task] then
-    verdict = '0'
-  elseif seen[lock] then
-    verdict = '3'
-  else
-    verdict = admit(task, lock, ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
-  end
-  if verdict == '1' then
-    seen[task], seen[lock] = true, true
-    accepted[#accepted + 1] = key
-    scores[#scores + 1] = ARGV[arg + 3]
-    scores[#scores + 1] = ARGV[arg]
-    if ARGV[arg + 4] ~= '' then
+local verdicts, keys, args = admit_all(3, 1, 5)
+if #keys > 0 then
+  local scores = {}
+  for n = 1, #args do
+    scores[#scores + 1] = ARGV[args[n] + 3]
+    scores[#scores + 1] = ARGV[args[n]]
+    if ARGV[args[n] + 4] ~= '' then
       -- Go's forward does not list the group, so it is listed now. A listed empty group is harmless.
-      redis.call('SADD', groups, ARGV[arg + 4])
+      redis.call('SADD', groups, ARGV[args[n] + 4])
     end
   end
-  verdicts[#verdicts + 1] = verdict
-  arg = arg + 5
-end
-if #accepted > 0 then
   redis.call('ZADD', scheduled, unpack(scores))
-  for n = 1, #accepted do
-    local key = accepted[n]
-    local first = (key - 3) / 2 * 5 + 1
-    redis.call('HSET', KEYS[key], 'msg', ARGV[first + 1], 'state', 'scheduled')
-    if ARGV[first + 4] ~= '' then
-      redis.call('HSET', KEYS[key], 'group', ARGV[first + 4])
+  for n = 1, #keys do
+    local key, arg = keys[n], args[n]
+    redis.call('HSET', KEYS[key], 'msg', ARGV[arg + 1], 'state', 'scheduled')
+    if ARGV[arg + 4] ~= '' then
+      redis.call('HSET', KEYS[key], 'group', ARGV[arg + 4])
     end
-    take_lock(KEYS[key], KEYS[key + 1], ARGV[first], ARGV[first + 2])
+    take_lock(KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 2])
   end
 end
 return table.concat(verdicts)

@@ -60,11 +60,11 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ENQUEUE = "enqueue" ["admit"];
-    SCHEDULE = "schedule" ["admit"];
+    ENQUEUE = "enqueue" ["admit", "admit_all"];
+    SCHEDULE = "schedule" ["admit", "admit_all"];
     ADD_TO_GROUP = "add_to_group" ["admit"];
-    DEQUEUE = "dequeue" ["release"];
-    DEQUEUE_MATCHING = "dequeue_matching";
+    DEQUEUE = "dequeue" ["release", "hand_out"];
+    DEQUEUE_MATCHING = "dequeue_matching" ["hand_out"];
     DONE = "done" ["owns", "release", "unlist", "count"];
     COMPLETE = "complete" ["owns", "release", "unlist", "count"];
     RETRY = "retry" ["owns", "count", "count_failure"];
