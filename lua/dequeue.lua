@@ -38,7 +38,7 @@ if limit == '1' then
   end
   local task = task_prefix .. id
   local msg = redis.pcall('HGET', task, 'msg')
-  if type(msg) == 'string' then
+  if type(msg) == 'string' and msg ~= '' then
     redis.call('HSET', task, 'state', 'active', 'owner', run)
     redis.call('HDEL', task, 'pending_since')
     return { id, msg }
@@ -68,7 +68,7 @@ local reply, ids, ghosts = {}, {}, {}
 for n = #waiting, 1, -1 do
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  local is_task = type(msg) == 'string'
+  local is_task = type(msg) == 'string' and msg ~= ''
   reply[#reply + 1] = id
   reply[#reply + 1] = is_task and msg or ''
   local kind = is_task and ids or ghosts

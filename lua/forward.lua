@@ -26,7 +26,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', 0,
   local task = task_prefix .. id
   local fields = redis.pcall('HMGET', task, 'msg', 'group')
   local stays = false
-  if fields.err or not fields[1] then
+  if fields.err or not fields[1] or fields[1] == '' then
     dropped = dropped + 1
     if not fields.err then
       redis.call('DEL', task)

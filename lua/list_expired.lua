@@ -21,10 +21,10 @@ local expired = redis.call('ZRANGEBYSCORE', lease, '-inf', cutoff, 'WITHSCORES',
 for n = 1, #expired, 2 do
   local id = expired[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  if type(msg) ~= 'string' then
+  if type(msg) ~= 'string' or msg == '' then
     redis.pcall('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
-    if not msg then
+    if type(msg) ~= 'table' then
       redis.call('DEL', task_prefix .. id)
     end
     msg = ''

@@ -187,7 +187,7 @@ impl Redis {
             PoolError::Backend(error) => self.unreachable(&error),
             other => Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(other) },
         })?;
-        Ok(Connection { connection, redis: self.clone() })
+        Ok(Connection { connection: Some(connection), redis: self.clone(), broken: false })
     }
 
     /// A connection outside the pool, for a subscription; pushes of the server go to `pushes`.
@@ -286,8 +286,21 @@ impl Redis {
 
 /// A connection of one's own; goes back to the pool when it is dropped.
 pub struct Connection {
-    connection: deadpool_redis::Connection,
+    /// `None` only while it is being dropped.
+    connection: Option<deadpool_redis::Connection>,
     redis: Redis,
+    /// Whether it is of no more use, although it may still answer: a master that was demoted, or one that
+    /// does not answer in time.
+    broken: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take().filter(|_| self.broken) {
+            // Not back to the pool, which would take an answer to PING for health.
+            drop(deadpool_redis::Connection::take(connection));
+        }
+    }
 }
 
 impl fmt::Debug for Connection {
@@ -298,8 +311,11 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let reply = script.send(&mut self.connection, call).await;
-        reply.map_err(|error| self.redis.explain(script.name, error))
+        let reply = match &mut self.connection {
+            Some(connection) => script.send(connection, call).await,
+            None => return Err(self.closed()),
+        };
+        reply.map_err(|error| self.judge(script.name, error))
     }
 
     pub(crate) async fn query<T: redis::FromRedisValue>(
@@ -307,7 +323,11 @@ impl Connection {
         operation: &'static str,
         cmd: &Cmd,
     ) -> Result<T, Error> {
-        cmd.query_async(&mut self.connection).await.map_err(|error| self.redis.explain(operation, error))
+        let reply = match &mut self.connection {
+            Some(connection) => cmd.query_async(connection).await,
+            None => return Err(self.closed()),
+        };
+        reply.map_err(|error| self.judge(operation, error))
     }
 
     pub(crate) async fn pipeline<T: redis::FromRedisValue>(
@@ -315,7 +335,25 @@ impl Connection {
         operation: &'static str,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
-        pipeline.query_async(&mut self.connection).await.map_err(|error| self.redis.explain(operation, error))
+        let reply = match &mut self.connection {
+            Some(connection) => pipeline.query_async(connection).await,
+            None => return Err(self.closed()),
+        };
+        reply.map_err(|error| self.judge(operation, error))
+    }
+
+    fn judge(&mut self, operation: &'static str, error: redis::RedisError) -> Error {
+        let error = self.redis.explain(operation, error);
+        self.broken |= match &error {
+            Error::Refused { code, .. } => code == "READONLY",
+            error => error.is_transient(),
+        };
+        error
+    }
+
+    fn closed(&self) -> Error {
+        let source = Arc::new(std::io::Error::other("the connection is being given back"));
+        Error::Disconnected { target: self.redis.target().to_owned(), source }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use queue_core::outcome::Step;
@@ -14,7 +14,7 @@ use queue_redis::{Completion, Error, MAX_BATCH, Report, Verdict};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{error, info, warn};
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -36,12 +36,16 @@ pub(super) struct Acks {
     sender: UnboundedSender<Ack>,
     unwritten: AtomicUsize,
     written: Notify,
+    /// Whether some report waits for Redis: said once, not for each.
+    stuck: AtomicBool,
 }
 
 impl Acks {
     pub(super) fn new() -> (Self, UnboundedReceiver<Ack>) {
         let (sender, receiver) = unbounded_channel();
-        (Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new() }, receiver)
+        let acks =
+            Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new(), stuck: AtomicBool::new(false) };
+        (acks, receiver)
     }
 
     pub(super) fn send(&self, ack: Ack) {
@@ -167,13 +171,18 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
 
 /// Sends a batch that failed again and again until it is answered.
 async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool) {
-    let mut backoff = Backoff::new("writing the outcome of tasks");
+    if !shared.acks.stuck.swap(true, Ordering::AcqRel) {
+        error!(%error, "outcomes of tasks cannot be written; trying again until they are");
+    }
+    let mut backoff = Backoff::quiet("writing the outcome of tasks");
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
         backoff.failed(&error).await;
         failed = attempt(&shared, batch, resend).await;
     }
-    backoff.succeeded();
+    if shared.acks.stuck.swap(false, Ordering::AcqRel) {
+        info!("outcomes of tasks are written again");
+    }
 }
 
 async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {

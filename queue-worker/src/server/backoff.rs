@@ -10,11 +10,17 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub(super) struct Backoff {
     what: &'static str,
     failures: u32,
+    quiet: bool,
 }
 
 impl Backoff {
     pub(super) fn new(what: &'static str) -> Self {
-        Self { what, failures: 0 }
+        Self { what, failures: 0, quiet: false }
+    }
+
+    /// One that leaves the telling to its user.
+    pub(super) fn quiet(what: &'static str) -> Self {
+        Self { what, failures: 0, quiet: true }
     }
 
     /// Something worked.
@@ -27,7 +33,7 @@ impl Backoff {
 
     /// Something failed; waits before the next attempt.
     pub(super) async fn failed(&mut self, error: &(dyn std::error::Error + Send + Sync)) {
-        if self.failures == 0 {
+        if self.failures == 0 && !self.quiet {
             tracing::error!(what = self.what, %error, "failed; trying again until it works");
         } else {
             tracing::debug!(what = self.what, %error, failures = self.failures, "failed again");

@@ -185,3 +185,16 @@ async fn dequeue_fails_where_a_key_has_another_type_and_changes_nothing() {
         }
     }
 }
+
+#[tokio::test]
+async fn dequeue_drops_ids_whose_message_is_empty_alone_and_in_a_batch() {
+    for count in [1, 10] {
+        let fixture = Fixture::start().await;
+        let clean = fixture.keyspace().await;
+        fixture.run("LPUSH asynq:{q}:pending hollow").await;
+        // The last word is empty.
+        fixture.run("HSET asynq:{q}:t:hollow state pending msg ").await;
+        assert_eq!(ids(fixture.dequeue(count).await), ["ghost hollow"]);
+        fixture.keyspace().await.assert_unchanged_since(&clean);
+    }
+}

@@ -158,3 +158,17 @@ async fn list_expired_fails_where_the_leases_have_another_type() {
     let error = fixture.with_stray("asynq:{q}:lease", list).await.unwrap_err();
     assert!(is_wrong_type(&error), "{error}");
 }
+
+/// Listed again and again without being dropped, such ids kept a recoverer busy for ever.
+#[tokio::test]
+async fn list_expired_drops_ids_whose_message_is_empty() {
+    let fixture = Fixture::start().await;
+    let clean = fixture.keyspace().await;
+    fixture.run("RPUSH asynq:{q}:active hollow").await;
+    fixture.run("ZADD asynq:{q}:lease 1 hollow").await;
+    // The last word is empty.
+    fixture.run("HSET asynq:{q}:t:hollow state active msg ").await;
+    assert_eq!(list(&fixture, NOW - 30).await.1, ["hollow"]);
+    assert!(list(&fixture, NOW - 30).await.1.is_empty());
+    fixture.keyspace().await.assert_unchanged_since(&clean);
+}
