@@ -19,8 +19,8 @@ mod listener;
 mod script;
 
 pub use broker::{
-    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, Matching, PoisonReason,
-    Report, Run, Side, Taken, Verdict,
+    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, MAX_BATCH_BYTES,
+    Matching, PoisonReason, Report, Run, Side, Taken, Verdict,
 };
 pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};

@@ -11,11 +11,34 @@ pub use finish::{Completion, Report, Side, Verdict};
 pub use maintain::{ExpiredLease, Forwarded};
 pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
 
+use std::iter::Peekable;
+
 use crate::connection::Redis;
 use crate::error::Error;
 
 /// The most tasks one call of a hot script takes, so that no call keeps others waiting for long.
 pub const MAX_BATCH: usize = 100;
+
+/// The most bytes of messages that should travel in one call. A call that is larger than Redis' limit for
+/// one (`client-query-buffer-limit`, 1 GB by default) costs the connection, and with it every task in it.
+pub const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// Takes from `items` what one call should carry: at most `most`, and no more bytes than
+/// [`MAX_BATCH_BYTES`], but at least one.
+pub(crate) fn next_batch<T, I: Iterator<Item = T>>(
+    items: &mut Peekable<I>,
+    most: usize,
+    bytes: impl Fn(&T) -> usize,
+) -> Vec<T> {
+    let (mut batch, mut total) = (Vec::new(), 0);
+    while batch.len() < most {
+        let fits = |item: &T| batch.is_empty() || total + bytes(item) <= MAX_BATCH_BYTES;
+        let Some(item) = items.next_if(fits) else { break };
+        total += bytes(&item);
+        batch.push(item);
+    }
+    batch
+}
 
 /// Seconds a day counter lives: 90 days, as in asynq.
 const STATS_TTL_SECS: i64 = 90 * 24 * 60 * 60;
@@ -70,4 +93,21 @@ fn verdicts<T>(
         _ => None,
     };
     parsed.ok_or_else(|| Error::unexpected(operation, reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_bounded_by_number_and_by_size_but_never_empty() {
+        let batches = |sizes: &[usize], most| {
+            let mut items = sizes.iter().copied().peekable();
+            std::iter::from_fn(|| Some(next_batch(&mut items, most, |size| *size).len()).filter(|taken| *taken > 0))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(batches(&[1; 250], 100), [100, 100, 50]);
+        assert_eq!(batches(&[MAX_BATCH_BYTES + 1, 1, MAX_BATCH_BYTES, 1], 100), [1, 1, 1, 1]);
+        assert_eq!(batches(&[MAX_BATCH_BYTES / 2; 3], 100), [2, 1]);
+    }
 }

@@ -11,7 +11,7 @@ use queue_core::options::Composed;
 use tokio::sync::oneshot;
 
 use super::{Place, Store};
-use crate::broker::{EnqueueVerdict, MAX_BATCH};
+use crate::broker::{EnqueueVerdict, MAX_BATCH, next_batch};
 use crate::error::Error;
 
 type Answer = Result<(EnqueueVerdict, Composed), Error>;
@@ -102,8 +102,8 @@ async fn carry(turn: Turn, waiting: Vec<Waiting>) {
         let size = place.batch_size(MAX_BATCH);
         let mut entries = entries.into_iter().peekable();
         std::iter::from_fn(move || {
-            entries.peek()?;
-            Some((queue.clone(), place, entries.by_ref().take(size).collect::<Vec<Waiting>>()))
+            let batch = next_batch(&mut entries, size, |(task, ..)| task.message.payload.len());
+            Some((queue.clone(), place, batch)).filter(|(.., batch)| !batch.is_empty())
         })
     });
     let store = &turn.store;

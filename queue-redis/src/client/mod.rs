@@ -11,7 +11,7 @@ use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
 
 use self::merge::Merger;
-use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH};
+use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH, next_batch};
 use crate::connection::Redis;
 use crate::error::Error;
 
@@ -172,7 +172,8 @@ impl Client {
             let size = place.batch_size(MAX_BATCH);
             let mut batch = batch.into_iter().peekable();
             while batch.peek().is_some() {
-                let (positions, chunk): (Vec<usize>, Vec<Composed>) = batch.by_ref().take(size).unzip();
+                let chunk = next_batch(&mut batch, size, |(_, task)| task.message.payload.len());
+                let (positions, chunk): (Vec<usize>, Vec<Composed>) = chunk.into_iter().unzip();
                 match self.store.store(&queue, place, &chunk, now_ns).await {
                     Ok(verdicts) => {
                         for ((position, composed), verdict) in positions.into_iter().zip(chunk).zip(verdicts) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use queue_core::outcome::Step;
-use queue_redis::{Completion, Error, MAX_BATCH, Report, Verdict};
+use queue_redis::{Completion, Error, MAX_BATCH, MAX_BATCH_BYTES, Report, Verdict};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
@@ -130,27 +130,30 @@ impl Batch {
 
 fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
     let mut batches = Vec::new();
-    let mut open: HashMap<(Arc<str>, bool), Vec<Ack>> = HashMap::new();
+    let mut open: HashMap<(Arc<str>, bool), (Vec<Ack>, usize)> = HashMap::new();
     for ack in gathered.drain(..) {
-        let completes = match ack.step {
-            Step::Done => false,
-            Step::Complete { .. } => true,
+        let (completes, bytes) = match &ack.step {
+            Step::Done => (false, 0),
+            Step::Complete { message, result, .. } => {
+                (true, message.payload.len() + result.as_ref().map_or(0, bytes::Bytes::len))
+            }
             Step::Retry { .. } | Step::Archive { .. } | Step::Requeue => {
                 batches.push(Batch::Single(Box::new(ack)));
                 continue;
             }
         };
         let wrap = if completes { Batch::Complete } else { Batch::Done };
-        let batch = open.entry((ack.report.run.queue.clone(), completes)).or_default();
-        batch.push(ack);
-        if batch.len() == MAX_BATCH {
+        let (batch, size) = open.entry((ack.report.run.queue.clone(), completes)).or_default();
+        if batch.len() == MAX_BATCH || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
             batches.push(wrap(std::mem::take(batch)));
+            *size = 0;
         }
+        batch.push(ack);
+        *size += bytes;
     }
     batches.extend(
         open.into_iter()
-            .filter(|(_, acks)| !acks.is_empty())
-            .map(|((_, completes), acks)| if completes { Batch::Complete(acks) } else { Batch::Done(acks) }),
+            .map(|((_, completes), (acks, _))| if completes { Batch::Complete(acks) } else { Batch::Done(acks) }),
     );
     batches
 }
