@@ -20,17 +20,23 @@ local reply = {}
 local expired = redis.call('ZRANGEBYSCORE', lease, '-inf', cutoff, 'WITHSCORES', 'LIMIT', 0, limit)
 for n = 1, #expired, 2 do
   local id = expired[n]
-  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  if type(msg) ~= 'string' or msg == '' then
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state')
+  local msg = not fields.err and fields[1] or ''
+  local elsewhere = msg ~= '' and fields[2] ~= 'active'
+  if elsewhere then
+    -- A lease that was left behind; the task has another place.
+    redis.call('ZREM', lease, id)
+  elseif msg == '' then
     redis.pcall('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
-    if type(msg) ~= 'table' then
+    if not fields.err then
       redis.call('DEL', task_prefix .. id)
     end
-    msg = ''
   end
-  reply[#reply + 1] = id
-  reply[#reply + 1] = expired[n + 1]
-  reply[#reply + 1] = msg
+  if not elsewhere then
+    reply[#reply + 1] = id
+    reply[#reply + 1] = expired[n + 1]
+    reply[#reply + 1] = msg
+  end
 end
 return reply

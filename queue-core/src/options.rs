@@ -201,10 +201,12 @@ pub struct Composed {
     pub placement: Placement,
     /// Seconds the uniqueness lock named in the message lives; 0 for none.
     pub unique_ttl: i64,
+    /// Whether the id was made here: if it is taken, then by this very task.
+    pub generated_id: bool,
 }
 
-/// The last second of the year 9999.
-const FARTHEST: i64 = 253_402_300_799;
+/// The last second of the year 9999; later ones Redis would print with an exponent, which Go cannot read.
+pub(crate) const FARTHEST: i64 = 253_402_300_799;
 
 /// Composes a task and the options of the call into what is stored, by asynq's rules.
 ///
@@ -281,6 +283,7 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
             (QueueKeys::new(&queue).unique(&kind, payload.as_deref()), ttl)
         }
     };
+    let generated_id = options.task_id.is_none();
     let message = TaskMessage {
         r#type: kind,
         payload: payload.unwrap_or_else(Bytes::new),
@@ -295,7 +298,7 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
         headers: options.headers,
         ..TaskMessage::default()
     };
-    Ok(Composed { message, placement, unique_ttl })
+    Ok(Composed { message, placement, unique_ttl, generated_id })
 }
 
 /// Checks the name of a queue.

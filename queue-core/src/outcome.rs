@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::options::FARTHEST;
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
 
@@ -162,7 +163,7 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         Outcome::Done(result) => {
             let mut message = message.clone();
             message.completed_at = now;
-            let expires_at = now.saturating_add(message.retention);
+            let expires_at = now.saturating_add(message.retention).min(FARTHEST);
             return Step::Complete { message, expires_at, result };
         }
         Outcome::Failed(Failure::Revoke(_)) => return Step::Done,
@@ -185,9 +186,9 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         return Step::Archive { message };
     }
     if counts {
-        message.retried += 1;
+        message.retried = message.retried.saturating_add(1);
     }
-    let at = now.saturating_add(crate::clock::secs_ceil(delay));
+    let at = now.saturating_add(crate::clock::secs_ceil(delay)).min(FARTHEST);
     Step::Retry { message, at, is_failure: counts }
 }
 
@@ -261,6 +262,12 @@ mod tests {
             panic!("not put back")
         };
         assert_eq!((message.retried, at, is_failure), (3, NOW + 1, false));
+    }
+
+    #[test]
+    fn no_delay_is_longer_than_go_can_read() {
+        let Step::Retry { at, .. } = step(&message(), Failure::retry_in(Duration::MAX, "later")) else { panic!() };
+        assert_eq!(at, FARTHEST);
     }
 
     #[test]

@@ -89,6 +89,9 @@ struct Shared {
     /// Counts connections, so that an error of an old one does not close its successor.
     generation: u64,
     unanswered: u32,
+    /// Counts attempts to connect that failed, and why the last one did.
+    failures: u64,
+    failure: Option<Error>,
 }
 
 impl fmt::Debug for Redis {
@@ -223,10 +226,27 @@ impl Redis {
         if let Some(found) = self.existing() {
             return Ok(found);
         }
+        let failures = self.lock().failures;
         let _single = self.inner.connecting.lock().await;
         if let Some(found) = self.existing() {
             return Ok(found);
         }
+        // Somebody has tried while we waited; trying again, each in turn, would add up.
+        if let Some(error) =
+            Some(self.lock()).filter(|shared| shared.failures != failures).and_then(|s| s.failure.clone())
+        {
+            return Err(error);
+        }
+        let connected = self.connect_shared().await;
+        if let Err(error) = &connected {
+            let mut shared = self.lock();
+            shared.failures += 1;
+            shared.failure = Some(error.clone());
+        }
+        connected
+    }
+
+    async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
         let config = Self::config(&self.inner.options);
         let mut connection = self
             .inner

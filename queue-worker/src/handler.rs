@@ -135,6 +135,10 @@ async fn on_a_thread(
 ) -> Result<Option<Bytes>, Failure> {
     let slot = job.hold_slot();
     let thread = tokio::task::spawn_blocking(move || {
+        // It may have waited for a thread for so long that nobody wants it any more.
+        if job.cancel_reason().is_some() {
+            return Ok(Err(Failure::Retry("the attempt ended before a thread was free".into())));
+        }
         let outcome = panic::catch(std::panic::AssertUnwindSafe(work));
         drop(slot);
         outcome

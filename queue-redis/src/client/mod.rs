@@ -214,8 +214,11 @@ impl Store {
             let error = match self.store_once(queue, place, batch, now_ns).await {
                 Ok(mut verdicts) => {
                     if ambiguous {
-                        for verdict in &mut verdicts {
-                            if *verdict == EnqueueVerdict::AlreadyStored {
+                        for (verdict, task) in verdicts.iter_mut().zip(batch) {
+                            // An id of our own making is taken by our own task, even if it has failed
+                            // since and its message is another one.
+                            let ours = task.generated_id && *verdict == EnqueueVerdict::IdTaken;
+                            if ours || *verdict == EnqueueVerdict::AlreadyStored {
                                 *verdict = EnqueueVerdict::Stored;
                             }
                         }
@@ -225,9 +228,8 @@ impl Store {
                 Err(error) => error,
             };
             ambiguous |= error.is_ambiguous();
-            let connection_failed = ambiguous || matches!(error, Error::Unreachable { .. });
             match resends.next() {
-                Some(pause) if connection_failed => tokio::time::sleep(pause).await,
+                Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
                 _ => return Err(error),
             }
         }

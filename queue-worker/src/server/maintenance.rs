@@ -22,6 +22,9 @@ const FORWARD_INTERVAL: Duration = Duration::from_secs(5);
 const FORWARD_PAUSE: Duration = Duration::from_millis(20);
 /// How often leases are looked at. asynq: 60 s, which is how long a crash goes unnoticed there.
 const RECOVER_INTERVAL: Duration = Duration::from_secs(5);
+/// How long nothing is recovered after Redis was away: leases have ended in the meantime, and whoever is
+/// alive needs this long at the most to renew his, or to report.
+const PATIENCE: Duration = Duration::from_secs(12);
 /// As in asynq.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(8);
 
@@ -86,10 +89,16 @@ async fn forward_set(shared: &Shared, queue: &str, set: State) -> Result<Option<
 /// Takes tasks from servers that went silent.
 pub(super) async fn recover(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("recovering tasks");
+    let mut was_away = false;
     loop {
+        if was_away && shared.broker.redis().ping().await.is_ok() {
+            tokio::time::sleep(PATIENCE).await;
+            was_away = false;
+        }
         match recover_once(&shared).await {
             Ok(()) => backoff.succeeded(),
             Err(error) => {
+                was_away |= error.is_transient();
                 backoff.failed(&error).await;
                 continue;
             }

@@ -261,6 +261,9 @@ impl Server {
         )?;
         let lease = format!("{:?}", options.lease);
         require(options.lease >= Duration::from_secs(5), "lease", lease, "it must be at least 5s")?;
+        let poll = options.poll_interval;
+        let sensible = poll >= Duration::from_millis(1) && poll <= Duration::from_secs(24 * 60 * 60);
+        require(sensible, "poll_interval", format!("{poll:?}"), "it must be between 1ms and 24h")?;
         let queues = Queues::new(&options.queues, options.strict);
         for queue in queues.names() {
             check_queue_name(queue)?;
@@ -472,7 +475,11 @@ impl Handle {
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
             let left = shared.running.cancel_all(CancelReason::Shutdown);
             warn!(server = shared.identity.id(), tasks = left, "time is over; running tasks are put back");
-            shared.handlers.wait().await;
+            // A handler that never yields cannot be dropped; its task comes back when its lease ends.
+            let grace = shared.options.cancel_grace + Duration::from_secs(2);
+            if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {
+                warn!(server = shared.identity.id(), "a handler blocks its thread and cannot be stopped");
+            }
         }
         // Every attempt has ended and queued its report by now; the loop ends when all are written, or
         // when it has tried for as long as a lease lasts anyway.

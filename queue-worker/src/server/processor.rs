@@ -64,13 +64,15 @@ struct Taker {
     listed: HashMap<Arc<str>, Instant>,
     /// Queues that Redis refuses to serve, and until when they are left alone.
     refused: HashMap<Arc<str>, Instant>,
+    /// Rounds of takes, one after another, that gave nothing.
+    barren: u32,
     /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
     skips: HashMap<Arc<str>, usize>,
 }
 
 impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, takes: 0, listed: HashMap::new(), refused: HashMap::new(), skips: HashMap::new() }
+        Self { shared, takes: 0, listed: HashMap::new(), refused: HashMap::new(), barren: 0, skips: HashMap::new() }
     }
 
     /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
@@ -79,6 +81,7 @@ impl Taker {
         let shared = self.shared.clone();
         let mut round = shared.queues.round();
         let mut failed = None;
+        self.barren = self.barren.saturating_add(1);
         self.skip_refused(&mut round);
         loop {
             let shares = round.shares(slots.len());
@@ -104,6 +107,7 @@ impl Taker {
                             round.close(queue);
                         }
                         if !tasks.is_empty() {
+                            self.barren = 0;
                             self.list(&name);
                         }
                         for taken in tasks {
@@ -135,7 +139,15 @@ impl Taker {
             None => interval(shared.options.poll_interval),
             Some(mut watch) => match watch.has_work(names).await {
                 // Tasks of types nobody here handles stay in their queue, so that there always is "work".
-                Ok(true) if shared.options.unhandled != Unhandled::Leave => return,
+                Ok(true) if shared.options.unhandled != Unhandled::Leave => {
+                    // It says so again and again, and nothing comes: it listens to another server than we
+                    // take from (after a failover). Then we poll, ever more slowly.
+                    if self.barren > 2 {
+                        let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
+                        tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
+                    }
+                    return;
+                }
                 Ok(_) => interval(SAFETY_POLL),
                 // The listening connection is being replaced; until then we poll.
                 Err(_) => interval(shared.options.poll_interval),
