@@ -145,16 +145,18 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses; the same reports may then be sent again.
     pub async fn done(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
-        let known: Vec<_> = reports.iter().map(Report::known).collect();
+        let mut known: Vec<_> = reports.iter().map(Report::known).collect();
         let mut verdicts = self.done_once(queue, reports, now).await?;
-        for ((report, known), verdict) in reports.iter().zip(known).zip(&mut verdicts) {
-            let mut known = known;
-            while report.was_overtaken(*verdict, &known) {
-                known = report.known();
-                *verdict = self.done_once(queue, std::slice::from_ref(report), now).await?[0];
+        loop {
+            let again = overtaken(reports.iter(), &verdicts, &mut known);
+            if again.is_empty() {
+                return Ok(verdicts);
+            }
+            let subset: Vec<Report> = again.iter().map(|at| reports[*at].clone()).collect();
+            for (at, verdict) in again.into_iter().zip(self.done_once(queue, &subset, now).await?) {
+                verdicts[at] = verdict;
             }
         }
-        Ok(verdicts)
     }
 
     async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
@@ -181,16 +183,18 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn complete(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
-        let known: Vec<_> = reports.iter().map(|completion| completion.report.known()).collect();
+        let mut known: Vec<_> = reports.iter().map(|completion| completion.report.known()).collect();
         let mut verdicts = self.complete_once(queue, reports, now).await?;
-        for ((completion, known), verdict) in reports.iter().zip(known).zip(&mut verdicts) {
-            let mut known = known;
-            while completion.report.was_overtaken(*verdict, &known) {
-                known = completion.report.known();
-                *verdict = self.complete_once(queue, std::slice::from_ref(completion), now).await?[0];
+        loop {
+            let again = overtaken(reports.iter().map(|completion| &completion.report), &verdicts, &mut known);
+            if again.is_empty() {
+                return Ok(verdicts);
+            }
+            let subset: Vec<Completion> = again.iter().map(|at| reports[*at].clone()).collect();
+            for (at, verdict) in again.into_iter().zip(self.complete_once(queue, &subset, now).await?) {
+                verdicts[at] = verdict;
             }
         }
-        Ok(verdicts)
     }
 
     async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
@@ -353,6 +357,22 @@ impl Broker {
             reply => Err(Error::unexpected(crate::script::TRIM_ARCHIVED.name, &reply)),
         }
     }
+}
+
+/// The positions of the reports that renewals have overtaken; `known` is brought up to date for these.
+fn overtaken<'a>(
+    reports: impl Iterator<Item = &'a Report>,
+    verdicts: &[Verdict],
+    known: &mut [Option<String>],
+) -> Vec<usize> {
+    let mut again = Vec::new();
+    for (at, report) in reports.enumerate() {
+        if report.was_overtaken(verdicts[at], &known[at]) {
+            known[at] = report.known();
+            again.push(at);
+        }
+    }
+    again
 }
 
 fn statistics(call: &mut Cmd, keys: &QueueKeys, now: i64) {
