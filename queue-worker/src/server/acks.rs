@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use queue_core::outcome::Step;
 use queue_redis::{Completion, Error, MAX_BATCH, MAX_BATCH_BYTES, Report, Verdict};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::slots::Slot;
+use super::slots::{Slot, Slots};
 
 /// A report with what becomes free when it is written.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ pub(super) struct Ack {
     pub(super) ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
-    pub(super) slot: Arc<Slot>,
+    /// None while others have it, because the report is on its way.
+    pub(super) slot: Option<Arc<Slot>>,
 }
 
 /// The sending side.
@@ -86,8 +87,12 @@ pub(super) async fn run(shared: Arc<Shared>, acks: Arc<Mutex<UnboundedReceiver<A
         {
             gathered.push(ack);
         }
-        let batches = batches(&mut gathered);
-        let failed = join_all(batches.into_iter().map(|batch| attempt(&shared, batch, false))).await;
+        let mut batches = batches(&mut gathered);
+        let slots: Vec<_> = batches.iter_mut().flat_map(Batch::free_slots).collect();
+        let writes = join_all(batches.into_iter().map(|batch| attempt(&shared, batch, false)));
+        // Whoever takes tasks into these slots does it after the reports, on the same connection: Redis never
+        // sees more tasks active than there are slots. Both travel together, which halves the round trips.
+        let (failed, ()) = join(writes, async { shared.slots.give_back(slots) }).await;
         for (batch, error, resend) in failed.into_iter().flatten() {
             // Others need not wait for a queue that Redis refuses to change.
             tokio::spawn(stop.clone().run_until_cancelled_owned(persist(shared.clone(), batch, error, resend)));
@@ -110,13 +115,25 @@ impl Batch {
         }
     }
 
-    /// The same, for the case that it may have been applied already.
-    fn marked(mut self, resent: bool) -> Self {
-        let acks = match &mut self {
-            Batch::Done(acks) | Batch::Complete(acks) => &mut acks[..],
+    fn acks_mut(&mut self) -> &mut [Ack] {
+        match self {
+            Batch::Done(acks) | Batch::Complete(acks) => acks,
             Batch::Single(ack) => std::slice::from_mut(&mut **ack),
-        };
-        acks.iter_mut().for_each(|ack| ack.report.resent = resent);
+        }
+    }
+
+    /// The slots that nobody else holds.
+    fn free_slots(&mut self) -> Vec<Arc<Slot>> {
+        let free = |ack: &mut Ack| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
+        self.acks_mut().iter_mut().filter_map(free).collect()
+    }
+
+    /// The same, to be sent again; it may have been applied already. The slots are taken back meanwhile.
+    fn again(mut self, resent: bool, slots: &Slots) -> Self {
+        for ack in self.acks_mut() {
+            ack.report.resent = resent;
+            ack.slot.get_or_insert_with(|| slots.take_back());
+        }
         self
     }
 
@@ -167,7 +184,7 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
         }
         Err(error) => {
             let resend = resend || error.is_ambiguous();
-            Some((batch.marked(resend), error, resend))
+            Some((batch.again(resend, &shared.slots), error, resend))
         }
     }
 }
@@ -244,6 +261,6 @@ fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
     let acks = batch.into_acks();
     let count = acks.len();
     shared.running.remove(acks.iter().map(|ack| ack.ticket));
-    shared.slots.give_back(acks.into_iter().map(|ack| ack.slot));
+    shared.slots.give_back(acks.into_iter().filter_map(|ack| ack.slot));
     shared.acks.settled(count);
 }

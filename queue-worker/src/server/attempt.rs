@@ -47,7 +47,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     let step = next_step(job.message(), outcome, shared.now(), &shared.options.retry_policy);
     let report = Report::by_owner(job.run().clone(), job.message(), shared.running.side(ticket));
     if let Some(slot) = held.hand_over() {
-        shared.acks.send(Ack { ticket, report, step, slot });
+        shared.acks.send(Ack { ticket, report, step, slot: Some(slot) });
     }
 }
 

@@ -1,19 +1,35 @@
 //! The places for running tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
 /// As many slots as tasks may run at once.
 #[derive(Debug)]
 pub(super) struct Slots {
-    free: Arc<Semaphore>,
+    free: Arc<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    permits: Semaphore,
+    /// Slots that were taken back while others had them; the next ones that become free pay for them.
+    owed: AtomicUsize,
+}
+
+impl Free {
+    fn add(&self, count: usize) {
+        let pay = |owed: usize| Some(owed.saturating_sub(count));
+        let owed = self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, pay).unwrap_or_default();
+        self.permits.add_permits(count.saturating_sub(owed));
+    }
 }
 
 /// One of them; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    free: Arc<Semaphore>,
+    free: Arc<Free>,
     /// Cleared when the place is given back together with others.
     held: bool,
 }
@@ -23,13 +39,13 @@ impl Slots {
     pub(super) const MAX: usize = 100_000;
 
     pub(super) fn new(count: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(count)) }
+        Self { free: Arc::new(Free { permits: Semaphore::new(count), owed: AtomicUsize::new(0) }) }
     }
 
     /// Waits for a free slot, then takes all that are free, up to `max`.
     pub(super) async fn take(&self, max: usize) -> Vec<Arc<Slot>> {
         // The semaphore is never closed.
-        let Ok(first) = self.free.acquire().await else { return Vec::new() };
+        let Ok(first) = self.free.permits.acquire().await else { return Vec::new() };
         first.forget();
         let mut slots = vec![self.slot()];
         // Slots that are about to be freed come along, so that one take fills them all.
@@ -41,7 +57,7 @@ impl Slots {
     /// Takes what else is free, up to `max` in all.
     pub(super) fn take_more(&self, slots: &mut Vec<Arc<Slot>>, max: usize) {
         while slots.len() < max {
-            let Ok(permit) = self.free.try_acquire() else { return };
+            let Ok(permit) = self.free.permits.try_acquire() else { return };
             permit.forget();
             slots.push(self.slot());
         }
@@ -61,14 +77,23 @@ impl Slots {
                 count += 1;
             }
         }
-        self.free.add_permits(count);
+        self.free.add(count);
+    }
+
+    /// Takes a slot whether one is free or not: of a report that was sent, but has to be sent again.
+    pub(super) fn take_back(&self) -> Arc<Slot> {
+        match self.free.permits.try_acquire() {
+            Ok(permit) => permit.forget(),
+            Err(_) => drop(self.free.owed.fetch_add(1, Ordering::AcqRel)),
+        }
+        self.slot()
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.held {
-            self.free.add_permits(1);
+            self.free.add(1);
         }
     }
 }
@@ -84,10 +109,21 @@ mod tests {
         assert_eq!(taken.len(), 3);
         let thread = taken[0].clone();
         slots.give_back(taken.drain(..2));
-        assert_eq!(slots.free.available_permits(), 1, "one is held by a thread, one by us");
+        assert_eq!(slots.free.permits.available_permits(), 1, "one is held by a thread, one by us");
         drop(thread);
-        assert_eq!(slots.free.available_permits(), 2);
+        assert_eq!(slots.free.permits.available_permits(), 2);
         drop(taken);
-        assert_eq!(slots.free.available_permits(), 3);
+        assert_eq!(slots.free.permits.available_permits(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_was_taken_back_is_paid_for_by_the_next_that_becomes_free() {
+        let slots = Slots::new(1);
+        let mut taken = slots.take(100).await;
+        let taken_back = slots.take_back();
+        slots.give_back(taken.drain(..));
+        assert_eq!(slots.free.permits.available_permits(), 0, "one task too many was in hand");
+        slots.give_back([taken_back]);
+        assert_eq!(slots.free.permits.available_permits(), 1);
     }
 }
