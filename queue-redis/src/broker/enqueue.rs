@@ -45,19 +45,24 @@ impl Broker {
     /// [is ambiguous](Error::is_ambiguous).
     pub async fn enqueue(&self, queue: &str, tasks: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
         let keys = QueueKeys::new(queue);
-        // The common case pays for no lock.
-        let bare = tasks.len() == 1 && tasks[0].message.unique_key.is_empty();
-        let mut call = ENQUEUE.call(if bare { 2 } else { 1 + 2 * tasks.len() });
+        let locks = tasks.iter().any(|task| !task.message.unique_key.is_empty());
+        let keys_per_task = match (tasks, locks) {
+            (_, true) => 2,
+            ([_], false) => 1,
+            (_, false) => 0,
+        };
+        let mut call = ENQUEUE.call(1 + keys_per_task * tasks.len());
         call.arg(keys.pending());
-        for task in tasks {
-            let key = keys.task(&task.message.id);
-            let lock = (!bare).then(|| lock_or(&task.message, &key));
-            call.arg(key).arg(lock);
+        if keys_per_task > 0 {
+            for task in tasks {
+                let key = keys.task(&task.message.id);
+                let lock = locks.then(|| lock_or(&task.message, &key));
+                call.arg(key).arg(lock);
+            }
         }
-        call.arg(now_ns);
+        call.arg(now_ns).arg((keys_per_task == 0).then(|| keys.task_prefix()));
         for task in tasks {
-            call.arg(&task.message.id).arg(&task.message.to_bytes()[..]);
-            call.arg((!bare).then_some(task.unique_ttl));
+            call.arg(&task.message.id).arg(&task.message.to_bytes()[..]).arg(locks.then_some(task.unique_ttl));
         }
         verdicts(ENQUEUE.name, &self.redis.run(&ENQUEUE, &call).await?, tasks.len(), verdict)
     }
