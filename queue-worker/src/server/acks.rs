@@ -6,19 +6,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use queue_core::outcome::Step;
 use queue_redis::{Completion, Error, MAX_BATCH, MAX_BATCH_BYTES, Report, Verdict};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::slots::{Slot, Slots};
+use super::trouble::{Refusal, Stuck, Trouble};
 
 /// A report with what becomes free when it is written.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct Ack {
     pub(super) ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
-    /// None while others have it, because the report is on its way.
+    /// None while others have it, because the report is on its way, or refused.
     pub(super) slot: Option<Arc<Slot>>,
 }
 
@@ -37,15 +38,13 @@ pub(super) struct Acks {
     sender: UnboundedSender<Ack>,
     unwritten: AtomicUsize,
     written: Notify,
-    /// Whether some report waits for Redis: said once, not for each.
-    stuck: AtomicBool,
+    pub(super) trouble: Trouble,
 }
 
 impl Acks {
     pub(super) fn new() -> (Self, UnboundedReceiver<Ack>) {
         let (sender, receiver) = unbounded_channel();
-        let acks =
-            Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new(), stuck: AtomicBool::new(false) };
+        let acks = Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new(), trouble: Trouble::default() };
         (acks, receiver)
     }
 
@@ -75,7 +74,11 @@ impl Acks {
 }
 
 /// Writes reports until it is told to stop.
-pub(super) async fn run(shared: Arc<Shared>, acks: Arc<Mutex<UnboundedReceiver<Ack>>>, stop: CancellationToken) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Ack>>>,
+    stop: CancellationToken,
+) {
     let mut acks = acks.lock().await;
     let mut gathered = Vec::new();
     while let Some(Some(first)) = stop.run_until_cancelled(acks.recv()).await {
@@ -94,8 +97,10 @@ pub(super) async fn run(shared: Arc<Shared>, acks: Arc<Mutex<UnboundedReceiver<A
         // sees more tasks active than there are slots. Both travel together, which halves the round trips.
         let (failed, ()) = join(writes, async { shared.slots.give_back(slots) }).await;
         for (batch, error, resend) in failed.into_iter().flatten() {
+            let refusal = refusal(&shared, &batch, &error);
             // Others need not wait for a queue that Redis refuses to change.
-            tokio::spawn(stop.clone().run_until_cancelled_owned(persist(shared.clone(), batch, error, resend)));
+            let persist = persist(shared.clone(), batch, error, resend, refusal);
+            tokio::spawn(stop.clone().run_until_cancelled_owned(persist));
         }
     }
 }
@@ -128,11 +133,17 @@ impl Batch {
         self.acks_mut().iter_mut().filter_map(free).collect()
     }
 
-    /// The same, to be sent again; it may have been applied already. The slots are taken back meanwhile.
-    fn again(mut self, resent: bool, slots: &Slots) -> Self {
+    /// The same, to be sent again; it may have been applied already. While Redis cannot be asked, the slots
+    /// are taken back, which holds up the server until it can. A refusal does not concern other queues.
+    fn again(mut self, resent: bool, transient: bool, slots: &Slots) -> Self {
         for ack in self.acks_mut() {
             ack.report.resent = resent;
-            ack.slot.get_or_insert_with(|| slots.take_back());
+            if transient {
+                ack.slot.get_or_insert_with(|| slots.take_back());
+            }
+        }
+        if !transient {
+            slots.give_back(self.free_slots());
         }
         self
     }
@@ -184,25 +195,29 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
         }
         Err(error) => {
             let resend = resend || error.is_ambiguous();
-            Some((batch.again(resend, &shared.slots), error, resend))
+            Some((batch.again(resend, error.is_transient(), &shared.slots), error, resend))
         }
     }
 }
 
 /// Sends a batch that failed again and again until it is answered.
-async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool) {
-    if !shared.acks.stuck.swap(true, Ordering::AcqRel) {
-        error!(%error, "outcomes of tasks cannot be written; trying again until they are");
-    }
+///
+/// A queue whose key has another type, say, is refused for as long as nobody mends it. No more is taken from
+/// it meanwhile, so that no more reports gather than tasks were in hand.
+async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, mut refusal: Option<Refusal>) {
+    let stuck = Stuck::begin(&shared.acks.trouble, &error);
     let mut backoff = Backoff::quiet("writing the outcome of tasks");
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
+        refusal = refusal.or_else(|| refusal(&shared, &batch, &error));
         backoff.failed(&error).await;
         failed = attempt(&shared, batch, resend).await;
     }
-    if shared.acks.stuck.swap(false, Ordering::AcqRel) {
-        info!("outcomes of tasks are written again");
-    }
+    stuck.answered();
+}
+
+fn refusal(shared: &Arc<Shared>, batch: &Batch, error: &Error) -> Option<Refusal> {
+    Refusal::of(shared, &batch.acks().first()?.report.run.queue, error)
 }
 
 async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {

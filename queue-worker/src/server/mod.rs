@@ -11,6 +11,7 @@ mod queues;
 mod running;
 mod signals;
 mod slots;
+mod trouble;
 
 use std::future::Future;
 use std::sync::Arc;

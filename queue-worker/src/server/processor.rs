@@ -157,7 +157,7 @@ impl Taker {
     }
 
     fn is_refused(&self, queue: &str) -> bool {
-        self.refused.get(queue).is_some_and(|until| Instant::now() < *until)
+        self.refused.get(queue).is_some_and(|until| Instant::now() < *until) || self.shared.acks.trouble.refuses(queue)
     }
 
     /// Leaves out the queues that are being left alone.

@@ -5,5 +5,6 @@ mod interruption;
 mod limits;
 mod outcomes;
 mod queues;
+mod refused;
 mod shutdown;
 mod unhandled;

@@ -1,0 +1,93 @@
+//! What is known of reports that cannot be written.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use queue_redis::Error;
+use tracing::{error, info};
+
+use super::Shared;
+
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// How many batches wait for Redis: that it begins and ends is said once, not for each.
+    stuck: AtomicUsize,
+    /// Queues whose reports Redis refuses, and how many batches of each wait.
+    refused: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+impl Trouble {
+    fn refused(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether Redis refuses to write the outcomes of this queue's tasks, so that more of them would only
+    /// pile up.
+    pub(super) fn refuses(&self, queue: &str) -> bool {
+        self.refused().contains_key(queue)
+    }
+}
+
+/// A batch that waits for Redis.
+pub(super) struct Stuck<'a>(&'a Trouble);
+
+impl<'a> Stuck<'a> {
+    pub(super) fn begin(trouble: &'a Trouble, error: &Error) -> Self {
+        if trouble.stuck.fetch_add(1, Ordering::AcqRel) == 0 {
+            error!(%error, "outcomes of tasks cannot be written; trying again until they are");
+        }
+        Self(trouble)
+    }
+
+    /// It was answered, not only given up at the end of the server.
+    pub(super) fn answered(self) {
+        if self.0.stuck.load(Ordering::Acquire) == 1 {
+            info!("outcomes of tasks are written again");
+        }
+    }
+}
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        self.0.stuck.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A batch that Redis refuses to write; no tasks are taken from its queue meanwhile.
+pub(super) struct Refusal {
+    shared: Arc<Shared>,
+    queue: Arc<str>,
+}
+
+impl Refusal {
+    /// None if the error passes by itself.
+    pub(super) fn of(shared: &Arc<Shared>, queue: &Arc<str>, error: &Error) -> Option<Self> {
+        if error.is_transient() {
+            return None;
+        }
+        let batches = {
+            let mut refused = shared.acks.trouble.refused();
+            let batches = refused.entry(queue.clone()).or_default();
+            *batches += 1;
+            *batches
+        };
+        if batches == 1 {
+            error!(queue = %queue, %error, "outcomes of the queue's tasks are refused; none are taken from it meanwhile");
+        }
+        Some(Self { shared: shared.clone(), queue: queue.clone() })
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        let mut refused = self.shared.acks.trouble.refused();
+        if let Some(batches) = refused.get_mut(&self.queue) {
+            *batches -= 1;
+            if *batches == 0 {
+                refused.remove(&self.queue);
+                self.shared.work.notify_one();
+            }
+        }
+    }
+}

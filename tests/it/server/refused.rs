@@ -1,0 +1,89 @@
+//! Queues whose outcomes Redis refuses to write, because a key of theirs has another type.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use queue_worker::{Failure, Handle, Job, Router};
+
+use crate::support::{Events, Fixture, eventually, job, with};
+
+/// A server for the queue of the tests, which is favoured, and another; tasks of the type `fail` fail.
+async fn serve(fixture: &Fixture, events: &Events, concurrency: usize) -> Handle {
+    let fail = with(events, async |events: Events, job: Job| {
+        events.tell(format!("fails {}", job.id()));
+        Err::<(), Failure>("boom".into())
+    });
+    let work = with(events, async |events: Events, job: Job| events.tell(job.id()));
+    let router = Router::new(()).route("fail", fail).route("job", work);
+    let server = fixture.server(router).queues([("q", 100), ("other", 1)]).concurrency(concurrency);
+    server.lease(Duration::from_secs(5)).start().await.unwrap()
+}
+
+fn failing(id: &str) -> RawTask {
+    RawTask { kind: "fail".into(), ..job(id) }
+}
+
+fn failures(events: &Events) -> usize {
+    events.all().iter().filter(|event| event.starts_with("fails ")).count()
+}
+
+#[tokio::test]
+async fn failing_tasks_of_a_queue_with_a_stray_retry_key_leave_the_slots_to_other_queues() {
+    let fixture = Fixture::start().await;
+    fixture.run("SET asynq:{q}:retry stray").await;
+    fixture.enqueue((0..50).map(|n| failing(&n.to_string()))).await;
+    let events = Events::default();
+    let server = serve(&fixture, &events, 2).await;
+    eventually("both slots have met a failure", async || failures(&events) >= 2).await;
+    fixture.enqueue((100..150).map(|n| job(&n.to_string()).queue("other"))).await;
+    eventually("the other queue is worked off", async || events.count() - failures(&events) == 50).await;
+    // Those in hand when it was first refused, and those of a take that was under way.
+    let held = failures(&events);
+    assert!(held <= 4, "{held} tasks were taken from a queue whose outcomes cannot be written");
+    assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await, held, "they stay leased meanwhile");
+
+    fixture.run("DEL asynq:{q}:retry").await;
+    eventually("all tasks wait for their retry", async || {
+        fixture.cmd::<usize>(&["ZCARD", "asynq:{q}:retry"]).await == 50
+    })
+    .await;
+    assert_eq!(failures(&events), 50, "none ran twice");
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (50, 50));
+    server.shutdown().await;
+    let left = fixture.keyspace().await;
+    assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_ever_for_outcomes_that_are_refused() {
+    let fixture = Fixture::start().await;
+    fixture.run("SET asynq:{q}:retry stray").await;
+    fixture.enqueue([failing("a")]).await;
+    let events = Events::default();
+    let server = serve(&fixture, &events, 1).await;
+    events.wait(1).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), server.shutdown()).await;
+    assert!(ended.is_ok(), "the server waits for the length of a lease, which is 5 s here");
+    // It is still leased, so that the next server finds it.
+    let info = fixture.in_state("a", State::Active).await;
+    assert_eq!((info.retried, info.last_error), (0, None));
+    assert!(fixture.cmd::<Option<i64>>(&["ZSCORE", "asynq:{q}:lease", "a"]).await.is_some());
+}
+
+/// What was taken is renewed for as long as its outcome waits.
+#[tokio::test]
+async fn a_task_whose_outcome_is_refused_for_longer_than_its_lease_keeps_it() {
+    let fixture = Fixture::start().await;
+    fixture.run("SET asynq:{q}:archived stray").await;
+    fixture.enqueue([failing("a").max_retry(0)]).await;
+    let events = Events::default();
+    let server = serve(&fixture, &events, 1).await;
+    events.wait(1).await;
+    let lease = async || fixture.cmd::<i64>(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
+    let first = lease().await;
+    eventually("the lease was prolonged by more than its length", async || lease().await > first + 5).await;
+    fixture.run("DEL asynq:{q}:archived").await;
+    fixture.in_state("a", State::Archived).await;
+    server.shutdown().await;
+    assert_eq!(events.all(), ["fails a"]);
+}
