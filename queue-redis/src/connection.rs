@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Value};
 use url::Url;
 
@@ -24,6 +25,11 @@ use crate::script::{self, Script};
 
 /// Calls that may go unanswered one after another before the shared connection is replaced.
 const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;
+
+/// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
+/// that was cut without a sign is then found out within a minute, also while nothing is sent on it.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -80,6 +86,9 @@ struct Inner {
     shared: Mutex<Shared>,
     /// Held while connecting, so that a broken connection is replaced once and not by every caller.
     connecting: tokio::sync::Mutex<()>,
+    /// Counts how often a connection said that its server is not the right one any more, for those who only
+    /// listen and would never be told.
+    moved: tokio::sync::watch::Sender<u64>,
 }
 
 /// A std mutex guards this: it is held for a clone of a few pointers, never across an await.
@@ -122,7 +131,8 @@ impl Redis {
         let info = with_tls(info, &options.tls)?;
         let target = describe(&info);
         let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
         let manager =
@@ -142,6 +152,7 @@ impl Redis {
             pool,
             shared: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
+            moved: tokio::sync::watch::Sender::new(0),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -208,9 +219,25 @@ impl Redis {
 
     /// A connection for subscriptions that needs nothing newer than Redis 2.
     pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub, Error> {
-        let mut pubsub = self.inner.client.get_async_pubsub().await.map_err(|error| self.unreachable(&error))?;
-        pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await.map_err(|error| self.explain("SUBSCRIBE", error))?;
-        Ok(pubsub)
+        let limit = self.inner.options.connect_timeout;
+        let connect = async {
+            let mut pubsub = self.inner.client.get_async_pubsub().await.map_err(|error| self.unreachable(&error))?;
+            let subscribed = pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await;
+            subscribed.map_err(|error| self.explain("SUBSCRIBE", error))?;
+            Ok(pubsub)
+        };
+        // This kind of connection knows no time limits of its own.
+        let timed_out = |_| Err(Error::Timeout { target: self.inner.target.clone(), timeout: limit });
+        tokio::time::timeout(limit, connect).await.unwrap_or_else(timed_out)
+    }
+
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.inner.options
+    }
+
+    /// Tells whenever some connection has met the wrong server (after a failover).
+    pub(crate) fn moves(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.moved.subscribe()
     }
 
     fn unreachable(&self, error: &redis::RedisError) -> Error {
@@ -292,12 +319,13 @@ impl Redis {
                     shared.unanswered += 1;
                     shared.unanswered >= TIMEOUTS_BEFORE_RECONNECT
                 }
-                // A demoted master stays reachable; only a new connection finds its successor.
-                Error::Refused { code, .. } => code == "READONLY",
-                _ => false,
+                error => error.is_wrong_server(),
             };
             if give_up {
                 shared.connection = None;
+            }
+            if error.is_wrong_server() {
+                self.inner.moved.send_modify(|moves| *moves += 1);
             }
         }
         Err(error)
@@ -364,10 +392,12 @@ impl Connection {
 
     fn judge(&mut self, operation: &'static str, error: redis::RedisError) -> Error {
         let error = self.redis.explain(operation, error);
-        self.broken |= match &error {
-            Error::Refused { code, .. } => code == "READONLY",
-            error => error.is_transient(),
-        };
+        if error.is_wrong_server() {
+            // An idle server writes nothing but its heartbeat: nobody else would find out.
+            self.redis.lock().connection = None;
+            self.redis.inner.moved.send_modify(|moves| *moves += 1);
+        }
+        self.broken |= error.is_transient();
         error
     }
 

@@ -99,11 +99,25 @@ impl Error {
             Self::Refused { code, .. } => {
                 matches!(
                     code.as_str(),
-                    "OOM" | "READONLY" | "LOADING" | "BUSY" | "MISCONF" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN"
+                    "OOM"
+                        | "READONLY"
+                        | "LOADING"
+                        | "BUSY"
+                        | "MISCONF"
+                        | "CLUSTERDOWN"
+                        | "TRYAGAIN"
+                        | "MASTERDOWN"
+                        | "NOREPLICAS"
                 )
             }
             _ => false,
         }
+    }
+
+    /// Whether this Redis is not, or no longer, the one to talk to: a master that was demoted, or one that
+    /// is about to take over another's data. It stays reachable; only a new connection finds its successor.
+    pub(crate) fn is_wrong_server(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if ["READONLY", "LOADING", "MASTERDOWN"].contains(&&**code))
     }
 
     pub(crate) fn unexpected(operation: &'static str, reply: &impl std::fmt::Debug) -> Self {
@@ -112,12 +126,17 @@ impl Error {
         Self::UnexpectedReply { operation, reply }
     }
 
-    /// Why a connection could not be made. A server that asks who is there is reachable.
+    /// Why a connection could not be made. A server that asks who is there, or that does not speak RESP3, is
+    /// reachable.
     pub(crate) fn from_connecting(error: &RedisError, target: &str) -> Self {
         let message = error.to_string();
-        let code = server_code(error, &message);
-        if error.kind() == ErrorKind::AuthenticationFailed || ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&&*code) {
-            let code = if code == "ERR" { "NOAUTH".to_owned() } else { code };
+        let code = match (error.kind(), server_code(error, &message)) {
+            (ErrorKind::RESP3NotSupported, _) => Some("NOPROTO".to_owned()),
+            (ErrorKind::AuthenticationFailed, code) if code == "ERR" => Some("NOAUTH".to_owned()),
+            (ErrorKind::AuthenticationFailed | ErrorKind::Server(_) | ErrorKind::Extension, code) => Some(code),
+            (_, code) => Some(code).filter(|code| ["NOAUTH", "WRONGPASS", "NOPERM"].contains(&&**code)),
+        };
+        if let Some(code) = code {
             let hint = hint(&code);
             return Self::Refused { operation: "the connection", code, message, hint };
         }
@@ -145,7 +164,8 @@ impl Error {
 /// Errors raised inside a script come back as `ERR`, `UNKNOWN` or the like with the real code word in
 /// the text, depending on the version of Redis.
 fn server_code(error: &RedisError, message: &str) -> String {
-    const IN_TEXT: [&str; 7] = ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "MISCONF", "NOAUTH", "WRONGPASS"];
+    const IN_TEXT: [&str; 8] =
+        ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "MISCONF", "NOAUTH", "WRONGPASS", "NOREPLICAS"];
     let code = error.code().unwrap_or("ERR");
     if let Some(found) = IN_TEXT.iter().find(|word| code == **word || message.contains(**word)) {
         return (*found).to_owned();
@@ -169,6 +189,7 @@ fn hint(code: &str) -> &'static str {
         "MISCONF" => "; Redis cannot write to its disk and refuses changes",
         "LOADING" => "; Redis is still loading its data",
         "BUSY" => "; a long script blocks Redis",
+        "NOREPLICAS" => "; Redis has too few replicas in reach, and refuses changes (min-replicas-to-write)",
         "CLUSTERDOWN" => "; the cluster misses some of its slots",
         _ => "",
     }

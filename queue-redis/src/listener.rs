@@ -5,15 +5,26 @@
 //! script of Go's, pushes a message. Nothing is written, one connection serves any number of queues, and
 //! since the look itself arms, nothing is missed in between. Where tracking is not to be had, only the
 //! cancelations are heard, and the caller polls.
+//!
+//! A connection on which nothing has to be sent would not notice that it was cut. So a listener that hears
+//! nothing asks for a sign of life, and gives itself up when none comes, when a look through it fails, and
+//! when another connection finds that its server is no longer the master.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use queue_core::keys::{CANCEL_CHANNEL, QueueKeys};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::connection::Redis;
 use crate::error::Error;
+
+/// How long nothing may be heard before the listener asks whether Redis is still there.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Something that Redis told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +43,10 @@ pub enum Signal {
 pub struct Listener {
     source: Source,
     redis: Redis,
+    /// Counts how often the master has moved.
+    moves: tokio::sync::watch::Receiver<u64>,
+    /// A look through this connection has failed.
+    failed: Arc<Notify>,
 }
 
 enum Source {
@@ -46,20 +61,23 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// Begins to listen. Falls back to cancelations alone when the server has no client tracking.
+    /// Begins to listen. Falls back to cancelations alone when the server has no client tracking, or the
+    /// user no right to it.
     ///
     /// # Errors
     /// When Redis cannot be reached, or refuses the subscription.
     pub async fn connect(redis: &Redis) -> Result<Self, Error> {
+        let moves = redis.moves();
         let source = match Self::tracking(redis).await {
             Ok(source) => source,
-            Err(error @ Error::Unreachable { .. }) if redis.ping().await.is_err() => return Err(error),
+            // It may have tracking once it is there.
+            Err(error) if error.is_transient() => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "no client tracking; new tasks are noticed by polling");
                 Source::PubSub(Box::new(redis.pubsub().await?))
             }
         };
-        Ok(Self { source, redis: redis.clone() })
+        Ok(Self { source, redis: redis.clone(), moves, failed: Arc::default() })
     }
 
     async fn tracking(redis: &Redis) -> Result<Source, Error> {
@@ -77,7 +95,8 @@ impl Listener {
     pub fn watch(&self) -> Option<Watch> {
         match &self.source {
             Source::Tracking { connection, .. } => {
-                Some(Watch { connection: connection.clone(), redis: self.redis.clone() })
+                let (connection, redis, failed) = (connection.clone(), self.redis.clone(), self.failed.clone());
+                Some(Watch { connection, redis, failed })
             }
             Source::PubSub(_) => None,
         }
@@ -89,24 +108,46 @@ impl Listener {
     /// Cancel safe: no signal is lost.
     pub async fn signal(&mut self) -> Signal {
         loop {
-            match &mut self.source {
-                Source::Tracking { pushes, .. } => match pushes.recv().await {
+            let Self { source, moves, failed, .. } = self;
+            tokio::select! {
+                signal = source.signal() => return signal,
+                _ = moves.changed() => return Signal::Lost,
+                () = failed.notified() => return Signal::Lost,
+                () = tokio::time::sleep(SILENCE) => {}
+            }
+            let limit = self.redis.options().response_timeout;
+            // What arrives meanwhile waits in the source.
+            if !matches!(tokio::time::timeout(limit, self.source.ping()).await, Ok(Ok(()))) {
+                return Signal::Lost;
+            }
+        }
+    }
+}
+
+impl Source {
+    async fn signal(&mut self) -> Signal {
+        match self {
+            Source::Tracking { pushes, .. } => loop {
+                match pushes.recv().await {
                     None => return Signal::Lost,
                     Some(push) => {
                         if let Some(signal) = read(push) {
                             return signal;
                         }
                     }
-                },
-                Source::PubSub(subscription) => {
-                    return match subscription.on_message().next().await {
-                        Some(message) => {
-                            Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned())
-                        }
-                        None => Signal::Lost,
-                    };
                 }
-            }
+            },
+            Source::PubSub(subscription) => match subscription.on_message().next().await {
+                Some(message) => Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
+                None => Signal::Lost,
+            },
+        }
+    }
+
+    async fn ping(&mut self) -> RedisResult<()> {
+        match self {
+            Source::Tracking { connection, .. } => redis::cmd("PING").query_async(connection).await,
+            Source::PubSub(subscription) => subscription.ping::<Value>().await.map(drop),
         }
     }
 }
@@ -135,6 +176,7 @@ fn read(push: PushInfo) -> Option<Signal> {
 pub struct Watch {
     connection: MultiplexedConnection,
     redis: Redis,
+    failed: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -144,6 +186,15 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
+    /// Sends a look. One that fails tells the listener that its connection is of no use.
+    async fn look<T: redis::FromRedisValue>(&mut self, name: &'static str, look: &redis::Pipeline) -> Result<T, Error> {
+        let found = look.query_async(&mut self.connection).await.map_err(|error| self.redis.explain(name, error));
+        if found.as_ref().is_err_and(Error::is_transient) {
+            self.failed.notify_one();
+        }
+        found
+    }
+
     /// Whether one of these queues has pending tasks and is not paused. Afterwards the first push to one
     /// of them, and the first change of a pause, gives [`Signal::Work`].
     ///
@@ -159,8 +210,7 @@ impl Watch {
         if look.is_empty() {
             return Ok(false);
         }
-        let found: RedisResult<Vec<u8>> = look.query_async(&mut self.connection).await;
-        let found = found.map_err(|error| self.redis.explain("EXISTS", error))?;
+        let found: Vec<u8> = self.look("EXISTS", &look).await?;
         Ok(found.chunks_exact(2).any(|queue| queue == [1, 0]))
     }
 
@@ -178,8 +228,7 @@ impl Watch {
             }
         }
         type Head = Vec<(Vec<u8>, f64)>;
-        let heads: RedisResult<Vec<Head>> = look.query_async(&mut self.connection).await;
-        let heads = heads.map_err(|error| self.redis.explain("ZRANGE", error))?;
+        let heads: Vec<Head> = self.look("ZRANGE", &look).await?;
         Ok(heads.into_iter().flatten().map(|(_, due)| due as i64).min())
     }
 }

@@ -4,6 +4,7 @@ mod abandoned;
 mod client;
 mod crash;
 mod golden;
+mod listener;
 mod races;
 mod server;
 mod support;

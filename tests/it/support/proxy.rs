@@ -1,0 +1,108 @@
+//! A way to Redis that can go wrong: it stands between, and loses what it should hand on.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+
+/// A TCP address that leads to the socket of a Redis.
+pub(crate) struct Proxy {
+    port: u16,
+    state: Arc<State>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+struct State {
+    upstream: Mutex<PathBuf>,
+    /// Connections up to this number lose all that is sent on them, both ways, and stay open.
+    swallowed: watch::Sender<u64>,
+    accepted: watch::Sender<u64>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(socket: &Path) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(State {
+            upstream: Mutex::new(socket.to_owned()),
+            swallowed: watch::Sender::new(0),
+            accepted: watch::Sender::new(0),
+        });
+        let accepting = tokio::spawn({
+            let state = state.clone();
+            async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    state.accepted.send_modify(|number| *number += 1);
+                    let number = *state.accepted.borrow();
+                    tokio::spawn(carry(state.clone(), number, stream));
+                }
+            }
+        });
+        Self { port, state, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on, all connections that exist lose what is sent on them, without a sign. New ones work.
+    pub(crate) fn cut_silently(&self) {
+        let accepted = *self.state.accepted.borrow();
+        self.state.swallowed.send_replace(accepted);
+    }
+
+    /// From now on, also new connections do.
+    pub(crate) fn swallow_everything(&self) {
+        self.state.swallowed.send_replace(u64::MAX);
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn accepted(&self) -> u64 {
+        *self.state.accepted.borrow()
+    }
+
+    /// New connections lead elsewhere; those that exist stay where they are.
+    pub(crate) fn lead_to(&self, socket: &Path) {
+        *self.state.upstream.lock().unwrap() = socket.to_owned();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
+    let upstream = state.upstream.lock().unwrap().clone();
+    let Ok(redis) = UnixStream::connect(upstream).await else { return };
+    let ((mut from_client, mut to_client), (mut from_redis, mut to_redis)) = (stream.into_split(), redis.into_split());
+    let (there, back) = (state.clone(), state);
+    // The end of one direction ends both, except where the connection is to look alive.
+    tokio::select! {
+        () = pump(&there, number, &mut from_client, &mut to_redis) => {}
+        () = pump(&back, number, &mut from_redis, &mut to_client) => {}
+    }
+}
+
+async fn pump(
+    state: &State,
+    number: u64,
+    from: &mut (impl tokio::io::AsyncRead + Unpin),
+    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) if number <= *state.swallowed.borrow() => {}
+            Ok(read) => {
+                if to.write_all(&buffer[..read]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
