@@ -97,7 +97,7 @@ pub(super) async fn run(
         // sees more tasks active than there are slots. Both travel together, which halves the round trips.
         let (failed, ()) = join(writes, async { shared.slots.give_back(slots) }).await;
         for (batch, error, resend) in failed.into_iter().flatten() {
-            let refusal = refusal(&shared, &batch, &error);
+            let refusal = refused(&shared, &batch, &error);
             // Others need not wait for a queue that Redis refuses to change.
             let persist = persist(shared.clone(), batch, error, resend, refusal);
             tokio::spawn(stop.clone().run_until_cancelled_owned(persist));
@@ -209,14 +209,14 @@ async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, 
     let mut backoff = Backoff::quiet("writing the outcome of tasks");
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
-        refusal = refusal.or_else(|| refusal(&shared, &batch, &error));
+        refusal = refusal.or_else(|| refused(&shared, &batch, &error));
         backoff.failed(&error).await;
         failed = attempt(&shared, batch, resend).await;
     }
     stuck.answered();
 }
 
-fn refusal(shared: &Arc<Shared>, batch: &Batch, error: &Error) -> Option<Refusal> {
+fn refused(shared: &Arc<Shared>, batch: &Batch, error: &Error) -> Option<Refusal> {
     Refusal::of(shared, &batch.acks().first()?.report.run.queue, error)
 }
 
