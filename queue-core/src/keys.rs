@@ -13,6 +13,8 @@ pub const SERVERS: &str = "asynq:servers";
 pub const WORKERS: &str = "asynq:workers";
 /// Sorted set of scheduler-entry keys by expiry.
 pub const SCHEDULERS: &str = "asynq:schedulers";
+/// Sorted set of our own periodic entries (`<entry> <queue>`) by the second they were last carried.
+pub const CRON_ENTRIES: &str = "asynq:x:cron";
 /// Pub/sub channel on which the id of a task to cancel is published.
 pub const CANCEL_CHANNEL: &str = "asynq:cancel";
 /// The queue a task goes to when none is named.
@@ -137,6 +139,16 @@ impl QueueKeys {
         key
     }
 
+    /// HASH of what schedulers share about a periodic entry.
+    pub fn cron_entry(&self, entry: &str) -> String {
+        self.with(&format!("x:cron:{entry}"))
+    }
+
+    /// LIST of what became of the ticks of a periodic entry, newest first.
+    pub fn cron_history(&self, entry: &str) -> String {
+        self.with(&format!("x:cron-history:{entry}"))
+    }
+
     /// STRING that holds the id of the task which owns this combination of type and payload.
     ///
     /// As in Go, a missing payload (`None`) and an empty one lock differently: the former ends in a
@@ -169,6 +181,16 @@ pub fn server_info(host: &str, pid: u32, server_id: &str) -> String {
 /// Key of the hash of running tasks of one server.
 pub fn server_workers(host: &str, pid: u32, server_id: &str) -> String {
     format!("asynq:workers:{{{host}:{pid}:{server_id}}}")
+}
+
+/// Key of the list of entries that one scheduler carries.
+pub fn scheduler_entries(host: &str, pid: u32, scheduler_id: &str) -> String {
+    format!("asynq:schedulers:{{{host}:{pid}:{scheduler_id}}}")
+}
+
+/// Key of the sorted set of a periodic entry's enqueue events.
+pub fn scheduler_history(entry_id: &str) -> String {
+    format!("asynq:scheduler_history:{entry_id}")
 }
 
 fn utc_day(unix_secs: i64) -> chrono::NaiveDate {

@@ -9,6 +9,7 @@
 //!   what happens to the task next.
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`info`]: what is shown to somebody who looks at a task.
+//! * [`option_text`]: options as the text that Go's schedulers write.
 //! * [`clock`], [`duration`]: time, and Go's way of writing durations.
 //!
 //! The crate names neither tokio nor redis: everything here can be tested without either.
@@ -18,6 +19,7 @@ pub mod codec;
 pub mod duration;
 pub mod info;
 pub mod keys;
+pub mod option_text;
 pub mod options;
 pub mod outcome;
 pub mod retry;

@@ -25,5 +25,5 @@ pub use broker::{
 pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
-pub use inspector::{Inspector, Page, QueueInfo, ServerInfo, WorkerInfo};
+pub use inspector::{EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
 pub use listener::{Listener, Signal, Watch};

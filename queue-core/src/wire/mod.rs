@@ -208,5 +208,25 @@ impl WorkerInfo {
     }
 }
 
+impl SchedulerEntry {
+    /// Decodes an element of a scheduler's list.
+    ///
+    /// # Errors
+    /// When the bytes are not a scheduler entry.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
+        Self::decode(bytes).map_err(|source| WireError { what: "scheduler entry", len: bytes.len(), source })
+    }
+}
+
+impl SchedulerEnqueueEvent {
+    /// Decodes a member of an entry's history.
+    ///
+    /// # Errors
+    /// When the bytes are not an enqueue event.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
+        Self::decode(bytes).map_err(|source| WireError { what: "enqueue event", len: bytes.len(), source })
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,12 @@
 //! Looks at queues, tasks and servers; changes nothing but pauses.
 
 mod queues;
+mod schedulers;
 mod servers;
 mod tasks;
 
 pub use queues::QueueInfo;
+pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
 pub use tasks::Page;
 

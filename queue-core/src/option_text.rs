@@ -1,0 +1,129 @@
+//! Options of periodic entries as text, as Go's schedulers write them and its Inspector reads them:
+//! `Queue("low")`, `Timeout(20m0s)`.
+//!
+//! Each text has an opening parenthesis, or Go's Inspector panics (R13). Those it does not know it leaves out.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use chrono::{DateTime, Utc};
+
+use crate::duration;
+use crate::options::{ProcessTime, TaskOptions};
+
+/// The options that are set, in a fixed order. `TaskID`, `Group` and `Header` Go's Inspector leaves out.
+pub fn format(options: &TaskOptions) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut add = |name: &str, value: Option<String>| texts.extend(value.map(|value| format!("{name}({value})")));
+    add("MaxRetry", options.max_retry.map(|count| count.to_string()));
+    add("Queue", options.queue.as_deref().map(quote));
+    add("TaskID", options.task_id.as_deref().map(quote));
+    add("Timeout", options.timeout.map(duration::format));
+    add("Deadline", options.deadline.map(date));
+    add("Unique", options.unique.map(duration::format));
+    match options.process {
+        Some(ProcessTime::At(at)) => add("ProcessAt", Some(date(at))),
+        Some(ProcessTime::In(delay)) => add("ProcessIn", Some(duration::format(delay))),
+        None => {}
+    }
+    add("Retention", options.retention.map(duration::format));
+    add("Group", options.group.as_deref().map(quote));
+    for (key, value) in &options.headers {
+        let pair = serde_json::json!([key, value]);
+        add("Header", Some(pair.to_string()));
+    }
+    texts
+}
+
+/// The queue's name in a text like `Queue("low")`; `None` for other options, and for names with a closing
+/// parenthesis, which Go cannot read back either.
+pub fn parse_queue(text: &str) -> Option<String> {
+    let quoted = text.strip_prefix("Queue(")?.split(')').next()?;
+    // Go's quoting and JSON's are the same for all names but those with control characters.
+    serde_json::from_str(quoted).ok()
+}
+
+/// The layout of Go's `time.UnixDate`, in UTC.
+fn date(at: SystemTime) -> String {
+    DateTime::<Utc>::from(at).format("%a %b %e %H:%M:%S UTC %Y").to_string()
+}
+
+/// A text in double quotes as Go's `%q` writes it.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\x07' => quoted.push_str("\\a"),
+            '\x08' => quoted.push_str("\\b"),
+            '\x0b' => quoted.push_str("\\v"),
+            '\x0c' => quoted.push_str("\\f"),
+            '\0'..' ' | '\x7f' => _ = write!(quoted, "\\x{:02x}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn options_read_as_go_writes_them() {
+        let options = TaskOptions::new()
+            .max_retry(5)
+            .queue("low")
+            .task_id("x")
+            .timeout(Duration::from_secs(1_200))
+            .deadline(UNIX_EPOCH + Duration::from_secs(1_893_553_445))
+            .unique(Duration::from_secs(3_600))
+            .process_at(UNIX_EPOCH + Duration::from_secs(1_952_255_655))
+            .retention(Duration::from_secs(86_400))
+            .group("g \"quoted\" (1)\n")
+            .header("k", "v");
+        // All but the header from tests/golden/schedulers.json.
+        let expected = [
+            "MaxRetry(5)",
+            "Queue(\"low\")",
+            "TaskID(\"x\")",
+            "Timeout(20m0s)",
+            "Deadline(Wed Jan  2 03:04:05 UTC 2030)",
+            "Unique(1h0m0s)",
+            "ProcessAt(Wed Nov 12 13:14:15 UTC 2031)",
+            "Retention(24h0m0s)",
+            "Group(\"g \\\"quoted\\\" (1)\\n\")",
+            "Header([\"k\",\"v\"])",
+        ];
+        assert_eq!(format(&options), expected);
+        let later = TaskOptions::new().process_in(Duration::from_millis(1_500));
+        assert_eq!(format(&later), ["ProcessIn(1.5s)"]);
+    }
+
+    #[test]
+    fn the_queue_is_read_back() {
+        for queue in ["low", "a \"b\" \\ c", "Привет", "tab\there"] {
+            let text = format(&TaskOptions::new().queue(queue));
+            assert_eq!(parse_queue(&text[0]).as_deref(), Some(queue));
+        }
+        for text in ["Queue(\"a)b\")", "Queue(x)", "MaxRetry(5)", "Queue", ""] {
+            assert_eq!(parse_queue(text), None, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_text_has_an_opening_parenthesis(queue in ".{0,20}", group in ".{0,20}", header in ".{0,20}") {
+            let options = TaskOptions::new().queue(queue).group(group).header(header.clone(), header);
+            for text in format(&options) {
+                proptest::prop_assert!(text.contains('('), "{text}");
+            }
+        }
+    }
+}
