@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchCommand;
 use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
@@ -114,6 +115,9 @@ pub(crate) enum Command {
     Enqueue(Box<EnqueueArgs>),
     /// Work tasks by running programs or sending HTTP requests
     Worker(WorkerArgs),
+    /// Measure how fast tasks are enqueued, worked and picked up here
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Look at queues, pause and resume them
     #[command(subcommand)]
     Queue(QueueCommand),

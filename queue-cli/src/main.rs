@@ -4,11 +4,13 @@
 //! * [`session`]: the Redis a command works on, somebody's or an embedded one.
 //! * [`enqueue`]: one task, or a file of them.
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
+//! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`output`], [`table`], [`payload`], [`when`], [`view`]: how things are shown.
 
 mod args;
+mod bench;
 mod cli;
 mod data_dir;
 mod demo;
@@ -36,7 +38,9 @@ use crate::session::Session;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(args::with_directory_joined(std::env::args_os()));
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // One thread: all this program does is wait, for Redis, for other programs, for services. More would hand the
+    // same work to each other, which costs a third of the throughput on two cores.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return CliError::failed(format!("cannot start: {error}")).report(),
     };
@@ -81,6 +85,7 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Queue(command) => look::queue::run(command, session, out).await,
         Command::Task(command) => look::task::run(command, session, out).await,
         Command::Server(command) => look::server::run(command, session, out).await,
+        Command::Bench(command) => bench::run(command, session, out).await,
         Command::Stats => look::stats::run(session, out).await,
         Command::Demo(_) | Command::Worker(_) => Ok(()),
     }

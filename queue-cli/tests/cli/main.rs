@@ -1,6 +1,7 @@
 //! Runs the built binary against private Redis servers.
 
 mod batch;
+mod bench;
 mod demo;
 mod enqueue;
 mod exec;
