@@ -6,12 +6,15 @@ use std::path::Path;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
+use crate::connection::ConnectionArgs;
 use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
 use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
+use crate::look::stats::StatsArgs;
 use crate::look::task::TaskCommand;
+use crate::manual::{CompletionsArgs, ManArgs};
 use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
@@ -29,7 +32,8 @@ pub(crate) struct Cli {
 const NOTES: &str = "\
 Durations are written 90s, 10m, 1h30m or 7d. Log lines go to standard error;
 QUEUECTL_LOG (error, warn, info, debug, or a tracing filter) says how many.
-Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 128 + n for signal n.";
+Exit codes: 0 done, 1 failed, 2 wrong usage or a missing --yes, 3 no such queue
+or task, 4 refused because of a state, 128 + n for signal n; `task wait` has more.";
 
 /// Flags of every command; they may stand before or after it.
 #[derive(Debug, Args)]
@@ -59,6 +63,9 @@ pub(crate) struct Global {
     /// Write JSON instead of tables; a worker, JSON instead of plain log lines
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Which Redis a command works on.
@@ -77,12 +84,18 @@ impl Global {
         if self.redis.is_some() && self.embedded.is_some() {
             return Err(CliError::Usage("--embedded and --redis exclude each other; give one of them".to_owned()));
         }
+        if self.redis.is_some() && self.connection.uri().is_some() {
+            return Err(CliError::Usage("--uri and --redis exclude each other; give one of them".to_owned()));
+        }
+        if self.embedded.is_some() && self.connection.any() {
+            return Err(CliError::Usage("connection flags and --embedded exclude each other".to_owned()));
+        }
         Ok(())
     }
 
     /// Somebody's Redis stays without being asked to; a flag that does nothing is refused.
     pub(crate) fn check_keep(&self, keep: bool) -> Result<(), CliError> {
-        if keep && self.redis.is_some() {
+        if keep && (self.redis.is_some() || self.connection.any()) {
             return Err(CliError::Usage(
                 "--keep is for the embedded Redis; the one given by --redis stays anyway".to_owned(),
             ));
@@ -95,8 +108,8 @@ impl Global {
         if let Some(directory) = &self.embedded {
             return Source::Embedded(Some(Path::new(directory)).filter(|directory| *directory != Path::new("")));
         }
-        if let Some(url) = &self.redis {
-            return Source::Url(url.clone());
+        if let Some(url) = self.redis.clone().or_else(|| self.connection.uri()) {
+            return Source::Url(url);
         }
         if embedded_by_default {
             return Source::Embedded(None);
@@ -128,7 +141,14 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Server(ServerCommand),
     /// Show tasks by state and queue, with today's and all-time counts
-    Stats,
+    Stats(StatsArgs),
+    /// Write what a shell needs to complete commands and flags
+    Completions(CompletionsArgs),
+    /// Write the manual
+    Man(ManArgs),
+    /// Show the version
+    #[command(hide = true)]
+    Version,
 }
 
 #[cfg(test)]

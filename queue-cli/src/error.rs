@@ -12,11 +12,27 @@ use queue_worker::ServerError;
 
 use crate::cli::Cli;
 
+/// Exit codes that scripts rely on; `docs/cli.md` lists them all.
+pub(crate) mod exit {
+    /// There is no such queue, task or group.
+    pub(crate) const NOT_FOUND: u8 = 3;
+    /// `task wait`: the task was archived.
+    pub(crate) const ARCHIVED: u8 = 5;
+    /// `task wait`: the task is gone, and left no trace of how it ended.
+    pub(crate) const GONE: u8 = 6;
+    /// `task wait`: the time is over; what `timeout(1)` gives.
+    pub(crate) const TIMEOUT: u8 = 124;
+}
+
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Something went wrong or was refused; the text says what, and what to do.
+    /// Something went wrong; the text says what, and what to do.
     Failed(String),
+    /// The same, with an exit code of its own, see [`exit`].
+    Coded(u8, String),
+    /// Redis failed in a way that may pass by itself.
+    Transient(String),
     /// The command line makes no sense in a way that clap cannot see.
     Usage(String),
     /// Whoever read our standard output has gone, as in `queuectl … | head`. Not our failure: they have
@@ -34,9 +50,10 @@ impl CliError {
     /// Says what went wrong and gives the exit code: 1 for failures, 2 for usage, 128 + n for signals.
     pub(crate) fn report(self) -> ExitCode {
         match self {
-            Self::Failed(message) => {
+            Self::Failed(message) | Self::Transient(message) => Self::Coded(1, message).report(),
+            Self::Coded(code, message) => {
                 complain(&format!("error: {message}"));
-                ExitCode::FAILURE
+                ExitCode::from(code)
             }
             Self::Usage(message) => {
                 // Clap's own form, so that both kinds of usage errors look the same.
@@ -75,7 +92,12 @@ impl From<Error> for CliError {
             }
             _ => "",
         };
-        Self::Failed(format!("{error}{hint}"))
+        let message = format!("{error}{hint}");
+        match error {
+            Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
+            error if error.is_transient() => Self::Transient(message),
+            _ => Self::Failed(message),
+        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! `queuectl`: enqueue, work and look at asynq-format tasks from the shell.
 //!
-//! * [`cli`], [`args`]: what stands on the command line.
+//! * [`cli`], [`args`], [`connection`]: what stands on the command line.
 //! * [`session`]: the Redis a command works on, somebody's or an embedded one.
 //! * [`enqueue`]: one task, or a file of them.
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
 //! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
-//! * [`output`], [`table`], [`payload`], [`when`], [`view`]: how things are shown.
+//! * [`manual`]: shell completions and manual pages.
+//! * [`output`], [`table`], [`payload`], [`when`], [`view`], [`watch`]: how things are shown.
 
 mod args;
 mod bench;
 mod cli;
+mod connection;
 mod data_dir;
 mod demo;
 mod enqueue;
@@ -19,11 +21,13 @@ mod error;
 mod interrupt;
 mod logging;
 mod look;
+mod manual;
 mod output;
 mod payload;
 mod session;
 mod table;
 mod view;
+mod watch;
 mod when;
 mod worker;
 
@@ -37,7 +41,7 @@ use crate::output::Output;
 use crate::session::Session;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(args::with_directory_joined(std::env::args_os()));
+    let cli = Cli::parse_from(args::with_values_joined(std::env::args_os()));
     // One thread: all this program does is wait, for Redis, for other programs, for services. More would hand the
     // same work to each other, which costs a third of the throughput on two cores.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -62,6 +66,10 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     match &command {
         Command::Worker(worker) => worker.check()?,
         Command::Demo(demo) => global.check_keep(demo.keep)?,
+        // These need no Redis.
+        Command::Completions(args) => return manual::completions(args, &out),
+        Command::Man(args) => return manual::man(args, &out),
+        Command::Version => return out.line(concat!("queuectl ", env!("CARGO_PKG_VERSION"))),
         _ => {}
     }
     let session = Session::open(&global, matches!(command, Command::Demo(_))).await?;
@@ -86,7 +94,7 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Task(command) => look::task::run(command, session, out).await,
         Command::Server(command) => look::server::run(command, session, out).await,
         Command::Bench(command) => bench::run(command, session, out).await,
-        Command::Stats => look::stats::run(session, out).await,
-        Command::Demo(_) | Command::Worker(_) => Ok(()),
+        Command::Stats(args) => look::stats::run(&args, session, out).await,
+        Command::Demo(_) | Command::Worker(_) | Command::Completions(_) | Command::Man(_) | Command::Version => Ok(()),
     }
 }

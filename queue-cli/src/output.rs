@@ -13,6 +13,8 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// The terminal's columns and lines, if it is one.
     pub(crate) terminal: Option<(u16, u16)>,
+    /// Whether it may be coloured: it is a terminal, and nobody has asked for plain text (NO_COLOR).
+    pub(crate) colour: bool,
 }
 
 impl Output {
@@ -23,13 +25,20 @@ impl Output {
             // A terminal that does not know its size, as in some containers.
             _ => (80, 24),
         });
-        Self { json, terminal }
+        let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let plain = given("NO_COLOR").is_some() || given("TERM").is_some_and(|term| term == "dumb");
+        Self { json, terminal, colour: terminal.is_some() && !plain }
     }
 
     /// Writes this text, which ends its lines itself.
     pub(crate) fn text(&self, text: &str) -> Result<(), CliError> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Writes these bytes as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
+        stdout.write_all(bytes)?;
         Ok(stdout.flush()?)
     }
 
@@ -40,8 +49,14 @@ impl Output {
 
     /// Writes a value as JSON, easy to read in a terminal, and on one line for programs.
     pub(crate) fn value(&self, value: &impl Serialize) -> Result<(), CliError> {
+        self.text(&self.json(value)?)
+    }
+
+    /// What [`value`](Self::value) writes.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<String, CliError> {
         let json =
             if self.terminal.is_some() { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-        self.line(&json.map_err(|error| CliError::failed(format!("cannot write this as JSON: {error}")))?)
+        let json = json.map_err(|error| CliError::failed(format!("cannot write this as JSON: {error}")))?;
+        Ok(json + "\n")
     }
 }

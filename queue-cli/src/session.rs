@@ -22,6 +22,7 @@ impl Session {
     pub(crate) async fn open(global: &Global, embedded_by_default: bool) -> Result<Self, CliError> {
         let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
             Source::Url(url) => {
+                let url = global.connection.adjust(url)?;
                 let redis = Redis::connect(&url).await.map_err(explain)?;
                 return Ok(Self { url, redis, embedded: None, _lock: None });
             }

@@ -214,6 +214,18 @@ impl Watch {
         Ok(found.chunks_exact(2).any(|queue| queue == [1, 0]))
     }
 
+    /// Whether there is a task with this id. Afterwards the first change of it gives a signal, [`Signal::Work`]
+    /// as a rule, also when it is deleted.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn has_task(&mut self, queue: &str, id: &str) -> Result<bool, Error> {
+        let mut look = redis::cmd("EXISTS");
+        look.arg(QueueKeys::new(queue).task(id));
+        let found: RedisResult<bool> = look.query_async(&mut self.connection).await;
+        found.map_err(|error| self.redis.explain("EXISTS", error))
+    }
+
     /// The earliest Unix second at which a scheduled or retried task of these queues is due. Afterwards
     /// the first change of one of their sets gives [`Signal::Schedule`].
     ///

@@ -9,25 +9,27 @@ use crate::output::Output;
 use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::Rows;
+use crate::watch::{WatchArgs, show};
 use crate::{view, when};
 
 /// What to do with queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
     /// Show all queues with their tasks by state
-    Ls,
-    /// Stop handing out tasks of a queue, to Rust and Go workers alike; those running go on
+    #[command(visible_alias = "list")]
+    Ls(WatchArgs),
+    /// Stop handing out tasks of queues, to Rust and Go workers alike; those running go on
     Pause {
         /// Queue name
-        #[arg(value_name = "NAME")]
-        queue: String,
+        #[arg(value_name = "NAME", required = true)]
+        queues: Vec<String>,
     },
-    /// Hand out tasks of a paused queue again
-    #[command(visible_alias = "resume")]
-    Unpause {
+    /// Hand out tasks of paused queues again
+    #[command(visible_alias = "unpause")]
+    Resume {
         /// Queue name
-        #[arg(value_name = "NAME")]
-        queue: String,
+        #[arg(value_name = "NAME", required = true)]
+        queues: Vec<String>,
     },
 }
 
@@ -41,35 +43,44 @@ struct Paused<'a> {
 }
 
 pub(crate) async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
-    let (queue, paused, changed) = match &command {
-        QueueCommand::Ls => return list(session, out).await,
-        QueueCommand::Pause { queue } => (queue, true, inspector.pause(queue).await?),
-        QueueCommand::Unpause { queue } => (queue, false, inspector.unpause(queue).await?),
-    };
-    let exists = inspector.queues().await?.contains(queue);
-    if out.json {
-        return out.value(&Paused { queue, paused, changed, exists });
+    match command {
+        QueueCommand::Ls(watch) => show(&watch, out, async |out| list(session, out).await).await,
+        QueueCommand::Pause { queues } => pause(&queues, true, session, out).await,
+        QueueCommand::Resume { queues } => pause(&queues, false, session, out).await,
     }
-    let word = if paused { "paused" } else { "running" };
-    let already = if changed { "" } else { " already" };
-    let note = if exists { "" } else { "; it has had no task yet, is this the right name?" };
-    out.line(&format!("queue {queue:?} is {word}{already}{note}"))
 }
 
-async fn list(session: &Session, out: &Output) -> Result<(), CliError> {
+async fn pause(queues: &[String], paused: bool, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    let existing = inspector.queues().await?;
+    for queue in queues {
+        let changed = if paused { inspector.pause(queue).await? } else { inspector.unpause(queue).await? };
+        let exists = existing.contains(queue);
+        if out.json {
+            out.value(&Paused { queue, paused, changed, exists })?;
+            continue;
+        }
+        let word = if paused { "paused" } else { "running" };
+        let already = if changed { "" } else { " already" };
+        let note = if exists { "" } else { "; it has had no task yet, is this the right name?" };
+        out.line(&format!("queue {queue:?} is {word}{already}{note}"))?;
+    }
+    Ok(())
+}
+
+async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
     let queues = queues(&session.inspector()).await?;
     if out.json {
-        return out.value(&queues.iter().map(view::Queue::from).collect::<Vec<_>>());
+        return out.json(&queues.iter().map(view::Queue::from).collect::<Vec<_>>());
     }
     if queues.is_empty() {
-        return out.line("no queues yet; `queuectl enqueue TYPE` makes one");
+        return Ok("no queues yet; `queuectl enqueue TYPE` makes one\n".to_owned());
     }
     // The names are cut so that the table fits 80 columns.
     let columns = ["QUEUE", "", "#PEND", "#ACTIVE", "#SCHED", "#RETRY", "#ARCHIV", "#COMPL", "#AGGR", "#LATENCY"];
     let mut rows = Rows::new(out, &columns);
     for queue in &queues {
-        rows.add([
+        let cells = [
             shorten(&queue.name, 40),
             if queue.paused { "paused".to_owned() } else { String::new() },
             queue.pending.to_string(),
@@ -80,7 +91,8 @@ async fn list(session: &Session, out: &Output) -> Result<(), CliError> {
             queue.completed.to_string(),
             queue.aggregating.to_string(),
             when::rough(queue.latency),
-        ]);
+        ];
+        rows.add_marked(queue.paused, cells);
     }
-    out.text(&rows.render())
+    Ok(rows.render())
 }

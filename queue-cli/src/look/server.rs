@@ -8,23 +8,29 @@ use crate::output::Output;
 use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::Rows;
+use crate::watch::{WatchArgs, show};
 use crate::{view, when};
 
 /// What to do with servers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerCommand {
     /// Show the servers that are alive, Rust's and Go's
-    Ls,
+    #[command(visible_alias = "list")]
+    Ls(WatchArgs),
 }
 
 pub(crate) async fn run(command: ServerCommand, session: &Session, out: &Output) -> Result<(), CliError> {
-    let ServerCommand::Ls = command;
+    let ServerCommand::Ls(watch) = command;
+    show(&watch, out, async |out| list(session, out).await).await
+}
+
+async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
     let servers = session.inspector().servers().await?;
     if out.json {
-        return out.value(&servers.into_iter().map(view::Server::from).collect::<Vec<_>>());
+        return out.json(&servers.into_iter().map(view::Server::from).collect::<Vec<_>>());
     }
     if servers.is_empty() {
-        return out.line("no server is running");
+        return Ok("no server is running\n".to_owned());
     }
     let mut rows = Rows::new(out, &["HOST", "#PID", "STATUS", "STARTED", "#BUSY", "QUEUES"]);
     for server in &servers {
@@ -34,14 +40,17 @@ pub(crate) async fn run(command: ServerCommand, session: &Session, out: &Output)
         if server.strict_priority {
             queues.push("(strict)".to_owned());
         }
-        rows.add([
-            server.host.clone(),
-            server.pid.to_string(),
-            server.status.clone(),
-            server.started.map_or_else(|| "-".to_owned(), |started| when::distance(started, now())),
-            format!("{}/{}", server.workers.len(), server.concurrency),
-            shorten(&queues.join(" "), 200),
-        ]);
+        rows.add_marked(
+            server.status != "active",
+            [
+                server.host.clone(),
+                server.pid.to_string(),
+                server.status.clone(),
+                server.started.map_or_else(|| "-".to_owned(), |started| when::distance(started, now())),
+                format!("{}/{}", server.workers.len(), server.concurrency),
+                shorten(&queues.join(" "), 200),
+            ],
+        );
     }
-    out.text(&rows.render())
+    Ok(rows.render())
 }

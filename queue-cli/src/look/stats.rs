@@ -1,5 +1,6 @@
 //! `queuectl stats`.
 
+use clap::Args;
 use queue_core::State;
 use queue_redis::QueueInfo;
 use serde::Serialize;
@@ -11,6 +12,7 @@ use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::{Rows, facts};
 use crate::view;
+use crate::watch::{WatchArgs, show};
 
 #[derive(Debug, Serialize)]
 struct Stats {
@@ -26,7 +28,18 @@ struct Stats {
     queues: Vec<view::Queue>,
 }
 
-pub(crate) async fn run(session: &Session, out: &Output) -> Result<(), CliError> {
+/// How to show the statistics.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+pub(crate) async fn run(args: &StatsArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    show(&args.watch, out, async |out| stats(session, out).await).await
+}
+
+async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
     let inspector = session.inspector();
     let (queues, servers) = (queues(&inspector).await?, inspector.servers().await?);
     let sum = |count: &dyn Fn(&QueueInfo) -> u64| queues.iter().map(count).sum::<u64>();
@@ -42,17 +55,13 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<(), CliError>
         queues: queues.iter().map(view::Queue::from).collect(),
     };
     if out.json {
-        return out.value(&stats);
+        return out.json(&stats);
     }
-    out.text(&by_state(&stats, out))?;
-    out.line("")?;
-    out.text(&by_queue(&queues, out))?;
-    out.line("")?;
     let percent = |failed: u64, all: u64| match all {
         0 => String::new(),
         _ => format!(" ({:.1} % failed)", 100.0 * failed as f64 / all as f64),
     };
-    out.text(&facts(&[
+    let facts = facts(&[
         ("Processed today", format!("{}{}", stats.processed_today, percent(stats.failed_today, stats.processed_today))),
         ("Processed ever", format!("{}{}", stats.processed_total, percent(stats.failed_total, stats.processed_total))),
         (
@@ -62,8 +71,9 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<(), CliError>
                 servers => format!("{servers}, tasks in hand: {}", stats.busy_workers),
             },
         ),
-        ("Redis", stats.redis),
-    ]))
+        ("Redis", stats.redis.clone()),
+    ]);
+    Ok(format!("{}\n{}\n{facts}", by_state(&stats, out), by_queue(&queues, out)))
 }
 
 fn by_state(stats: &Stats, out: &Output) -> String {
@@ -77,15 +87,18 @@ fn by_queue(queues: &[QueueInfo], out: &Output) -> String {
     let mut rows =
         Rows::new(out, &["QUEUE", "", "#TASKS", "#DONE TODAY", "#FAILED TODAY", "#DONE EVER", "#FAILED EVER"]);
     for queue in queues {
-        rows.add([
-            shorten(&queue.name, 40),
-            if queue.paused { "paused".to_owned() } else { String::new() },
-            queue.size().to_string(),
-            queue.processed.to_string(),
-            queue.failed.to_string(),
-            queue.processed_total.to_string(),
-            queue.failed_total.to_string(),
-        ]);
+        rows.add_marked(
+            queue.paused,
+            [
+                shorten(&queue.name, 40),
+                if queue.paused { "paused".to_owned() } else { String::new() },
+                queue.size().to_string(),
+                queue.processed.to_string(),
+                queue.failed.to_string(),
+                queue.processed_total.to_string(),
+                queue.failed_total.to_string(),
+            ],
+        );
     }
     rows.render()
 }

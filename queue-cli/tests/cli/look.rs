@@ -136,8 +136,8 @@ async fn what_is_not_there_is_said_with_what_to_do() {
     let bench = Bench::new().await;
     bench.enqueue("t", "id").await;
     for (arguments, code, reason) in [
-        ("task ls --queue no --state pending", 1, "queue \"no\" not found; `queuectl queue ls`"),
-        ("task inspect --queue default --id no", 1, "task \"no\" not found in queue \"default\""),
+        ("task ls --queue no --state pending", 3, "queue \"no\" not found; `queuectl queue ls`"),
+        ("task inspect --queue default --id no", 3, "task \"no\" not found in queue \"default\""),
         ("task cancel id", 1, "no server is listening"),
         ("task ls --queue default --state done", 2, "unknown task state"),
     ] {

@@ -94,10 +94,26 @@ async fn passwords_do_not_show_and_both_kinds_of_redis_exclude_each_other() {
         ("--redis ftp://u:secret@h stats", 1, "invalid Redis URL"),
         ("--redis redis://u:secret@h stats --embedded", 2, "exclude each other"),
         ("--embedded --redis redis://u:secret@h stats", 2, "exclude each other"),
+        ("-u 127.0.0.1:1 -U u -p secret -n 2 stats", 1, "cannot reach Redis at 127.0.0.1:1/2"),
+        ("-u 127.0.0.1:1 --redis redis://u:secret@h stats", 2, "exclude each other"),
+        ("--embedded stats -p secret", 2, "exclude each other"),
+        ("--redis redis+unix:///no?pass=secret --tls stats", 2, "not for Unix sockets"),
+        ("-u h:1 -p secret --insecure stats", 2, "needs --tls"),
     ] {
         let mut command = queuectl();
         command.args(arguments.split(' '));
         let stderr = finish(command, b"").await.failed(code);
         assert!(stderr.contains(reason) && !stderr.contains("secret"), "{stderr}");
     }
+}
+
+#[tokio::test]
+async fn asynqs_connection_flags_name_the_database() {
+    let bench = Bench::new().await;
+    bench.run(&["enqueue", "t", "--task-id", "other", "-n", "3"]).await.ok();
+    assert!(bench.run(&["queue", "ls"]).await.ok().starts_with("no queues yet"));
+    let tasks = bench.run(&["task", "list", "-q", "default", "-s", "pending", "--db", "3", "--json"]).await.json();
+    assert_eq!(tasks[0]["id"], "other");
+    let keys: u64 = bench.ask(&["DBSIZE"]).await;
+    assert_eq!(keys, 0);
 }

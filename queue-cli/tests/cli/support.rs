@@ -89,7 +89,8 @@ impl Bench {
         Self { redis, client, inspector, directory: tempfile::tempdir().unwrap() }
     }
 
-    fn command(&self) -> Command {
+    /// The binary, on this Redis and in the test's directory.
+    pub(crate) fn command(&self) -> Command {
         let mut command = queuectl();
         command.arg("--redis").arg(self.redis.url()).current_dir(self.directory.path());
         command
@@ -105,6 +106,31 @@ impl Bench {
         let mut command = self.command();
         command.args(arguments);
         finish(command, input).await
+    }
+
+    /// Asks Redis directly.
+    pub(crate) async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        ask(self.redis.url(), command).await
+    }
+
+    /// How often Redis has run a command.
+    pub(crate) async fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.ask(&["INFO", "commandstats"]).await;
+        let start = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok());
+        calls.unwrap_or(0)
+    }
+
+    /// The first lines that a command writes which does not end by itself.
+    pub(crate) async fn first_lines(&self, arguments: &[&str], count: usize) -> Vec<String> {
+        let mut child = self.command().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut first = Vec::new();
+        while first.len() < count {
+            first.push(tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap());
+        }
+        child.kill().await.unwrap();
+        first
     }
 
     pub(crate) async fn task(&self, id: &str) -> TaskInfo {
@@ -162,6 +188,15 @@ impl Bench {
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.directory.path().join(name)
     }
+}
+
+/// Asks a Redis directly.
+pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut cmd = redis::cmd(command[0]);
+    cmd.arg(&command[1..]);
+    cmd.query_async(&mut connection).await.unwrap()
 }
 
 /// A worker in the background, killed with the test.

@@ -1,0 +1,72 @@
+//! `queuectl task inspect`.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use queue_core::{State, TaskInfo};
+
+use crate::error::CliError;
+use crate::look::now;
+use crate::output::Output;
+use crate::payload::{harmless, pretty, shorten};
+use crate::session::Session;
+use crate::table::facts;
+use crate::watch::{WatchArgs, show};
+use crate::{view, when};
+
+/// Which task to show.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Queue name
+    #[arg(short, long, value_name = "Q")]
+    queue: String,
+    /// Task id
+    #[arg(short, long, value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    show(&args.watch, out, async |out| {
+        let task = inspector.task(&args.queue, &args.id).await?;
+        if out.json { out.json(&view::Task::from(task)) } else { Ok(describe(&task)) }
+    })
+    .await
+}
+
+fn describe(task: &TaskInfo) -> String {
+    let now = now();
+    let date = |at: DateTime<Utc>| when::date(at, now);
+    let mut lines = vec![
+        ("ID", harmless(&task.id)),
+        ("Queue", harmless(&task.queue)),
+        ("Type", harmless(&task.kind)),
+        ("State", format!("{}{}", task.state, if task.is_orphaned { ", orphaned: its worker is silent" } else { "" })),
+        ("Retried", format!("{} of {}", task.retried, task.max_retry)),
+    ];
+    let rough = |duration| (duration != std::time::Duration::ZERO).then(|| when::rough(duration));
+    let optional = [
+        ("Last error", task.last_error.as_deref().map(|error| shorten(error, 2_000))),
+        ("Last failed", task.last_failed_at.map(date)),
+        ("Next try", task.next_process_at.filter(|_| task.state != State::Pending).map(date)),
+        ("Timeout", task.timeout.and_then(rough)),
+        ("Deadline", task.deadline.map(date)),
+        ("Group", task.group.as_deref().map(harmless)),
+        ("Retention", rough(task.retention)),
+        ("Completed", task.completed_at.map(date)),
+    ];
+    lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let headers = task.headers.iter().map(|(key, value)| ("Header", harmless(&format!("{key}={value}"))));
+    lines.extend(headers);
+    let parts = [facts(&lines), bytes("Payload", Some(&task.payload)), bytes("Result", task.result.as_deref())];
+    parts.concat()
+}
+
+fn bytes(name: &str, bytes: Option<&[u8]>) -> String {
+    match bytes {
+        None => String::new(),
+        Some([]) => format!("\n{name}: empty\n"),
+        Some(bytes) => format!("\n{name}, {} bytes:\n{}\n", bytes.len(), pretty(bytes).trim_end()),
+    }
+}

@@ -1,0 +1,105 @@
+//! `queuectl task ls`.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use queue_core::{State, TaskInfo};
+use queue_redis::Page;
+
+use crate::error::CliError;
+use crate::look::now;
+use crate::output::Output;
+use crate::payload::{preview, shorten};
+use crate::session::Session;
+use crate::table::Rows;
+use crate::watch::{WatchArgs, show};
+use crate::{view, when};
+
+/// Which tasks to show.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Queue name
+    #[arg(short, long, value_name = "Q")]
+    queue: String,
+    /// State: active, pending, scheduled, retry, archived, completed or aggregating
+    #[arg(short, long, value_name = "S")]
+    state: State,
+    /// Which page, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    page: u32,
+    /// Tasks per page
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    size: u32,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+pub(crate) async fn run(list: ListArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    show(&list.watch, out, async |out| ls(&list, session, out).await).await
+}
+
+async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, CliError> {
+    let size = list.size as usize;
+    let page = Page { skip: (list.page as usize - 1).saturating_mul(size), size };
+    let tasks = session.inspector().tasks(&list.queue, list.state, page).await?;
+    if out.json {
+        return out.json(&tasks.into_iter().map(view::Task::from).collect::<Vec<_>>());
+    }
+    if tasks.is_empty() {
+        let page = if list.page == 1 { String::new() } else { format!(" on page {}", list.page) };
+        return Ok(format!("no {} tasks in queue {:?}{page}\n", list.state, list.queue));
+    }
+    Ok(render(list.state, &tasks, now(), out))
+}
+
+/// A row for each task. What comes last is a text of any length; in a terminal that is too narrow for it, it
+/// goes on a line of its own, because wrapped columns are hard to read and their ids hard to copy.
+fn render(state: State, tasks: &[TaskInfo], now: DateTime<Utc>, out: &Output) -> String {
+    let (columns, text_column) = columns(state);
+    let mut wide = Rows::unwrapped(out, &[&columns[..], &[text_column]].concat());
+    let mut narrow = Rows::unwrapped(out, &columns);
+    for task in tasks {
+        let (cells, text) = cells(task, now);
+        narrow.add_marked(task.is_orphaned, cells.clone());
+        wide.add_marked(task.is_orphaned, cells.into_iter().chain([text]));
+    }
+    let Some(width) = out.terminal.map(|(width, _)| usize::from(width)).filter(|width| wide.width() > *width) else {
+        return wide.render();
+    };
+    let narrow = narrow.render();
+    let texts = tasks.iter().map(|task| format!("    {}\n", shorten(&cells(task, now).1, width.saturating_sub(4))));
+    let texts = [String::new()].into_iter().chain(texts);
+    narrow.lines().zip(texts).map(|(line, text)| format!("{line}\n{text}")).collect()
+}
+
+/// Each state shows what one wants to know of a task in it.
+fn columns(state: State) -> ([&'static str; 4], &'static str) {
+    match state {
+        State::Active => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
+        State::Pending => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
+        State::Scheduled => (["ID", "TYPE", "RETRIED", "STARTS"], "PAYLOAD"),
+        State::Retry => (["ID", "TYPE", "RETRIED", "NEXT TRY"], "LAST ERROR"),
+        State::Archived => (["ID", "TYPE", "RETRIED", "LAST FAILED"], "LAST ERROR"),
+        State::Completed => (["ID", "TYPE", "RETRIED", "COMPLETED"], "RESULT"),
+        State::Aggregating => (["ID", "TYPE", "RETRIED", "GROUP"], "PAYLOAD"),
+    }
+}
+
+fn cells(task: &TaskInfo, now: DateTime<Utc>) -> ([String; 4], String) {
+    const WIDTH: usize = 100;
+    let ago = |at: Option<DateTime<Utc>>| at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now));
+    let detail = match task.state {
+        State::Active if task.is_orphaned => "orphaned".to_owned(),
+        State::Active | State::Pending => String::new(),
+        State::Scheduled | State::Retry => ago(task.next_process_at),
+        State::Archived => ago(task.last_failed_at),
+        State::Completed => ago(task.completed_at),
+        State::Aggregating => shorten(task.group.as_deref().unwrap_or("-"), 40),
+    };
+    let text = match task.state {
+        State::Retry | State::Archived => shorten(task.last_error.as_deref().unwrap_or("-"), WIDTH),
+        State::Completed => preview(task.result.as_deref().unwrap_or(b"-"), WIDTH),
+        _ => preview(&task.payload, WIDTH),
+    };
+    let retried = format!("{}/{}", task.retried, task.max_retry);
+    ([shorten(&task.id, 80), shorten(&task.kind, 80), retried, detail], text)
+}

@@ -1,0 +1,74 @@
+//! `queuectl task wait`.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Bench, Done, finish};
+
+/// Starts to wait, and returns once the command has looked at the task.
+async fn waiting(bench: &Bench, arguments: &[&str]) -> JoinHandle<Done> {
+    let before = bench.calls("hmget").await;
+    let mut command = bench.command();
+    command.args(["task", "wait"]).args(arguments);
+    let waiting = tokio::spawn(finish(command, b""));
+    let end = Instant::now() + Duration::from_secs(30);
+    while bench.calls("hmget").await == before {
+        assert!(Instant::now() < end, "the command does not look");
+        sleep(Duration::from_millis(10)).await;
+    }
+    waiting
+}
+
+#[tokio::test]
+async fn a_task_that_completes_gives_its_result_to_the_byte() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    let waiting = waiting(&bench, &["id", "--timeout", "30s"]).await;
+    let _worker = bench.worker(&["--exec", "t=printf 'a\\nb\\n'"]).await;
+    assert_eq!(waiting.await.unwrap().ok(), "a\nb\n");
+    // It is over already, and has no bearing on the answer.
+    assert_eq!(bench.run(&["task", "wait", "id"]).await.ok(), "a\nb\n");
+    let answer = bench.run(&["task", "wait", "id", "--json"]).await.json();
+    assert_eq!((&answer["outcome"], &answer["task"]["result"]), (&json!("completed"), &json!("a\nb\n")));
+}
+
+#[tokio::test]
+async fn each_end_has_its_exit_code() {
+    let bench = Bench::new().await;
+    bench.enqueue("bad", "archived").await;
+    bench.client.enqueue(RawTask::new("good").task_id("gone")).await.unwrap();
+    bench.enqueue_task(RawTask::new("good").process_in(Duration::from_secs(3_600)), "late").await;
+    let gone = waiting(&bench, &["gone"]).await;
+    let _worker = bench.worker(&["--exec", "good=true", "--exec", "bad=sh -c 'echo broken >&2; exit 65'"]).await;
+    let stderr = gone.await.unwrap().failed(6);
+    assert!(stderr.contains("a task without a retention leaves no trace"), "{stderr}");
+    bench.wait_for("archived", &[State::Archived]).await;
+    let stderr = bench.run(&["task", "wait", "archived"]).await.failed(5);
+    assert!(stderr.contains("was archived: broken"), "{stderr}");
+    let stderr = bench.run(&["task", "wait", "late", "--timeout", "100ms"]).await.failed(124);
+    assert!(stderr.contains("it is scheduled"), "{stderr}");
+    let done = bench.run(&["task", "wait", "late", "--timeout", "100ms", "--json"]).await;
+    assert!(done.stdout.starts_with("{\"outcome\":\"timeout\""), "{done:?}");
+    done.failed(124);
+    let stderr = bench.run(&["task", "wait", "never"]).await.failed(3);
+    assert!(stderr.contains("not found") && stderr.contains("may have ended already"), "{stderr}");
+    bench.run(&["task", "wait", "late", "--queue", "no"]).await.failed(3);
+    bench.run(&["task", "wait"]).await.failed(2);
+    bench.run(&["task", "wait", "late", "--timeout", "5"]).await.failed(2);
+}
+
+#[tokio::test]
+async fn a_change_is_told_by_redis_and_not_found_by_polling() {
+    let bench = Bench::new().await;
+    bench.enqueue_task(RawTask::new("t").process_in(Duration::from_secs(3_600)), "id").await;
+    let before = bench.calls("hmget").await;
+    let waiting = waiting(&bench, &["id"]).await;
+    let _: u64 = bench.ask(&["DEL", "asynq:{default}:t:id"]).await;
+    waiting.await.unwrap().failed(6);
+    // One look before and one after the change; polling, which begins after 5 s, would have looked more often.
+    assert_eq!(bench.calls("hmget").await - before, 2);
+}
