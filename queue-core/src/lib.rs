@@ -10,6 +10,7 @@
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
+//! * [`mask`]: passwords in texts that were not meant to hold any.
 //! * [`clock`], [`duration`]: time, and Go's way of writing durations.
 //!
 //! The crate names neither tokio nor redis: everything here can be tested without either.
@@ -20,6 +21,7 @@ pub mod duration;
 pub mod info;
 pub mod keys;
 pub mod option_text;
+pub mod mask;
 pub mod options;
 pub mod outcome;
 pub mod retry;

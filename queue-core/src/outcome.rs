@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::mask::mask_passwords;
 use crate::options::FARTHEST;
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
@@ -81,7 +82,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The error and its causes in one line, cut to [`MAX_ERROR_LEN`].
+/// The error and its causes in one line, without passwords of URLs, cut to [`MAX_ERROR_LEN`].
 fn error_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -94,6 +95,8 @@ fn error_text(error: &(dyn Error + 'static)) -> String {
         }
         cause = error.source();
     }
+    // Masked before it is cut, so that no half of a URL is overlooked.
+    let mut text = mask_passwords(text);
     text.truncate(text.floor_char_boundary(MAX_ERROR_LEN));
     text
 }
@@ -298,6 +301,13 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let failure = Failure::from(Outer(std::io::Error::other("connection refused")));
         assert_eq!(failure.to_string(), "send mail: connection refused");
+    }
+
+    #[test]
+    fn no_password_of_a_url_gets_into_a_message() {
+        let error = "cannot reach redis://app:secret@db:6379";
+        let Step::Archive { message } = step(&message(), Failure::archive(error)) else { panic!() };
+        assert_eq!(message.error_msg, "cannot reach redis://app:***@db:6379");
     }
 
     #[test]
