@@ -14,12 +14,14 @@
 --   2  expires      unix second at which the lease ends
 --   3  run          token that names this run
 --   4  count        how many tasks to take at the most
+--   5  timed        1: say also since when each task was pending; else 0
 -- DERIVED
 --   task_prefix .. id, and the lock that a dropped stub still names
 -- RETURNS id, msg, id, msg, ... oldest first; an empty msg marks an id that was dropped because it had
---   no message. Empty when there is nothing; the integer 0 when the queue is paused.
+--   no message. When timed, id, msg, pending_since (unix nanoseconds; empty when it is not known).
+--   Empty when there is nothing; the integer 0 when the queue is paused.
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local task_prefix, expires, run, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local task_prefix, expires, run, limit, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
 if redis.call('EXISTS', paused) == 1 then
   return 0
@@ -39,9 +41,10 @@ if limit == '1' then
   local task = task_prefix .. id
   local msg = redis.pcall('HGET', task, 'msg')
   if type(msg) == 'string' and msg ~= '' then
+    local since = timed and (redis.call('HGET', task, 'pending_since') or '')
     redis.call('HSET', task, 'state', 'active', 'owner', run)
     redis.call('HDEL', task, 'pending_since')
-    return { id, msg }
+    return { id, msg, since or nil }
   end
   -- An id without a task: back with it, for the general way below knows what to do.
   redis.call('LPOP', active)
@@ -71,6 +74,9 @@ for n = #waiting, 1, -1 do
   local is_task = type(msg) == 'string' and msg ~= ''
   reply[#reply + 1] = id
   reply[#reply + 1] = is_task and msg or ''
+  if timed then
+    reply[#reply + 1] = is_task and redis.call('HGET', task_prefix .. id, 'pending_since') or ''
+  end
   local kind = is_task and ids or ghosts
   kind[#kind + 1] = id
 end

@@ -18,22 +18,25 @@
 --   5  skip         how many ids to leave out at the tail
 --   6  window       how many ids to look at
 --   7  exact        how many of the following patterns are whole types; the rest are prefixes
+--   8  timed        1: say also since when each task was pending; else 0
 --   +  patterns
 -- DERIVED
 --   task_prefix .. id
--- RETURNS how many ids it looked at, then id, msg, id, msg, ... oldest first; 0 and nothing else when
---   there is nothing to look at; the integer 0 when the queue is paused.
+-- RETURNS how many ids it looked at, then id, msg, id, msg, ... oldest first, when timed id, msg,
+--   pending_since as in dequeue; 0 and nothing else when there is nothing to look at; the integer 0 when
+--   the queue is paused.
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local task_prefix, expires, run, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local skip, window, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local timed = ARGV[8] == '1'
 
 if redis.call('EXISTS', paused) == 1 then
   return 0
 end
 
 local types, prefixes = {}, {}
-for n = 8, #ARGV do
-  if n < 8 + exact then
+for n = 9, #ARGV do
+  if n < 9 + exact then
     types[ARGV[n]] = true
   else
     prefixes[#prefixes + 1] = ARGV[n]
@@ -73,6 +76,9 @@ for n = #waiting, 1, -1 do
   if type(msg) == 'string' and wanted(msg) then
     reply[#reply + 1] = id
     reply[#reply + 1] = msg
+    if timed then
+      reply[#reply + 1] = redis.call('HGET', task_prefix .. id, 'pending_since') or ''
+    end
     ids[#ids + 1] = id
     if #ids == limit then
       break

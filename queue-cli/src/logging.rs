@@ -22,7 +22,8 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
     let (default, format) = match command {
         Command::Worker(worker) => ("info", worker.log_format(json)),
-        Command::Demo(_) => ("error", LogFormat::Text),
+        // What becomes of its tasks, it shows itself.
+        Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
         _ => ("warn", LogFormat::Text),
     };
     let filter = match std::env::var("QUEUECTL_LOG") {

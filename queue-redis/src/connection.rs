@@ -20,6 +20,7 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Value};
 use url::Url;
 
+use crate::calls::{Call, Calls};
 use crate::error::Error;
 use crate::script::{self, Script};
 
@@ -89,6 +90,7 @@ struct Inner {
     /// Counts how often a connection said that its server is not the right one any more, for those who only
     /// listen and would never be told.
     moved: tokio::sync::watch::Sender<u64>,
+    calls: Calls,
 }
 
 /// A std mutex guards this: it is held for a clone of a few pointers, never across an await.
@@ -153,6 +155,7 @@ impl Redis {
             shared: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             moved: tokio::sync::watch::Sender::new(0),
+            calls: Calls::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -178,18 +181,33 @@ impl Redis {
         self.query::<()>("PING", &redis::cmd("PING")).await
     }
 
+    /// Has a function called after every call to Redis, by this handle and all its clones, with how it
+    /// went. It should return quickly and must not panic. More than one may be added; none can be removed.
+    /// While there is none, nothing is measured.
+    pub fn on_call(&self, observer: impl Fn(&Call<'_>) + Send + Sync + 'static) {
+        self.inner.calls.add(Box::new(observer));
+    }
+
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let (generation, mut connection) = self.shared().await?;
-        let reply = script.send(&mut connection, call).await;
-        self.settle(generation, script.name, reply)
+        let watched = self.inner.calls.begin(script.name);
+        let reply = async {
+            let (generation, mut connection) = self.shared().await?;
+            let reply = script.send(&mut connection, call).await;
+            self.settle(generation, script.name, reply)
+        };
+        watched.end(reply.await)
     }
 
     /// Sends a command on the shared connection.
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
-        let (generation, mut connection) = self.shared().await?;
-        let reply = cmd.query_async(&mut connection).await;
-        self.settle(generation, operation, reply)
+        let watched = self.inner.calls.begin(operation);
+        let reply = async {
+            let (generation, mut connection) = self.shared().await?;
+            let reply = cmd.query_async(&mut connection).await;
+            self.settle(generation, operation, reply)
+        };
+        watched.end(reply.await)
     }
 
     /// A connection of one's own, from the pool.
@@ -197,10 +215,15 @@ impl Redis {
     /// # Errors
     /// When none can be made, or none becomes free in time.
     pub async fn pooled(&self) -> Result<Connection, Error> {
-        let connection = self.inner.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => self.unreachable(&error),
-            other => Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(other) },
-        })?;
+        let connecting = self.inner.calls.begin("connecting");
+        let connection = match self.inner.pool.get().await {
+            Ok(connection) => connection,
+            Err(PoolError::Backend(error)) => return connecting.end(Err(self.unreachable(&error))),
+            Err(other) => {
+                let error = Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(other) };
+                return connecting.end(Err(error));
+            }
+        };
         Ok(Connection { connection: Some(connection), redis: self.clone(), broken: false })
     }
 
@@ -359,11 +382,13 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
+        let redis = self.redis.clone();
+        let watched = redis.inner.calls.begin(script.name);
         let reply = match &mut self.connection {
             Some(connection) => script.send(connection, call).await,
             None => return Err(self.closed()),
         };
-        reply.map_err(|error| self.judge(script.name, error))
+        watched.end(reply.map_err(|error| self.judge(script.name, error)))
     }
 
     pub(crate) async fn query<T: redis::FromRedisValue>(
@@ -371,11 +396,13 @@ impl Connection {
         operation: &'static str,
         cmd: &Cmd,
     ) -> Result<T, Error> {
+        let redis = self.redis.clone();
+        let watched = redis.inner.calls.begin(operation);
         let reply = match &mut self.connection {
             Some(connection) => cmd.query_async(connection).await,
             None => return Err(self.closed()),
         };
-        reply.map_err(|error| self.judge(operation, error))
+        watched.end(reply.map_err(|error| self.judge(operation, error)))
     }
 
     pub(crate) async fn pipeline<T: redis::FromRedisValue>(
@@ -383,11 +410,13 @@ impl Connection {
         operation: &'static str,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
+        let redis = self.redis.clone();
+        let watched = redis.inner.calls.begin(operation);
         let reply = match &mut self.connection {
             Some(connection) => pipeline.query_async(connection).await,
             None => return Err(self.closed()),
         };
-        reply.map_err(|error| self.judge(operation, error))
+        watched.end(reply.map_err(|error| self.judge(operation, error)))
     }
 
     fn judge(&mut self, operation: &'static str, error: redis::RedisError) -> Error {

@@ -9,6 +9,7 @@
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
 
 mod broker;
+mod calls;
 mod client;
 mod connection;
 #[cfg(feature = "embedded")]
@@ -16,14 +17,18 @@ pub mod embedded;
 mod error;
 mod inspector;
 mod listener;
+#[doc(hidden)]
+pub mod log;
 mod script;
 
 pub use broker::{
     Broker, Completion, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, MAX_BATCH_BYTES,
     Matching, PoisonReason, Report, Run, Side, Taken, Verdict,
 };
+pub use calls::Call;
 pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
 pub use listener::{Listener, Signal, Watch};
+pub use log::log_to_stderr;

@@ -36,6 +36,7 @@ pub struct Job {
 struct Inner {
     message: TaskMessage,
     run: Run,
+    pending_since_ns: Option<i64>,
     started_ns: i64,
     deadline_ns: i64,
     token: CancellationToken,
@@ -46,11 +47,12 @@ struct Inner {
 
 impl Job {
     pub(crate) fn new(delivery: Delivery, started_ns: i64, broker: Broker, slot: &Arc<Slot>) -> Self {
-        let Delivery { message, run } = delivery;
+        let Delivery { message, run, pending_since_ns } = delivery;
         let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, started_ns);
         let inner = Inner {
             message,
             run,
+            pending_since_ns,
             started_ns,
             deadline_ns,
             token: CancellationToken::new(),
@@ -89,6 +91,11 @@ impl Job {
     /// How often the task was retried before this attempt; 0 at the first.
     pub fn retried(&self) -> u32 {
         u32::try_from(self.inner.message.retried).unwrap_or(0)
+    }
+
+    /// The number of this attempt, from 1. Attempts that were put back without spending a retry do not count.
+    pub fn attempt(&self) -> u32 {
+        self.retried().saturating_add(1)
     }
 
     /// How often it may be retried.
@@ -143,6 +150,11 @@ impl Job {
 
     pub(crate) fn run(&self) -> &Run {
         &self.inner.run
+    }
+
+    /// Since when the task was pending, in Unix nanoseconds; known only to servers that are observed.
+    pub(crate) fn pending_since_ns(&self) -> Option<i64> {
+        self.inner.pending_since_ns
     }
 
     pub(crate) fn started_ns(&self) -> i64 {

@@ -35,19 +35,23 @@
 //! # Ok(()) }
 //! ```
 
+mod events;
 pub mod extract;
 mod handler;
 mod job;
+mod log;
 mod panic;
 mod router;
 mod server;
 
+pub use events::{End, Event};
 pub use extract::{FromJob, FromRef, Headers, State};
 pub use handler::{BlockingHandler, Handler, IntoOutcome, Output};
 pub use job::{CancelReason, Job};
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::Task;
+pub use queue_redis::log_to_stderr;
 pub use router::{Route, Router};
 pub use server::{Handle, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;

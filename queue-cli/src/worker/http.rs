@@ -78,7 +78,8 @@ impl Http {
             // Dropping the request closes its connection, which is how a service learns of it.
             () = job.cancellation().cancelled() => return Err("the request was given up".into()),
         };
-        info!(task = job.id(), kind = job.kind(), queue = job.queue(), took = ?started.elapsed(), "task done");
+        let (id, kind, queue, attempt) = (job.id(), job.kind(), job.queue(), job.attempt());
+        info!(task = id, kind, queue, attempt, took = ?started.elapsed(), "task done");
         Ok(result)
     }
 }

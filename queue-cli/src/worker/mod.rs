@@ -197,6 +197,8 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
         .shutdown_timeout(args.shutdown_timeout)
         // The handler's future must not be dropped before the program has been killed and reaped.
         .cancel_grace(args.kill_grace.saturating_add(REAPING))
+        // Every line of this program names its task already.
+        .span(|_| tracing::Span::none())
         .unhandled(match args.unhandled {
             UnhandledChoice::Putback => Unhandled::PutBack(Duration::from_secs(30)),
             UnhandledChoice::Leave => Unhandled::Leave,

@@ -50,12 +50,21 @@ const STATS_TTL_SECS: i64 = 90 * 24 * 60 * 60;
 #[derive(Debug, Clone)]
 pub struct Broker {
     redis: Redis,
+    timed: bool,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis }
+        Self { redis, timed: false }
+    }
+
+    /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into
+    /// the task. Defaults to `false`.
+    #[must_use]
+    pub fn timed(mut self, timed: bool) -> Self {
+        self.timed = timed;
+        self
     }
 
     /// The connections it uses.

@@ -96,6 +96,9 @@ pub struct Delivery {
     pub message: TaskMessage,
     /// The right to report on it.
     pub run: Run,
+    /// Since when it was pending, in Unix nanoseconds by the clock of whoever made it so. `None` when
+    /// nobody asked ([`Broker::timed`]), or it is not known.
+    pub pending_since_ns: Option<i64>,
 }
 
 /// One id that a dequeue took from the list.
@@ -170,9 +173,10 @@ impl Broker {
         let mut call = DEQUEUE.call(4);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
+        call.arg(i32::from(self.timed));
         match self.redis.run(&DEQUEUE, &call).await? {
             Value::Int(0) => Ok(Dequeued::Paused),
-            Value::Array(items) => taken(DEQUEUE.name, queue, token, expires, items).map(Dequeued::Tasks),
+            Value::Array(items) => self.taken(DEQUEUE.name, items, Take { queue, token, expires }).map(Dequeued::Tasks),
             reply => Err(Error::unexpected(DEQUEUE.name, &reply)),
         }
     }
@@ -194,7 +198,7 @@ impl Broker {
         let mut call = DEQUEUE_MATCHING.call(4);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
-        call.arg(matching.skip).arg(matching.window).arg(matching.kinds.len());
+        call.arg(matching.skip).arg(matching.window).arg(matching.kinds.len()).arg(i32::from(self.timed));
         for pattern in matching.kinds.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
@@ -205,7 +209,7 @@ impl Broker {
                 let Some(Value::Int(seen)) = items.pop() else {
                     return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items));
                 };
-                let tasks = taken(DEQUEUE_MATCHING.name, queue, token, expires, tasks)?;
+                let tasks = self.taken(DEQUEUE_MATCHING.name, tasks, Take { queue, token, expires })?;
                 Ok((Dequeued::Tasks(tasks), usize::try_from(seen).unwrap_or(0)))
             }
             reply => Err(Error::unexpected(DEQUEUE_MATCHING.name, &reply)),
@@ -232,33 +236,50 @@ impl Broker {
     }
 }
 
-fn taken(
-    operation: &'static str,
-    queue: &Arc<str>,
-    token: &Arc<str>,
+/// What the tasks of one call have in common.
+#[derive(Clone, Copy)]
+struct Take<'a> {
+    queue: &'a Arc<str>,
+    token: &'a Arc<str>,
     expires: i64,
-    items: Vec<Value>,
-) -> Result<Vec<Taken>, Error> {
-    let mut tasks = Vec::with_capacity(items.len() / 2);
-    let mut items = items.into_iter();
-    while let Some(id) = items.next() {
-        let (Value::BulkString(id), Some(Value::BulkString(raw))) = (id, items.next()) else {
-            return Err(Error::unexpected(operation, &"not pairs of id and message"));
-        };
-        // An id that is not UTF-8 cannot be one of a message (R9), so nothing will match it below.
-        let id = String::from_utf8(id).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned());
-        tasks.push(if raw.is_empty() {
-            Taken::Ghost(id)
-        } else {
-            sort_out(Run::new(queue.clone(), id, token.clone(), expires), raw.into())
-        });
-    }
-    Ok(tasks)
 }
 
-fn sort_out(run: Run, raw: Bytes) -> Taken {
+impl Broker {
+    fn taken(&self, operation: &'static str, items: Vec<Value>, take: Take<'_>) -> Result<Vec<Taken>, Error> {
+        let mut tasks = Vec::with_capacity(items.len() / 2);
+        let mut items = items.into_iter();
+        while let Some(id) = items.next() {
+            let (Value::BulkString(id), Some(Value::BulkString(raw))) = (id, items.next()) else {
+                return Err(Error::unexpected(operation, &"not pairs of id and message"));
+            };
+            let since = if self.timed { items.next() } else { None };
+            // An id that is not UTF-8 cannot be one of a message (R9), so nothing will match it below.
+            let id =
+                String::from_utf8(id).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned());
+            tasks.push(if raw.is_empty() {
+                Taken::Ghost(id)
+            } else {
+                let run = Run::new(take.queue.clone(), id, take.token.clone(), take.expires);
+                sort_out(run, raw.into(), since.as_ref().and_then(unix_ns))
+            });
+        }
+        Ok(tasks)
+    }
+}
+
+/// The time in a reply; an empty one is none.
+fn unix_ns(reply: &Value) -> Option<i64> {
+    match reply {
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn sort_out(run: Run, raw: Bytes, pending_since_ns: Option<i64>) -> Taken {
     match TaskMessage::from_bytes(raw.clone()) {
-        Ok(message) if message.id == run.id && message.queue == *run.queue => Taken::Task(Delivery { message, run }),
+        Ok(message) if message.id == run.id && message.queue == *run.queue => {
+            Taken::Task(Delivery { message, run, pending_since_ns })
+        }
         Ok(other) => Taken::Poisoned(run, raw, PoisonReason::Misplaced { id: other.id, queue: other.queue }),
         Err(error) => Taken::Poisoned(run, raw, error.into()),
     }

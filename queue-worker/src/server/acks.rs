@@ -14,12 +14,13 @@ use queue_redis::{Completion, Error, MAX_BATCH, MAX_BATCH_BYTES, Report, Verdict
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::slots::{Slot, Slots};
 use super::trouble::{Refusal, Stuck, Trouble};
+use crate::events::Event;
+use crate::log::warn;
 
 /// A report with what becomes free when it is written.
 #[derive(Debug)]
@@ -259,22 +260,27 @@ async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {
 }
 
 fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
+    let mut refused = 0;
     for (ack, verdict) in batch.acks().iter().zip(verdicts) {
         let run = &ack.report.run;
         match verdict {
-            Verdict::Applied | Verdict::AlreadyApplied => {}
+            Verdict::Applied | Verdict::AlreadyApplied => continue,
             // The first sending deleted it, and its answer was lost.
-            Verdict::Gone if resent && ack.step == Step::Done => {}
+            Verdict::Gone if resent && ack.step == Step::Done => continue,
             // Likewise: it waits in its queue, or somebody has it already.
-            Verdict::Lost if resent && ack.step == Step::Requeue => {}
+            Verdict::Lost if resent && ack.step == Step::Requeue => continue,
             Verdict::Gone => warn!(task = run.id, queue = %run.queue, "task was deleted while it was being worked on"),
             Verdict::Lost => {
                 warn!(task = run.id, queue = %run.queue, "outcome not written: the task was recovered by another server");
             }
         }
+        refused += 1;
     }
     let acks = batch.into_acks();
     let count = acks.len();
+    if let Some(first) = acks.first() {
+        shared.tell(|| Event::Reported { queue: &first.report.run.queue, tasks: count, refused });
+    }
     shared.running.remove(acks.iter().map(|ack| ack.ticket));
     shared.slots.give_back(acks.into_iter().filter_map(|ack| ack.slot));
     shared.acks.settled(count);

@@ -4,50 +4,108 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::outcome::{Failure, Outcome, next_step};
+use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_redis::Report;
 use tokio::time::Instant;
 use tower::ServiceExt as _;
-use tracing::{debug, warn};
+use tracing::{Instrument as _, Span, debug, info_span};
 
 use super::acks::Ack;
 use super::slots::Slot;
 use super::{Shared, Unhandled};
+use crate::events::{End, Event, is_revoked};
 use crate::job::{CancelReason, Job};
+use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
+
+/// A log line about an attempt, with what names it.
+macro_rules! attempt_line {
+    ($level:ident, $job:expr, $($line:tt)*) => {
+        $level!(task = $job.id(), kind = $job.kind(), queue = $job.queue(), attempt = $job.attempt(), $($line)*)
+    };
+}
 
 /// Runs the handler of a task and hands the outcome to the reports. The slot goes with it: it is free
 /// again when the outcome is written.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) {
     let held = Held { shared: shared.clone(), ticket, slot: Some(slot) };
-    let outcome = match work(&shared, &job).await {
+    let began = begin(&shared, &job);
+    let span = (shared.options.span)(&job);
+    let outcome = match work(&shared, &job, &span).await {
         Some(outcome) => outcome,
         None => {
             // Whoever has the task now will report on it.
-            warn!(task = job.id(), kind = job.kind(), queue = job.queue(), "lease lost; the attempt was given up");
+            ended(&shared, &job, End::LeaseLost, began);
+            span.record("outcome", End::LeaseLost.as_str());
+            attempt_line!(warn, job, "lease lost; the attempt was given up");
             return;
         }
     };
-    if let Outcome::Failed(failure) = &outcome {
-        warn!(
-            task = job.id(),
-            kind = job.kind(),
-            queue = job.queue(),
-            retried = job.retried(),
-            max_retry = job.max_retry(),
-            error = %failure,
-            "task failed"
-        );
-        if let Some(hook) = &shared.options.on_error
-            && let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(&job, failure)))
-        {
-            tracing::error!(task = job.id(), error = %panicked, "the error hook panicked");
+    let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
+    if let Outcome::Failed(failure) = &outcome
+        && let Some(hook) = &shared.options.on_error
+    {
+        let call = std::panic::AssertUnwindSafe(|| span.in_scope(|| hook(&job, failure)));
+        if let Err(panicked) = panic::catch(call) {
+            error!(task = job.id(), error = %panicked, "the error hook panicked");
         }
     }
+    let revoked = is_revoked(&outcome);
     let step = next_step(job.message(), outcome, shared.now(), &shared.options.retry_policy);
+    let end = End::of(&step, revoked);
+    ended(&shared, &job, end, began);
+    tell_outcome(&job, &span, end, &step, error);
     let report = Report::by_owner(job.run().clone(), job.message(), shared.running.side(ticket));
     if let Some(slot) = held.hand_over() {
         shared.acks.send(Ack { ticket, report, step, slot: Some(slot) });
+    }
+}
+
+/// Tells observers of the beginning; without any, time is not even looked at.
+fn begin(shared: &Shared, job: &Job) -> Option<Instant> {
+    if shared.options.observers.is_empty() {
+        return None;
+    }
+    let now_ns = shared.now_ns();
+    let since = |then_ns: i64| Duration::from_nanos(u64::try_from(now_ns.saturating_sub(then_ns)).unwrap_or(0));
+    let (waited, delay) = (job.pending_since_ns().map(since), since(job.started_ns()));
+    shared.options.observers.tell(|| Event::Started { job, waited, delay });
+    Some(Instant::now())
+}
+
+fn ended(shared: &Shared, job: &Job, end: End, began: Option<Instant>) {
+    if let Some(began) = began {
+        let took = began.elapsed();
+        shared.options.observers.tell(|| Event::Ended { job, end, took });
+    }
+}
+
+/// The span of an attempt unless the user makes another.
+pub(super) fn default_span(job: &Job) -> Span {
+    info_span!("process", task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt())
+}
+
+/// Logs what became of an attempt and writes it into its span. A success is no news.
+fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<String>) {
+    span.record("outcome", end.as_str());
+    let Some(error) = error else {
+        match end {
+            End::Aborted => attempt_line!(info, job, "task put back, because the server shuts down"),
+            _ => debug!(task = job.id(), kind = job.kind(), queue = job.queue(), "task done"),
+        }
+        return;
+    };
+    if matches!(end, End::Retried | End::Archived) {
+        // The names that OpenTelemetry's bridge knows; spans without these fields ignore them.
+        span.record("otel.status_code", "ERROR").record("otel.status_description", error.as_str());
+    }
+    match (end, step) {
+        (End::Retried, Step::Retry { at, .. }) => {
+            attempt_line!(warn, job, max_retry = job.max_retry(), retry_at = *at, error, "task failed");
+        }
+        (End::Archived, _) => attempt_line!(error, job, max_retry = job.max_retry(), error, "task failed; archived"),
+        (End::Revoked, _) => attempt_line!(info, job, reason = error, "task revoked by its handler"),
+        _ => attempt_line!(info, job, reason = error, "task put back without spending a retry"),
     }
 }
 
@@ -76,7 +134,7 @@ impl Drop for Held {
 }
 
 /// How the attempt ended; `None` when the task is no longer ours and the handler did not finish it.
-async fn work(shared: &Shared, job: &Job) -> Option<Outcome> {
+async fn work(shared: &Shared, job: &Job, span: &Span) -> Option<Outcome> {
     let Some(route) = shared.routes.find(job.kind()) else {
         return Some(unhandled(shared.options.unhandled, job));
     };
@@ -88,9 +146,9 @@ async fn work(shared: &Shared, job: &Job) -> Option<Outcome> {
     // Far beyond any task, and short of what the timer wheel cannot hold.
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let deadline = Instant::now() + Duration::from_nanos(left).min(LONGEST);
-    debug!(task = job.id(), kind = job.kind(), queue = job.queue(), retried = job.retried(), "task started");
+    debug!(task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt(), "task started");
 
-    let mut handler = Catch(Box::pin(route.oneshot(job.clone())));
+    let mut handler = Catch(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
     tokio::select! {
         biased;
         answer = &mut handler => {

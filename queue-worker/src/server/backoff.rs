@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::log::{error, info};
+
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -26,7 +28,7 @@ impl Backoff {
     /// Something worked.
     pub(super) fn succeeded(&mut self) {
         if self.failures > 0 {
-            tracing::info!(what = self.what, failures = self.failures, "works again");
+            info!(what = self.what, failures = self.failures, "works again");
             self.failures = 0;
         }
     }
@@ -34,7 +36,7 @@ impl Backoff {
     /// Something failed; waits before the next attempt.
     pub(super) async fn failed(&mut self, error: &(dyn std::error::Error + Send + Sync)) {
         if self.failures == 0 && !self.quiet {
-            tracing::error!(what = self.what, %error, "failed; trying again until it works");
+            error!(what = self.what, %error, "failed; trying again until it works");
         } else {
             tracing::debug!(what = self.what, %error, failures = self.failures, "failed again");
         }

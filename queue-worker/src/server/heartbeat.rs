@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::Error;
-use tracing::{debug, warn};
+use tracing::debug;
 use uuid::Uuid;
 
 use super::{Shared, Status};
+use crate::log::{error, warn};
 use crate::panic;
 
 /// As in asynq; what is written lives for twice as long.
@@ -131,7 +132,7 @@ pub(super) async fn check_health(shared: Arc<Shared>) {
         tokio::time::sleep(*interval).await;
         let health = shared.broker.redis().ping().await;
         if let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(health.as_ref().copied()))) {
-            tracing::error!(error = %panicked, "the health hook panicked");
+            error!(error = %panicked, "the health hook panicked");
         }
     }
 }

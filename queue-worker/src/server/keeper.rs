@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::{Error, Listener, MAX_BATCH, Run, Signal, Verdict};
-use tracing::{info, warn};
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::maintenance::RECOVERY_MARGIN;
 use crate::job::{CancelReason, Job};
+use crate::log::{info, warn};
 
 /// Listens for cancelations and for changes of queues, over and over.
 pub(super) async fn listen(shared: Arc<Shared>) {

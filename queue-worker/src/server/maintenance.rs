@@ -7,10 +7,12 @@ use std::time::Duration;
 use queue_core::State;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Verdict};
-use tracing::{debug, error, info, warn};
+use tracing::debug;
 
 use super::Shared;
 use super::backoff::Backoff;
+use crate::events::{End, Event};
+use crate::log::{error, info, warn};
 
 /// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks
 /// that differ between hosts.
@@ -77,6 +79,9 @@ async fn forward_once(shared: &Shared) -> Result<Option<i64>, Error> {
 async fn forward_set(shared: &Shared, queue: &str, set: State) -> Result<Option<i64>, Error> {
     loop {
         let forwarded = shared.broker.forward(queue, set, shared.now_ns()).await?;
+        if forwarded.moved > 0 {
+            shared.tell(|| Event::Forwarded { queue, tasks: forwarded.moved });
+        }
         if forwarded.dropped > 0 {
             warn!(queue, %set, ids = forwarded.dropped, "ids without tasks were dropped");
         }
@@ -139,22 +144,28 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
     let report = Report::by_recoverer(queue, &lease);
     let Some(message) = lease.message else {
         error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
-        return Ok(shared.broker.archive(&report, &lease.raw, now).await? == Verdict::Applied);
+        let applied = shared.broker.archive(&report, &lease.raw, now).await? == Verdict::Applied;
+        if applied {
+            shared.tell(|| Event::Recovered { queue, kind: None, end: End::Archived });
+        }
+        return Ok(applied);
     };
     let silent = Outcome::Failed(Failure::Retry("asynq: task lease expired".into()));
-    let (verdict, then) = match next_step(&message, silent, now, &shared.options.retry_policy) {
+    let (verdict, end) = match next_step(&message, silent, now, &shared.options.retry_policy) {
         Step::Retry { message, at, is_failure } => {
-            (shared.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await?, "retry")
+            (shared.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await?, End::Retried)
         }
-        Step::Archive { message } => (shared.broker.archive(&report, &message.to_bytes(), now).await?, "archive"),
+        Step::Archive { message } => (shared.broker.archive(&report, &message.to_bytes(), now).await?, End::Archived),
         Step::Done | Step::Complete { .. } | Step::Requeue => return Ok(false),
     };
     if verdict == Verdict::Applied {
+        shared.tell(|| Event::Recovered { queue, kind: Some(&message.r#type), end });
         warn!(
             task = message.id,
             kind = message.r#type,
             queue = message.queue,
-            then,
+            attempt = message.retried.saturating_add(1),
+            then = end.as_str(),
             "its worker went silent; task recovered"
         );
     } else {

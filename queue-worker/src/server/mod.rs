@@ -26,14 +26,15 @@ pub(crate) use slots::Slot;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
 
 use self::acks::Acks;
 use self::heartbeat::Identity;
 use self::queues::Queues;
 use self::running::Running;
 use self::slots::Slots;
+use crate::events::{Event, Observers};
 use crate::job::{CancelReason, Job};
+use crate::log::{error, info, warn};
 use crate::panic::Catch;
 use crate::router::{Router, Routes};
 
@@ -57,6 +58,7 @@ pub enum Unhandled {
 }
 
 type ErrorHook = dyn Fn(&Job, &Failure) + Send + Sync;
+type SpanHook = dyn Fn(&Job) -> tracing::Span + Send + Sync;
 type HealthHook = dyn Fn(Result<(), &Error>) + Send + Sync;
 
 struct Options {
@@ -71,6 +73,8 @@ struct Options {
     unhandled: Unhandled,
     on_error: Option<Box<ErrorHook>>,
     health: Option<(Duration, Box<HealthHook>)>,
+    observers: Observers,
+    span: Box<SpanHook>,
     clock: Arc<dyn Clock>,
 }
 
@@ -134,6 +138,8 @@ impl Server {
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),
             on_error: None,
             health: None,
+            observers: Observers::default(),
+            span: Box::new(attempt::default_span),
             clock: Arc::new(SystemClock),
         };
         Self { redis, routes: router.into_routes(), options }
@@ -215,6 +221,24 @@ impl Server {
         self
     }
 
+    /// Called for whatever happens in the server that is worth counting, on the path of every task: it should
+    /// return quickly and must not panic. May be given more than once. Without it, nothing is measured.
+    ///
+    /// With it, Redis is also asked since when each task was pending, which makes a take a little more
+    /// expensive. The crate `queue-metrics` turns what is told into Prometheus metrics.
+    pub fn observe(mut self, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.options.observers.add(Box::new(observer));
+        self
+    }
+
+    /// Makes the `tracing` span that an attempt runs in. Defaults to a span `process` of level `info` with the
+    /// fields `task` (its id), `kind`, `queue` and `attempt` (from 1). If the span has a field `outcome`,
+    /// `otel.status_code` or `otel.status_description`, it is filled in at the end.
+    pub fn span(mut self, make: impl Fn(&Job) -> tracing::Span + Send + Sync + 'static) -> Self {
+        self.options.span = Box::new(make);
+        self
+    }
+
     /// The clock that decides about leases and due times, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.options.clock = clock;
@@ -274,7 +298,7 @@ impl Server {
 
         let (acks, ack_loop) = Acks::new();
         let shared = Arc::new(Shared {
-            broker: Broker::new(redis),
+            broker: Broker::new(redis).timed(!options.observers.is_empty()),
             slots: Slots::new(options.concurrency),
             identity: Identity::new(options.clock.now_ns()),
             options,
@@ -314,6 +338,7 @@ impl Server {
             redis = shared.broker.redis().target(),
             "server started"
         );
+        shared.tell(|| Event::ServerStarted { server: shared.identity.id(), concurrency: shared.options.concurrency });
         let ending = tokio::sync::Mutex::new(Ending { processor: Some(processor), ended: false });
         Ok(Handle { inner: Arc::new(HandleInner { shared, stop, ack_stop, services, ending }) })
     }
@@ -335,7 +360,7 @@ where
     let stop = stop.clone();
     async move {
         while let Some(Err(panicked)) = stop.run_until_cancelled(Catch(Box::pin(start()))).await {
-            tracing::error!(service = name, error = %panicked, "part of the server panicked; it is started again");
+            error!(service = name, error = %panicked, "part of the server panicked; it is started again");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -365,6 +390,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        self.options.observers.tell(event);
+    }
+
     fn now(&self) -> i64 {
         self.options.clock.now_secs()
     }
@@ -468,7 +497,7 @@ impl Handle {
         }
         if let Some(processor) = &mut ending.processor {
             if let Err(error) = processor.await {
-                tracing::error!(%error, "the loop that takes tasks had failed");
+                error!(%error, "the loop that takes tasks had failed");
             }
             ending.processor = None;
         }
@@ -494,6 +523,7 @@ impl Handle {
         services.wait().await;
         heartbeat::clear(shared).await;
         ending.ended = true;
+        shared.tell(|| Event::ServerStopped { server: id, concurrency: shared.options.concurrency });
         info!(server = id, "server stopped");
     }
 }

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::TaskMessage;
 use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, Side, Taken};
-use tracing::{error, info, warn};
 
 use super::backoff::Backoff;
 use super::queues::Round;
 use super::slots::Slot;
 use super::{Shared, Unhandled, attempt};
+use crate::events::Event;
 use crate::job::Job;
+use crate::log::{error, info, warn};
 
 /// How often queues are looked at although Redis tells about changes: a net below the net.
 const SAFETY_POLL: Duration = Duration::from_secs(5);
@@ -107,6 +108,7 @@ impl Taker {
                             round.close(queue);
                         }
                         if !tasks.is_empty() {
+                            shared.tell(|| Event::Taken { queue: &name, tasks: tasks.len() });
                             self.barren = 0;
                             self.list(&name);
                         }
@@ -248,6 +250,7 @@ fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }
         Taken::Poisoned(run, raw, reason) => {
+            shared.tell(|| Event::Unreadable { queue: &run.queue });
             error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
             tokio::spawn(archive_as_it_is(shared.clone(), run, raw));
         }

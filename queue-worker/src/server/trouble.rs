@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_redis::Error;
-use tracing::{error, info};
 
 use super::Shared;
+use crate::log::{error, info};
 
 #[derive(Debug, Default)]
 pub(super) struct Trouble {

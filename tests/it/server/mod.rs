@@ -3,6 +3,7 @@
 mod handlers;
 mod interruption;
 mod limits;
+mod observed;
 mod outcomes;
 mod queues;
 mod refused;

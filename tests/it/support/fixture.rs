@@ -37,6 +37,8 @@ pub(crate) fn report(delivery: &Delivery) -> Report {
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
+        // What servers log is looked at by tests of its own.
+        queue_redis::log_to_stderr(false);
         let server = RedisServer::start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let raw = client.get_multiplexed_async_connection().await.unwrap();

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use queue_redis::{Dequeued, MAX_BATCH, PoisonReason, Taken};
+use queue_redis::{Broker, Dequeued, MAX_BATCH, PoisonReason, Taken};
 
-use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 
 /// The ids of a take; a ghost is marked.
 fn ids(dequeued: Dequeued) -> Vec<String> {
@@ -197,4 +197,31 @@ async fn dequeue_drops_ids_whose_message_is_empty_alone_and_in_a_batch() {
         assert_eq!(ids(fixture.dequeue(count).await), ["ghost hollow"]);
         fixture.keyspace().await.assert_unchanged_since(&clean);
     }
+}
+
+#[tokio::test]
+async fn dequeue_says_since_when_tasks_were_pending_if_asked() {
+    let fixture = Fixture::start().await;
+    let since = async |broker: &Broker, count| {
+        let Dequeued::Tasks(tasks) = broker.dequeue(&QUEUE.into(), count, &"run".into(), NOW + 30).await.unwrap()
+        else {
+            panic!("the queue is paused")
+        };
+        let since = tasks.into_iter().map(|taken| match taken {
+            Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
+            Taken::Ghost(id) => (id, None),
+            other => panic!("took {other:?}"),
+        });
+        since.collect::<Vec<_>>()
+    };
+    fixture.put(["a", "b", "c", "d", "e"].map(job)).await;
+    fixture.run("DEL asynq:{q}:t:c").await;
+    fixture.run("HDEL asynq:{q}:t:d pending_since").await;
+    fixture.run("HSET asynq:{q}:t:e pending_since soon").await;
+    let timed = fixture.broker.clone().timed(true);
+    assert_eq!(since(&timed, 1).await, [("a".to_owned(), Some(NOW_NS))]);
+    let rest = [("b", Some(NOW_NS)), ("c", None), ("d", None), ("e", None)].map(|(id, since)| (id.to_owned(), since));
+    assert_eq!(since(&timed, 9).await, rest);
+    fixture.put([job("f")]).await;
+    assert_eq!(since(&fixture.broker, 1).await, [("f".to_owned(), None)], "nobody asked");
 }

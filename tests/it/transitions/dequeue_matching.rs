@@ -3,7 +3,7 @@ use std::sync::Arc;
 use queue_core::RawTask;
 use queue_redis::{Dequeued, Matching, Taken};
 
-use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 
 fn of(kind: &str, id: &str) -> RawTask {
     RawTask { kind: kind.to_owned(), ..job(id) }
@@ -130,4 +130,19 @@ async fn dequeue_matching_fails_where_a_key_has_another_type_and_changes_nothing
         assert!(is_wrong_type(&error), "{key}: {error}");
         fixture.keyspace().await.assert_unchanged_since(&before);
     }
+}
+
+#[tokio::test]
+async fn dequeue_matching_says_since_when_tasks_were_pending_if_asked() {
+    let fixture = Fixture::start().await;
+    fixture.put([of("mail:send", "a"), of("other", "b"), of("image:crop", "c")]).await;
+    let timed = fixture.broker.clone().timed(true);
+    let wanted = matching(&["mail:send"], &["image:"]);
+    let reply = timed.dequeue_matching(&QUEUE.into(), 9, &"run".into(), NOW + 30, &wanted).await.unwrap();
+    let (Dequeued::Tasks(tasks), 3) = reply else { panic!("{reply:?}") };
+    let since = tasks.into_iter().map(|taken| match taken {
+        Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
+        other => panic!("took {other:?}"),
+    });
+    assert_eq!(since.collect::<Vec<_>>(), ["a", "c"].map(|id| (id.to_owned(), Some(NOW_NS))));
 }

@@ -75,7 +75,7 @@ impl Steps {
 
     /// Ends a run by the transition that follows from how the handler ended.
     pub(crate) async fn end(&self, delivery: Delivery, ended: Ended) -> Outcome {
-        let Delivery { message, run } = delivery;
+        let Delivery { message, run, .. } = delivery;
         let (now, now_ns) = (SystemClock.now_secs(), SystemClock.now_ns());
         let step = next_step(&message, ended, now, &RetryPolicy::Asynq);
         let report = Report::by_owner(run, &message, Side::Oldest);

@@ -1,0 +1,173 @@
+//! What happens inside a server, told to whoever wants to count it.
+
+use std::fmt;
+use std::time::Duration;
+
+use queue_core::outcome::{Failure, Outcome, Step};
+
+use crate::job::Job;
+
+/// Something that happened inside a server; see [`Server::observe`](crate::Server::observe).
+///
+/// More kinds and fields may be added.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The server runs, with so many slots.
+    ServerStarted {
+        /// UUID of the server.
+        server: &'a str,
+        /// Tasks it runs at once.
+        concurrency: usize,
+    },
+    /// The server has ended.
+    ServerStopped {
+        /// UUID of the server.
+        server: &'a str,
+        /// Tasks it ran at once.
+        concurrency: usize,
+    },
+    /// One call to Redis gave tasks.
+    Taken {
+        /// Queue name.
+        queue: &'a str,
+        /// How many; at least one.
+        tasks: usize,
+    },
+    /// An attempt starts.
+    Started {
+        /// The attempt.
+        job: &'a Job,
+        /// How long the task was pending, by the clocks of whoever made it so and ours; `None` when that is
+        /// not known. The time that a task is scheduled for, or waits for a retry, is not part of it.
+        waited: Option<Duration>,
+        /// How much of that was between the answer of Redis and now: what the runtime took to get to it.
+        delay: Duration,
+    },
+    /// An attempt has ended. Its outcome is not written yet.
+    Ended {
+        /// The attempt; [`Job::cancel_reason`] says why it was interrupted, if it was.
+        job: &'a Job,
+        /// How.
+        end: End,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// One call to Redis has reported on attempts.
+    Reported {
+        /// Queue name.
+        queue: &'a str,
+        /// How many; at least one.
+        tasks: usize,
+        /// How many of them were refused, because the task was deleted or recovered by somebody else meanwhile.
+        refused: usize,
+    },
+    /// This server has taken a task from one that went silent.
+    Recovered {
+        /// Queue name.
+        queue: &'a str,
+        /// Task type; `None` when the task cannot be read.
+        kind: Option<&'a str>,
+        /// What became of it: [`End::Retried`] or [`End::Archived`].
+        end: End,
+    },
+    /// Tasks that were scheduled, or waiting for a retry, became pending.
+    Forwarded {
+        /// Queue name.
+        queue: &'a str,
+        /// How many; at least one.
+        tasks: u64,
+    },
+    /// A task was taken that nobody can read; it goes to the archive.
+    Unreadable {
+        /// Queue name.
+        queue: &'a str,
+    },
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum End {
+    /// The task is done.
+    Succeeded,
+    /// It failed and is tried again; a retry is spent.
+    Retried,
+    /// It was given up on.
+    Archived,
+    /// It is tried again, and no retry is spent.
+    PutBack,
+    /// Its handler dropped it.
+    Revoked,
+    /// The server shuts down and puts it back in front of its queue.
+    Aborted,
+    /// The task was no longer ours, and nothing is reported.
+    LeaseLost,
+}
+
+impl End {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Succeeded, Self::Retried, Self::Archived, Self::PutBack, Self::Revoked, Self::Aborted, Self::LeaseLost];
+
+    /// In one word, as metrics and log lines have it: `succeeded`, `retried`, `archived`, `put_back`, `revoked`,
+    /// `aborted` or `lease_lost`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Retried => "retried",
+            Self::Archived => "archived",
+            Self::PutBack => "put_back",
+            Self::Revoked => "revoked",
+            Self::Aborted => "aborted",
+            Self::LeaseLost => "lease_lost",
+        }
+    }
+
+    /// What an outcome comes to by this step.
+    pub(crate) fn of(step: &Step, revoked: bool) -> Self {
+        match step {
+            Step::Done | Step::Complete { .. } if revoked => Self::Revoked,
+            Step::Done | Step::Complete { .. } => Self::Succeeded,
+            Step::Retry { is_failure: true, .. } => Self::Retried,
+            Step::Retry { is_failure: false, .. } => Self::PutBack,
+            Step::Archive { .. } => Self::Archived,
+            Step::Requeue => Self::Aborted,
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Whether the handler dropped the task.
+pub(crate) fn is_revoked(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(Failure::Revoke(_)))
+}
+
+type Observer = Box<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// Who wants to be told.
+#[derive(Default)]
+pub(crate) struct Observers(Vec<Observer>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: Observer) {
+        self.0.push(observer);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells all. Without anybody to tell, the event is not even made.
+    pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if !self.0.is_empty() {
+            let event = event();
+            self.0.iter().for_each(|observer| observer(&event));
+        }
+    }
+}
