@@ -14,15 +14,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use deadpool_redis::PoolError;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Value};
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
 use url::Url;
 
 use crate::calls::{Call, Calls};
 use crate::error::Error;
 use crate::script::{self, Script};
+use crate::source::{InProcess, Own, Source};
 
 /// Calls that may go unanswered one after another before the shared connection is replaced.
 const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;
@@ -73,6 +74,16 @@ impl Default for RedisOptions {
     }
 }
 
+impl RedisOptions {
+    pub(crate) fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+            // More calls than this would wait for room in the channel to the connection's driver.
+            .set_pipeline_buffer_size(1024)
+    }
+}
+
 /// A handle on one Redis; clones share the connections.
 #[derive(Clone)]
 pub struct Redis {
@@ -80,10 +91,9 @@ pub struct Redis {
 }
 
 struct Inner {
-    client: redis::Client,
+    source: Source,
     target: String,
     options: RedisOptions,
-    pool: Pool,
     shared: Mutex<Shared>,
     /// Held while connecting, so that a broken connection is replaced once and not by every caller.
     connecting: tokio::sync::Mutex<()>,
@@ -136,36 +146,26 @@ impl Redis {
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
-        let manager =
-            Manager::new_with_config(info, Self::config(&options)).map_err(|error| invalid(error.to_string()))?;
-        let pool = Pool::builder(manager)
-            .max_size(options.pool_size.max(1))
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(options.response_timeout))
-            .create_timeout(Some(options.connect_timeout))
-            .recycle_timeout(Some(options.response_timeout))
-            .build()
-            .map_err(|error| invalid(error.to_string()))?;
+        let source = Source::network(info, &options)?;
+        Ok(Self::from_source(source, target, options))
+    }
+
+    /// A handle on a store inside this process, for tests. `name` takes the place of the address.
+    pub fn in_process(name: impl Into<String>, store: Arc<dyn InProcess>) -> Self {
+        Self::from_source(Source::InProcess(store), name.into(), RedisOptions::default())
+    }
+
+    fn from_source(source: Source, target: String, options: RedisOptions) -> Self {
         let inner = Inner {
-            client,
+            source,
             target,
             options,
-            pool,
             shared: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             moved: tokio::sync::watch::Sender::new(0),
             calls: Calls::default(),
         };
-        Ok(Self { inner: Arc::new(inner) })
-    }
-
-    fn config(options: &RedisOptions) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(options.connect_timeout))
-            .set_response_timeout(Some(options.response_timeout))
-            // More calls than this would wait for room in the channel to the connection's driver.
-            .set_pipeline_buffer_size(1024)
+        Self { inner: Arc::new(inner) }
     }
 
     /// The address, without credentials.
@@ -216,7 +216,7 @@ impl Redis {
     /// When none can be made, or none becomes free in time.
     pub async fn pooled(&self) -> Result<Connection, Error> {
         let connecting = self.inner.calls.begin("connecting");
-        let connection = match self.inner.pool.get().await {
+        let connection = match self.inner.source.own(&self.inner.options).await {
             Ok(connection) => connection,
             Err(PoolError::Backend(error)) => return connecting.end(Err(self.unreachable(&error))),
             Err(other) => {
@@ -232,19 +232,15 @@ impl Redis {
         &self,
         pushes: tokio::sync::mpsc::UnboundedSender<redis::PushInfo>,
     ) -> Result<MultiplexedConnection, Error> {
-        let info = self.inner.client.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client =
-            redis::Client::open(info.set_redis_settings(settings)).map_err(|error| self.unreachable(&error))?;
-        let config = Self::config(&self.inner.options).set_push_sender(pushes);
-        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| self.unreachable(&error))
+        let config = self.inner.options.config().set_push_sender(pushes);
+        self.inner.source.subscriber(config).await.map_err(|error| self.unreachable(&error))
     }
 
     /// A connection for subscriptions that needs nothing newer than Redis 2.
     pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub, Error> {
         let limit = self.inner.options.connect_timeout;
         let connect = async {
-            let mut pubsub = self.inner.client.get_async_pubsub().await.map_err(|error| self.unreachable(&error))?;
+            let mut pubsub = self.inner.source.pubsub().await.map_err(|error| self.unreachable(&error))?;
             let subscribed = pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await;
             subscribed.map_err(|error| self.explain("SUBSCRIBE", error))?;
             Ok(pubsub)
@@ -297,13 +293,8 @@ impl Redis {
     }
 
     async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
-        let config = Self::config(&self.inner.options);
-        let mut connection = self
-            .inner
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| self.unreachable(&error))?;
+        let config = self.inner.options.config();
+        let mut connection = self.inner.source.multiplexed(config).await.map_err(|error| self.unreachable(&error))?;
         script::load_all(&mut connection).await.map_err(|error| self.explain("loading the scripts", error))?;
         let mut shared = self.lock();
         shared.generation += 1;
@@ -358,7 +349,7 @@ impl Redis {
 /// A connection of one's own; goes back to the pool when it is dropped.
 pub struct Connection {
     /// `None` only while it is being dropped.
-    connection: Option<deadpool_redis::Connection>,
+    connection: Option<Own>,
     redis: Redis,
     /// Whether it is of no more use, although it may still answer: a master that was demoted, or one that
     /// does not answer in time.
@@ -369,7 +360,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take().filter(|_| self.broken) {
             // Not back to the pool, which would take an answer to PING for health.
-            drop(deadpool_redis::Connection::take(connection));
+            connection.close();
         }
     }
 }
@@ -385,7 +376,7 @@ impl Connection {
         let redis = self.redis.clone();
         let watched = redis.inner.calls.begin(script.name);
         let reply = match &mut self.connection {
-            Some(connection) => script.send(connection, call).await,
+            Some(own) => script.send(own.connection(), call).await,
             None => return Err(self.closed()),
         };
         watched.end(reply.map_err(|error| self.judge(script.name, error)))
@@ -399,7 +390,7 @@ impl Connection {
         let redis = self.redis.clone();
         let watched = redis.inner.calls.begin(operation);
         let reply = match &mut self.connection {
-            Some(connection) => cmd.query_async(connection).await,
+            Some(own) => cmd.query_async(own.connection()).await,
             None => return Err(self.closed()),
         };
         watched.end(reply.map_err(|error| self.judge(operation, error)))
@@ -413,7 +404,7 @@ impl Connection {
         let redis = self.redis.clone();
         let watched = redis.inner.calls.begin(operation);
         let reply = match &mut self.connection {
-            Some(connection) => pipeline.query_async(connection).await,
+            Some(own) => pipeline.query_async(own.connection()).await,
             None => return Err(self.closed()),
         };
         watched.end(reply.map_err(|error| self.judge(operation, error)))

@@ -20,6 +20,7 @@ mod listener;
 #[doc(hidden)]
 pub mod log;
 mod script;
+mod source;
 
 pub use broker::{
     Broker, Completion, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, MAX_BATCH_BYTES,
@@ -32,3 +33,4 @@ pub use error::Error;
 pub use inspector::{EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
+pub use source::InProcess;

@@ -1,0 +1,118 @@
+//! Where connections come from: a Redis on the network, or a store inside this process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
+use tokio::io::DuplexStream;
+
+use crate::connection::RedisOptions;
+use crate::error::Error;
+
+/// A store inside this process that speaks Redis' protocol; what a testing kit hands to
+/// [`Redis::in_process`](crate::Redis::in_process).
+pub trait InProcess: fmt::Debug + Send + Sync + 'static {
+    /// Opens a connection and serves it in the background. Called within a tokio runtime.
+    fn open(&self) -> DuplexStream;
+}
+
+/// What opens the connections of a handle.
+pub(crate) enum Source {
+    Network { client: Box<redis::Client>, pool: Pool },
+    // Opening a connection costs next to nothing, so that there is nothing to pool.
+    InProcess(Arc<dyn InProcess>),
+}
+
+impl Source {
+    /// Connections to a server, none of them opened yet.
+    pub(crate) fn network(info: ConnectionInfo, options: &RedisOptions) -> Result<Self, Error> {
+        let invalid = |reason: String| Error::InvalidUrl { reason };
+        let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
+        let manager = Manager::new_with_config(info, options.config()).map_err(|error| invalid(error.to_string()))?;
+        let pool = Pool::builder(manager)
+            .max_size(options.pool_size.max(1))
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(options.response_timeout))
+            .create_timeout(Some(options.connect_timeout))
+            .recycle_timeout(Some(options.response_timeout))
+            .build()
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(Self::Network { client: Box::new(client), pool })
+    }
+
+    /// A connection to be shared.
+    pub(crate) async fn multiplexed(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+        match self {
+            Self::Network { client, .. } => client.get_multiplexed_async_connection_with_config(&config).await,
+            Self::InProcess(store) => drive(&**store, ProtocolVersion::RESP2, config).await,
+        }
+    }
+
+    /// A connection that is told what the server has to say by itself; `config` says where that goes.
+    pub(crate) async fn subscriber(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+        match self {
+            Self::Network { client, .. } => {
+                let info = client.get_connection_info().clone();
+                let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+                let client = redis::Client::open(info.set_redis_settings(settings))?;
+                client.get_multiplexed_async_connection_with_config(&config).await
+            }
+            Self::InProcess(store) => drive(&**store, ProtocolVersion::RESP3, config).await,
+        }
+    }
+
+    /// A connection for subscriptions that needs nothing newer than Redis 2.
+    pub(crate) async fn pubsub(&self) -> RedisResult<PubSub> {
+        match self {
+            Self::Network { client, .. } => client.get_async_pubsub().await,
+            Self::InProcess(store) => PubSub::new(&RedisConnectionInfo::default(), store.open()).await,
+        }
+    }
+
+    /// A connection of one's own.
+    pub(crate) async fn own(&self, options: &RedisOptions) -> Result<Own, PoolError> {
+        match self {
+            Self::Network { pool, .. } => pool.get().await.map(Own::Pooled),
+            Self::InProcess(_) => {
+                let connection = self.multiplexed(options.config()).await;
+                connection.map(Own::InProcess).map_err(PoolError::Backend)
+            }
+        }
+    }
+}
+
+/// Speaks with the store on a connection of its own; it ends when the last clone of it is dropped.
+async fn drive(
+    store: &dyn InProcess,
+    protocol: ProtocolVersion,
+    config: AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let settings = RedisConnectionInfo::default().set_protocol(protocol);
+    let (connection, driver) = MultiplexedConnection::new_with_config(&settings, store.open(), config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}
+
+/// A connection that nobody else uses.
+pub(crate) enum Own {
+    Pooled(deadpool_redis::Connection),
+    InProcess(MultiplexedConnection),
+}
+
+impl Own {
+    pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
+        match self {
+            Self::Pooled(pooled) => pooled,
+            Self::InProcess(connection) => connection,
+        }
+    }
+
+    /// Closes it, instead of giving it back.
+    pub(crate) fn close(self) {
+        if let Self::Pooled(pooled) = self {
+            drop(deadpool_redis::Connection::take(pooled));
+        }
+    }
+}
