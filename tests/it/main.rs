@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod client;
+mod conformance;
 mod crash;
 mod golden;
 mod listener;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::{State, TaskMessage};
-use queue_redis::{Broker, EnqueueError, Redis, RedisOptions, Report, Verdict};
+use queue_redis::{Broker, EnqueueError, Report, Verdict};
 use queue_worker::{Job, RetryPolicy, Router};
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ use crate::support::{Events, Fixture, NOW, NOW_NS, QUEUE, eventually, job, with}
 
 /// A broker with connections of its own, as in another process.
 fn stranger(fixture: &Fixture) -> Broker {
-    Broker::new(Redis::lazy(fixture.url(), RedisOptions::default()).unwrap())
+    Broker::new(fixture.another_redis())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,14 @@
 //! A private Redis with the ways into it, and tasks in the states a test begins with.
+//!
+//! With `QUEUE_TESTS_STORE=memory` it is the testing kit's store; `conformance.rs` runs tests that way.
 
 use std::sync::Arc;
 
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{RawTask, TaskOptions};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Delivery, Dequeued, EnqueueVerdict, Error, Redis, Report, Side, Taken};
+use queue_redis::{Broker, Delivery, Dequeued, EnqueueVerdict, Error, InProcess as _, Redis, Report, Side, Taken};
+use queue_testing::Store;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, ToRedisArgs};
 
@@ -21,8 +24,14 @@ pub(crate) const NOW_NS: i64 = NOW * 1_000_000_000;
 pub(crate) struct Fixture {
     pub(crate) broker: Broker,
     raw: MultiplexedConnection,
-    server: RedisServer,
+    home: Home,
     takes: std::cell::Cell<u64>,
+}
+
+/// Where the tasks are.
+enum Home {
+    Redis(Box<RedisServer>),
+    InProcess(Store),
 }
 
 /// A task of type `job` in the queue of the tests.
@@ -39,14 +48,41 @@ impl Fixture {
     pub(crate) async fn start() -> Self {
         // What servers log is looked at by tests of its own.
         queue_redis::log_to_stderr(false);
+        if std::env::var("QUEUE_TESTS_STORE").is_ok_and(|store| store == "memory") {
+            return Self::in_process(Store::new()).await;
+        }
         let server = RedisServer::start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let raw = client.get_multiplexed_async_connection().await.unwrap();
-        Self { broker: Broker::new(server.redis()), raw, server, takes: std::cell::Cell::new(0) }
+        Self {
+            broker: Broker::new(server.redis()),
+            raw,
+            home: Home::Redis(Box::new(server)),
+            takes: std::cell::Cell::new(0),
+        }
+    }
+
+    /// The same on the testing kit's store.
+    pub(crate) async fn in_process(store: Store) -> Self {
+        let (settings, config) = Default::default();
+        let (raw, driver) = MultiplexedConnection::new_with_config(&settings, store.open(), config).await.unwrap();
+        tokio::spawn(driver);
+        Self { broker: Broker::new(store.redis()), raw, home: Home::InProcess(store), takes: std::cell::Cell::new(0) }
     }
 
     pub(crate) fn url(&self) -> &str {
-        self.server.url()
+        match &self.home {
+            Home::Redis(server) => server.url(),
+            Home::InProcess(_) => panic!("a store inside this process has no address"),
+        }
+    }
+
+    /// A handle with connections of its own.
+    pub(crate) fn another_redis(&self) -> Redis {
+        match &self.home {
+            Home::Redis(server) => server.redis(),
+            Home::InProcess(store) => store.redis(),
+        }
     }
 
     pub(crate) fn redis(&self) -> Redis {

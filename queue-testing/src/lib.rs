@@ -1,0 +1,5 @@
+//! A testing kit.
+
+mod store;
+
+pub use store::Store;

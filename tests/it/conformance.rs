@@ -1,0 +1,30 @@
+//! The testing kit's store obeys the same tests as Redis.
+
+use std::process::Command;
+
+/// Tests of what only a server of its own has: an address, a process that can be killed.
+const OF_A_SERVER: [&str; 2] = ["the_health_hook_tells_when_redis_goes_and_comes", "a_report_overtaken_by_a_renewal"];
+
+/// Runs tests of this program anew, on the store. They are those that run on Redis anyway, compiled once.
+#[test]
+fn what_holds_on_redis_holds_on_the_testing_kits_store() {
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args([
+        "transitions::",
+        "inspector::",
+        "abandoned::",
+        "races::",
+        "server::",
+        "client::batch",
+        "client::options",
+    ]);
+    OF_A_SERVER.iter().for_each(|name| {
+        again.args(["--skip", name]);
+    });
+    // Without programs: should one of them start a Redis after all, it fails.
+    let output = again.env("QUEUE_TESTS_STORE", "memory").env("PATH", "").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = told.lines().filter(|line| line.ends_with(" ... ok")).count();
+    assert!(passed > 150, "only {passed} tests were found:\n{told}");
+}
