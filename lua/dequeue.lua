@@ -54,8 +54,8 @@ end
 
 local function drop_ghost(id)
   local lock = redis.pcall('HGET', task_prefix .. id, 'unique_key')
-  if type(lock) == 'table' then
-    return -- a key of another type, which is not ours to delete
+  if stray(lock) then
+    return -- it is not ours to delete
   end
   if lock then
     release(lock, id)
@@ -71,7 +71,7 @@ local reply, ids, ghosts = {}, {}, {}
 for n = #waiting, 1, -1 do
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  local is_task = type(msg) == 'string' and msg ~= ''
+  local is_task = not stray(msg) and msg and msg ~= ''
   reply[#reply + 1] = id
   reply[#reply + 1] = is_task and msg or ''
   if timed then

@@ -13,41 +13,41 @@
 --   2  group_prefix  asynq:{<queue>}:g:
 --   3  now           unix time in seconds
 --   4  now_ns        unix time in nanoseconds
---   5  limit         how many to move per call
+--   5  limit         how many to look at per call
+--   6  skip          how many of those that are due to leave out, because they had to stay before
 -- DERIVED
 --   task_prefix .. id, group_prefix .. group
--- RETURNS how many were moved, how many ids without a task were dropped, and the unix second of the
---   next one that is due (-1 for none)
+-- RETURNS how many were moved; how many ids without a task were dropped; how many have to stay, because
+--   a key of another type stands where their group should be; the unix second of the next one that is
+--   not due yet (-1 for none)
 local source, pending, groups = KEYS[1], KEYS[2], KEYS[3]
-local task_prefix, group_prefix, now, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local task_prefix, group_prefix, now, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local limit, skip = ARGV[5], ARGV[6]
 
-local moved, dropped = 0, 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', 0, limit)) do
+local moved, dropped, stayed = 0, 0, 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', skip, limit)) do
   local task = task_prefix .. id
   local fields = redis.pcall('HMGET', task, 'msg', 'group')
-  local stays = false
-  if fields.err or not fields[1] or fields[1] == '' then
+  if stray(fields) then
+    redis.call('ZREM', source, id)
     dropped = dropped + 1
-    if not fields.err then
-      redis.call('DEL', task)
-    end
-  elseif fields[2] and fields[2] ~= '' then
-    local joined = redis.pcall('ZADD', group_prefix .. fields[2], now, id)
-    if type(joined) == 'table' then
-      stays = true -- a key of another type stands where the group should be; the task keeps waiting
-    else
-      redis.pcall('SADD', groups, fields[2])
-      redis.call('HSET', task, 'state', 'aggregating')
-      moved = moved + 1
-    end
-  else
+  elseif not fields[1] or fields[1] == '' then
+    redis.call('ZREM', source, id)
+    redis.call('DEL', task)
+    dropped = dropped + 1
+  elseif not fields[2] or fields[2] == '' then
     redis.call('LPUSH', pending, id)
     redis.call('HSET', task, 'state', 'pending', 'pending_since', now_ns)
+    redis.call('ZREM', source, id)
+    moved = moved + 1
+  elseif stray(redis.pcall('ZADD', group_prefix .. fields[2], now, id)) then
+    stayed = stayed + 1
+  else
+    redis.pcall('SADD', groups, fields[2])
+    redis.call('HSET', task, 'state', 'aggregating')
+    redis.call('ZREM', source, id)
     moved = moved + 1
   end
-  if not stays then
-    redis.call('ZREM', source, id)
-  end
 end
-local head = redis.call('ZRANGE', source, 0, 0, 'WITHSCORES')
-return { moved, dropped, tonumber(head[2] or -1) }
+local next_one = redis.call('ZRANGEBYSCORE', source, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return { moved, dropped, stayed, tonumber(next_one[2] or -1) }

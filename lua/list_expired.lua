@@ -9,19 +9,23 @@
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  cutoff       leases that ended at this unix second or earlier
---   3  limit        how many at the most
+--   3  limit        how many to look at
+--   4  skip         how many to leave out, because nothing could be done about them before
 -- DERIVED
 --   task_prefix .. id
--- RETURNS for each: id, lease expiry, msg
+-- RETURNS how many were looked at; the unix second at which the next lease ends ('' for none); then for
+--   each task: id, lease expiry, msg
 local lease, active = KEYS[1], KEYS[2]
-local task_prefix, cutoff, limit = ARGV[1], ARGV[2], ARGV[3]
+local task_prefix, cutoff, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local reply = {}
-local expired = redis.call('ZRANGEBYSCORE', lease, '-inf', cutoff, 'WITHSCORES', 'LIMIT', 0, limit)
+local expired = redis.call('ZRANGEBYSCORE', lease, '-inf', cutoff, 'WITHSCORES', 'LIMIT', skip, limit)
+local alive = redis.call('ZRANGEBYSCORE', lease, '(' .. cutoff, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local reply = { #expired / 2, alive[2] or '' }
 for n = 1, #expired, 2 do
   local id = expired[n]
   local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state')
-  local msg = not fields.err and fields[1] or ''
+  local is_stray = stray(fields)
+  local msg = not is_stray and fields[1] or ''
   local elsewhere = msg ~= '' and fields[2] ~= 'active'
   if elsewhere then
     -- A lease that was left behind; the task has another place.
@@ -29,7 +33,7 @@ for n = 1, #expired, 2 do
   elseif msg == '' then
     redis.pcall('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
-    if not fields.err then
+    if not is_stray then
       redis.call('DEL', task_prefix .. id)
     end
   end

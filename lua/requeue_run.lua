@@ -1,7 +1,8 @@
 -- requeue_run: put back the tasks of a dequeue whose reply was lost on the way.
 --
 -- Transition: active -> pending            Go: none (they wait for their lease and lose a retry, W10)
--- The tasks of one dequeue stand together near the head of the list, so a bounded look finds them.
+-- All tasks of one dequeue have the same lease expiry, and few others do, so that the leases find them
+-- however many tasks are active.
 --
 -- KEYS
 --   1  active       asynq:{<queue>}:active   LIST
@@ -12,22 +13,28 @@
 --   2  run          token that the lost dequeue would have given
 --   3  expires      lease expiry that it would have set; a task that has another is somebody else's
 --   4  now_ns       unix time in nanoseconds
---   5  limit        how many active ids to look at
+--   5  limit        how many leases of this expiry to look at
+--   6  skip         how many of them to leave out
 -- DERIVED
 --   task_prefix .. id
--- RETURNS how many were put back
+-- RETURNS how many leases were looked at, and how many tasks were put back
 local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
-local task_prefix, run, expires, now_ns, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local task_prefix, run, expires, now_ns, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local mine = {}
-for _, id in ipairs(redis.call('LRANGE', active, 0, limit - 1)) do
+local leased = redis.call('ZRANGEBYSCORE', lease, expires, expires, 'LIMIT', skip, limit)
+local mine, place = {}, {}
+for _, id in ipairs(leased) do
   local owner = redis.pcall('HGET', task_prefix .. id, 'owner')
-  -- Asking for the lease is also the check that its key has the right type.
-  if owner == run and redis.call('ZSCORE', lease, id) == expires then
+  if not stray(owner) and owner == run then
+    -- Asking for the place is also the check that the key has the right type.
+    place[id] = redis.call('LPOS', active, id) or -1
     mine[#mine + 1] = id
   end
 end
 -- Newest first, so that the oldest ends at the tail and is taken next, as before.
+table.sort(mine, function(a, b)
+  return place[a] < place[b]
+end)
 for _, id in ipairs(mine) do
   redis.call('RPUSH', pending, id)
   redis.call('LREM', active, 1, id)
@@ -35,4 +42,4 @@ for _, id in ipairs(mine) do
   redis.call('HSET', task_prefix .. id, 'state', 'pending', 'pending_since', now_ns)
   redis.call('HDEL', task_prefix .. id, 'owner')
 end
-return #mine
+return { #leased, #mine }

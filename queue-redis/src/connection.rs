@@ -210,6 +210,17 @@ impl Redis {
         watched.end(reply.await)
     }
 
+    /// Sends a pipeline on the shared connection.
+    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+        &self,
+        operation: &'static str,
+        pipeline: &redis::Pipeline,
+    ) -> Result<T, Error> {
+        let (generation, mut connection) = self.shared().await?;
+        let reply = pipeline.query_async(&mut connection).await;
+        self.settle(generation, operation, reply)
+    }
+
     /// A connection of one's own, from the pool.
     ///
     /// # Errors

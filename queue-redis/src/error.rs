@@ -173,6 +173,10 @@ fn server_code(error: &RedisError, message: &str) -> String {
     if message.contains("maxmemory") {
         return "OOM".to_owned();
     }
+    // Redis 7.0 and older; later versions put NOPERM before it.
+    if message.contains("can't run this command") {
+        return "NOPERM".to_owned();
+    }
     if message.contains("read only replica") {
         return "READONLY".to_owned();
     }

@@ -23,8 +23,8 @@ mod script;
 mod source;
 
 pub use broker::{
-    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Forwarded, MAX_BATCH, MAX_BATCH_BYTES,
-    Matching, PoisonReason, Report, Run, Side, Taken, Verdict,
+    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, Expired, ExpiredLease, Forwarded, MAX_BATCH,
+    MAX_BATCH_BYTES, Matching, PoisonReason, Report, Run, Side, Taken, Verdict,
 };
 pub use calls::Call;
 pub use client::{Client, EnqueueError};

@@ -11,15 +11,18 @@
 //! when another connection finds that its server is no longer the master.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use queue_core::State;
 use queue_core::keys::{CANCEL_CHANNEL, QueueKeys};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::broker::{heads_of, read_heads};
 use crate::connection::Redis;
 use crate::error::Error;
 
@@ -45,8 +48,14 @@ pub struct Listener {
     redis: Redis,
     /// Counts how often the master has moved.
     moves: tokio::sync::watch::Receiver<u64>,
-    /// A look through this connection has failed.
-    failed: Arc<Notify>,
+    looks: Arc<Looks>,
+}
+
+/// What looks through the connection have shown.
+#[derive(Default)]
+struct Looks {
+    failed: Notify,
+    answered: AtomicBool,
 }
 
 enum Source {
@@ -77,7 +86,7 @@ impl Listener {
                 Source::PubSub(Box::new(redis.pubsub().await?))
             }
         };
-        Ok(Self { source, redis: redis.clone(), moves, failed: Arc::default() })
+        Ok(Self { source, redis: redis.clone(), moves, looks: Arc::default() })
     }
 
     async fn tracking(redis: &Redis) -> Result<Source, Error> {
@@ -95,8 +104,8 @@ impl Listener {
     pub fn watch(&self) -> Option<Watch> {
         match &self.source {
             Source::Tracking { connection, .. } => {
-                let (connection, redis, failed) = (connection.clone(), self.redis.clone(), self.failed.clone());
-                Some(Watch { connection, redis, failed })
+                let (connection, redis, looks) = (connection.clone(), self.redis.clone(), self.looks.clone());
+                Some(Watch { connection, redis, looks })
             }
             Source::PubSub(_) => None,
         }
@@ -108,12 +117,15 @@ impl Listener {
     /// Cancel safe: no signal is lost.
     pub async fn signal(&mut self) -> Signal {
         loop {
-            let Self { source, moves, failed, .. } = self;
+            let Self { source, moves, looks, .. } = self;
             tokio::select! {
                 signal = source.signal() => return signal,
                 _ = moves.changed() => return Signal::Lost,
-                () = failed.notified() => return Signal::Lost,
+                () = looks.failed.notified() => return Signal::Lost,
                 () = tokio::time::sleep(SILENCE) => {}
+            }
+            if self.looks.answered.swap(false, Ordering::AcqRel) {
+                continue;
             }
             let limit = self.redis.options().response_timeout;
             // What arrives meanwhile waits in the source.
@@ -176,7 +188,7 @@ fn read(push: PushInfo) -> Option<Signal> {
 pub struct Watch {
     connection: MultiplexedConnection,
     redis: Redis,
-    failed: Arc<Notify>,
+    looks: Arc<Looks>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -189,29 +201,25 @@ impl Watch {
     /// Sends a look. One that fails tells the listener that its connection is of no use.
     async fn look<T: redis::FromRedisValue>(&mut self, name: &'static str, look: &redis::Pipeline) -> Result<T, Error> {
         let found = look.query_async(&mut self.connection).await.map_err(|error| self.redis.explain(name, error));
-        if found.as_ref().is_err_and(Error::is_transient) {
-            self.failed.notify_one();
+        match &found {
+            Err(error) if error.is_transient() => self.looks.failed.notify_one(),
+            _ => self.looks.answered.store(true, Ordering::Release),
         }
         found
     }
 
     /// Whether one of these queues has pending tasks and is not paused. Afterwards the first push to one
-    /// of them, and the first change of a pause, gives [`Signal::Work`].
+    /// of them, and the end of a pause that was in the way, gives [`Signal::Work`].
     ///
     /// # Errors
     /// When the connection is lost.
     pub async fn has_work<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<bool, Error> {
-        let mut look = redis::pipe();
-        for queue in queues {
-            let keys = QueueKeys::new(queue);
-            look.cmd("EXISTS").arg(keys.pending());
-            look.cmd("EXISTS").arg(keys.paused());
-        }
-        if look.is_empty() {
-            return Ok(false);
-        }
-        let found: Vec<u8> = self.look("EXISTS", &look).await?;
-        Ok(found.chunks_exact(2).any(|queue| queue == [1, 0]))
+        let queues: Vec<QueueKeys> = queues.map(QueueKeys::new).collect();
+        let filled = self.existing(queues.iter().map(QueueKeys::pending)).await?;
+        // Whether a queue is paused matters only where something waits.
+        let filled: Vec<_> = queues.iter().zip(filled).filter(|(_, filled)| *filled).map(|(keys, _)| keys).collect();
+        let paused = self.existing(filled.iter().map(|keys| keys.paused())).await?;
+        Ok(paused.contains(&false))
     }
 
     /// Whether there is a task with this id. Afterwards the first change of it gives a signal, [`Signal::Work`]
@@ -220,27 +228,24 @@ impl Watch {
     /// # Errors
     /// When the connection is lost.
     pub async fn has_task(&mut self, queue: &str, id: &str) -> Result<bool, Error> {
-        let mut look = redis::cmd("EXISTS");
-        look.arg(QueueKeys::new(queue).task(id));
-        let found: RedisResult<bool> = look.query_async(&mut self.connection).await;
-        found.map_err(|error| self.redis.explain("EXISTS", error))
+        Ok(self.existing(std::iter::once(QueueKeys::new(queue).task(id))).await?.contains(&true))
     }
 
-    /// The earliest Unix second at which a scheduled or retried task of these queues is due. Afterwards
-    /// the first change of one of their sets gives [`Signal::Schedule`].
+    async fn existing(&mut self, keys: impl Iterator<Item = String>) -> Result<Vec<bool>, Error> {
+        let mut look = redis::pipe();
+        for key in keys {
+            look.cmd("EXISTS").arg(key);
+        }
+        if look.is_empty() { Ok(Vec::new()) } else { self.look("EXISTS", &look).await }
+    }
+
+    /// As [`Broker::next_due`](crate::Broker::next_due). Afterwards the first change of one of the sets
+    /// gives [`Signal::Schedule`].
     ///
     /// # Errors
     /// When the connection is lost.
-    pub async fn next_due<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<Option<i64>, Error> {
-        let mut look = redis::pipe();
-        for queue in queues {
-            let keys = QueueKeys::new(queue);
-            for set in [keys.scheduled(), keys.retry()] {
-                look.cmd("ZRANGE").arg(set).arg(0).arg(0).arg("WITHSCORES");
-            }
-        }
-        type Head = Vec<(Vec<u8>, f64)>;
-        let heads: Vec<Head> = self.look("ZRANGE", &look).await?;
-        Ok(heads.into_iter().flatten().map(|(_, due)| due as i64).min())
+    pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+        let heads = self.look("ZRANGE", &heads_of(sets)).await?;
+        Ok(read_heads(&self.redis, heads))
     }
 }

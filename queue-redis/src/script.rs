@@ -63,7 +63,7 @@ scripts! {
     ENQUEUE = "enqueue" ["admit", "admit_all"];
     SCHEDULE = "schedule" ["admit", "admit_all"];
     ADD_TO_GROUP = "add_to_group" ["admit"];
-    DEQUEUE = "dequeue" ["release", "hand_out"];
+    DEQUEUE = "dequeue" ["stray", "release", "hand_out"];
     DEQUEUE_MATCHING = "dequeue_matching" ["hand_out"];
     DONE = "done" ["owns", "release", "unlist", "count"];
     COMPLETE = "complete" ["owns", "release", "unlist", "count"];
@@ -71,10 +71,10 @@ scripts! {
     ARCHIVE = "archive" ["owns", "release", "trim", "count", "count_failure"];
     TRIM_ARCHIVED = "trim_archived" ["release", "trim"];
     REQUEUE = "requeue" ["owns"];
-    REQUEUE_RUN = "requeue_run";
-    FORWARD = "forward";
+    REQUEUE_RUN = "requeue_run" ["stray"];
+    FORWARD = "forward" ["stray"];
     EXTEND_LEASE = "extend_lease" ["owns"];
-    LIST_EXPIRED = "list_expired";
+    LIST_EXPIRED = "list_expired" ["stray"];
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
     WRITE_RESULT = "write_result" ["owns"];
     WRITE_SERVER_STATE = "write_server_state";

@@ -181,7 +181,7 @@ async fn after_forward() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     end(&fixture, &task, failed()).await;
-    assert_eq!(fixture.broker.forward(QUEUE, State::Retry, SystemClock.now_ns()).await.unwrap().moved, 1);
+    assert_eq!(fixture.broker.forward(QUEUE, State::Retry, SystemClock.now_ns(), 0).await.unwrap().moved, 1);
     runs_to_its_end(&fixture, "a 1").await;
 }
 
@@ -209,7 +209,7 @@ async fn after_list_expired() {
     let fixture = Fixture::start().await;
     taken(&fixture, job("a").unique(HOUR)).await;
     fixture.expire_leases().await;
-    let (expired, _) = fixture.broker.list_expired(QUEUE, SystemClock.now_secs()).await.unwrap();
+    let expired = fixture.broker.list_expired(QUEUE, SystemClock.now_secs(), 0).await.unwrap().leases;
     assert_eq!(expired.len(), 1);
     runs_to_its_end(&fixture, "a 1").await;
     // Had the first recoverer only been slow, it would come too late now.

@@ -8,6 +8,7 @@ mod golden;
 mod listener;
 mod races;
 mod server;
+mod stranded;
 mod support;
 mod survive;
 mod transitions;

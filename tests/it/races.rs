@@ -45,7 +45,7 @@ async fn two_servers_run_each_of_2_000_tasks_once() {
 async fn recover_all(broker: Broker) -> usize {
     let mut applied = 0;
     loop {
-        let (expired, _) = broker.list_expired(QUEUE, NOW + 30).await.unwrap();
+        let expired = broker.list_expired(QUEUE, NOW + 30, 0).await.unwrap().leases;
         if expired.is_empty() {
             return applied;
         }
@@ -115,7 +115,7 @@ async fn several_forwarders_forward_each_task_once() {
         forwarders.spawn(async move {
             let mut moved = 0;
             loop {
-                match broker.forward(QUEUE, State::Scheduled, NOW_NS + 1_000_000_000).await.unwrap().moved {
+                match broker.forward(QUEUE, State::Scheduled, NOW_NS + 1_000_000_000, 0).await.unwrap().moved {
                     0 => return moved,
                     more => moved += more,
                 }

@@ -81,7 +81,7 @@ impl Report {
     /// A report by somebody who found the lease expired.
     pub fn by_recoverer(queue: &Arc<str>, lease: &ExpiredLease) -> Self {
         let unique_key = lease.message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
-        let run = Run::new(queue.clone(), lease.id.clone(), "".into(), 0);
+        let run = Run::new(queue.clone(), lease.raw_id.to_vec(), "".into(), 0);
         Self { run, unique_key, side: Side::Oldest, seen_expiry: Some(lease.expiry.clone()), resent: false }
     }
 
@@ -96,14 +96,14 @@ impl Report {
         if self.seen_expiry.is_some() { 0 } else { self.side.arg() }
     }
 
-    fn lock_or(&self, task_key: &str) -> String {
-        if self.unique_key.is_empty() { task_key.to_owned() } else { self.unique_key.clone() }
+    fn lock_or<'a>(&'a self, task_key: &'a [u8]) -> &'a [u8] {
+        if self.unique_key.is_empty() { task_key } else { self.unique_key.as_bytes() }
     }
 
     /// What `lua/lib/owns.lua` needs. The token costs Redis a look at the task, so that the hot scripts
     /// get it only where it makes a difference.
     fn fence(&self, call: &mut Cmd, with_token: bool) {
-        call.arg(&self.run.id);
+        call.arg(self.run.raw_id());
         match &self.seen_expiry {
             Some(seen) => call.arg(seen).arg(""),
             None => {
@@ -166,9 +166,8 @@ impl Broker {
         let mut call = DONE.call(if bare { 5 } else { 4 + 2 * reports.len() });
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         for report in reports {
-            let key = keys.task(&report.run.id);
-            let lock = (!bare).then(|| report.lock_or(&key));
-            call.arg(key).arg(lock);
+            let key = report.run.task_key(&keys);
+            call.arg(&key).arg((!bare).then(|| report.lock_or(&key)));
         }
         call.arg(now + STATS_TTL_SECS);
         for report in reports {
@@ -203,9 +202,8 @@ impl Broker {
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         call.arg(keys.completed());
         for Completion { report, .. } in reports {
-            let key = keys.task(&report.run.id);
-            let lock = report.lock_or(&key);
-            call.arg(key).arg(lock);
+            let key = report.run.task_key(&keys);
+            call.arg(&key).arg(report.lock_or(&key));
         }
         call.arg(now + STATS_TTL_SECS);
         for Completion { report, message, expires_at, result } in reports {
@@ -232,7 +230,7 @@ impl Broker {
         self.one(&RETRY, report, || {
             let keys = QueueKeys::new(&report.run.queue);
             let mut call = RETRY.call(8);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(keys.task(&report.run.id));
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(report.run.task_key(&keys));
             statistics(&mut call, &keys, now);
             report.fence(&mut call, true);
             call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
@@ -250,7 +248,7 @@ impl Broker {
         self.one(&ARCHIVE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
             let mut call = ARCHIVE.call(8);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(keys.task(&report.run.id));
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(report.run.task_key(&keys));
             statistics(&mut call, &keys, now);
             report.fence(&mut call, true);
             call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
@@ -268,7 +266,7 @@ impl Broker {
         self.one(&REQUEUE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
             let mut call = REQUEUE.call(4);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(keys.task(&report.run.id));
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(report.run.task_key(&keys));
             report.fence(&mut call, true);
             call.arg(now_ns);
             call
@@ -285,8 +283,8 @@ impl Broker {
         self.one(&WRITE_RESULT, &report, || {
             let keys = QueueKeys::new(&run.queue);
             let mut call = WRITE_RESULT.call(2);
-            call.arg(keys.lease()).arg(keys.task(&run.id));
-            call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]).arg(result);
+            call.arg(keys.lease()).arg(run.task_key(&keys));
+            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]).arg(result);
             call
         })
         .await
@@ -309,11 +307,11 @@ impl Broker {
         let mut call = EXTEND_LEASE.call(1 + runs.len());
         call.arg(keys.lease());
         for run in runs {
-            call.arg(keys.task(&run.id));
+            call.arg(run.task_key(&keys));
         }
         call.arg(expires);
         for run in runs {
-            call.arg(&run.id).arg(run.expiries()).arg(&run.token[..]);
+            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]);
             run.renewing(expires);
         }
         let reply = connection.run(&EXTEND_LEASE, &call).await?;

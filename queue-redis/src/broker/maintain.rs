@@ -16,75 +16,143 @@ pub struct Forwarded {
     pub moved: u64,
     /// Ids without a task that were dropped.
     pub dropped: u64,
-    /// The Unix second at which the next one is due.
+    /// Tasks that have to stay where they are, because a key of another type stands where their group
+    /// should be. The next call leaves out so many of those that are due, or it meets them again.
+    pub stayed: u64,
+    /// The Unix second of the next task that is not due yet.
     pub next_due: Option<i64>,
 }
 
 /// An active task whose lease has ended.
 #[derive(Debug)]
 pub struct ExpiredLease {
-    /// Task id.
+    /// Task id. What is not UTF-8 in it is replaced.
     pub id: String,
+    pub(super) raw_id: Bytes,
     /// When the lease ended: its score, as Redis printed it.
     pub expiry: String,
     /// The message as it is stored.
     pub raw: Bytes,
-    /// The task; `None` when its message cannot be read.
+    /// The task; `None` when its message cannot be read, or is that of another task.
     pub message: Option<TaskMessage>,
 }
 
+/// What one call of [`Broker::list_expired`] found.
+#[derive(Debug, Default)]
+pub struct Expired {
+    /// The tasks.
+    pub leases: Vec<ExpiredLease>,
+    /// Ids that had no task and were dropped.
+    pub ghosts: Vec<String>,
+    /// How many leases were looked at. As many as [`MAX_BATCH`] means that there may be more.
+    pub seen: usize,
+    /// The Unix second at which the next lease ends; `None` when there is no other.
+    pub next: Option<i64>,
+}
+
+/// A look at the heads of scheduled and retry sets.
+pub(crate) fn heads_of(sets: &[(&str, State)]) -> redis::Pipeline {
+    let mut look = redis::pipe();
+    for (queue, state) in sets {
+        look.cmd("ZRANGE").arg(due_set(&QueueKeys::new(queue), *state)).arg(0).arg(0).arg("WITHSCORES");
+    }
+    // A key of another type must not hide the others.
+    look.ignore_errors();
+    look
+}
+
+/// Members and scores, as one ZRANGE returns them.
+pub(crate) type Head = Vec<(Vec<u8>, f64)>;
+
+pub(crate) fn read_heads(
+    redis: &crate::Redis,
+    heads: Vec<redis::RedisResult<Head>>,
+) -> Vec<Result<Option<i64>, Error>> {
+    let due = |head: Head| head.first().map(|(_, due)| *due as i64);
+    heads.into_iter().map(|head| head.map(due).map_err(|error| redis.explain("ZRANGE", error))).collect()
+}
+
+fn due_set(keys: &QueueKeys, state: State) -> String {
+    if state == State::Retry { keys.retry() } else { keys.scheduled() }
+}
+
 impl Broker {
-    /// Makes up to [`MAX_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come.
+    /// The Unix seconds at which the first task of each of these sets (scheduled or retry) is due; an error
+    /// where a set cannot be looked at.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn next_due(&self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+        let heads = self.redis.pipeline("ZRANGE", &heads_of(sets)).await?;
+        Ok(read_heads(&self.redis, heads))
+    }
+
+    /// Makes up to [`MAX_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come; `skip` is
+    /// the sum of what [had to stay](Forwarded::stayed) in the calls before.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn forward(&self, queue: &str, from: State, now_ns: i64) -> Result<Forwarded, Error> {
+    pub async fn forward(&self, queue: &str, from: State, now_ns: i64, skip: u64) -> Result<Forwarded, Error> {
         let keys = QueueKeys::new(queue);
-        let source = if from == State::Retry { keys.retry() } else { keys.scheduled() };
         let mut call = FORWARD.call(3);
-        call.arg(source).arg(keys.pending()).arg(keys.groups());
+        call.arg(due_set(&keys, from)).arg(keys.pending()).arg(keys.groups());
         call.arg(keys.task_prefix()).arg(keys.group_prefix());
-        call.arg(now_ns.div_euclid(1_000_000_000)).arg(now_ns).arg(MAX_BATCH);
+        call.arg(now_ns.div_euclid(1_000_000_000)).arg(now_ns).arg(MAX_BATCH).arg(skip);
         let reply = self.redis.run(&FORWARD, &call).await?;
         let Value::Array(items) = &reply else { return Err(Error::unexpected(FORWARD.name, &reply)) };
-        let [Value::Int(moved), Value::Int(dropped), Value::Int(next)] = items[..] else {
+        let [Value::Int(moved), Value::Int(dropped), Value::Int(stayed), Value::Int(next)] = items[..] else {
             return Err(Error::unexpected(FORWARD.name, &reply));
         };
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
         Ok(Forwarded {
-            moved: u64::try_from(moved).unwrap_or(0),
-            dropped: u64::try_from(dropped).unwrap_or(0),
+            moved: count(moved),
+            dropped: count(dropped),
+            stayed: count(stayed),
             next_due: (next >= 0).then_some(next),
         })
     }
 
     /// The active tasks whose leases ended at `cutoff` (Unix seconds) or before, at most [`MAX_BATCH`],
-    /// and the ids that had no task and were dropped.
+    /// without the first `skip`.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn list_expired(&self, queue: &str, cutoff: i64) -> Result<(Vec<ExpiredLease>, Vec<String>), Error> {
+    pub async fn list_expired(&self, queue: &str, cutoff: i64, skip: usize) -> Result<Expired, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = LIST_EXPIRED.call(2);
         call.arg(keys.lease()).arg(keys.active());
-        call.arg(keys.task_prefix()).arg(cutoff).arg(MAX_BATCH);
+        call.arg(keys.task_prefix()).arg(cutoff).arg(MAX_BATCH).arg(skip);
         let reply = self.redis.run(&LIST_EXPIRED, &call).await?;
-        let Value::Array(items) = reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
-        let (mut expired, mut ghosts) = (Vec::new(), Vec::new());
-        for entry in items.chunks_exact(3) {
+        let Value::Array(items) = &reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
+        let [Value::Int(seen), Value::BulkString(next), entries @ ..] = &items[..] else {
+            return Err(Error::unexpected(LIST_EXPIRED.name, &reply));
+        };
+        let next = std::str::from_utf8(next).ok().and_then(|score| score.parse::<f64>().ok());
+        let mut expired = Expired {
+            seen: usize::try_from(*seen).unwrap_or(0),
+            // A fraction of a second (R4) counts as a whole one; casting a float saturates.
+            next: next.map(|score| score.ceil() as i64),
+            ..Expired::default()
+        };
+        for entry in entries.chunks_exact(3) {
             let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(raw)] = entry else {
                 return Err(Error::unexpected(LIST_EXPIRED.name, &entry));
             };
-            let id = String::from_utf8_lossy(id).into_owned();
             if raw.is_empty() {
-                ghosts.push(id);
+                expired.ghosts.push(String::from_utf8_lossy(id).into_owned());
                 continue;
             }
             let raw = Bytes::copy_from_slice(raw);
-            let message = TaskMessage::from_bytes(raw.clone()).ok();
-            let expiry = String::from_utf8_lossy(expiry).into_owned();
-            expired.push(ExpiredLease { id, expiry, raw, message });
+            let of_this_task = |message: &TaskMessage| message.id.as_bytes() == &id[..] && message.queue == queue;
+            expired.leases.push(ExpiredLease {
+                id: String::from_utf8_lossy(id).into_owned(),
+                raw_id: Bytes::copy_from_slice(id),
+                expiry: String::from_utf8_lossy(expiry).into_owned(),
+                message: TaskMessage::from_bytes(raw.clone()).ok().filter(of_this_task),
+                raw,
+            });
         }
-        Ok((expired, ghosts))
+        Ok(expired)
     }
 
     /// Deletes up to [`MAX_BATCH`] completed tasks whose retention has ended; returns how many.

@@ -8,7 +8,8 @@ mod take;
 
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
-pub use maintain::{ExpiredLease, Forwarded};
+pub use maintain::{Expired, ExpiredLease, Forwarded};
+pub(crate) use maintain::{heads_of, read_heads};
 pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
 
 use std::iter::Peekable;

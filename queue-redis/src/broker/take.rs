@@ -20,8 +20,10 @@ use crate::script::{DEQUEUE, DEQUEUE_MATCHING, REQUEUE_RUN};
 pub struct Run {
     /// Queue name.
     pub queue: Arc<str>,
-    /// Task id, as it stands in the list.
+    /// Task id, as it stands in the list. What is not UTF-8 in it is replaced.
     pub id: String,
+    /// The id byte for byte, where it is not UTF-8.
+    raw_id: Option<Bytes>,
     pub(super) token: Arc<str>,
     // A std mutex: held to copy or change a few numbers.
     expiries: Arc<Mutex<Expiries>>,
@@ -40,9 +42,31 @@ struct Expiries {
 const OURS_FOR: i64 = 35;
 
 impl Run {
-    pub(super) fn new(queue: Arc<str>, id: String, token: Arc<str>, expires: i64) -> Self {
+    pub(super) fn new(queue: Arc<str>, id: Vec<u8>, token: Arc<str>, expires: i64) -> Self {
         let expiries = Expiries { confirmed: expires, attempted: Vec::new() };
-        Self { queue, id, token, expiries: Arc::new(Mutex::new(expiries)) }
+        let (id, raw_id) = match String::from_utf8(id) {
+            Ok(id) => (id, None),
+            Err(error) => {
+                let raw = Bytes::from(error.into_bytes());
+                (String::from_utf8_lossy(&raw).into_owned(), Some(raw))
+            }
+        };
+        Self { queue, id, raw_id, token, expiries: Arc::new(Mutex::new(expiries)) }
+    }
+
+    /// The id as it stands in the list.
+    pub(super) fn raw_id(&self) -> &[u8] {
+        self.raw_id.as_deref().unwrap_or(self.id.as_bytes())
+    }
+
+    /// The key of the task.
+    pub(super) fn task_key(&self, keys: &QueueKeys) -> Vec<u8> {
+        [keys.task_prefix().as_bytes(), self.raw_id()].concat()
+    }
+
+    /// Whether this is the task of a message. An id that is not UTF-8 cannot be one of a message (R9).
+    pub(super) fn is_of(&self, message: &TaskMessage) -> bool {
+        self.raw_id.is_none() && message.id == self.id && message.queue == *self.queue
     }
 
     fn lock(&self) -> MutexGuard<'_, Expiries> {
@@ -222,16 +246,25 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn requeue_run(&self, queue: &str, token: &str, expires: i64, now_ns: i64) -> Result<u64, Error> {
-        /// A lost dequeue is looked for within this many of the youngest active tasks. Those further
-        /// down come back when their leases end.
-        const LOOK_AT: usize = 500;
         let keys = QueueKeys::new(queue);
-        let mut call = REQUEUE_RUN.call(3);
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
-        call.arg(keys.task_prefix()).arg(token).arg(expires).arg(now_ns).arg(LOOK_AT);
-        match self.redis.run(&REQUEUE_RUN, &call).await? {
-            Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
-            reply => Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
+        let (mut skip, mut total) = (0, 0);
+        loop {
+            let mut call = REQUEUE_RUN.call(3);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
+            call.arg(keys.task_prefix()).arg(token).arg(expires).arg(now_ns).arg(MAX_BATCH).arg(skip);
+            let reply = self.redis.run(&REQUEUE_RUN, &call).await?;
+            let (seen, count) = match &reply {
+                Value::Array(counts) => match counts[..] {
+                    [Value::Int(seen), Value::Int(count)] if seen >= count => (seen, count),
+                    _ => return Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
+                },
+                _ => return Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
+            };
+            total += u64::try_from(count).unwrap_or(0);
+            skip += seen - count;
+            if seen < MAX_BATCH as i64 {
+                return Ok(total);
+            }
         }
     }
 }
@@ -253,11 +286,8 @@ impl Broker {
                 return Err(Error::unexpected(operation, &"not pairs of id and message"));
             };
             let since = if self.timed { items.next() } else { None };
-            // An id that is not UTF-8 cannot be one of a message (R9), so nothing will match it below.
-            let id =
-                String::from_utf8(id).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned());
             tasks.push(if raw.is_empty() {
-                Taken::Ghost(id)
+                Taken::Ghost(String::from_utf8_lossy(&id).into_owned())
             } else {
                 let run = Run::new(take.queue.clone(), id, take.token.clone(), take.expires);
                 sort_out(run, raw.into(), since.as_ref().and_then(unix_ns))
@@ -277,9 +307,7 @@ fn unix_ns(reply: &Value) -> Option<i64> {
 
 fn sort_out(run: Run, raw: Bytes, pending_since_ns: Option<i64>) -> Taken {
     match TaskMessage::from_bytes(raw.clone()) {
-        Ok(message) if message.id == run.id && message.queue == *run.queue => {
-            Taken::Task(Delivery { message, run, pending_since_ns })
-        }
+        Ok(message) if run.is_of(&message) => Taken::Task(Delivery { message, run, pending_since_ns }),
         Ok(other) => Taken::Poisoned(run, raw, PoisonReason::Misplaced { id: other.id, queue: other.queue }),
         Err(error) => Taken::Poisoned(run, raw, error.into()),
     }
@@ -291,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_unanswered_renewal_leaves_both_expiries_possible() {
-        let run = Run::new("q".into(), "id".into(), "token".into(), 130);
+        let run = Run::new("q".into(), b"id".to_vec(), "token".into(), 130);
         assert_eq!(run.expiries(), "130");
         run.renewing(135);
         assert_eq!(run.expiries(), " 130 135 ");

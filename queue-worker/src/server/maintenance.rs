@@ -1,10 +1,9 @@
-//! What keeps queues moving: forwarding, recovery, cleaning up. Any number of servers may do this at
-//! the same time, Go's and ours.
+//! What keeps queues clean: recovery, and deleting what is over. Any number of servers may do this at the
+//! same time, Go's and ours.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::State;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Verdict};
 use tracing::debug;
@@ -18,78 +17,17 @@ use crate::log::{error, info, warn};
 /// that differ between hosts.
 pub(super) const RECOVERY_MARGIN: i64 = 30;
 
-/// Longest pause between two looks at scheduled tasks, as in asynq.
-const FORWARD_INTERVAL: Duration = Duration::from_secs(5);
-/// Shortest: a burst of new scheduled tasks is not a burst of looks.
-const FORWARD_PAUSE: Duration = Duration::from_millis(20);
 /// How often leases are looked at. asynq: 60 s, which is how long a crash goes unnoticed there.
 const RECOVER_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while there are no leases: whoever takes a task now cannot lose it for another 35 s.
+const RECOVER_IDLE: Duration = Duration::from_secs(15);
 /// How long nothing is recovered after Redis was away: leases have ended in the meantime, and whoever is
 /// alive needs this long at the most to renew his, or to report.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// As in asynq.
-const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(8);
-
-/// Makes scheduled and retried tasks pending when their time has come.
-pub(super) async fn forward(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new("forwarding scheduled tasks");
-    // What was due at the last look. If it still is, it cannot be moved (a key of another type stands where
-    // its group should be), and is not looked at again at once.
-    let mut overdue = None;
-    loop {
-        let next = match forward_once(&shared).await {
-            Ok(next) => next,
-            Err(error) => {
-                backoff.failed(&error).await;
-                continue;
-            }
-        };
-        backoff.succeeded();
-        tokio::time::sleep(FORWARD_PAUSE).await;
-        // Arms the listening connection, and sees what others have scheduled since.
-        let next = match shared.watch() {
-            Some(mut watch) => watch.next_due(shared.queues.names().map(|name| &**name)).await.unwrap_or(next),
-            None => next,
-        };
-        let pause = match next {
-            Some(due) if overdue != Some(due) => {
-                let left = due.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
-                Duration::from_nanos(u64::try_from(left).unwrap_or(0)).min(FORWARD_INTERVAL)
-            }
-            _ => FORWARD_INTERVAL,
-        };
-        overdue = next.filter(|due| *due <= shared.now());
-        let _ = tokio::time::timeout(pause, shared.schedule.notified()).await;
-    }
-}
-
-/// Forwards all that is due; returns the Unix second at which the next task is. A queue that cannot be
-/// served does not keep the others from being served.
-async fn forward_once(shared: &Shared) -> Result<Option<i64>, Error> {
-    let mut next = Ok(None);
-    for queue in shared.queues.names() {
-        for set in [State::Scheduled, State::Retry] {
-            let due = forward_set(shared, queue, set).await;
-            next = next.and_then(|next| Ok([next, due?].into_iter().flatten().min()));
-        }
-    }
-    next
-}
-
-async fn forward_set(shared: &Shared, queue: &str, set: State) -> Result<Option<i64>, Error> {
-    loop {
-        let forwarded = shared.broker.forward(queue, set, shared.now_ns()).await?;
-        if forwarded.moved > 0 {
-            shared.tell(|| Event::Forwarded { queue, tasks: forwarded.moved });
-        }
-        if forwarded.dropped > 0 {
-            warn!(queue, %set, ids = forwarded.dropped, "ids without tasks were dropped");
-        }
-        if forwarded.moved + forwarded.dropped < MAX_BATCH as u64 {
-            return Ok(forwarded.next_due);
-        }
-    }
-}
+/// How often completed tasks are looked at; asynq: 8 s.
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15);
+/// In how many of these rounds archives are looked at: what is in them may be up to 90 days old.
+const TRIM_EVERY: u32 = 4;
 
 /// Takes tasks from servers that went silent.
 pub(super) async fn recover(shared: Arc<Shared>) {
@@ -101,39 +39,69 @@ pub(super) async fn recover(shared: Arc<Shared>) {
             was_away = false;
         }
         match recover_once(&shared).await {
-            Ok(()) => backoff.succeeded(),
+            Ok(next) => {
+                backoff.succeeded();
+                tokio::time::sleep(until(&shared, next)).await;
+            }
             Err(error) => {
                 was_away |= error.is_transient();
                 backoff.failed(&error).await;
-                continue;
             }
         }
-        tokio::time::sleep(RECOVER_INTERVAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
     }
 }
 
-async fn recover_once(shared: &Shared) -> Result<(), Error> {
-    let mut result = Ok(());
+/// How long to wait before leases are looked at again, of which the next one ends at `next`.
+fn until(shared: &Shared, next: Option<i64>) -> Duration {
+    let jitter = 0.8 + 0.4 * fastrand::f64();
+    let Some(next) = next else { return RECOVER_IDLE.mul_f64(jitter) };
+    let left = next.saturating_add(RECOVERY_MARGIN).saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
+    let left = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
+    // Of servers that wait for the same lease, one is first.
+    let left = left + Duration::from_millis(fastrand::u64(10..500));
+    left.min(RECOVER_INTERVAL.mul_f64(jitter))
+}
+
+/// Recovers what can be recovered; returns when the next lease ends, in Unix seconds. A queue that cannot
+/// be served does not keep the others from being served.
+async fn recover_once(shared: &Shared) -> Result<Option<i64>, Error> {
+    let (mut next, mut failed) = (None, None);
     for queue in shared.queues.names() {
-        result = result.and(recover_queue(shared, queue).await);
+        match recover_queue(shared, queue).await {
+            Ok(of_queue) => next = [next, of_queue].into_iter().flatten().min(),
+            Err(error) => failed = worse(failed, error),
+        }
     }
-    result
+    failed.map_or(Ok(next), Err)
 }
 
-async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<(), Error> {
+/// Of two errors the one that says that Redis was away.
+fn worse(known: Option<Error>, error: Error) -> Option<Error> {
+    known.filter(Error::is_transient).or(Some(error))
+}
+
+async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<Option<i64>, Error> {
+    let mut failed = None;
+    // What is still there afterwards would be found again, and hide what comes after it.
+    let mut skip = 0;
     loop {
-        let (expired, ghosts) = shared.broker.list_expired(queue, shared.now() - RECOVERY_MARGIN).await?;
-        if !ghosts.is_empty() {
-            warn!(queue = %queue, ids = ?ghosts, "active ids without tasks were dropped");
+        let found = shared.broker.list_expired(queue, shared.now() - RECOVERY_MARGIN, skip).await?;
+        if !found.ghosts.is_empty() {
+            warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
         }
-        let found = expired.len() + ghosts.len();
-        let mut recovered = ghosts.len();
-        for lease in expired {
-            recovered += usize::from(recover_one(shared, queue, lease).await?);
+        for lease in found.leases {
+            match recover_one(shared, queue, lease).await {
+                Ok(true) => {}
+                Ok(false) => skip += 1,
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    skip += 1;
+                    failed = worse(failed, error);
+                }
+            }
         }
-        // Without progress the same ones would be listed again.
-        if found < MAX_BATCH || recovered == 0 {
-            return Ok(());
+        if found.seen < MAX_BATCH {
+            return failed.map_or(Ok(found.next), Err);
         }
     }
 }
@@ -177,12 +145,15 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
 /// Deletes completed tasks whose retention has ended, and what is too much in the archive.
 pub(super) async fn clean_up(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("deleting expired tasks");
+    let mut round = 0_u32;
     loop {
-        match clean_up_once(&shared).await {
-            Ok(0) => backoff.succeeded(),
+        match clean_up_once(&shared, round.is_multiple_of(TRIM_EVERY)).await {
             Ok(deleted) => {
                 backoff.succeeded();
-                info!(deleted, "expired tasks were deleted");
+                round = round.wrapping_add(1);
+                if deleted > 0 {
+                    info!(deleted, "expired tasks were deleted");
+                }
             }
             Err(error) => {
                 backoff.failed(&error).await;
@@ -193,20 +164,22 @@ pub(super) async fn clean_up(shared: Arc<Shared>) {
     }
 }
 
-async fn clean_up_once(shared: &Shared) -> Result<usize, Error> {
-    let mut total = Ok(0);
+async fn clean_up_once(shared: &Shared, archives: bool) -> Result<usize, Error> {
+    let (mut total, mut failed) = (0, None);
     for queue in shared.queues.names() {
-        let deleted = clean_up_queue(shared, queue).await;
-        total = total.and_then(|total| Ok(total + deleted?));
+        match clean_up_queue(shared, queue, archives).await {
+            Ok(deleted) => total += deleted,
+            Err(error) => failed = worse(failed, error),
+        }
     }
-    total
+    failed.map_or(Ok(total), Err)
 }
 
-async fn clean_up_queue(shared: &Shared, queue: &str) -> Result<usize, Error> {
+async fn clean_up_queue(shared: &Shared, queue: &str, archives: bool) -> Result<usize, Error> {
     let mut total = 0;
     loop {
         let completed = shared.broker.delete_expired_completed(queue, shared.now()).await?;
-        let archived = shared.broker.trim_archived(queue, shared.now()).await?;
+        let archived = if archives { shared.broker.trim_archived(queue, shared.now()).await? } else { 0 };
         total += completed + archived;
         if completed < MAX_BATCH && archived < MAX_BATCH {
             return Ok(total);

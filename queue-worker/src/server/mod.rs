@@ -3,6 +3,7 @@
 mod acks;
 mod attempt;
 mod backoff;
+mod forwarder;
 mod heartbeat;
 mod keeper;
 mod maintenance;
@@ -312,6 +313,7 @@ impl Server {
             quiet: CancellationToken::new(),
             status: AtomicU8::new(Status::Active as u8),
             handlers: TaskTracker::new(),
+            lookups: TaskTracker::new(),
         });
         // The server is on the list before it takes its first task.
         heartbeat::beat(&shared).await?;
@@ -326,7 +328,7 @@ impl Server {
         services.spawn(supervise(&ack_stop, "leases", service(&shared, keeper::renew_leases)));
         services.spawn(supervise(&ack_stop, "heartbeat", service(&shared, heartbeat::run)));
         services.spawn(supervise(&stop, "listener", service(&shared, keeper::listen)));
-        services.spawn(supervise(&stop, "forwarder", service(&shared, maintenance::forward)));
+        services.spawn(supervise(&stop, "forwarder", service(&shared, forwarder::run)));
         services.spawn(supervise(&stop, "recoverer", service(&shared, maintenance::recover)));
         services.spawn(supervise(&stop, "janitor", service(&shared, maintenance::clean_up)));
         services.spawn(supervise(&stop, "health check", service(&shared, heartbeat::check_health)));
@@ -387,6 +389,8 @@ struct Shared {
     status: AtomicU8,
     /// The spawned attempts, so that a shutdown can wait for them.
     handlers: TaskTracker,
+    /// The same for what looks after tasks that were taken and not started.
+    lookups: TaskTracker,
 }
 
 impl Shared {
@@ -512,9 +516,12 @@ impl Handle {
             }
         }
         // Every attempt has ended and queued its report by now; the loop ends when all are written, or
-        // when it has tried for as long as a lease lasts anyway.
+        // when it has tried for as long as a lease lasts anyway. Tasks of a take that was not answered are
+        // looked for in the same time.
         let id = shared.identity.id();
-        if tokio::time::timeout(shared.options.lease, shared.acks.flushed()).await.is_err() {
+        shared.lookups.close();
+        let all = async { tokio::join!(shared.acks.flushed(), shared.lookups.wait()) };
+        if tokio::time::timeout(shared.options.lease, all).await.is_err() {
             warn!(server = id, "some reports could not be written; their tasks come back when their leases end");
         }
         stop.cancel();

@@ -18,7 +18,7 @@ use crate::job::Job;
 use crate::log::{error, info, warn};
 
 /// How often queues are looked at although Redis tells about changes: a net below the net.
-const SAFETY_POLL: Duration = Duration::from_secs(5);
+const SAFETY_POLL: Duration = Duration::from_secs(15);
 
 /// How long a queue counts as listed (rule R7) after this server listed it.
 const LISTED_FOR: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ impl Taker {
                     Err(error) => {
                         round.close(queue);
                         if error.is_ambiguous() {
-                            tokio::spawn(find_lost(shared.clone(), name, token, expires));
+                            shared.lookups.spawn(find_lost(shared.clone(), name, token, expires));
                         } else if !error.is_transient() {
                             self.refuse(name, &error);
                             continue;
@@ -252,7 +252,7 @@ fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
         Taken::Poisoned(run, raw, reason) => {
             shared.tell(|| Event::Unreadable { queue: &run.queue });
             error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
-            tokio::spawn(archive_as_it_is(shared.clone(), run, raw));
+            shared.lookups.spawn(archive_as_it_is(shared.clone(), run, raw));
         }
         Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
     }
@@ -278,7 +278,12 @@ async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expire
                     warn!(queue = %queue, tasks, "tasks were put back whose take was not answered");
                     break;
                 }
-                Err(error) => backoff.failed(&error).await,
+                Err(error) if error.is_transient() => backoff.failed(&error).await,
+                Err(error) => {
+                    // Asking again would not help; what was taken comes back when its leases end.
+                    warn!(queue = %queue, %error, "could not look for tasks whose take was not answered");
+                    return;
+                }
             }
         }
     }

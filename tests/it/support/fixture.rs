@@ -85,6 +85,10 @@ impl Fixture {
         }
     }
 
+    pub(crate) fn socket(&self) -> &std::path::Path {
+        self.server.socket()
+    }
+
     pub(crate) fn redis(&self) -> Redis {
         self.broker.redis().clone()
     }

@@ -18,6 +18,8 @@ struct State {
     upstream: Mutex<PathBuf>,
     /// Connections up to this number lose all that is sent on them, both ways, and stay open.
     swallowed: watch::Sender<u64>,
+    /// The same for what Redis sends alone.
+    unanswered: watch::Sender<u64>,
     accepted: watch::Sender<u64>,
 }
 
@@ -28,6 +30,7 @@ impl Proxy {
         let state = Arc::new(State {
             upstream: Mutex::new(socket.to_owned()),
             swallowed: watch::Sender::new(0),
+            unanswered: watch::Sender::new(0),
             accepted: watch::Sender::new(0),
         });
         let accepting = tokio::spawn({
@@ -51,6 +54,12 @@ impl Proxy {
     pub(crate) fn cut_silently(&self) {
         let accepted = *self.state.accepted.borrow();
         self.state.swallowed.send_replace(accepted);
+    }
+
+    /// From now on, Redis still does what it is asked on the connections that exist, and no answer arrives.
+    pub(crate) fn lose_answers(&self) {
+        let accepted = *self.state.accepted.borrow();
+        self.state.unanswered.send_replace(accepted);
     }
 
     /// From now on, also new connections do.
@@ -79,25 +88,25 @@ async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
     let upstream = state.upstream.lock().unwrap().clone();
     let Ok(redis) = UnixStream::connect(upstream).await else { return };
     let ((mut from_client, mut to_client), (mut from_redis, mut to_redis)) = (stream.into_split(), redis.into_split());
-    let (there, back) = (state.clone(), state);
+    let there = |sent: &State| number <= *sent.swallowed.borrow();
+    let back = |sent: &State| there(sent) || number <= *sent.unanswered.borrow();
     // The end of one direction ends both, except where the connection is to look alive.
     tokio::select! {
-        () = pump(&there, number, &mut from_client, &mut to_redis) => {}
-        () = pump(&back, number, &mut from_redis, &mut to_client) => {}
+        () = pump(&mut from_client, &mut to_redis, || there(&state)) => {}
+        () = pump(&mut from_redis, &mut to_client, || back(&state)) => {}
     }
 }
 
 async fn pump(
-    state: &State,
-    number: u64,
     from: &mut (impl tokio::io::AsyncRead + Unpin),
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    is_lost: impl Fn() -> bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match from.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
-            Ok(_) if number <= *state.swallowed.borrow() => {}
+            Ok(_) if is_lost() => {}
             Ok(read) => {
                 if to.write_all(&buffer[..read]).await.is_err() {
                     return;

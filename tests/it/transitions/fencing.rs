@@ -104,7 +104,7 @@ async fn a_task_that_go_recovered_and_another_of_us_works_on_is_lost() {
 
 /// Recovers the task of this run as our recoverer does.
 async fn recover(fixture: &Fixture, retried: i32) {
-    let (expired, _) = fixture.broker.list_expired(QUEUE, NOW + 30).await.unwrap();
+    let expired = fixture.broker.list_expired(QUEUE, NOW + 30, 0).await.unwrap().leases;
     let message = expired[0].message.clone().unwrap();
     let report = Report::by_recoverer(&QUEUE.into(), &expired[0]);
     let failed = TaskMessage { retried, ..message };
@@ -117,7 +117,7 @@ async fn a_task_that_we_have_recovered_is_lost() {
     let old = active(&fixture).await;
     recover(&fixture, 1).await;
     all_refused(&fixture, &old, Lost).await;
-    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000).await.unwrap();
+    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     all_refused(&fixture, &old, Lost).await;
     fixture.take_at(LATER).await;
     all_refused(&fixture, &old, Lost).await;
@@ -129,7 +129,7 @@ async fn a_recovery_that_left_the_message_as_it_was_is_noticed() {
     let fixture = Fixture::start().await;
     let old = active(&fixture).await;
     recover(&fixture, 0).await;
-    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000).await.unwrap();
+    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     let new = fixture.take_at(LATER).await;
     assert_eq!(new.message, old.message, "the test is about equal messages");
     all_refused(&fixture, &old, Lost).await;

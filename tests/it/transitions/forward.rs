@@ -13,11 +13,11 @@ fn due_in(secs: u64, id: &str) -> RawTask {
 
 /// FORWARD at [`DUE`].
 async fn forward(fixture: &Fixture, from: State) -> Result<Forwarded, Error> {
-    fixture.broker.forward(QUEUE, from, DUE * 1_000_000_000 + 5).await
+    fixture.broker.forward(QUEUE, from, DUE * 1_000_000_000 + 5, 0).await
 }
 
 fn forwarded(moved: u64, dropped: u64, next_due: Option<i64>) -> Forwarded {
-    Forwarded { moved, dropped, next_due }
+    Forwarded { moved, dropped, stayed: 0, next_due }
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn forward_moves_a_batch_per_call() {
     let fixture = Fixture::start().await;
     fixture.put((0..MAX_BATCH + 1).map(|n| due_in(10, &n.to_string()))).await;
     let first = forward(&fixture, State::Scheduled).await.unwrap();
-    assert_eq!(first, forwarded(MAX_BATCH as u64, 0, Some(NOW + 10)));
+    assert_eq!(first, forwarded(MAX_BATCH as u64, 0, None), "none is waiting for its time");
     assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
 }
 
@@ -131,7 +131,7 @@ async fn a_task_whose_group_has_another_type_keeps_waiting_and_holds_up_nobody()
     fixture.put([due_in(5, "a").group("g"), due_in(10, "b")]).await;
     let before = fixture.keyspace().await;
     let found = fixture.with_stray("asynq:{q}:g:g", async || forward(&fixture, State::Scheduled).await).await;
-    assert_eq!(found.unwrap(), forwarded(1, 0, Some(NOW + 5)));
+    assert_eq!(found.unwrap(), Forwarded { stayed: 1, ..forwarded(1, 0, None) });
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ {q}:pending: [b]
@@ -140,4 +140,35 @@ async fn a_task_whose_group_has_another_type_keeps_waiting_and_holds_up_nobody()
          - {q}:t:b state: scheduled
          + {q}:t:b state: pending",
     );
+}
+
+/// A hundred of them hid all that came later.
+#[tokio::test]
+async fn forward_leaves_out_tasks_that_had_to_stay_before() {
+    let fixture = Fixture::start().await;
+    fixture.put((0..MAX_BATCH).map(|n| due_in(5, &n.to_string()).group("g"))).await;
+    fixture.put([due_in(10, "behind"), due_in(11, "later")]).await;
+    let (first, second) = fixture
+        .with_stray("asynq:{q}:g:g", async || {
+            let first = forward(&fixture, State::Scheduled).await.unwrap();
+            let second = fixture.broker.forward(QUEUE, State::Scheduled, DUE * 1_000_000_000, first.stayed).await;
+            (first, second.unwrap())
+        })
+        .await;
+    assert_eq!(first, Forwarded { stayed: MAX_BATCH as u64, ..forwarded(0, 0, Some(NOW + 11)) });
+    assert_eq!(second, forwarded(1, 0, Some(NOW + 11)));
+    assert_eq!(fixture.keyspace().await.get("{q}:pending"), Some("[behind]"));
+}
+
+/// It looked like a group of another type.
+#[tokio::test]
+async fn forward_out_of_memory_fails_instead_of_leaving_tasks_behind() {
+    let fixture = Fixture::start().await;
+    fixture.put([due_in(5, "a").group("g")]).await;
+    let before = fixture.keyspace().await;
+    fixture.run("CONFIG SET maxmemory 1").await;
+    let error = forward(&fixture, State::Scheduled).await.unwrap_err();
+    fixture.run("CONFIG SET maxmemory 0").await;
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
 }

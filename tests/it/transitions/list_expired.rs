@@ -5,7 +5,8 @@ use queue_redis::{ExpiredLease, MAX_BATCH, Report};
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 
 async fn list(fixture: &Fixture, cutoff: i64) -> (Vec<ExpiredLease>, Vec<String>) {
-    fixture.broker.list_expired(QUEUE, cutoff).await.unwrap()
+    let found = fixture.broker.list_expired(QUEUE, cutoff, 0).await.unwrap();
+    (found.leases, found.ghosts)
 }
 
 fn recovery(lease: &ExpiredLease) -> (Report, TaskMessage) {
@@ -154,7 +155,7 @@ async fn a_lease_with_a_fraction_of_a_second_is_recovered() {
 #[tokio::test]
 async fn list_expired_fails_where_the_leases_have_another_type() {
     let fixture = Fixture::start().await;
-    let list = async || fixture.broker.list_expired(QUEUE, NOW).await;
+    let list = async || fixture.broker.list_expired(QUEUE, NOW, 0).await;
     let error = fixture.with_stray("asynq:{q}:lease", list).await.unwrap_err();
     assert!(is_wrong_type(&error), "{error}");
 }
@@ -171,4 +172,39 @@ async fn list_expired_drops_ids_whose_message_is_empty() {
     assert_eq!(list(&fixture, NOW - 30).await.1, ["hollow"]);
     assert!(list(&fixture, NOW - 30).await.1.is_empty());
     fixture.keyspace().await.assert_unchanged_since(&clean);
+}
+
+/// Those who came first and could not be helped hid those behind them.
+#[tokio::test]
+async fn list_expired_leaves_out_so_many_and_says_when_the_next_lease_ends() {
+    let fixture = Fixture::start().await;
+    fixture.active_batch(["a", "b", "c"].map(job)).await;
+    fixture.run("ZADD asynq:{q}:lease 3999999960 b 3999999970 c").await;
+    let found = fixture.broker.list_expired(QUEUE, NOW - 30, 1).await.unwrap();
+    assert_eq!(found.leases.iter().map(|lease| lease.id.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!((found.seen, found.next), (1, Some(NOW + 30)));
+    let all = fixture.broker.list_expired(QUEUE, NOW + 30, 2).await.unwrap();
+    assert_eq!(all.leases.iter().map(|lease| lease.id.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!((all.seen, all.next), (1, None));
+}
+
+/// Its name became another one on the way, under which there is nothing to recover.
+#[tokio::test]
+async fn an_id_that_is_not_utf8_is_archived_under_its_own_name() {
+    let fixture = Fixture::start().await;
+    fixture.active(job("a")).await;
+    let id: &[u8] = b"\xff\xfe";
+    let key = [b"asynq:{q}:t:", id].concat();
+    let _: () = fixture.cmd(&[b"RENAME".as_slice(), b"asynq:{q}:t:a", &key]).await;
+    let _: i64 = fixture.cmd(&[b"LPUSH".as_slice(), b"asynq:{q}:active", id]).await;
+    let _: i64 = fixture.cmd(&[b"ZADD".as_slice(), b"asynq:{q}:lease", b"1", id]).await;
+    let found = fixture.broker.list_expired(QUEUE, NOW - 30, 0).await.unwrap();
+    assert_eq!(found.leases[0].message, None, "the message is that of another task");
+    let report = Report::by_recoverer(&QUEUE.into(), &found.leases[0]);
+    assert_eq!(fixture.broker.archive(&report, &found.leases[0].raw, NOW).await.unwrap(), Applied);
+    let archived: Vec<Vec<u8>> = fixture.cmd(&["ZRANGE", "asynq:{q}:archived", "0", "-1"]).await;
+    assert_eq!(archived, [id]);
+    assert_eq!(fixture.cmd::<String>(&[b"HGET".as_slice(), &key, b"state"]).await, "archived");
+    assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:active", "0", "-1"]).await, ["a"]);
+    assert!(fixture.broker.list_expired(QUEUE, NOW - 30, 0).await.unwrap().leases.is_empty());
 }

@@ -16,6 +16,7 @@ mod list_expired;
 mod requeue;
 mod requeue_run;
 mod retry;
+mod rights;
 mod schedule;
 mod server_state;
 mod trim;

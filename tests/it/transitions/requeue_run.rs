@@ -87,3 +87,18 @@ async fn requeue_run_where_a_key_has_another_type_leaves_each_task_in_one_place(
         fixture.keyspace().await.assert_unchanged_since(&before);
     }
 }
+
+/// It looked at the 500 youngest only.
+#[tokio::test]
+async fn requeue_run_finds_its_tasks_however_many_younger_ones_are_active() {
+    let fixture = Fixture::start().await;
+    fixture.active_batch(["a", "b"].map(job)).await; // run-1
+    for from in (0..700).step_by(100) {
+        fixture.active_batch((from..from + 100).map(|n| job(&n.to_string()))).await;
+    }
+    assert_eq!(requeue_run(&fixture, "run-1").await.unwrap(), 2);
+    let after = fixture.keyspace().await;
+    assert_eq!(after.get("{q}:pending"), Some("[b a]"));
+    assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await, 700);
+    assert_eq!(fixture.cmd::<usize>(&["ZCARD", "asynq:{q}:lease"]).await, 700);
+}

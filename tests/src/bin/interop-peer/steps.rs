@@ -100,7 +100,7 @@ impl Steps {
     /// FORWARD, as soon as a task of this set is due.
     pub(crate) async fn forward(&self, from: State) -> Outcome {
         loop {
-            let forwarded = self.broker.forward(QUEUE, from, SystemClock.now_ns()).await?;
+            let forwarded = self.broker.forward(QUEUE, from, SystemClock.now_ns(), 0).await?;
             match (forwarded.moved, forwarded.next_due) {
                 (1, _) => return Ok(()),
                 (0, Some(due)) => wait_until(due).await,
