@@ -47,6 +47,17 @@ lint: ## What CI checks before it tests
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features
 
+.PHONY: bench bench-quick bench-programs
+bench: bench-programs ## Measure beside Go asynq, all figures; takes about half an hour, results in bench/results
+	target/release/queue-bench --queuectl target/release/queuectl --go target/gobench --out bench/results
+
+bench-quick: bench-programs ## The same in three minutes: fewer tasks, three rounds, no latencies
+	target/release/queue-bench --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
+
+bench-programs: setup
+	$(CARGO) build --release -p queue-cli -p queue-bench
+	cd bench/go && $(GO) build -o ../../target/gobench .
+
 golden: setup ## Have Go write the golden vectors anew
 	cd tests/interop && $(GO) run ./goldengen ../golden
 

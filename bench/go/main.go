@@ -39,8 +39,15 @@ func main() {
 		report = enqueue(opt, *queue, *tasks, *callers)
 	case "drain":
 		report = drain(opt, *queue, *concurrency, time.Duration(*workMs)*time.Millisecond)
+	case "e2e":
+		report = endToEnd(opt, *queue, *tasks, *callers, *concurrency)
 	case "latency":
 		report = latency(opt, *queue, *rate, *seconds, *concurrency)
+	case "late":
+		report = late(opt, *queue, *tasks, *seconds, *concurrency)
+	case "idle":
+		idle(opt, *seconds)
+		report = map[string]any{}
 	default:
 		fmt.Fprintln(os.Stderr, "unknown figure", figure)
 		os.Exit(2)
@@ -67,6 +74,11 @@ func enqueue(opt asynq.RedisClientOpt, queue string, tasks, callers int) map[str
 	defer client.Close()
 	must(client.Ping())
 	started := time.Now()
+	call(client, queue, tasks, callers)
+	return speed(tasks, started)
+}
+
+func call(client *asynq.Client, queue string, tasks, callers int) {
 	var wait sync.WaitGroup
 	for caller := 0; caller < callers; caller++ {
 		share := tasks / callers
@@ -83,7 +95,65 @@ func enqueue(opt asynq.RedisClientOpt, queue string, tasks, callers int) map[str
 		}()
 	}
 	wait.Wait()
-	return speed(tasks, started)
+}
+
+// Enqueues and works at the same time, until all is done.
+func endToEnd(opt asynq.RedisClientOpt, queue string, tasks, callers, concurrency int) map[string]any {
+	client := asynq.NewClient(opt)
+	defer client.Close()
+	var worked atomic.Int64
+	done := make(chan struct{})
+	s := server(opt, queue, concurrency)
+	must(s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		if worked.Add(1) == int64(tasks) {
+			close(done)
+		}
+		return nil
+	})))
+	started := time.Now()
+	call(client, queue, tasks, callers)
+	<-done
+	report := speed(tasks, started)
+	s.Shutdown()
+	return report
+}
+
+// A server with four empty queues.
+func idle(opt asynq.RedisClientOpt, seconds int) {
+	s := asynq.NewServer(opt, asynq.Config{
+		Queues:   map[string]int{"idle-1": 1, "idle-2": 1, "idle-3": 1, "idle-4": 1},
+		LogLevel: asynq.ErrorLevel,
+	})
+	must(s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+	time.Sleep(time.Duration(seconds) * time.Second)
+	s.Shutdown()
+}
+
+// By how much scheduled tasks start after the second they are due.
+func late(opt asynq.RedisClientOpt, queue string, tasks, seconds, concurrency int) map[string]any {
+	client := asynq.NewClient(opt)
+	defer client.Close()
+	samples := make(chan time.Duration, tasks)
+	s := server(opt, queue, concurrency)
+	must(s.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		due := time.Unix(0, int64(binary.LittleEndian.Uint64(task.Payload())))
+		samples <- time.Since(due)
+		return nil
+	})))
+	first := time.Now().Truncate(time.Second).Add(3 * time.Second)
+	for n := 0; n < tasks; n++ {
+		due := first.Add(time.Duration(n%seconds) * time.Second)
+		body := payload()
+		binary.LittleEndian.PutUint64(body, uint64(due.UnixNano()))
+		_, err := client.Enqueue(asynq.NewTask("bench:noop", body), asynq.Queue(queue), asynq.ProcessAt(due))
+		must(err)
+	}
+	var all []time.Duration
+	for len(all) < tasks {
+		all = append(all, <-samples)
+	}
+	s.Shutdown()
+	return spread(all)
 }
 
 func server(opt asynq.RedisClientOpt, queue string, concurrency int) *asynq.Server {
@@ -112,11 +182,20 @@ func drain(opt asynq.RedisClientOpt, queue string, concurrency int, work time.Du
 	started := time.Now()
 	s := server(opt, queue, concurrency)
 	must(s.Start(asynq.HandlerFunc(handler)))
-	if info.Pending > 0 {
-		<-empty
+	worked := func() int { return info.Pending - int(atomic.LoadInt64(&left)) }
+	for waiting := info.Pending > 0; waiting; {
+		select {
+		case <-empty:
+			waiting = false
+		case <-time.After(100 * time.Millisecond):
+			// Others may be working the queue too.
+			now, err := inspector.GetQueueInfo(queue)
+			must(err)
+			waiting = now.Pending+now.Active > 0
+		}
 	}
 	s.Shutdown()
-	return speed(info.Pending, started)
+	return speed(worked(), started)
 }
 
 func latency(opt asynq.RedisClientOpt, queue string, rate, seconds, concurrency int) map[string]any {
@@ -161,6 +240,10 @@ func latency(opt asynq.RedisClientOpt, queue string, rate, seconds, concurrency 
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.Shutdown()
+	return spread(samples)
+}
+
+func spread(samples []time.Duration) map[string]any {
 	sort.Slice(samples, func(a, b int) bool { return samples[a] < samples[b] })
 	at := func(share float64) float64 {
 		return float64(samples[int(float64(len(samples)-1)*share)]) / float64(time.Millisecond)

@@ -8,22 +8,31 @@ use serde::Serialize;
 
 use super::{Working, task};
 use crate::error::CliError;
+use crate::output::Output;
 use crate::session::Session;
 
 /// The server subscribes and looks around before the first task comes.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Milliseconds from the enqueue call to the start of the handler.
+/// Milliseconds until the handler started.
 #[derive(Debug, Serialize)]
 pub(super) struct Spread {
-    pub(super) n: usize,
-    pub(super) p50_ms: f64,
-    pub(super) p99_ms: f64,
-    pub(super) max_ms: f64,
+    n: usize,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
 }
 
 impl Spread {
-    fn of(mut nanos: Vec<u64>) -> Self {
+    pub(super) fn show(&self, out: &Output) -> Result<(), CliError> {
+        if out.json {
+            return out.value(self);
+        }
+        let Self { n, p50_ms, p99_ms, max_ms } = self;
+        out.line(&format!("{n} tasks: p50 {p50_ms:.3} ms, p99 {p99_ms:.3} ms, max {max_ms:.3} ms"))
+    }
+
+    pub(super) fn of(mut nanos: Vec<u64>) -> Self {
         nanos.sort_unstable();
         let at = |share: f64| {
             let rank = (nanos.len().saturating_sub(1) as f64 * share) as usize;

@@ -4,6 +4,7 @@
 
 mod drain;
 mod enqueue;
+mod late;
 mod latency;
 
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(crate) enum BenchCommand {
     E2e(EndToEnd),
     /// Measure the time from the enqueue call to the start of the handler, at a steady rate
     Latency(Latency),
+    /// Measure by how much scheduled tasks start after the second they are due
+    Late(Late),
 }
 
 /// What all measurements need.
@@ -120,6 +123,21 @@ pub(crate) struct Latency {
     seconds: u64,
 }
 
+/// `queuectl bench late`
+#[derive(Debug, Args)]
+pub(crate) struct Late {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    working: Working,
+    /// Tasks in all
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    tasks: u64,
+    /// Over how many seconds they are spread, the same number due at each
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+}
+
 /// How many tasks in how much time.
 #[derive(Debug, Serialize)]
 struct Speed {
@@ -174,12 +192,11 @@ pub(crate) async fn run(command: BenchCommand, session: &Session, out: &Output) 
         }
         BenchCommand::Latency(args) => {
             require_empty(session, &args.place.queue).await?;
-            let spread = latency::run(session, &args.place.queue, &args.working, args.rate, args.seconds).await?;
-            if out.json {
-                return out.value(&spread);
-            }
-            let latency::Spread { n, p50_ms, p99_ms, max_ms } = spread;
-            out.line(&format!("{n} tasks: p50 {p50_ms:.3} ms, p99 {p99_ms:.3} ms, max {max_ms:.3} ms"))
+            latency::run(session, &args.place.queue, &args.working, args.rate, args.seconds).await?.show(out)
+        }
+        BenchCommand::Late(args) => {
+            require_empty(session, &args.place.queue).await?;
+            late::run(session, &args.place.queue, &args.working, args.tasks, args.seconds).await?.show(out)
         }
     }
 }

@@ -34,18 +34,20 @@ async fn enqueue_leaves_as_many_tasks_as_it_says() {
 }
 
 #[tokio::test]
-async fn end_to_end_and_latency_work_all_that_they_enqueue_and_refuse_a_queue_with_tasks() {
+async fn the_others_work_all_that_they_enqueue_and_refuse_a_queue_with_tasks() {
     let bench = Bench::new().await;
     let report = bench.run(&["bench", "e2e", "--tasks", "200", "--concurrency", "5", "--json"]).await.json();
     assert_eq!(report["tasks"], 200);
     let report = bench.run(&["bench", "latency", "--rate", "50", "--seconds", "1", "--json"]).await.json();
     assert_eq!(report["n"], 50);
     assert!(number(&report, "p50_ms") <= number(&report, "p99_ms"));
+    let report = bench.run(&["bench", "late", "--tasks", "10", "--seconds", "2", "--json"]).await.json();
+    assert_eq!(report["n"], 10);
     let info = bench.inspector.queue("bench").await.unwrap();
-    assert_eq!((info.pending, info.active, info.processed), (0, 0, 250));
+    assert_eq!((info.pending, info.active, info.processed), (0, 0, 260));
 
     bench.run(&["bench", "enqueue", "--tasks", "1", "--callers", "1"]).await.ok();
-    for command in ["e2e", "latency"] {
+    for command in ["e2e", "latency", "late"] {
         let complaint = bench.run(&["bench", command]).await.failed(1);
         assert!(complaint.contains("has 1 tasks") && complaint.contains("bench drain"), "{complaint}");
     }

@@ -1,0 +1,91 @@
+//! The private Redis, and what it says about itself.
+
+use std::net::TcpListener;
+
+use queue_redis::embedded::RedisServer;
+use redis::aio::MultiplexedConnection;
+
+use crate::Failure;
+
+/// A Redis on a loopback port, and a connection that looks at it.
+pub(crate) struct Server {
+    _redis: RedisServer,
+    directory: Option<std::path::PathBuf>,
+    pub(crate) port: u16,
+    connection: MultiplexedConnection,
+}
+
+impl Server {
+    pub(crate) async fn start(durable: bool, settings: &[&str]) -> Result<Self, Failure> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let directory = durable.then(|| std::env::temp_dir().join(format!("queue-bench-{}", std::process::id())));
+        let port_text = port.to_string();
+        let mut all = vec!["--bind", "127.0.0.1", "--port", &port_text, "--latency-tracking", "no"];
+        all.extend(settings);
+        let redis = RedisServer::start_with(directory.as_deref(), &all).await?;
+        let connection = redis::Client::open(("127.0.0.1", port))?.get_multiplexed_async_connection().await?;
+        Ok(Self { _redis: redis, directory, port, connection })
+    }
+
+    pub(crate) async fn flush(&mut self) -> Result<(), Failure> {
+        Ok(redis::cmd("FLUSHALL").query_async(&mut self.connection).await?)
+    }
+
+    /// Lets `count` tasks of the queue look as if workers far away had them for another hour.
+    pub(crate) async fn make_active(&mut self, queue: &str, count: u64) -> Result<(), Failure> {
+        let script = "local now = tonumber(redis.call('TIME')[1]) + 3600 \
+                      for n = ARGV[1], ARGV[2] do \
+                        redis.call('HSET', KEYS[3] .. n, 'msg', 'x', 'state', 'active') \
+                        redis.call('LPUSH', KEYS[1], n) redis.call('ZADD', KEYS[2], now, n) end";
+        let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
+        for first in (1..=count).step_by(1_000) {
+            let mut call = redis::cmd("EVAL");
+            call.arg(script).arg(3).arg(key("active")).arg(key("lease")).arg(key("t:other-"));
+            let () = call.arg(first).arg(count.min(first + 999)).query_async(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
+    /// One number from INFO.
+    pub(crate) async fn info(&mut self, section: &str, field: &str) -> Result<f64, Failure> {
+        let text: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Ok(value.ok_or_else(|| format!("INFO {section} has no {field}"))?.trim().parse()?)
+    }
+
+    /// Seconds of CPU that Redis has used so far.
+    pub(crate) async fn cpu(&mut self) -> Result<f64, Failure> {
+        Ok(self.info("cpu", "used_cpu_user").await? + self.info("cpu", "used_cpu_sys").await?)
+    }
+
+    /// Begins to note calls that take longer than this; returns nothing yet.
+    pub(crate) async fn watch_slow_calls(&mut self, micros: u64) -> Result<(), Failure> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("CONFIG").arg("SET").arg("slowlog-log-slower-than").arg(micros).ignore();
+        pipe.cmd("CONFIG").arg("SET").arg("slowlog-max-len").arg(100_000).ignore();
+        pipe.cmd("SLOWLOG").arg("RESET").ignore();
+        Ok(pipe.query_async(&mut self.connection).await?)
+    }
+
+    /// How long the calls of scripts took that were noted, in microseconds.
+    pub(crate) async fn slow_calls(&mut self) -> Result<Vec<u64>, Failure> {
+        type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
+        let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?;
+        let of_scripts = |entry: &&Entry| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"EVALSHA"));
+        Ok(entries.iter().filter(of_scripts).map(|entry| entry.2).collect())
+    }
+
+    pub(crate) async fn version(&mut self) -> Result<String, Failure> {
+        let text: String = redis::cmd("INFO").arg("server").query_async(&mut self.connection).await?;
+        let version = text.lines().find_map(|line| line.strip_prefix("redis_version:"));
+        Ok(version.unwrap_or("?").to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.directory {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
