@@ -7,6 +7,7 @@ mod crash;
 mod golden;
 mod listener;
 mod races;
+mod refusals;
 mod server;
 mod stranded;
 mod support;

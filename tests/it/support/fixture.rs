@@ -86,7 +86,10 @@ impl Fixture {
     }
 
     pub(crate) fn socket(&self) -> &std::path::Path {
-        self.server.socket()
+        match &self.home {
+            Home::Redis(server) => server.socket(),
+            Home::InProcess(_) => panic!("a store inside this process has no socket"),
+        }
     }
 
     pub(crate) fn redis(&self) -> Redis {

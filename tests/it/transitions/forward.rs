@@ -159,16 +159,3 @@ async fn forward_leaves_out_tasks_that_had_to_stay_before() {
     assert_eq!(second, forwarded(1, 0, Some(NOW + 11)));
     assert_eq!(fixture.keyspace().await.get("{q}:pending"), Some("[behind]"));
 }
-
-/// It looked like a group of another type.
-#[tokio::test]
-async fn forward_out_of_memory_fails_instead_of_leaving_tasks_behind() {
-    let fixture = Fixture::start().await;
-    fixture.put([due_in(5, "a").group("g")]).await;
-    let before = fixture.keyspace().await;
-    fixture.run("CONFIG SET maxmemory 1").await;
-    let error = forward(&fixture, State::Scheduled).await.unwrap_err();
-    fixture.run("CONFIG SET maxmemory 0").await;
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
-    fixture.keyspace().await.assert_unchanged_since(&before);
-}

@@ -16,7 +16,6 @@ mod list_expired;
 mod requeue;
 mod requeue_run;
 mod retry;
-mod rights;
 mod schedule;
 mod server_state;
 mod trim;

@@ -1,5 +1,5 @@
-//! A user who may not read the hashes of tasks: what cannot be read must not be taken for a task that is
-//! not there, whose id would be dropped.
+//! What Redis refuses inside a script: it must not be taken for a task that is not there, whose id would be
+//! dropped, or for a key of another type.
 
 use queue_core::State;
 use queue_redis::Error;
@@ -46,4 +46,17 @@ async fn requeue_run_says_that_it_may_not_look() {
     let fixture = Fixture::start().await;
     fixture.active(job("a")).await;
     is_refused(&fixture, async || fixture.broker.requeue_run(QUEUE, "run-1", NOW + 30, NOW_NS).await).await;
+}
+
+/// It looked like a group of another type.
+#[tokio::test]
+async fn forward_out_of_memory_fails_instead_of_leaving_tasks_behind() {
+    let fixture = Fixture::start().await;
+    fixture.put([job("a").process_in(std::time::Duration::from_secs(5)).group("g")]).await;
+    let before = fixture.keyspace().await;
+    fixture.run("CONFIG SET maxmemory 1").await;
+    let error = fixture.broker.forward(QUEUE, State::Scheduled, NOW_NS + 5_000_000_000, 0).await.unwrap_err();
+    fixture.run("CONFIG SET maxmemory 0").await;
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
 }
