@@ -19,6 +19,8 @@ pub enum Event<'a> {
         server: &'a str,
         /// Tasks it runs at once.
         concurrency: usize,
+        /// The task types that it has a handler for by name; patterns are left out.
+        kinds: &'a [String],
     },
     /// The server has ended.
     ServerStopped {

@@ -6,6 +6,7 @@ mod conformance;
 mod crash;
 mod golden;
 mod listener;
+mod metrics;
 mod races;
 mod refusals;
 mod server;

@@ -317,6 +317,11 @@ impl Server {
         });
         // The server is on the list before it takes its first task.
         heartbeat::beat(&shared).await?;
+        if !shared.options.observers.is_empty() {
+            let (server, concurrency, kinds) =
+                (shared.identity.id(), shared.options.concurrency, shared.routes.kinds());
+            shared.tell(|| Event::ServerStarted { server, concurrency, kinds: &kinds });
+        }
 
         let stop = CancellationToken::new();
         let services = TaskTracker::new();
@@ -340,7 +345,6 @@ impl Server {
             redis = shared.broker.redis().target(),
             "server started"
         );
-        shared.tell(|| Event::ServerStarted { server: shared.identity.id(), concurrency: shared.options.concurrency });
         let ending = tokio::sync::Mutex::new(Ending { processor: Some(processor), ended: false });
         Ok(Handle { inner: Arc::new(HandleInner { shared, stop, ack_stop, services, ending }) })
     }

@@ -1,0 +1,163 @@
+//! Metrics and health over HTTP.
+
+use std::fmt;
+use std::future::{Future, IntoFuture as _};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus::Registry;
+use queue_redis::Redis;
+use tokio::net::TcpListener;
+
+use crate::{CONTENT_TYPE, QueueMetrics, WorkerMetrics, text};
+
+/// Less than the 10 s after which Prometheus gives a scrape up.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
+/// How long a health check waits for Redis.
+const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+/// How long a shutdown waits for answers that are under way.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What an HTTP endpoint shows: `/metrics` in Prometheus' text format, and `/healthz`, which is 200 while
+/// Redis answers and 503 while it does not.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    redis: Redis,
+    worker: Option<WorkerMetrics>,
+    queues: Option<QueueMetrics>,
+    registries: Vec<Registry>,
+}
+
+/// Why an endpoint cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen for HTTP on {address}: {source}{hint}")]
+pub struct BindError {
+    address: String,
+    source: io::Error,
+    hint: &'static str,
+}
+
+impl Endpoint {
+    /// An endpoint that shows nothing yet but whether this Redis answers.
+    pub fn new(redis: Redis) -> Self {
+        Self { redis, worker: None, queues: None, registries: Vec::new() }
+    }
+
+    /// Shows what servers of this process do.
+    #[must_use]
+    pub fn worker(mut self, metrics: WorkerMetrics) -> Self {
+        self.worker = Some(metrics);
+        self
+    }
+
+    /// Shows what is in the queues.
+    #[must_use]
+    pub fn queues(mut self, metrics: QueueMetrics) -> Self {
+        self.queues = Some(metrics);
+        self
+    }
+
+    /// Shows metrics of the program's own beside; may be given more than once.
+    #[must_use]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registries.push(registry);
+        self
+    }
+
+    /// The routes, to be merged into a program's own.
+    pub fn router(self) -> Router {
+        Router::new().route("/metrics", get(metrics)).route("/healthz", get(health)).with_state(Arc::new(self))
+    }
+
+    /// Listens on an address, such as `127.0.0.1:9876`; port 0 is any free one. Nothing is answered before
+    /// [`Listening::serve`].
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn bind(self, address: &str) -> Result<Listening, BindError> {
+        let listener = TcpListener::bind(address).await.map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "; another program listens there, perhaps another worker or exporter: choose another port"
+                }
+                io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+                io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege: choose another port",
+                io::ErrorKind::InvalidInput => "; write it like 127.0.0.1:9876",
+                _ => "",
+            };
+            BindError { address: address.to_owned(), source, hint }
+        })?;
+        Ok(Listening { listener, router: self.router() })
+    }
+}
+
+/// An endpoint that has its address.
+pub struct Listening {
+    listener: TcpListener,
+    router: Router,
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Listening {
+    /// The address.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers requests until `shutdown` ends; those under way then may go on for 2 s.
+    ///
+    /// # Errors
+    /// When the operating system takes the listener away.
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let shutdown = async move {
+            shutdown.await;
+            let _ = tell.send(());
+        };
+        let serve = axum::serve(self.listener, self.router).with_graceful_shutdown(shutdown).into_future();
+        tokio::select! {
+            ended = serve => ended,
+            () = async { let _ = told.await; tokio::time::sleep(DRAIN).await } => Ok(()),
+        }
+    }
+}
+
+async fn metrics(State(endpoint): State<Arc<Endpoint>>) -> Response {
+    let mut all = String::new();
+    if let Some(queues) = &endpoint.queues {
+        match tokio::time::timeout(SCRAPE_LIMIT, queues.text()).await {
+            Ok(text) => all.push_str(&text),
+            Err(_) => return (StatusCode::SERVICE_UNAVAILABLE, "Redis takes too long to answer\n").into_response(),
+        }
+    }
+    if let Some(worker) = &endpoint.worker {
+        all.push_str(&worker.text());
+    }
+    for registry in &endpoint.registries {
+        all.push_str(&text(registry));
+    }
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], all).into_response()
+}
+
+async fn health(State(endpoint): State<Arc<Endpoint>>) -> (StatusCode, String) {
+    match tokio::time::timeout(HEALTH_LIMIT, endpoint.redis.ping()).await {
+        Ok(Ok(())) => (StatusCode::OK, "ok\n".to_owned()),
+        Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("Redis does not answer within {HEALTH_LIMIT:?}\n")),
+    }
+}

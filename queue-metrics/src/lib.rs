@@ -1,0 +1,56 @@
+//! Prometheus metrics of asynq-compatible queues and workers.
+//!
+//! * [`QueueMetrics`]: what is in the queues, asked from Redis at each scrape; with the names, types and
+//!   labels of Go asynq's exporter, and some more. One exporter for all queues is enough.
+//! * [`WorkerMetrics`]: what the servers of this process do: outcomes, run times, waiting times, batches.
+//! * [`Endpoint`]: both over HTTP, with a health check (feature `http`).
+//!
+//! `docs/observability.md` lists all metrics.
+//!
+//! ```no_run
+//! use queue_metrics::{Endpoint, WorkerMetrics};
+//! use queue_redis::Redis;
+//! use queue_worker::{Router, Server};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+//! let metrics = WorkerMetrics::new();
+//! metrics.watch_calls(&redis);
+//! let endpoint = Endpoint::new(redis.clone()).worker(metrics.clone()).bind("127.0.0.1:9877").await?;
+//! let stop = queue_worker::CancellationToken::new();
+//! let scraped = tokio::spawn(endpoint.serve(stop.clone().cancelled_owned()));
+//!
+//! Server::new(redis, Router::new(())).observe(metrics.observer()).run().await?;
+//! stop.cancel();
+//! scraped.await??;
+//! # Ok(()) }
+//! ```
+
+mod calls;
+mod families;
+#[cfg(feature = "http")]
+mod http;
+mod queues;
+mod series;
+mod shown;
+mod worker;
+
+#[cfg(feature = "http")]
+pub use http::{BindError, Endpoint, Listening};
+/// The library that metrics are made with, for those of a program's own.
+pub use prometheus;
+pub use prometheus::Registry;
+pub use queues::QueueMetrics;
+pub use worker::WorkerMetrics;
+
+/// The media type of the text, for an HTTP answer: Prometheus' text format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a registry holds, in Prometheus' text format.
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    if let Err(error) = prometheus::TextEncoder::new().encode_utf8(&registry.gather(), &mut text) {
+        tracing::error!(%error, "the metrics cannot be written");
+    }
+    text
+}

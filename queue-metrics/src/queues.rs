@@ -1,0 +1,142 @@
+//! What is in the queues, asked from Redis at each scrape.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use prometheus::Registry;
+use queue_core::{Clock as _, State, SystemClock};
+use queue_redis::{Error, Inspector, Page, QueueInfo};
+use tracing::{info, warn};
+
+use crate::shown::Shown;
+use crate::text;
+
+/// Queues that are asked at the same time; the others wait. Less than there are pooled connections.
+const AT_ONCE: usize = 4;
+
+/// How long a scrape counts: several Prometheus servers, or an impatient human, cost no more than one.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// The queues of one Redis as metrics; clones share what they know.
+///
+/// Names, types and labels are those of Go asynq's exporter, so that its dashboards work; others are added. A
+/// queue that cannot be asked is missing in these, and has `asynq_queue_up` 0.
+#[derive(Debug, Clone)]
+pub struct QueueMetrics {
+    inspector: Inspector,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    last: tokio::sync::Mutex<Option<(Instant, String)>>,
+    /// Whether the last scrape had something to complain about, which is logged once.
+    failing: AtomicBool,
+}
+
+/// What a scrape learns about one queue.
+pub(crate) struct Seen {
+    pub(crate) info: QueueInfo,
+    /// How long the first scheduled or retried task has been due.
+    pub(crate) overdue: Duration,
+}
+
+impl QueueMetrics {
+    /// The metrics of the queues that this inspector sees.
+    pub fn new(inspector: Inspector) -> Self {
+        let inner = Inner { last: tokio::sync::Mutex::default(), failing: AtomicBool::default() };
+        Self { inspector, inner: Arc::new(inner) }
+    }
+
+    /// All metrics in Prometheus' text format, at most a second old. While Redis is away, that is little
+    /// more than `asynq_redis_up 0`.
+    pub async fn text(&self) -> String {
+        let mut last = self.inner.last.lock().await;
+        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FOR) {
+            return text.clone();
+        }
+        let text = text(&self.gather().await);
+        *last = Some((Instant::now(), text.clone()));
+        text
+    }
+
+    /// Asks Redis, and gives a registry with what it said.
+    pub async fn gather(&self) -> Registry {
+        let began = Instant::now();
+        let shown = Shown::new();
+        let complaint = match self.inspector.queues().await {
+            Ok(queues) => {
+                shown.redis_up.set(1);
+                let complaint = self.queues(&queues, &shown).await;
+                self.servers(&shown).await.err().or(complaint)
+            }
+            Err(error) => Some(error),
+        };
+        self.tell(complaint);
+        shown.scrape_seconds.set(began.elapsed().as_secs_f64());
+        shown.registry
+    }
+
+    /// Shows all queues; returns what the last one that failed has to say.
+    async fn queues(&self, queues: &[String], shown: &Shown) -> Option<Error> {
+        let asked = queues.iter().cloned().map(|queue| async move {
+            let answer = self.queue(&queue).await;
+            (queue, answer)
+        });
+        let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        let mut complaint = None;
+        while let Some((queue, answer)) = answers.next().await {
+            match answer {
+                Ok(seen) => shown.queue(&seen),
+                // Somebody has removed it since it was listed.
+                Err(Error::QueueNotFound(_)) => {}
+                Err(error) => {
+                    shown.queue_is_down(&queue);
+                    complaint = Some(error);
+                }
+            }
+        }
+        complaint
+    }
+
+    async fn queue(&self, queue: &str) -> Result<Seen, Error> {
+        let info = self.inspector.queue(queue).await?;
+        let mut first_due = None;
+        for state in [State::Scheduled, State::Retry] {
+            if info.count(state) > 0 {
+                let first = self.inspector.tasks(queue, state, Page { skip: 0, size: 1 }).await?;
+                first_due = first_due.into_iter().chain(first.first().and_then(|task| task.next_process_at)).min();
+            }
+        }
+        let overdue = first_due.and_then(|due| (SystemClock.now() - due).to_std().ok()).unwrap_or_default();
+        Ok(Seen { info, overdue })
+    }
+
+    async fn servers(&self, shown: &Shown) -> Result<(), Error> {
+        let mut by_status: BTreeMap<String, i64> = BTreeMap::new();
+        for server in self.inspector.servers().await? {
+            shown.slots.add(server.concurrency.into());
+            shown.slots_busy.add(i64::try_from(server.workers.len()).unwrap_or(i64::MAX));
+            *by_status.entry(server.status).or_default() += 1;
+        }
+        for (status, count) in by_status {
+            shown.servers.with_label_values(&[status]).set(count);
+        }
+        Ok(())
+    }
+
+    /// Logs that something is wrong when that begins, and when it is over.
+    fn tell(&self, complaint: Option<Error>) {
+        let was_failing = self.inner.failing.swap(complaint.is_some(), Ordering::Relaxed);
+        match complaint {
+            Some(error) if !was_failing => {
+                queue_redis::log::emit(|| warn!(%error, "not all queues can be shown as metrics"));
+            }
+            None if was_failing => queue_redis::log::emit(|| info!("all queues are shown as metrics again")),
+            _ => {}
+        }
+    }
+}

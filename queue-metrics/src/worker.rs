@@ -1,0 +1,168 @@
+//! What the servers of this process do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus::Registry;
+use queue_redis::Redis;
+use queue_worker::{CancelReason, End, Event};
+
+use crate::families::{Families, sound};
+use crate::series::Series;
+use crate::{calls, text};
+
+/// Counts what servers do; clones count together.
+///
+/// Give [`observer`](Self::observer) to [`Server::observe`](queue_worker::Server::observe). Counting takes no lock that
+/// attempts share.
+///
+/// Types that the router has a handler for by name count by themselves; of all others (those that a pattern or
+/// nobody serves) the first 100, over all queues; the rest have the label `type="other"`.
+#[derive(Clone)]
+pub struct WorkerMetrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    families: Families,
+    series: Series,
+    registry: Registry,
+}
+
+impl fmt::Debug for WorkerMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerMetrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for WorkerMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WorkerMetrics {
+    /// Metrics that nobody has counted in yet, in a registry of their own.
+    pub fn new() -> Self {
+        Self::with_max_types(100)
+    }
+
+    /// The same, with another number of task types without a handler of their own that may count by
+    /// themselves. Each costs some 40 time series.
+    pub fn with_max_types(max_types: usize) -> Self {
+        let (families, registry) = (Families::new(), Registry::new());
+        sound("the metrics of workers", families.register(&registry));
+        Self { inner: Arc::new(Inner { families, series: Series::new(max_types), registry }) }
+    }
+
+    /// What counts the events of a server.
+    pub fn observer(&self) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+        let metrics = self.clone();
+        move |event| metrics.inner.count(event)
+    }
+
+    /// Counts and times the calls on this Redis, by whomever. For each handle on a Redis once: clones share
+    /// it, and twice would count twice.
+    pub fn watch_calls(&self, redis: &Redis) {
+        let metrics = self.clone();
+        redis.on_call(move |call| calls::count(&metrics.inner.families, call));
+    }
+
+    /// The registry that the metrics are in.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// Adds the metrics to another registry, such as the program's own.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        self.inner.families.register(registry)
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn text(&self) -> String {
+        text(&self.inner.registry)
+    }
+}
+
+impl Inner {
+    fn count(&self, event: &Event<'_>) {
+        let families = &self.families;
+        let slots = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        match *event {
+            Event::ServerStarted { concurrency, kinds, .. } => {
+                self.series.know(kinds);
+                families.slots.add(slots(concurrency));
+            }
+            Event::ServerStopped { concurrency, .. } => families.slots.sub(slots(concurrency)),
+            Event::Taken { queue, tasks } => {
+                self.series.queue(families, queue, |queue| queue.take.observe(tasks as f64));
+            }
+            Event::Started { job, waited, delay } => {
+                self.series.kind(families, job.queue(), job.kind(), |queue, kind| {
+                    kind.in_flight.inc();
+                    queue.start_delay.observe(delay.as_secs_f64());
+                    if let Some(waited) = waited {
+                        kind.wait.observe(waited.as_secs_f64());
+                    }
+                });
+            }
+            Event::Ended { job, end, took } => {
+                self.series.kind(families, job.queue(), job.kind(), |_, kind| {
+                    kind.in_flight.dec();
+                    kind.seconds.observe(took.as_secs_f64());
+                    kind.ended(end);
+                });
+                if end != End::LeaseLost {
+                    families.reports_waiting.inc();
+                }
+                if let Some(reason) = job.cancel_reason() {
+                    families.interruptions.with_label_values(&[job.queue(), reason_label(reason)]).inc();
+                }
+            }
+            Event::Reported { queue, tasks, refused } => {
+                families.reports_waiting.sub(slots(tasks));
+                self.series.queue(families, queue, |queue| {
+                    queue.report.observe(tasks as f64);
+                    queue.refused.inc_by(refused as u64);
+                });
+            }
+            Event::Recovered { queue, end, .. } => {
+                families.recovered.with_label_values(&[queue, end.as_str()]).inc();
+            }
+            Event::Forwarded { queue, tasks } => {
+                self.series.queue(families, queue, |queue| queue.forwarded.inc_by(tasks));
+            }
+            Event::Unreadable { queue } => self.series.queue(families, queue, |queue| queue.unreadable.inc()),
+            _ => {}
+        }
+    }
+}
+
+fn reason_label(reason: CancelReason) -> &'static str {
+    match reason {
+        CancelReason::Deadline => "deadline",
+        CancelReason::Canceled => "canceled",
+        CancelReason::LeaseLost => "lease_lost",
+        CancelReason::Shutdown => "shutdown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_fit_into_the_registry_of_a_program_once() {
+        let (metrics, registry) = (WorkerMetrics::new(), Registry::new());
+        metrics.register(&registry).unwrap();
+        assert!(metrics.register(&registry).is_err());
+        let started = Event::Unreadable { queue: "q\"\\\n" };
+        metrics.observer()(&started);
+        let line = "asynq_worker_unreadable_total{queue=\"q\\\"\\\\\\n\"} 1\n";
+        assert!(text(&registry).contains(line), "{}", text(&registry));
+        assert_eq!(text(&registry), metrics.text());
+    }
+}

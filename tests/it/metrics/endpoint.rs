@@ -1,0 +1,84 @@
+use queue_metrics::{Endpoint, QueueMetrics, Registry, WorkerMetrics};
+use queue_redis::{Redis, RedisOptions};
+use queue_worker::CancellationToken;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::{Fixture, RedisProcess, eventually, job};
+
+/// The status line with the head, and the body.
+async fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn an_endpoint_shows_what_it_was_given_and_ends_when_told() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([job("a")]).await;
+    let own = Registry::new();
+    let counter = queue_metrics::prometheus::IntCounter::new("shop_orders_total", "Orders").unwrap();
+    own.register(Box::new(counter.clone())).unwrap();
+    counter.inc();
+    let endpoint = Endpoint::new(fixture.redis())
+        .worker(WorkerMetrics::new())
+        .queues(QueueMetrics::new(fixture.inspector()))
+        .registry(own);
+    let listening = endpoint.bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listening.local_addr().unwrap(), CancellationToken::new());
+    let served = tokio::spawn(listening.serve(stop.clone().cancelled_owned()));
+    let (head, body) = get(address, "/metrics").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    for line in ["asynq_queue_size{queue=\"q\"} 1", "asynq_worker_slots 0", "shop_orders_total 1"] {
+        assert!(body.lines().any(|other| other == line), "{line} in:\n{body}");
+    }
+    assert_eq!(get(address, "/healthz").await.1, "ok\n");
+    assert!(get(address, "/").await.0.starts_with("HTTP/1.1 404"));
+    // A client that never asks anything does not hold up the end.
+    let _idle = TcpStream::connect(address).await.unwrap();
+    stop.cancel();
+    served.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named_with_what_to_do() {
+    let fixture = Fixture::start().await;
+    let first = Endpoint::new(fixture.redis()).bind("127.0.0.1:0").await.unwrap();
+    let address = first.local_addr().unwrap().to_string();
+    let error = Endpoint::new(fixture.redis()).bind(&address).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot listen for HTTP on {address}: ")), "{error}");
+    assert!(error.contains("choose another port"), "{error}");
+    let error = Endpoint::new(fixture.redis()).bind("9876").await.unwrap_err().to_string();
+    assert!(error.contains("write it like 127.0.0.1:9876"), "{error}");
+}
+
+#[tokio::test]
+async fn health_is_red_while_redis_is_away_and_metrics_go_on() {
+    let mut server = RedisProcess::start(&[]).await;
+    let redis = Redis::lazy(&server.url(), RedisOptions::default()).unwrap();
+    let inspector = queue_redis::Inspector::new(redis.clone());
+    let endpoint = Endpoint::new(redis).queues(QueueMetrics::new(inspector)).worker(WorkerMetrics::new());
+    let listening = endpoint.bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listening.local_addr().unwrap(), CancellationToken::new());
+    let served = tokio::spawn(listening.serve(stop.clone().cancelled_owned()));
+    let healthy = async || get(address, "/healthz").await.0.starts_with("HTTP/1.1 200");
+    assert!(healthy().await);
+    server.kill();
+    eventually("it is red", async || get(address, "/healthz").await.0.starts_with("HTTP/1.1 503")).await;
+    eventually("the metrics say so", async || {
+        let (head, body) = get(address, "/metrics").await;
+        head.starts_with("HTTP/1.1 200") && body.contains("asynq_redis_up 0\n") && body.contains("asynq_worker_slots 0")
+    })
+    .await;
+    server.start_again().await;
+    eventually("it is green again", healthy).await;
+    stop.cancel();
+    served.await.unwrap().unwrap();
+}

@@ -1,0 +1,96 @@
+use std::time::Duration;
+
+use queue_metrics::{QueueMetrics, text};
+use queue_worker::{Job, Router};
+
+use super::{assert_samples, samples};
+use crate::support::{Events, Fixture, job, with};
+
+async fn scrape(fixture: &Fixture) -> String {
+    text(&QueueMetrics::new(fixture.inspector()).gather().await)
+}
+
+#[tokio::test]
+async fn an_empty_redis_shows_that_it_is_there() {
+    let fixture = Fixture::start().await;
+    let text = scrape(&fixture).await;
+    assert_samples(&text, &[("asynq_redis_up", 1.0), ("asynq_server_slots", 0.0)]);
+    assert!(!text.contains("queue="), "{text}");
+}
+
+#[tokio::test]
+async fn a_scrape_shows_every_state_and_the_servers() {
+    let fixture = Fixture::start().await;
+    let started = Events::default();
+    let work = with(&started, async |started: Events, job: Job| {
+        started.tell(job.id());
+        std::future::pending::<()>().await;
+    });
+    fixture.enqueue([job("busy")]).await;
+    let server = fixture.server(Router::new(()).route("job", work)).shutdown_timeout(Duration::ZERO);
+    let server = server.start().await.unwrap();
+    started.wait(1).await;
+    fixture.inspector().pause("q").await.unwrap();
+    fixture.enqueue(["a", "b", "c"].map(job)).await;
+    fixture.enqueue([job("later").process_in(Duration::from_secs(3_600)), job("g").group("g")]).await;
+    for counter in ["processed", "failed"] {
+        fixture.run(&format!("SET asynq:{{q}}:{counter} 9")).await;
+    }
+    let text = scrape(&fixture).await;
+    assert_samples(
+        &text,
+        &[
+            (r#"asynq_tasks_enqueued_total{queue="q",state="active"}"#, 1.0),
+            (r#"asynq_tasks_enqueued_total{queue="q",state="pending"}"#, 3.0),
+            (r#"asynq_tasks_enqueued_total{queue="q",state="scheduled"}"#, 1.0),
+            (r#"asynq_tasks_enqueued_total{queue="q",state="retry"}"#, 0.0),
+            (r#"asynq_tasks_enqueued_total{queue="q",state="archived"}"#, 0.0),
+            (r#"asynq_tasks_enqueued_total{queue="q",state="completed"}"#, 0.0),
+            (r#"asynq_queue_aggregating_tasks{queue="q"}"#, 1.0),
+            (r#"asynq_queue_groups{queue="q"}"#, 1.0),
+            (r#"asynq_queue_size{queue="q"}"#, 6.0),
+            (r#"asynq_tasks_processed_total{queue="q"}"#, 9.0),
+            (r#"asynq_tasks_failed_total{queue="q"}"#, 9.0),
+            (r#"asynq_queue_paused_total{queue="q"}"#, 1.0),
+            (r#"asynq_queue_up{queue="q"}"#, 1.0),
+            (r#"asynq_queue_overdue_seconds{queue="q"}"#, 0.0),
+            (r#"asynq_servers{status="active"}"#, 1.0),
+            ("asynq_server_slots", 4.0),
+        ],
+    );
+    for line in ["# TYPE asynq_tasks_enqueued_total gauge", "# TYPE asynq_tasks_processed_total counter"] {
+        assert!(text.lines().any(|other| other == line), "{line} in:\n{text}");
+    }
+    assert!(!text.contains(r#"state="aggregating""#), "boards of asynq's exporter add up the states");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_due_and_not_forwarded_shows() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([job("later").process_in(Duration::from_secs(3_600))]).await;
+    let long_ago = queue_core::Clock::now_secs(&queue_core::SystemClock) - 500;
+    fixture.run(&format!("ZADD asynq:{{q}}:scheduled XX {long_ago} later")).await;
+    let overdue = samples(&scrape(&fixture).await)[r#"asynq_queue_overdue_seconds{queue="q"}"#];
+    assert!((500.0..600.0).contains(&overdue), "{overdue}");
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_asked_takes_only_itself_off() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([job("a"), job("b").queue("other"), job("c").queue("third")]).await;
+    fixture.run("DEL asynq:{other}:pending").await;
+    fixture.run("SET asynq:{other}:pending text").await;
+    let text = scrape(&fixture).await;
+    assert_samples(
+        &text,
+        &[
+            ("asynq_redis_up", 1.0),
+            (r#"asynq_queue_up{queue="other"}"#, 0.0),
+            (r#"asynq_queue_up{queue="q"}"#, 1.0),
+            (r#"asynq_queue_up{queue="third"}"#, 1.0),
+            (r#"asynq_tasks_enqueued_total{queue="third",state="pending"}"#, 1.0),
+        ],
+    );
+    assert!(!text.contains(r#"asynq_queue_size{queue="other"}"#), "no made-up numbers: {text}");
+}
