@@ -63,6 +63,11 @@ impl ManualClock {
         Self(AtomicI64::new(secs.saturating_mul(NANOS_PER_SEC)))
     }
 
+    /// Sets the clock, back or forth.
+    pub fn set_secs(&self, secs: i64) {
+        self.0.store(secs.saturating_mul(NANOS_PER_SEC), Ordering::SeqCst);
+    }
+
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);

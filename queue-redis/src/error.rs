@@ -66,6 +66,19 @@ pub enum Error {
     /// There is no such queue.
     #[error("queue {0:?} not found")]
     QueueNotFound(String),
+    /// There is no such periodic entry.
+    #[error("periodic entry {0:?} not found")]
+    EntryNotFound(String),
+    /// A periodic entry was not run when somebody wanted it.
+    #[error("periodic entry {entry:?} was not run: {reason}")]
+    RunRefused {
+        /// Name of the entry.
+        entry: String,
+        /// Why not.
+        reason: String,
+        /// The same, for programs.
+        verdict: crate::TickVerdict,
+    },
     /// There is no such task.
     #[error("task {id:?} not found in queue {queue:?}")]
     TaskNotFound {

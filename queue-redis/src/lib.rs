@@ -23,14 +23,17 @@ mod script;
 mod source;
 
 pub use broker::{
-    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, Expired, ExpiredLease, Forwarded, MAX_BATCH,
-    MAX_BATCH_BYTES, Matching, PoisonReason, Report, Run, Side, Taken, Verdict,
+    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired, ExpiredLease,
+    Forwarded, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PoisonReason, Report, Run, Side, Taken, Tick, TickReply,
+    TickVerdict, Verdict, Why,
 };
 pub use calls::Call;
 pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
-pub use inspector::{EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
+pub use inspector::{
+    CronEntry, CronEvent, EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo,
+};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
 pub use source::InProcess;

@@ -79,6 +79,10 @@ scripts! {
     WRITE_RESULT = "write_result" ["owns"];
     WRITE_SERVER_STATE = "write_server_state";
     CLEAR_SERVER_STATE = "clear_server_state";
+    REGISTER_ENTRY = "register_entry";
+    RELEASE_ENTRY = "release_entry";
+    PAUSE_ENTRY = "pause_entry";
+    ENQUEUE_TICK = "enqueue_tick" ["admit"];
 }
 
 #[cfg(test)]

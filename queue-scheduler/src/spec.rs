@@ -33,6 +33,11 @@ impl Zone {
         }
     }
 
+    /// Its name in the time zone database, or `Local` where that is not known.
+    pub fn name(&self) -> &str {
+        self.0.iana_name().unwrap_or("Local")
+    }
+
     fn offset(&self, unix: i64) -> i64 {
         Timestamp::from_second(unix).map_or(0, |at| i64::from(self.0.to_offset(at).seconds()))
     }
@@ -145,6 +150,11 @@ impl Spec {
             *bits = parse_field(text, field).map_err(|problem| fail(field.0, text, problem))?;
         }
         Ok(Self { rule: Rule::Fields(bits), zone })
+    }
+
+    /// The time zone in which it is read.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
     }
 
     /// The first tick after a Unix second; `None` when there is none within five years. Times that a change

@@ -9,6 +9,7 @@ mod listener;
 mod metrics;
 mod races;
 mod refusals;
+mod scheduler;
 mod server;
 mod stranded;
 mod support;

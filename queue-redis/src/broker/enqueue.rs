@@ -33,7 +33,7 @@ fn verdict(byte: u8) -> Option<EnqueueVerdict> {
 }
 
 /// The lock key of a task; its own key stands for "none", because every key must be in the queue's slot.
-fn lock_or(message: &TaskMessage, task_key: &str) -> String {
+pub(super) fn lock_or(message: &TaskMessage, task_key: &str) -> String {
     if message.unique_key.is_empty() { task_key.to_owned() } else { message.unique_key.clone() }
 }
 

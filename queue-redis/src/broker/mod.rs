@@ -1,11 +1,13 @@
 //! One method for each atomic transition of a task.
 
+mod cron;
 mod enqueue;
 mod finish;
 mod maintain;
 mod server;
 mod take;
 
+pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use maintain::{Expired, ExpiredLease, Forwarded};

@@ -1,10 +1,12 @@
 //! Looks at queues, tasks and servers; changes nothing but pauses.
 
+mod cron;
 mod queues;
 mod schedulers;
 mod servers;
 mod tasks;
 
+pub use cron::{CronEntry, CronEvent};
 pub use queues::QueueInfo;
 pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};

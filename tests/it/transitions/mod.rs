@@ -9,6 +9,8 @@ mod dequeue;
 mod dequeue_matching;
 mod done;
 mod enqueue;
+mod enqueue_tick;
+mod entry;
 mod extend_lease;
 mod fencing;
 mod forward;

@@ -1,5 +1,6 @@
 //! The Rust side of the tests against Go asynq; `tests/interop/PEER.md` says what it has to do.
 
+mod scheduler;
 mod sequence;
 mod steps;
 mod worker;
@@ -17,6 +18,8 @@ type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 enum Command {
     /// Runs a server whose handlers do what the task's type says.
     Worker(worker::Settings),
+    /// Runs a scheduler.
+    Scheduler(scheduler::Settings),
     /// Performs the steps of a named sequence on an empty Redis.
     Sequence {
         /// Name of the sequence.
@@ -32,6 +35,7 @@ async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     let outcome = match Command::parse() {
         Command::Worker(settings) => worker::run(settings).await,
+        Command::Scheduler(settings) => scheduler::run(settings).await,
         Command::Sequence { name, redis } => sequence::run(&name, &redis).await,
     };
     match outcome {

@@ -1,0 +1,52 @@
+-- register_entry: tell that a scheduler carries a periodic entry, and what it is.
+--
+-- Transition: none                         Go: none; its schedulers know nothing of each other
+-- Ticks count from the first time an entry is registered, from a change of its spec, and from when it is
+-- registered again after it was removed; after that all that a fleet misses is known.
+--
+-- KEYS
+--   1  entry      asynq:{<queue>}:x:cron:<entry>  HASH
+-- ARGV
+--   1  occasion   register when a scheduler takes the entry up; beat when it still carries it
+--   2  now        unix time in seconds
+--   3  known      unix second up to which this scheduler knows the ticks to be dealt with; 0 for none
+--   4  scheduler  id of the scheduler
+--   5  shown_ttl  seconds for which the scheduler may be the one that shows the entry
+--   6  ttl        seconds until the entry is forgotten
+--   7  spec       cron spec with its time zone, and start
+--   then fields and values that describe the entry
+-- RETURNS an array: a word, upto, waiting tick or empty, last id, its time in ns, paused since or empty, runs
+--   shown   this scheduler shows the entry to Go's tools
+--   known   another one does
+--   ahead   the scheduler's clock is ahead of that of Redis; nothing was written, and nothing else returned
+local entry = KEYS[1]
+local occasion, now, known, scheduler = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local shown_ttl, ttl, spec = ARGV[5], ARGV[6], ARGV[7]
+
+if tonumber(now) > tonumber(redis.call('TIME')[1]) + 60 then
+  return {'ahead'}
+end
+local have = redis.call('HMGET', entry, 'upto', 'spec', 'removed', 'shown_by', 'shown_until')
+local upto, changed = have[1], have[2] ~= spec
+if not upto then
+  upto = known ~= '0' and known or now
+elseif have[3] or (occasion == 'register' and changed) then
+  -- The present second may hold a tick of either spec.
+  upto = math.max(tonumber(upto), tonumber(now) - 1)
+end
+if not have[1] or occasion == 'register' then
+  redis.call('HSET', entry, 'spec', spec)
+  for n = 8, #ARGV, 2 do
+    redis.call('HSET', entry, ARGV[n], ARGV[n + 1])
+  end
+end
+redis.call('HSET', entry, 'upto', string.format('%.0f', upto))
+redis.call('HDEL', entry, 'removed')
+local word = 'known'
+if not have[4] or have[4] == scheduler or tonumber(have[5] or 0) < tonumber(now) then
+  word = 'shown'
+  redis.call('HSET', entry, 'shown_by', scheduler, 'shown_until', string.format('%.0f', now + shown_ttl))
+end
+redis.call('EXPIRE', entry, ttl)
+local is = redis.call('HMGET', entry, 'upto', 'waiting', 'last_id', 'last_ns', 'paused', 'runs')
+return {word, is[1], is[2] or '', is[3] or '', is[4] or '0', is[5] or '', is[6] or '0'}

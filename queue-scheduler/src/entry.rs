@@ -1,0 +1,272 @@
+//! What a user says about a periodic task.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use queue_core::clock::{secs_ceil, unix_secs_ceil};
+use queue_core::options::compose;
+use queue_core::{IntoTask, RawTask, TaskOptions, option_text};
+use queue_redis::Overlap;
+use sha2::{Digest as _, Sha256};
+
+use crate::problem::{EntryError, EntryProblem};
+use crate::schedule::Schedule;
+use crate::spec::{Spec, Zone};
+
+/// What happens to ticks that came while no scheduler was at work.
+///
+/// A tick counts as missed when it is more than a minute late, or more than five seconds when a later one has
+/// come too. So a restart or a failover of a few seconds misses nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Missed {
+    /// They are let go. The default, as in asynq.
+    #[default]
+    Skip,
+    /// One run makes up for them all.
+    Last,
+    /// The latest of them, so many at the most, are made up for one by one.
+    All(u32),
+}
+
+/// The most missed ticks that can be made up for.
+pub const MAX_MISSED: u32 = 1_000;
+
+impl std::fmt::Display for Missed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Skip => f.write_str("skip"),
+            Self::Last => f.write_str("last"),
+            Self::All(most) => write!(f, "all:{most}"),
+        }
+    }
+}
+
+impl FromStr for Missed {
+    type Err = String;
+
+    /// Reads `skip`, `last` or `all:N`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let most = text.strip_prefix("all:").and_then(|most| most.parse().ok());
+        match (text, most) {
+            ("skip", _) => Ok(Self::Skip),
+            ("last", _) => Ok(Self::Last),
+            (_, Some(most)) if (1..=MAX_MISSED).contains(&most) => Ok(Self::All(most)),
+            _ => Err(format!("{text:?} is none of skip, last and all:N with N from 1 to {MAX_MISSED}")),
+        }
+    }
+}
+
+/// A periodic task: a cron spec, the task to enqueue at each tick, and what to do in special cases.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::RawTask;
+/// use queue_scheduler::{Entry, Missed, Overlap};
+///
+/// let report = RawTask::new("report:build").payload(r#"{"kind":"nightly"}"#).queue("reports");
+/// let entry = Entry::new("30 2 * * *", report)
+///     .name("nightly-report")
+///     .zone("Europe/Berlin")
+///     .missed(Missed::Last)
+///     .overlap(Overlap::Skip)
+///     .jitter(Duration::from_secs(60));
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "an entry does nothing until it is registered"]
+pub struct Entry {
+    name: Option<String>,
+    spec: String,
+    zone: Option<String>,
+    task: Result<RawTask, String>,
+    origin: Option<String>,
+    missed: Missed,
+    overlap: Overlap,
+    jitter: Duration,
+    starts: Option<SystemTime>,
+    ends: Option<SystemTime>,
+    max_runs: Option<u64>,
+}
+
+impl Entry {
+    /// A task for each tick of a spec.
+    pub fn new(spec: impl Into<String>, task: impl IntoTask) -> Self {
+        Self::with(spec.into(), task.into_task().map_err(|error| error.to_string()))
+    }
+
+    /// Stands for an entry that could not be read. Whoever registers it gets this problem, and what runs under
+    /// its name goes on.
+    pub fn broken(name: impl Into<String>, problem: impl Into<String>) -> Self {
+        let mut entry = Self::with(String::new(), Err(problem.into()));
+        entry.name = Some(name.into());
+        entry
+    }
+
+    fn with(spec: String, task: Result<RawTask, String>) -> Self {
+        Self {
+            name: None,
+            spec,
+            zone: None,
+            task,
+            origin: None,
+            missed: Missed::default(),
+            overlap: Overlap::default(),
+            jitter: Duration::ZERO,
+            starts: None,
+            ends: None,
+            max_runs: None,
+        }
+    }
+
+    /// The name by which all schedulers know it: 1 to 200 of `A-Z a-z 0-9 . _ : @ + -`. Task ids begin with it.
+    /// Defaults to a digest of spec, type, payload and options, as Go's periodic task manager makes it; then a
+    /// change of any of them makes another entry.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The time zone of the spec, by its name in the time zone database. Defaults to the scheduler's.
+    pub fn zone(mut self, name: impl Into<String>) -> Self {
+        self.zone = Some(name.into());
+        self
+    }
+
+    /// Where it comes from, for messages: a file and line, for example.
+    pub fn origin(mut self, origin: impl Into<String>) -> Self {
+        self.origin = Some(origin.into());
+        self
+    }
+
+    /// What happens to ticks that came while no scheduler was at work. Defaults to letting them go.
+    pub fn missed(mut self, policy: Missed) -> Self {
+        self.missed = policy;
+        self
+    }
+
+    /// What happens to a tick while the task of the run before is unfinished. Defaults to enqueuing it.
+    pub fn overlap(mut self, policy: Overlap) -> Self {
+        self.overlap = policy;
+        self
+    }
+
+    /// Each tick is delayed by a part of this, the same one on every scheduler, and never beyond the next
+    /// tick. Whole seconds, rounded up. Defaults to none.
+    pub fn jitter(mut self, longest: Duration) -> Self {
+        self.jitter = longest;
+        self
+    }
+
+    /// There are no ticks before this instant; those of `@every` are counted from it. Defaults to none.
+    pub fn starts(mut self, instant: impl Into<SystemTime>) -> Self {
+        self.starts = Some(instant.into());
+        self
+    }
+
+    /// There are no ticks after this instant. Defaults to none.
+    pub fn ends(mut self, instant: impl Into<SystemTime>) -> Self {
+        self.ends = Some(instant.into());
+        self
+    }
+
+    /// How many runs there are at the most, over the whole fleet, those somebody asked for included. Defaults
+    /// to any number.
+    pub fn max_runs(mut self, runs: u64) -> Self {
+        self.max_runs = Some(runs);
+        self
+    }
+
+    /// The first ticks after a Unix second, jitter left out; `zone` counts where the entry names none.
+    ///
+    /// # Errors
+    /// When the entry cannot be used.
+    pub fn ticks(&self, zone: &Zone, after: i64, count: usize) -> Result<Vec<i64>, EntryError> {
+        let schedule = self.check(zone)?;
+        Ok(std::iter::successors(schedule.next_tick(after), |tick| schedule.next_tick(*tick)).take(count).collect())
+    }
+
+    /// How messages call it.
+    pub(crate) fn known_as(&self) -> String {
+        match (&self.name, &self.task) {
+            (Some(name), _) => name.clone(),
+            (None, Ok(task)) => format!("{} {}", self.spec, task.kind),
+            (None, Err(_)) => self.spec.clone(),
+        }
+    }
+
+    pub(crate) fn error(&self, problem: EntryProblem) -> EntryError {
+        EntryError { entry: self.known_as(), origin: self.origin.clone(), problem }
+    }
+
+    pub(crate) fn check(&self, zone: &Zone) -> Result<Schedule, EntryError> {
+        self.schedule(zone).map_err(|problem| self.error(problem))
+    }
+
+    fn schedule(&self, zone: &Zone) -> Result<Schedule, EntryProblem> {
+        let task = self.task.clone().map_err(EntryProblem::Unreadable)?;
+        if task.options.task_id.is_some() {
+            return Err(EntryProblem::TaskId);
+        }
+        let has_zone = self.spec.starts_with("TZ=") || self.spec.starts_with("CRON_TZ=");
+        let (zone, text) = match &self.zone {
+            Some(_) if has_zone => return Err(EntryProblem::TwoZones(self.spec.clone())),
+            Some(name) => (Zone::named(name).map_err(EntryProblem::Zone)?, format!("CRON_TZ={name} {}", self.spec)),
+            None => (zone.clone(), self.spec.clone()),
+        };
+        let spec =
+            Spec::parse(&self.spec, &zone).map_err(|source| EntryProblem::Spec { spec: self.spec.clone(), source })?;
+        let policy = |ok: bool, option, value: String, rule| {
+            if ok { Ok(()) } else { Err(EntryProblem::Policy { option, value, rule }) }
+        };
+        if let Missed::All(most) = self.missed {
+            policy((1..=MAX_MISSED).contains(&most), "missed", self.missed.to_string(), "it must be from 1 to 1000")?;
+        }
+        policy(self.max_runs != Some(0), "max_runs", "0".to_owned(), "it must be at least 1")?;
+        let day = Duration::from_secs(24 * 60 * 60);
+        policy(self.jitter <= day, "jitter", format!("{:?}", self.jitter), "it must be at most 24h")?;
+        let starts = self.starts.map_or(0, unix_secs_ceil);
+        let ends = self.ends.map(unix_secs_ceil);
+        let rule = "it must be after the start";
+        policy(ends.is_none_or(|ends| ends > starts), "ends", format!("{}", ends.unwrap_or(0)), rule)?;
+        let composed = compose(task.clone(), TaskOptions::new().task_id("x"), 0)?;
+        let options = option_text::format(&task.options);
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => digest(&text, &task, &options),
+        };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._:@+-".contains(c);
+        if name.is_empty() || name.len() > 200 || !name.chars().all(allowed) {
+            return Err(EntryProblem::Name(name));
+        }
+        Ok(Schedule {
+            name,
+            queue: composed.message.queue,
+            text,
+            spec,
+            task,
+            options,
+            missed: self.missed,
+            overlap: self.overlap,
+            jitter: secs_ceil(self.jitter),
+            starts,
+            ends: ends.unwrap_or(i64::MAX),
+            max_runs: self.max_runs.unwrap_or(0),
+        })
+    }
+}
+
+/// The identity that Go's periodic task manager gives an entry.
+fn digest(spec: &str, task: &RawTask, options: &[String]) -> String {
+    let mut options = options.to_vec();
+    options.sort();
+    let mut hash = Sha256::new();
+    hash.update(spec);
+    hash.update(&task.kind);
+    hash.update(task.payload.as_deref().unwrap_or_default());
+    options.iter().for_each(|option| hash.update(option));
+    hash.finalize().iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

@@ -1,0 +1,156 @@
+//! The options of a scheduler and what its hooks are told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use queue_core::{Clock, SystemClock, TaskInfo};
+use queue_redis::{Broker, EnqueueError, Redis, TickVerdict, Why};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Scheduler, Shared};
+use crate::problem::EntryError;
+use crate::provider::{BoxError, ConfigProvider, DynProvider};
+use crate::spec::Zone;
+
+/// What became of a tick, for a hook.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ticked<'a> {
+    /// Name of the entry.
+    pub entry: &'a str,
+    /// The tick; of several that are let go, the last.
+    pub tick: DateTime<Utc>,
+    /// Why it was dealt with.
+    pub why: Why,
+    /// Its task, whether it was enqueued or not.
+    pub task: TaskInfo,
+    /// What became of it, by the hand of this scheduler. After an error the tick is tried again until it
+    /// works; the hook is called for the first one only.
+    pub outcome: Result<TickVerdict, &'a EnqueueError>,
+}
+
+type TickHook = dyn Fn(&Ticked<'_>) + Send + Sync;
+type ProblemHook = dyn Fn(&SyncProblem) + Send + Sync;
+
+/// What went wrong when a provider was asked for its entries. What is carried already goes on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncProblem {
+    /// The provider has no answer. All entries stay as they are.
+    #[error("the provider of entries failed: {0}")]
+    Provider(#[source] BoxError),
+    /// One entry cannot be used. What runs under its name, if anything, stays as it is.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+}
+
+pub(super) struct Options {
+    pub(super) zone: Zone,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) poll_interval: Duration,
+    pub(super) heartbeat_interval: Duration,
+    pub(super) on_tick: Option<Box<TickHook>>,
+    pub(super) on_problem: Option<Box<ProblemHook>>,
+    pub(super) provider: Option<(Box<dyn DynProvider>, Duration)>,
+}
+
+/// Options of a [`Scheduler`].
+#[must_use = "it does nothing until it is built"]
+pub struct SchedulerBuilder {
+    redis: Redis,
+    options: Options,
+}
+
+impl std::fmt::Debug for SchedulerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SchedulerBuilder").field("redis", &self.redis).finish_non_exhaustive()
+    }
+}
+
+impl SchedulerBuilder {
+    /// The default options.
+    pub(super) fn new(redis: Redis) -> Self {
+        let options = Options {
+            zone: Zone::UTC,
+            clock: Arc::new(SystemClock),
+            poll_interval: Duration::from_secs(1),
+            heartbeat_interval: Duration::from_secs(10),
+            on_tick: None,
+            on_problem: None,
+            provider: None,
+        };
+        Self { redis, options }
+    }
+
+    /// The time zone of entries that name none. Defaults to UTC, as in asynq.
+    pub fn zone(mut self, zone: Zone) -> Self {
+        self.options.zone = zone;
+        self
+    }
+
+    /// The clock that says when a tick has come, for tests. It must not be ahead of that of Redis by more than
+    /// a minute.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// The longest time without a look at the clock, which somebody may set. Costs no call to Redis. Defaults to
+    /// 1 s.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.options.poll_interval = interval;
+        self
+    }
+
+    /// How often Redis is told what is carried, and asked what others have done. More than 10 s would let the
+    /// entries drop out of Go's tools now and then. Defaults to 10 s, as in asynq.
+    pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
+        self.options.heartbeat_interval = interval;
+        self
+    }
+
+    /// Called for every tick that this scheduler has dealt with or failed to. A panic in it is logged.
+    pub fn on_tick(mut self, hook: impl Fn(&Ticked<'_>) + Send + Sync + 'static) -> Self {
+        self.options.on_tick = Some(Box::new(hook));
+        self
+    }
+
+    /// Called for what is wrong with the entries of a provider, each time they are synced. A panic in it is
+    /// logged. Defaults to a line in the log.
+    pub fn on_problem(mut self, hook: impl Fn(&SyncProblem) + Send + Sync + 'static) -> Self {
+        self.options.on_problem = Some(Box::new(hook));
+        self
+    }
+
+    /// Asks this provider for entries at the start, then every `interval`; asynq's is 3 minutes. Entries that
+    /// are no longer among them are taken out of service, changed ones replaced.
+    pub fn provider(mut self, provider: impl ConfigProvider, interval: Duration) -> Self {
+        self.options.provider = Some((Box::new(provider), interval.max(Duration::from_millis(1))));
+        self
+    }
+
+    /// The scheduler, which still has to be [started](Scheduler::start).
+    pub fn build(self) -> Scheduler {
+        let host = hostname::get().ok().and_then(|name| name.into_string().ok()).filter(|name| !name.is_empty());
+        let host = host.unwrap_or_else(|| "unknown-host".to_owned());
+        let id = uuid::Uuid::new_v4().to_string();
+        let shared = Shared {
+            key: queue_core::keys::scheduler_entries(&host, std::process::id(), &id),
+            id,
+            broker: Broker::new(self.redis),
+            options: self.options,
+            entries: Mutex::default(),
+            managed: tokio::sync::Mutex::default(),
+            listed: Mutex::default(),
+            changed: Notify::new(),
+            untold: Notify::new(),
+            stop: CancellationToken::new(),
+            services: TaskTracker::new(),
+            started: Mutex::default(),
+        };
+        Scheduler { shared: Arc::new(shared) }
+    }
+}

@@ -1,0 +1,145 @@
+//! The entries a scheduler carries, and what it knows about each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_redis::EntryStatus;
+use tokio::time::Instant;
+
+use crate::problem::{EntryError, EntryProblem};
+use crate::schedule::Schedule;
+
+/// An entry that a scheduler carries.
+#[derive(Debug)]
+pub(super) struct Carried {
+    pub(super) schedule: Arc<Schedule>,
+    /// Tells this version of the entry from those before and after it.
+    pub(super) version: u64,
+    /// Whether Redis has not been told about this version yet. Until then it has no ticks.
+    pub(super) fresh: bool,
+    /// All ticks up to this Unix second are dealt with.
+    pub(super) upto: i64,
+    /// When there is something to do next, in Unix seconds.
+    next_due: Option<i64>,
+    /// A tick that waits for the run before.
+    pub(super) waiting: Option<i64>,
+    /// When the task was enqueued last, in Unix nanoseconds; 0 for never.
+    pub(super) last_ns: i64,
+    pub(super) shown: bool,
+    /// A tick of which it is not known whether this scheduler has enqueued it, because the answer was lost.
+    pub(super) unsure: Option<i64>,
+    /// Not to be dealt with before this, because something failed or waits.
+    pub(super) rest_until: Option<Instant>,
+    pub(super) failures: u32,
+}
+
+impl Carried {
+    /// Takes over what Redis says, of which the older may arrive later.
+    pub(super) fn learn(&mut self, upto: i64, last_ns: i64) {
+        self.last_ns = self.last_ns.max(last_ns);
+        if upto > self.upto || self.fresh {
+            self.upto = upto;
+            self.next_due = self.schedule.next_due(upto);
+        }
+    }
+
+    /// How long there is nothing to do; zero if there is.
+    fn rest(&self, now_ns: i64, instant: Instant) -> Duration {
+        if self.fresh {
+            return Duration::MAX;
+        }
+        let until_due = match self.next_due {
+            _ if self.waiting.is_some() || self.unsure.is_some() => Duration::ZERO,
+            None => Duration::MAX,
+            Some(due) => {
+                let ns = due.saturating_mul(1_000_000_000).saturating_sub(now_ns);
+                Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+            }
+        };
+        until_due.max(self.rest_until.map_or(Duration::ZERO, |until| until - instant))
+    }
+}
+
+/// All entries by name.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) carried: BTreeMap<String, Carried>,
+    /// Queue and name of entries that were taken out of service, which Redis has to be told.
+    pub(super) removed: Vec<(String, String)>,
+    versions: u64,
+}
+
+impl Entries {
+    /// Adds an entry; with `replace` one of its name has to be there, without it there must be none.
+    pub(super) fn put(&mut self, schedule: Schedule, replace: bool) -> Result<(), EntryProblem> {
+        let before = self.carried.get(&schedule.name);
+        match (before, replace) {
+            (Some(_), false) => return Err(EntryProblem::Duplicate),
+            (None, true) => return Err(EntryProblem::Unknown),
+            (Some(before), true) if *before.schedule == schedule => return Ok(()),
+            _ => {}
+        }
+        let name = schedule.name.clone();
+        if let Some(before) = self.carried.remove(&name)
+            && before.schedule.queue != schedule.queue
+        {
+            self.removed.push((before.schedule.queue.clone(), name.clone()));
+        }
+        self.removed.retain(|removed| *removed != (schedule.queue.clone(), name.clone()));
+        self.versions += 1;
+        let carried = Carried {
+            schedule: Arc::new(schedule),
+            version: self.versions,
+            fresh: true,
+            upto: 0,
+            next_due: None,
+            waiting: None,
+            last_ns: 0,
+            shown: false,
+            unsure: None,
+            rest_until: None,
+            failures: 0,
+        };
+        self.carried.insert(name, carried);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        let Some(carried) = self.carried.remove(name) else { return false };
+        self.removed.push((carried.schedule.queue.clone(), name.to_owned()));
+        true
+    }
+
+    /// This version of an entry, unless it is gone or was replaced.
+    pub(super) fn version(&mut self, name: &str, version: u64) -> Option<&mut Carried> {
+        self.carried.get_mut(name).filter(|carried| carried.version == version)
+    }
+
+    /// What Redis said about this version of an entry.
+    pub(super) fn registered(&mut self, name: &str, version: u64, status: &EntryStatus) {
+        if let Some(carried) = self.version(name, version) {
+            carried.learn(status.upto, status.last_ns);
+            carried.fresh = false;
+            carried.waiting = status.waiting;
+            carried.shown = status.shown;
+        }
+    }
+
+    /// The entries with something to do now; if there are none, how long that stays so.
+    pub(super) fn due(&self, now_ns: i64, instant: Instant) -> (Vec<(Arc<Schedule>, u64)>, Duration) {
+        let (mut due, mut rest) = (Vec::new(), Duration::MAX);
+        for carried in self.carried.values() {
+            match carried.rest(now_ns, instant) {
+                Duration::ZERO => due.push((carried.schedule.clone(), carried.version)),
+                longer => rest = rest.min(longer),
+            }
+        }
+        (due, rest)
+    }
+}
+
+/// The name of an entry that is not there.
+pub(super) fn unknown(name: &str) -> EntryError {
+    EntryError { entry: name.to_owned(), origin: None, problem: EntryProblem::Unknown }
+}

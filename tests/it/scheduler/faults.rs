@@ -1,0 +1,198 @@
+//! What goes wrong: Redis, its scripts, processes, hooks.
+
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::{Page, Redis, RedisOptions};
+use queue_scheduler::{Entry, Missed, Scheduler};
+
+use super::{MINUTE, Stage, enqueued, entry};
+use crate::support::{Fixture, Hanging, RedisProcess, eventually};
+
+#[tokio::test]
+async fn scripts_that_redis_forgets_are_loaded_again() {
+    let stage = Stage::new().await;
+    let (_a, _b) = (stage.start([entry("e", "* * * * *")]).await, stage.start([entry("e", "* * * * *")]).await);
+    for tick in 1..=5 {
+        stage.fixture.run("SCRIPT FLUSH").await;
+        stage.tick("e", tick * MINUTE).await;
+    }
+    assert_eq!(stage.pending().await.len(), 5);
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_for_some_seconds_loses_no_tick() {
+    let stage = Stage::new().await;
+    let _scheduler = stage.start([entry("e", "* * * * *")]).await;
+    let hanging = Hanging::begin(stage.fixture.url()).await;
+    stage.at(MINUTE);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stage.at(MINUTE + 40);
+    drop(hanging);
+    stage.upto("e", MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60"]);
+}
+
+/// The answer is lost, the deed is done: it is told once, by the one who did it.
+#[tokio::test]
+async fn a_tick_whose_answer_was_lost_is_not_enqueued_twice_and_is_in_the_history() {
+    let stage = Stage::new().await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(150), ..RedisOptions::default() };
+    let redis = Redis::lazy(stage.fixture.url(), options).unwrap();
+    let scheduler = stage.builder_on(redis).heartbeat_interval(Duration::from_secs(60)).build();
+    scheduler.register(entry("e", "* * * * *")).unwrap();
+    scheduler.start().await.unwrap();
+    // Writes wait for the end of the pause and are done then, when nobody waits for their answers any more.
+    stage.fixture.run("CLIENT PAUSE 1000 WRITE").await;
+    stage.at(MINUTE);
+    stage.upto("e", MINUTE).await;
+    let told = stage.told.wait(2).await;
+    assert_eq!(told, ["e+60: failed".to_owned(), enqueued("e", MINUTE)]);
+    assert_eq!(stage.pending().await, ["e+60"]);
+    let inspector = stage.fixture.inspector();
+    assert_eq!(inspector.enqueue_events("e", Page::default()).await.unwrap().len(), 1);
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.told.wait(3).await[2], enqueued("e", 2 * MINUTE));
+}
+
+#[tokio::test]
+async fn an_entry_that_redis_refuses_leaves_the_others_alone() {
+    let stage = Stage::new().await;
+    let other = Entry::new("* * * * *", RawTask::new("job").queue("other")).name("bad");
+    stage.fixture.run("SET asynq:{other}:pending text").await;
+    let _scheduler = stage.start([other, entry("e", "* * * * *")]).await;
+    stage.tick("e", MINUTE).await;
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60", "e+120"]);
+    eventually("the failure is told, once", async || {
+        stage.told.all().iter().filter(|told| *told == "bad+60: failed").count() == 1
+    })
+    .await;
+    stage.fixture.run("DEL asynq:{other}:pending").await;
+    eventually("it works again", async || stage.told.all().contains(&"bad+120: Enqueued".to_owned())).await;
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_does_not_stop_the_scheduler() {
+    let stage = Stage::new().await;
+    let scheduler = stage.builder().on_tick(|_| panic!("in the hook of a test")).build();
+    scheduler.register(entry("e", "* * * * *")).unwrap();
+    scheduler.start().await.unwrap();
+    stage.tick("e", MINUTE).await;
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60", "e+120"]);
+    tokio::time::timeout(Duration::from_secs(20), scheduler.shutdown()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_lost_in_a_failover_is_not_repeated_by_those_who_know_of_it() {
+    let stage = Stage::new().await;
+    let (_a, _b) = (stage.start([entry("e", "* * * * *")]).await, stage.start([entry("e", "* * * * *")]).await);
+    stage.tick("e", MINUTE).await;
+    stage.told.wait(1).await;
+    // Let the other one ask too, and be refused.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The replica that took over has never heard of it: neither of the claim nor of the task.
+    stage.fixture.run("FLUSHALL").await;
+    stage.upto("e", MINUTE).await;
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+120"]);
+}
+
+#[tokio::test]
+async fn a_scheduler_without_redis_says_so_and_ends_when_told() {
+    let fixture = Fixture::start().await;
+    let url = fixture.url().to_owned();
+    let scheduler = Scheduler::new(fixture.redis());
+    scheduler.register(entry("e", "@every 1s")).unwrap();
+    scheduler.start().await.unwrap();
+    drop(fixture);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::timeout(Duration::from_secs(25), scheduler.shutdown()).await.unwrap();
+    let lazy = Redis::lazy(&url, RedisOptions::default()).unwrap();
+    assert!(Scheduler::new(lazy).start().await.is_err());
+}
+
+/// The ticks of `e` that are pending, as Unix seconds.
+async fn ticks(url: &str) -> Vec<i64> {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut range = redis::cmd("LRANGE");
+    range.arg("asynq:{q}:pending").arg(0).arg(-1);
+    let mut ids: Vec<String> = range.query_async(&mut connection).await.unwrap();
+    ids.reverse();
+    ids.iter().map(|id| id.strip_prefix("e:").unwrap().parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn ticks_go_on_without_gap_or_double_when_redis_is_killed_and_comes_back() {
+    let mut process = RedisProcess::start(&[]).await;
+    let mut fleet = Vec::new();
+    for _ in 0..3 {
+        let scheduler = Scheduler::new(Redis::connect(&process.url()).await.unwrap());
+        scheduler.register(entry("e", "@every 1s").missed(Missed::All(100))).unwrap();
+        scheduler.start().await.unwrap();
+        fleet.push(scheduler);
+    }
+    let url = process.url();
+    eventually("ticks come", async || ticks(&url).await.len() >= 2).await;
+    process.kill();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    process.start_again().await;
+    let before = ticks(&url).await.len();
+    eventually("ticks come again", async || ticks(&url).await.len() >= before + 4).await;
+    for scheduler in &fleet {
+        scheduler.shutdown().await;
+    }
+    let ticks = ticks(&url).await;
+    assert!(ticks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ticks:?}");
+}
+
+#[tokio::test]
+async fn ticks_go_on_without_gap_or_double_when_a_scheduler_is_killed() {
+    let fixture = Fixture::start().await;
+    let mut processes: Vec<_> = (0..3).map(|_| peer(fixture.url())).collect();
+    eventually("ticks come", async || ticks(fixture.url()).await.len() >= 2).await;
+    for process in processes.iter_mut().take(2) {
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let before = ticks(fixture.url()).await.len();
+        eventually("ticks come", async || ticks(fixture.url()).await.len() >= before + 2).await;
+    }
+    let last = &mut processes[2];
+    assert!(std::process::Command::new("kill").args(["-TERM", &last.id().to_string()]).status().unwrap().success());
+    assert!(last.wait().unwrap().success());
+    let ticks = ticks(fixture.url()).await;
+    assert!(ticks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ticks:?}");
+    let lists: Vec<String> = fixture.cmd(&["KEYS", "asynq:schedulers:*"]).await;
+    assert!(lists.len() <= 2, "what the killed ones have listed expires, what the last one has is gone: {lists:?}");
+}
+
+/// A scheduler in a process of its own; killed with the test.
+struct Peer(std::process::Child);
+
+impl std::ops::Deref for Peer {
+    type Target = std::process::Child;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn peer(url: &str) -> Peer {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interop-peer"));
+    command.args(["scheduler", "--redis", url, "--entry", "e=@every 1s=job=q"]);
+    Peer(command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap())
+}

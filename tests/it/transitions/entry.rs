@@ -1,0 +1,147 @@
+//! `register_entry`, `release_entry` and `pause_entry`: what schedulers share about an entry.
+
+use queue_core::TaskMessage;
+use queue_redis::{EntryDefinition, EntryStatus, Error, Inspector, Overlap};
+
+use crate::support::{Fixture, QUEUE};
+
+/// Long past by the clock of Redis, which has a say here.
+const T: i64 = 1_700_000_000;
+
+async fn register(fixture: &Fixture, spec: &str, scheduler: &str, fresh: bool, known: i64, now: i64) -> EntryStatus {
+    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
+    let definition = EntryDefinition {
+        name: "e",
+        spec,
+        template: &template,
+        unique_ttl: 0,
+        overlap: Overlap::Allow,
+        policy: r#"{"spec":"@daily"}"#,
+    };
+    fixture.broker.register_entry(definition, scheduler, fresh, known, now).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn ticks_count_from_the_first_time_an_entry_is_registered() {
+    let fixture = Fixture::start().await;
+    let status = register(&fixture, "@daily", "a", true, 0, T).await;
+    assert!(status.shown);
+    assert_eq!((status.upto, status.waiting, status.paused, status.runs), (T, None, None, 0));
+    let found = fixture.keyspace().await;
+    for (field, value) in [
+        ("spec", "@daily"),
+        ("overlap", "allow"),
+        ("policy", r#"{"spec":"@daily"}"#),
+        ("unique", "0"),
+        ("upto", "1700000000"),
+        ("shown_by", "a"),
+        ("shown_until", "1700000020"),
+    ] {
+        assert_eq!(found.get(&format!("{{q}}:x:cron:e {field}")), Some(value), "{field}");
+    }
+    let left: i64 = fixture.cmd(&["TTL", "asynq:{q}:x:cron:e"]).await;
+    assert!(left > 365 * 86_400, "{left}");
+    // Again, by whomever, an hour later: what was missed meanwhile is known.
+    assert_eq!(register(&fixture, "@daily", "b", true, 0, T + 3_600).await.upto, T);
+}
+
+#[tokio::test]
+async fn a_change_of_the_spec_counts_from_then_but_only_when_it_is_taken_up() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    assert_eq!(register(&fixture, "@hourly", "b", true, 0, T + 3_600).await.upto, T + 3_599);
+    // The heartbeat of a scheduler that still has the old spec moves nothing.
+    let before = fixture.keyspace().await;
+    assert_eq!(register(&fixture, "@daily", "a", false, T, T + 3_610).await.upto, T + 3_599);
+    let changes = fixture.keyspace().await.changes_since(&before);
+    assert!(!changes.contains("spec") && !changes.contains("upto"), "{changes}");
+}
+
+#[tokio::test]
+async fn an_entry_that_was_removed_and_comes_back_has_missed_nothing() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    fixture.broker.release_entry(QUEUE, "e", "a", Some(T + 10)).await.unwrap();
+    let found = fixture.keyspace().await;
+    assert_eq!(found.get("{q}:x:cron:e removed"), Some("1700000010"));
+    assert_eq!(found.get("{q}:x:cron:e shown_by"), None);
+    assert_eq!(register(&fixture, "@daily", "a", true, 0, T + 86_400).await.upto, T + 86_399);
+    assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e removed"), None);
+}
+
+#[tokio::test]
+async fn what_a_failover_lost_is_told_again_by_the_next_heartbeat() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    fixture.run("DEL asynq:{q}:x:cron:e").await;
+    assert_eq!(register(&fixture, "@daily", "a", false, T + 60, T + 100).await.upto, T + 60);
+    assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e spec"), Some("@daily"));
+}
+
+#[tokio::test]
+async fn one_scheduler_shows_an_entry_until_it_ends_or_is_silent() {
+    let fixture = Fixture::start().await;
+    assert!(register(&fixture, "@daily", "a", true, 0, T).await.shown);
+    assert!(!register(&fixture, "@daily", "b", true, 0, T).await.shown);
+    assert!(register(&fixture, "@daily", "a", false, 0, T + 10).await.shown);
+    assert!(!register(&fixture, "@daily", "b", false, 0, T + 30).await.shown);
+    assert!(register(&fixture, "@daily", "b", false, 0, T + 31).await.shown, "a is silent");
+    assert!(!register(&fixture, "@daily", "a", false, 0, T + 32).await.shown);
+    fixture.broker.release_entry(QUEUE, "e", "a", None).await.unwrap();
+    assert!(!register(&fixture, "@daily", "a", false, 0, T + 32).await.shown, "it was not a that showed it");
+    fixture.broker.release_entry(QUEUE, "e", "b", None).await.unwrap();
+    assert!(register(&fixture, "@daily", "a", false, 0, T + 32).await.shown);
+    assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e removed"), None);
+}
+
+#[tokio::test]
+async fn a_scheduler_whose_clock_is_ahead_changes_nothing() {
+    let fixture = Fixture::start().await;
+    let (now, _): (i64, i64) = fixture.cmd(&["TIME"]).await;
+    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
+    let definition = EntryDefinition {
+        name: "e",
+        spec: "@daily",
+        template: &template,
+        unique_ttl: 0,
+        overlap: Overlap::Allow,
+        policy: "{}",
+    };
+    let before = fixture.keyspace().await;
+    let status = fixture.broker.register_entry(definition, "a", true, 0, now + 3_600).await.unwrap();
+    assert_eq!(status, None);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn releasing_or_pausing_what_is_not_there_writes_nothing() {
+    let fixture = Fixture::start().await;
+    let before = fixture.keyspace().await;
+    fixture.broker.release_entry(QUEUE, "e", "a", Some(T)).await.unwrap();
+    let inspector = Inspector::new(fixture.redis());
+    assert!(matches!(inspector.pause_cron("e").await, Err(Error::EntryNotFound(_))));
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    // Listed, but gone.
+    for member in ["stale", "e q"] {
+        let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", member]).await;
+    }
+    assert_eq!(inspector.cron_entries().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_pause_is_told_once() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", "e q"]).await;
+    let inspector = Inspector::new(fixture.redis());
+    let before = fixture.keyspace().await;
+    assert!(inspector.pause_cron("e").await.unwrap());
+    let paused = fixture.keyspace().await;
+    assert!(!inspector.pause_cron("e").await.unwrap());
+    fixture.keyspace().await.assert_unchanged_since(&paused);
+    assert!(inspector.cron_entry("e").await.unwrap().paused.is_some());
+    assert!(register(&fixture, "@daily", "a", false, 0, T).await.paused.is_some());
+    assert!(inspector.resume_cron("e").await.unwrap());
+    assert!(!inspector.resume_cron("e").await.unwrap());
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
