@@ -125,6 +125,27 @@ impl QueueKeys {
         self.with(&format!("g:{group}"))
     }
 
+    /// ZSET of ids taken out of a group for one aggregation, with the scores they had there. The id of the
+    /// set has no colon (rule R12).
+    pub fn aggregation_set(&self, group: &str, set_id: &str) -> String {
+        self.with(&format!("g:{group}:{set_id}"))
+    }
+
+    /// ZSET of the key names of aggregation sets by the time the aggregation counts as lost (Unix seconds).
+    pub fn aggregation_sets(&self) -> String {
+        self.with("aggregation_sets")
+    }
+
+    /// SET of the key names of sets that were aggregated and wait for their deletion. Not asynq's.
+    pub fn aggregated(&self) -> String {
+        self.with("x:aggregated")
+    }
+
+    /// ZSET of ids that were aggregated and wait for their deletion. Not asynq's.
+    pub fn aggregated_set(&self, set_id: &str) -> String {
+        self.with(&format!("x:aggregated:{set_id}"))
+    }
+
     /// What the key of every task begins with.
     pub fn task_prefix(&self) -> String {
         self.with("t:")

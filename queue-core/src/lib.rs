@@ -36,7 +36,7 @@ pub use options::{OptionError, TaskOptions};
 pub use outcome::{Failure, Outcome, Step};
 pub use retry::RetryPolicy;
 pub use state::State;
-pub use task::{IntoTask, RawTask, Task};
+pub use task::{FromMessage, FromMessageError, IntoTask, RawTask, Task};
 pub use wire::TaskMessage;
 
 /// The version of Go asynq whose data format this crate speaks.

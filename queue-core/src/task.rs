@@ -1,9 +1,10 @@
-//! What a client hands in.
+//! What a client hands in, and what the tasks of a group come out as.
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, EncodeError};
+use crate::codec::{Codec, DecodeError, EncodeError};
 use crate::options::TaskOptions;
+use crate::wire::TaskMessage;
 
 /// A type whose values are tasks: it names its kind, its codec and its default options.
 ///
@@ -106,5 +107,48 @@ impl IntoTask for RawTask {
 impl<T: Task> IntoTask for T {
     fn into_task(self) -> Result<RawTask, EncodeError> {
         Ok(RawTask { kind: T::KIND.to_owned(), payload: Some(T::Codec::encode(&self)?), options: T::options() })
+    }
+}
+
+/// Anything that the tasks of a group can be read as: a [`RawTask`], or a [`Task`] type.
+pub trait FromMessage: Sized + Send + 'static {
+    /// Reads a task.
+    ///
+    /// # Errors
+    /// When it is of another type, or its payload cannot be decoded.
+    fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError>;
+}
+
+/// Why a task cannot be read as what is asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FromMessageError {
+    /// The task has another type.
+    #[error("the task type is {found:?} and not {expected:?}")]
+    Kind {
+        /// The type asked for.
+        expected: &'static str,
+        /// The type of the task.
+        found: String,
+    },
+    /// The payload cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// Type, payload and headers, as Go's aggregators get them.
+impl FromMessage for RawTask {
+    fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError> {
+        let options = TaskOptions { headers: message.headers.clone(), ..TaskOptions::default() };
+        Ok(RawTask { kind: message.r#type.clone(), payload: Some(message.payload.clone()), options })
+    }
+}
+
+impl<T: Task> FromMessage for T {
+    fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError> {
+        if message.r#type != T::KIND {
+            return Err(FromMessageError::Kind { expected: T::KIND, found: message.r#type.clone() });
+        }
+        Ok(T::Codec::decode(&message.payload)?)
     }
 }

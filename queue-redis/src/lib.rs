@@ -22,6 +22,7 @@ pub mod log;
 mod script;
 mod source;
 
+pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use broker::{
     Broker, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired, ExpiredLease,
     Forwarded, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PoisonReason, Report, Run, Side, Taken, Tick, TickReply,

@@ -38,6 +38,8 @@ pub enum Signal {
     Work,
     /// A set of scheduled or retried tasks that was looked at has changed.
     Schedule,
+    /// A group that was looked at has changed, or which groups there are.
+    Groups,
     /// The connection broke; connect again.
     Lost,
 }
@@ -171,6 +173,9 @@ fn read(push: PushInfo) -> Option<Signal> {
             Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned()))
         }
         (PushKind::Invalidate, [Value::Array(keys)]) => keys.iter().find_map(|key| match key {
+            // A group may have any name, so these come first.
+            Value::BulkString(key) if key.ends_with(b":pending") || key.ends_with(b":paused") => Some(Signal::Work),
+            Value::BulkString(key) if is_group(key) => Some(Signal::Groups),
             Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => {
                 Some(Signal::Schedule)
             }
@@ -195,6 +200,12 @@ impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").field("redis", &self.redis).finish_non_exhaustive()
     }
+}
+
+/// Whether a key is a group, or the list of them. A group whose name ends in `:pending` is taken for that;
+/// it is looked at a little later.
+fn is_group(key: &[u8]) -> bool {
+    key.ends_with(b":groups") || key.windows(4).any(|part| part == b"}:g:")
 }
 
 impl Watch {
@@ -247,5 +258,37 @@ impl Watch {
     pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
         let heads = self.look("ZRANGE", &heads_of(sets)).await?;
         Ok(read_heads(&self.redis, heads))
+    }
+
+    /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or
+    /// of which there are, gives [`Signal::Groups`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn groups(&mut self, queue: &str) -> Result<(), Error> {
+        const MOST: usize = 1_000;
+        let keys = QueueKeys::new(queue);
+        let (mut cursor, mut groups) = (0, Vec::new());
+        loop {
+            let mut scan = redis::cmd("SSCAN");
+            scan.arg(keys.groups()).arg(cursor).arg("COUNT").arg(100);
+            let page: RedisResult<(u64, Vec<Vec<u8>>)> = scan.query_async(&mut self.connection).await;
+            let (next, names) = page.map_err(|error| self.redis.explain("SSCAN", error))?;
+            groups.extend(names);
+            cursor = next;
+            if cursor == 0 || groups.len() >= MOST {
+                break;
+            }
+        }
+        // Redis does not track the keys that a script finds by itself, so each is looked at by a command.
+        let mut look = redis::pipe();
+        for name in &groups {
+            look.cmd("EXISTS").arg([keys.group_prefix().as_bytes(), name].concat()).ignore();
+        }
+        if look.is_empty() {
+            return Ok(());
+        }
+        let looked: RedisResult<()> = look.query_async(&mut self.connection).await;
+        looked.map_err(|error| self.redis.explain("EXISTS", error))
     }
 }

@@ -78,6 +78,15 @@ scripts! {
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
     WRITE_RESULT = "write_result" ["owns"];
     WRITE_SERVER_STATE = "write_server_state";
+    LIST_READY_GROUPS = "list_ready_groups" ["ready_at"];
+    STAGE = "stage" ["ready_at"];
+    READ_SET = "read_set";
+    AGGREGATE = "aggregate" ["holds", "admit", "release", "delete_task"];
+    DELETE_AGGREGATED = "delete_aggregated" ["release", "delete_task"];
+    ARCHIVE_STAGED = "archive_staged" ["holds", "count", "count_failure"];
+    EXTEND_SET = "extend_set" ["holds"];
+    RECLAIM = "reclaim";
+    LIST_GROUPS_AGAIN = "list_groups_again";
     CLEAR_SERVER_STATE = "clear_server_state";
     REGISTER_ENTRY = "register_entry";
     RELEASE_ENTRY = "release_entry";

@@ -35,6 +35,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod aggregate;
 mod events;
 pub mod extract;
 mod handler;
@@ -44,6 +45,7 @@ mod panic;
 mod router;
 mod server;
 
+pub use aggregate::{Aggregation, Aggregator, Group};
 pub use events::{End, Event};
 pub use extract::{FromJob, FromRef, Headers, State};
 pub use handler::{BlockingHandler, Handler, IntoOutcome, Output};

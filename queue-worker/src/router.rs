@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use bytes::Bytes;
-use queue_core::Task;
 use queue_core::outcome::Failure;
+use queue_core::{FromMessage, Task};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, service_fn};
 
+use crate::aggregate::{Aggregate, Aggregator};
 use crate::handler::{BlockingHandler, Handler, IntoOutcome};
 use crate::job::Job;
 
@@ -24,13 +25,14 @@ pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
 pub struct Router<S = ()> {
     exact: BTreeMap<String, Route>,
     prefixes: BTreeMap<String, Route>,
+    aggregate: Option<Aggregate>,
     state: S,
 }
 
 impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// A router whose handlers share this state.
     pub fn new(state: S) -> Self {
-        Self { exact: BTreeMap::new(), prefixes: BTreeMap::new(), state }
+        Self { exact: BTreeMap::new(), prefixes: BTreeMap::new(), aggregate: None, state }
     }
 
     /// Adds a handler for the type of its first argument. A payload that cannot be decoded archives the
@@ -115,6 +117,33 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
         self
     }
 
+    /// Sets the function that makes one task of the tasks of a group, in all queues of the server. Layers do
+    /// not apply to it.
+    ///
+    /// Its first two arguments are the [`Group`](crate::Group) and its tasks: as
+    /// [`RawTask`](queue_core::RawTask)s, or as values of a task type. A task that is of another type, or
+    /// whose payload cannot be decoded, goes to the archive and does not hold up the others. What the function
+    /// returns decides what happens then, see [`IntoAggregate`](crate::aggregate::IntoAggregate).
+    ///
+    /// ```
+    /// use queue_core::RawTask;
+    /// use queue_worker::{Failure, Group, Router};
+    ///
+    /// let router = Router::new(()).aggregate(async |Group(name): Group, tasks: Vec<RawTask>| {
+    ///     let digest = format!("{} messages for {name}", tasks.len());
+    ///     Ok::<_, Failure>(RawTask::new("email:digest").payload(digest))
+    /// });
+    /// ```
+    ///
+    /// # Panics
+    /// When there is one already.
+    #[must_use]
+    pub fn aggregate<P: FromMessage, M: 'static, A: Aggregator<P, M, S>>(mut self, aggregator: A) -> Self {
+        assert!(self.aggregate.is_none(), "two aggregators");
+        self.aggregate = Some(Aggregate::new(aggregator, self.state.clone()));
+        self
+    }
+
     /// Wraps all handlers added so far in a tower layer; the last layer added is the outermost.
     ///
     /// A layer that changes the error type, such as tower's own timeout, needs a `map_err` to
@@ -146,7 +175,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     }
 
     pub(crate) fn into_routes(self) -> Routes {
-        Routes { exact: self.exact, prefixes: self.prefixes }
+        Routes { exact: self.exact, prefixes: self.prefixes, aggregate: self.aggregate }
     }
 }
 
@@ -169,9 +198,14 @@ where
 pub(crate) struct Routes {
     exact: BTreeMap<String, Route>,
     prefixes: BTreeMap<String, Route>,
+    aggregate: Option<Aggregate>,
 }
 
 impl Routes {
+    pub(crate) fn aggregate(&self) -> Option<&Aggregate> {
+        self.aggregate.as_ref()
+    }
+
     /// The handler for a task type.
     pub(crate) fn find(&self, kind: &str) -> Option<Route> {
         self.exact.get(kind).or_else(|| Some(self.longest_prefix(kind)?.1)).cloned()

@@ -3,15 +3,19 @@
 mod cron;
 mod enqueue;
 mod finish;
+mod group;
 mod maintain;
+mod reclaim;
 mod server;
 mod take;
 
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
+pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use maintain::{Expired, ExpiredLease, Forwarded};
 pub(crate) use maintain::{heads_of, read_heads};
+pub use reclaim::ListedSet;
 pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
 
 use std::iter::Peekable;

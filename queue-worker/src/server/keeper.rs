@@ -28,6 +28,7 @@ pub(super) async fn listen(shared: Arc<Shared>) {
         // Whatever happened while nobody listened has to be looked for.
         shared.work.notify_one();
         shared.schedule.notify_one();
+        shared.groups.changed.notify_one();
         loop {
             match listener.signal().await {
                 Signal::Cancel(id) => {
@@ -36,6 +37,7 @@ pub(super) async fn listen(shared: Arc<Shared>) {
                     }
                 }
                 Signal::Work => shared.work.notify_one(),
+                Signal::Groups => shared.groups.changed.notify_one(),
                 Signal::Schedule => shared.schedule.notify_one(),
                 Signal::Lost => break,
             }

@@ -1,9 +1,11 @@
 //! The server: takes tasks, runs their handlers, and keeps the queues it serves moving.
 
 mod acks;
+mod aggregator;
 mod attempt;
 mod backoff;
 mod forwarder;
+mod groups;
 mod heartbeat;
 mod keeper;
 mod maintenance;
@@ -22,17 +24,19 @@ use std::time::Duration;
 use queue_core::options::{OptionError, check_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy, SystemClock};
-use queue_redis::{Broker, Error, Redis, Watch};
+use queue_redis::{Broker, Error, MAX_SET, Redis, Watch};
 pub(crate) use slots::Slot;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::acks::Acks;
+use self::groups::{GroupOptions, Groups};
 use self::heartbeat::Identity;
 use self::queues::Queues;
 use self::running::Running;
 use self::slots::Slots;
+use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
 use crate::job::{CancelReason, Job};
 use crate::log::{error, info, warn};
@@ -76,6 +80,7 @@ struct Options {
     health: Option<(Duration, Box<HealthHook>)>,
     observers: Observers,
     span: Box<SpanHook>,
+    groups: GroupOptions,
     clock: Arc<dyn Clock>,
 }
 
@@ -141,6 +146,7 @@ impl Server {
             health: None,
             observers: Observers::default(),
             span: Box::new(attempt::default_span),
+            groups: GroupOptions::default(),
             clock: Arc::new(SystemClock),
         };
         Self { redis, routes: router.into_routes(), options }
@@ -240,6 +246,40 @@ impl Server {
         self
     }
 
+    /// How long a group has to be quiet before it is aggregated. At least 1 s, rounded up to the second.
+    /// Defaults to 1 minute.
+    pub fn group_grace_period(mut self, period: Duration) -> Self {
+        self.options.groups.grace_period = period;
+        self
+    }
+
+    /// How long the oldest task of a group waits at the most, even if the group is never quiet. Rounded up to
+    /// the second. Defaults to zero: for ever.
+    pub fn group_max_delay(mut self, delay: Duration) -> Self {
+        self.options.groups.max_delay = delay;
+        self
+    }
+
+    /// How many tasks make a group full, so that it is aggregated at once, and how many are aggregated into
+    /// one task at the most; up to 10,000. Defaults to 0: a group is never full, and up to 10,000 tasks become
+    /// one.
+    pub fn group_max_size(mut self, tasks: usize) -> Self {
+        self.options.groups.max_size = tasks;
+        self
+    }
+
+    /// How many groups to aggregate at once. Defaults to 3.
+    pub fn group_concurrency(mut self, groups: usize) -> Self {
+        self.options.groups.concurrency = groups;
+        self
+    }
+
+    /// Called for every aggregation that failed, before its tasks are put back. A panic in it is logged.
+    pub fn on_group_error(mut self, hook: impl Fn(&Aggregation, &Failure) + Send + Sync + 'static) -> Self {
+        self.options.groups.on_error = Some(Box::new(hook));
+        self
+    }
+
     /// The clock that decides about leases and due times, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.options.clock = clock;
@@ -262,7 +302,7 @@ impl Server {
         tokio::select! {
             () = &mut shutdown => {}
             () = signals.stop() => {
-                handle.inner.shared.running.cancel_all(CancelReason::Shutdown);
+                handle.inner.shared.stop_work();
                 shutdown.await;
             }
         }
@@ -290,6 +330,13 @@ impl Server {
         let poll = options.poll_interval;
         let sensible = poll >= Duration::from_millis(1) && poll <= Duration::from_secs(24 * 60 * 60);
         require(sensible, "poll_interval", format!("{poll:?}"), "it must be between 1ms and 24h")?;
+        let groups = &options.groups;
+        let grace = groups.grace_period;
+        require(grace >= Duration::from_secs(1), "group_grace_period", format!("{grace:?}"), "it must be at least 1s")?;
+        require(groups.max_size <= MAX_SET, "group_max_size", groups.max_size.to_string(), "it must be at most 10000")?;
+        let sensible = (1..=Slots::MAX).contains(&groups.concurrency);
+        let concurrency = groups.concurrency.to_string();
+        require(sensible, "group_concurrency", concurrency, "it must be between 1 and 100000")?;
         let queues = Queues::new(&options.queues, options.strict);
         for queue in queues.names() {
             check_queue_name(queue)?;
@@ -301,6 +348,7 @@ impl Server {
         let shared = Arc::new(Shared {
             broker: Broker::new(redis).timed(!options.observers.is_empty()),
             slots: Slots::new(options.concurrency),
+            groups: Groups::new(options.groups.concurrency),
             identity: Identity::new(options.clock.now_ns()),
             options,
             routes,
@@ -336,6 +384,8 @@ impl Server {
         services.spawn(supervise(&stop, "forwarder", service(&shared, forwarder::run)));
         services.spawn(supervise(&stop, "recoverer", service(&shared, maintenance::recover)));
         services.spawn(supervise(&stop, "janitor", service(&shared, maintenance::clean_up)));
+        services.spawn(supervise(&shared.groups.closing, "aggregator", service(&shared, groups::watch)));
+        services.spawn(supervise(&stop, "lost aggregations", service(&shared, groups::reclaim)));
         services.spawn(supervise(&stop, "health check", service(&shared, heartbeat::check_health)));
         let processor = tokio::spawn(supervise(&stop, "processor", service(&shared, processor::run)));
         info!(
@@ -379,6 +429,7 @@ struct Shared {
     routes: Routes,
     queues: Queues,
     slots: Slots,
+    groups: Groups,
     identity: Identity,
     running: Running,
     acks: Acks,
@@ -391,7 +442,7 @@ struct Shared {
     /// Triggers when no more tasks are to be taken.
     quiet: CancellationToken,
     status: AtomicU8,
-    /// The spawned attempts, so that a shutdown can wait for them.
+    /// The spawned attempts and aggregations, so that a shutdown can wait for them.
     handlers: TaskTracker,
     /// The same for what looks after tasks that were taken and not started.
     lookups: TaskTracker,
@@ -416,6 +467,12 @@ impl Shared {
 
     fn watch(&self) -> Option<Watch> {
         self.watch.borrow().clone()
+    }
+
+    /// Tells handlers and aggregators to stop; returns how many tasks are in hand.
+    fn stop_work(&self) -> usize {
+        self.groups.stop.cancel();
+        self.running.cancel_all(CancelReason::Shutdown)
     }
 }
 
@@ -491,13 +548,14 @@ impl Handle {
 
     /// [`shutdown`](Self::shutdown) without waiting for the tasks in hand.
     pub async fn abort(&self) {
-        self.inner.shared.running.cancel_all(CancelReason::Shutdown);
+        self.inner.shared.stop_work();
         self.end(Duration::ZERO).await;
     }
 
     async fn end(&self, patience: Duration) {
         let HandleInner { shared, stop, ack_stop, services, ending } = &*self.inner;
         shared.quiet.cancel();
+        shared.groups.closing.cancel();
         shared.status.store(Status::Closed as u8, Ordering::Release);
         let mut ending = ending.lock().await;
         if ending.ended {
@@ -511,7 +569,7 @@ impl Handle {
         }
         shared.handlers.close();
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
-            let left = shared.running.cancel_all(CancelReason::Shutdown);
+            let left = shared.stop_work();
             warn!(server = shared.identity.id(), tasks = left, "time is over; running tasks are put back");
             // A handler that never yields cannot be dropped; its task comes back when its lease ends.
             let grace = shared.options.cancel_grace + Duration::from_secs(2);

@@ -1,5 +1,7 @@
 //! What a server does, through its public builder.
 
+mod groups;
+mod groups_failing;
 mod handlers;
 mod interruption;
 mod limits;

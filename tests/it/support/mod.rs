@@ -2,6 +2,7 @@
 
 mod fixture;
 mod go;
+mod groups;
 mod hanging;
 mod keyspace;
 mod live;
@@ -12,6 +13,7 @@ mod worker_process;
 
 pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, report};
 pub(crate) use go::Go;
+pub(crate) use groups::{DEADLINE, READY, RULES};
 pub(crate) use hanging::Hanging;
 pub(crate) use keyspace::Keyspace;
 pub(crate) use live::{Events, with};

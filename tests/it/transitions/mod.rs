@@ -1,9 +1,12 @@
 //! One module for each script: every answer it can give, with the whole key space before and after.
 
 mod add_to_group;
+mod aggregate;
 mod archive;
+mod archive_staged;
 mod complete;
 mod counters;
+mod delete_aggregated;
 mod delete_expired_completed;
 mod dequeue;
 mod dequeue_matching;
@@ -12,13 +15,17 @@ mod enqueue;
 mod enqueue_tick;
 mod entry;
 mod extend_lease;
+mod extend_set;
 mod fencing;
 mod forward;
 mod list_expired;
+mod list_ready_groups;
+mod reclaim;
 mod requeue;
 mod requeue_run;
 mod retry;
 mod schedule;
 mod server_state;
+mod stage;
 mod trim;
 mod write_result;

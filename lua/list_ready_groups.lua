@@ -1,0 +1,33 @@
+-- list_ready_groups: which groups have waited long enough, or are full; about 100 groups per call.
+--
+-- Transition: none; stage follows, for each group        Go: the first half of aggregationCheckCmd
+-- Differs from Go: one call for many groups instead of one for each; says when to come back.
+--
+-- KEYS
+--   1  groups        asynq:{<queue>}:groups  SET
+-- ARGV
+--   1  group_prefix  asynq:{<queue>}:g:
+--   2  cursor        0 to begin with; then the cursor of the last answer, until that is 0
+--   3  now           unix time in seconds
+--   4  grace         seconds a group has to be quiet
+--   5  max_delay     seconds its oldest task may wait; 0 for any
+--   6  max_size      how many tasks make a group full; 0 for any number
+-- DERIVED
+--   group_prefix .. group
+-- RETURNS the next cursor, the unix second at which another group will be ready (-1 for none), and the
+--   names of the groups that are
+local groups, group_prefix, cursor, now = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local grace, max_delay, max_size = ARGV[4], ARGV[5], ARGV[6]
+
+local page = redis.call('SSCAN', groups, cursor, 'COUNT', 100)
+local reply, soonest = { page[1], -1 }, nil
+for _, name in ipairs(page[2]) do
+  local at = ready_at(group_prefix .. name, grace, max_delay, max_size)
+  if at and at <= now then
+    reply[#reply + 1] = name
+  elseif at and (not soonest or at < soonest) then
+    soonest = at
+  end
+end
+reply[2] = soonest or -1
+return reply

@@ -1,0 +1,294 @@
+//! Groups: which are to be aggregated, and what became of sets that were lost.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_redis::{Error, GroupRules, ListedSet, ReadyGroups};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::backoff::Backoff;
+use super::{Shared, aggregator};
+use crate::log::{info, warn};
+
+/// Longest pause between two looks at groups, as in asynq; a shorter grace period shortens it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(7);
+/// Shortest: a burst of new tasks is not a burst of looks.
+const CHECK_PAUSE: Duration = Duration::from_millis(50);
+/// A group whose aggregation failed over and over is tried this often, at the least.
+const LONGEST_RETRY: Duration = Duration::from_secs(120);
+/// How often lost sets are looked for. asynq: 60 s.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(5);
+/// How long nothing is reclaimed after Redis was away. Deadlines have passed in the meantime, and whoever is
+/// alive prolongs his every 10 s.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// What the options of a server say about groups.
+pub(super) struct GroupOptions {
+    pub(super) grace_period: Duration,
+    pub(super) max_delay: Duration,
+    pub(super) max_size: usize,
+    pub(super) concurrency: usize,
+    pub(super) on_error: Option<Box<GroupErrorHook>>,
+}
+
+pub(super) type GroupErrorHook = dyn Fn(&crate::Aggregation, &crate::Failure) + Send + Sync;
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self {
+            grace_period: Duration::from_secs(60),
+            max_delay: Duration::ZERO,
+            max_size: 0,
+            concurrency: 3,
+            on_error: None,
+        }
+    }
+}
+
+impl GroupOptions {
+    pub(super) fn rules(&self) -> GroupRules {
+        GroupRules {
+            grace_secs: queue_core::clock::secs_ceil(self.grace_period),
+            max_delay_secs: queue_core::clock::secs_ceil(self.max_delay),
+            max_size: self.max_size,
+        }
+    }
+
+    fn check_interval(&self) -> Duration {
+        CHECK_INTERVAL.min(self.grace_period)
+    }
+}
+
+/// What a server knows about groups.
+pub(super) struct Groups {
+    /// As many permits as groups may be aggregated at once.
+    permits: Arc<Semaphore>,
+    /// Wakes the look at groups when one of them has changed.
+    pub(super) changed: Notify,
+    /// Triggers when no more aggregations are to begin.
+    pub(super) closing: CancellationToken,
+    /// Triggers when running aggregators are to stop.
+    pub(super) stop: CancellationToken,
+    // A std mutex: held to read or change one entry.
+    failing: Mutex<HashMap<GroupName, Failing>>,
+}
+
+type GroupName = (Arc<str>, String);
+
+struct Failing {
+    failures: u32,
+    not_before: Instant,
+}
+
+impl Groups {
+    pub(super) fn new(concurrency: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(concurrency)),
+            changed: Notify::new(),
+            closing: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            failing: Mutex::default(),
+        }
+    }
+
+    fn failing(&self) -> MutexGuard<'_, HashMap<GroupName, Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a group alone for this long, or for longer after each failure in a row.
+    pub(super) fn failed(&self, queue: &Arc<str>, group: &str, delay: Option<Duration>, interval: Duration) {
+        let mut failing = self.failing();
+        let entry = failing
+            .entry((queue.clone(), group.to_owned()))
+            .or_insert(Failing { failures: 0, not_before: Instant::now() });
+        let pause = delay.unwrap_or_else(|| (interval * (1 << entry.failures.min(10))).min(LONGEST_RETRY));
+        entry.failures += 1;
+        entry.not_before = Instant::now() + pause.min(Duration::from_secs(24 * 60 * 60));
+    }
+
+    pub(super) fn succeeded(&self, queue: &Arc<str>, group: &str) {
+        let mut failing = self.failing();
+        if !failing.is_empty() {
+            failing.remove(&(queue.clone(), group.to_owned()));
+        }
+    }
+
+    /// When a group that has failed may be tried again; `None` for any time.
+    fn not_before(&self, queue: &Arc<str>, group: &str) -> Option<Instant> {
+        let failing = self.failing();
+        if failing.is_empty() {
+            return None;
+        }
+        failing.get(&(queue.clone(), group.to_owned())).map(|entry| entry.not_before).filter(|at| *at > Instant::now())
+    }
+
+    /// Forgets groups that have long been dealt with by others.
+    fn forget(&self) {
+        self.failing().retain(|_, entry| entry.not_before.elapsed() < LONGEST_RETRY);
+    }
+}
+
+impl Shared {
+    pub(super) fn group_retry_interval(&self) -> Duration {
+        self.options.groups.check_interval()
+    }
+}
+
+/// Starts an aggregation for each group that is ready, over and over.
+pub(super) async fn watch(shared: Arc<Shared>) {
+    if shared.routes.aggregate().is_none() {
+        return warn_of_groups(&shared).await;
+    }
+    let mut backoff = Backoff::new("looking for groups to aggregate");
+    let interval = shared.options.groups.check_interval();
+    loop {
+        let (next, looking) = match start_all(&shared).await {
+            Ok(round) => round,
+            Err(error) => {
+                backoff.failed(&error).await;
+                continue;
+            }
+        };
+        backoff.succeeded();
+        shared.groups.forget();
+        // With many groups a look is long; it must not take more than a tenth of the time.
+        tokio::time::sleep(CHECK_PAUSE.max(looking.min(interval / 10) * 9)).await;
+        let pause = next.saturating_duration_since(Instant::now()).min(interval);
+        let _ = tokio::time::timeout(pause, shared.groups.changed.notified()).await;
+    }
+}
+
+/// Starts what is to be started; returns when the next group is ready, and how long looking took. A queue
+/// that cannot be served does not keep the others from being served.
+async fn start_all(shared: &Arc<Shared>) -> Result<(Instant, Duration), Error> {
+    let mut round = Ok((Instant::now() + CHECK_INTERVAL, Duration::ZERO));
+    for queue in shared.queues.names() {
+        let began = Instant::now();
+        let found = look(shared, queue).await;
+        let looked = began.elapsed();
+        let next = match found {
+            Ok(found) => Ok(start(shared, queue, found).await),
+            Err(error) => Err(error),
+        };
+        round = round.and_then(|(soonest, looking)| Ok((soonest.min(next?), looking + looked)));
+    }
+    round
+}
+
+/// Starts the groups of a queue that are ready; returns when the next one is. When one of those that were
+/// started has ended, it is looked again anyway.
+async fn start(shared: &Arc<Shared>, queue: &Arc<str>, found: ReadyGroups) -> Instant {
+    let mut soonest = Instant::now() + CHECK_INTERVAL;
+    if let Some(at) = found.next {
+        let left = at.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
+        soonest = soonest.min(Instant::now() + Duration::from_nanos(u64::try_from(left).unwrap_or(0)));
+    }
+    for group in found.ready {
+        if let Some(at) = shared.groups.not_before(queue, &group) {
+            soonest = soonest.min(at);
+            continue;
+        }
+        // The semaphore is never closed.
+        let Ok(permit) = shared.groups.permits.clone().acquire_owned().await else { break };
+        shared.handlers.spawn(aggregator::run(shared.clone(), queue.clone(), group, permit));
+    }
+    soonest
+}
+
+/// Which groups are ready. Only a new task makes a group full, so only then is it worth being told of them;
+/// all else is a matter of time.
+async fn look(shared: &Shared, queue: &Arc<str>) -> Result<ReadyGroups, Error> {
+    let rules = shared.options.groups.rules();
+    if rules.max_size > 0
+        && let Some(mut watch) = shared.watch()
+        && let Err(error) = watch.groups(queue).await
+    {
+        // The interval is enough.
+        debug!(queue = %queue, %error, "could not watch groups");
+    }
+    shared.broker.list_ready_groups(queue, rules, shared.now()).await
+}
+
+/// Says once for each queue that nobody here aggregates its groups.
+async fn warn_of_groups(shared: &Shared) {
+    let mut quiet: HashSet<&Arc<str>> = shared.queues.names().collect();
+    while !quiet.is_empty() {
+        for queue in shared.queues.names() {
+            if quiet.contains(queue) && shared.broker.has_groups(queue).await.unwrap_or(false) {
+                quiet.remove(queue);
+                warn!(
+                    queue = %queue,
+                    "tasks wait in groups, and this server has no aggregator; unless another server aggregates \
+                     them they wait for ever (Router::aggregate)"
+                );
+            }
+        }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Puts back the tasks of aggregations that were lost.
+pub(super) async fn reclaim(shared: Arc<Shared>) {
+    let mut backoff = Backoff::new("looking for lost aggregations");
+    let mut seen = HashMap::new();
+    let mut was_away = false;
+    loop {
+        if was_away && shared.broker.redis().ping().await.is_ok() {
+            tokio::time::sleep(PATIENCE).await;
+            was_away = false;
+        }
+        match reclaim_once(&shared, &mut seen).await {
+            Ok(()) => backoff.succeeded(),
+            Err(error) => {
+                was_away |= error.is_transient();
+                backoff.failed(&error).await;
+                continue;
+            }
+        }
+        tokio::time::sleep(RECLAIM_INTERVAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+    }
+}
+
+type Seen = HashMap<Arc<str>, HashSet<ListedSet>>;
+
+async fn reclaim_once(shared: &Shared, seen: &mut Seen) -> Result<(), Error> {
+    let mut result = Ok(());
+    for queue in shared.queues.names() {
+        result = result.and(reclaim_queue(shared, queue, seen.entry(queue.clone()).or_default()).await);
+    }
+    result
+}
+
+async fn reclaim_queue(shared: &Shared, queue: &Arc<str>, seen: &mut HashSet<ListedSet>) -> Result<(), Error> {
+    let listed = shared.broker.aggregation_sets(queue).await?;
+    let now = shared.now();
+    for set in listed.iter().filter(|set| set.deadline <= now) {
+        let tasks = shared.broker.reclaim(queue, &set.group, &set.id, Some(now)).await?;
+        if tasks > 0 {
+            warn!(queue = %queue, group = set.group, tasks, "an aggregation was lost; its tasks are in their group again");
+        }
+    }
+    // Go puts lost sets back too, and then does not list their group (W19). So each set that somebody has
+    // taken away since the last look may have left a group that nobody knows of.
+    let still: HashSet<&str> = listed.iter().map(|set| &*set.id).collect();
+    let mut groups: Vec<String> =
+        seen.iter().filter(|set| !still.contains(&*set.id)).map(|set| set.group.clone()).collect();
+    groups.sort();
+    groups.dedup();
+    for groups in groups.chunks(queue_redis::MAX_BATCH) {
+        let again = shared.broker.list_groups_again(queue, groups).await?;
+        if again > 0 {
+            warn!(queue = %queue, groups = again, "groups with tasks were not listed; now they are");
+        }
+    }
+    *seen = listed.into_iter().collect();
+    let deleted = shared.broker.delete_aggregated(queue).await?;
+    if deleted > 0 {
+        info!(queue = %queue, deleted, "tasks that had been aggregated were deleted");
+    }
+    Ok(())
+}
