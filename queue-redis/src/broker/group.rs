@@ -302,10 +302,10 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn delete_aggregated(&self, queue: &str) -> Result<usize, Error> {
-        const SETS: usize = 10;
         let keys = QueueKeys::new(queue);
-        let look = redis::cmd("SRANDMEMBER").arg(keys.aggregated()).arg(SETS).take();
-        let sets: Vec<String> = self.redis.query("SRANDMEMBER", &look).await?;
+        let mut look = redis::cmd("SSCAN");
+        look.arg(keys.aggregated()).arg(0).arg("COUNT").arg(10);
+        let (_, sets): (u64, Vec<String>) = self.redis.query("SSCAN", &look).await?;
         let mut deleted = 0;
         for set in sets {
             loop {

@@ -20,8 +20,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(7);
 const CHECK_PAUSE: Duration = Duration::from_millis(50);
 /// A group whose aggregation failed over and over is tried this often, at the least.
 const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// How often lost sets are looked for. asynq: 60 s.
+/// How often lost sets are looked for while there are sets. asynq: 60 s.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while there are none: a set is lost after two minutes at the earliest.
+const IDLE_INTERVAL: Duration = Duration::from_secs(15);
 /// How long nothing is reclaimed after Redis was away. Deadlines have passed in the meantime, and whoever is
 /// alive prolongs his every 10 s.
 const PATIENCE: Duration = Duration::from_secs(12);
@@ -234,7 +236,7 @@ async fn warn_of_groups(shared: &Shared) {
 /// Puts back the tasks of aggregations that were lost.
 pub(super) async fn reclaim(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("looking for lost aggregations");
-    let mut seen = HashMap::new();
+    let mut seen = Seen::new();
     let mut was_away = false;
     loop {
         if was_away && shared.broker.redis().ping().await.is_ok() {
@@ -249,7 +251,9 @@ pub(super) async fn reclaim(shared: Arc<Shared>) {
                 continue;
             }
         }
-        tokio::time::sleep(RECLAIM_INTERVAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        let idle = seen.values().all(HashSet::is_empty);
+        let interval = if idle { IDLE_INTERVAL } else { RECLAIM_INTERVAL };
+        tokio::time::sleep(interval.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
     }
 }
 
