@@ -10,6 +10,7 @@ use crate::connection::ConnectionArgs;
 use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
+use crate::exporter::ExporterArgs;
 use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
 use crate::look::stats::StatsArgs;
@@ -128,6 +129,8 @@ pub(crate) enum Command {
     Enqueue(Box<EnqueueArgs>),
     /// Work tasks by running programs or sending HTTP requests
     Worker(WorkerArgs),
+    /// Serve what is in the queues over HTTP, for Prometheus
+    Exporter(ExporterArgs),
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     Bench(BenchCommand),

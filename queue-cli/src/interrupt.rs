@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use crate::error::CliError;
 
@@ -11,15 +11,22 @@ use crate::error::CliError;
 pub(crate) async fn guard(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     tokio::select! {
         outcome = command => outcome,
-        signal = first(SignalKind::interrupt()) => Err(CliError::Interrupted(signal)),
-        signal = first(SignalKind::terminate()) => Err(CliError::Interrupted(signal)),
-        signal = first(SignalKind::hangup()) => Err(CliError::Interrupted(signal)),
+        number = signal() => Err(CliError::Interrupted(number)),
+    }
+}
+
+/// Waits until the process is told to end; returns the number of the signal.
+pub(crate) async fn signal() -> i32 {
+    tokio::select! {
+        number = first(SignalKind::interrupt()) => number,
+        number = first(SignalKind::terminate()) => number,
+        number = first(SignalKind::hangup()) => number,
     }
 }
 
 /// Waits for the signal; for ever, if it cannot be listened to: then it ends the process the hard way.
 async fn first(kind: SignalKind) -> i32 {
-    match signal(kind) {
+    match tokio::signal::unix::signal(kind) {
         Ok(mut signals) => {
             signals.recv().await;
             kind.as_raw_value()

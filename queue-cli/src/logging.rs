@@ -22,6 +22,7 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
     let (default, format) = match command {
         Command::Worker(worker) => ("info", worker.log_format(json)),
+        Command::Exporter(_) => ("info", if json { LogFormat::Json } else { LogFormat::Text }),
         // What becomes of its tasks, it shows itself.
         Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
         _ => ("warn", LogFormat::Text),

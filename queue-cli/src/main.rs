@@ -4,6 +4,7 @@
 //! * [`session`]: the Redis a command works on, somebody's or an embedded one.
 //! * [`enqueue`]: one task, or a file of them.
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
+//! * [`exporter`]: what is in the queues, for Prometheus.
 //! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
@@ -18,6 +19,7 @@ mod data_dir;
 mod demo;
 mod enqueue;
 mod error;
+mod exporter;
 mod interrupt;
 mod logging;
 mod look;
@@ -77,6 +79,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let outcome = match command {
         // These handle signals themselves: they have a server to shut down.
         Command::Worker(worker) => worker::run(worker, &session, global.json).await,
+        Command::Exporter(exporter) => exporter::run(exporter, &session).await,
         Command::Demo(demo) => demo::run(&demo, &session, &out).await,
         command => interrupt::guard(quick(command, &session, &out)).await,
     };
@@ -95,6 +98,11 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Server(command) => look::server::run(command, session, out).await,
         Command::Bench(command) => bench::run(command, session, out).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
-        Command::Demo(_) | Command::Worker(_) | Command::Completions(_) | Command::Man(_) | Command::Version => Ok(()),
+        Command::Demo(_)
+        | Command::Worker(_)
+        | Command::Exporter(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Version => Ok(()),
     }
 }

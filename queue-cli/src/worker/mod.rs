@@ -6,6 +6,7 @@ mod environment;
 mod exec;
 mod group;
 mod http;
+mod metrics;
 mod outcome;
 mod retry_after;
 mod rule;
@@ -22,6 +23,7 @@ use queue_worker::{Router, Server, Unhandled};
 use self::command::Command;
 use self::exec::Exec;
 use self::http::{Http, Target};
+use self::metrics::Served;
 use self::rule::{Pattern, Rule};
 use self::watchdog::Watchdog;
 use crate::error::CliError;
@@ -73,6 +75,12 @@ pub(crate) struct WorkerArgs {
     /// What to do with tasks whose type fits no PATTERN
     #[arg(long, value_enum, value_name = "CHOICE", default_value_t = UnhandledChoice::Putback)]
     unhandled: UnhandledChoice,
+
+    /// Serve metrics of this worker at this address, under /metrics, and its health under /healthz
+    ///
+    /// Port 0 takes any free one, and the log says which. What is in the queues, `queuectl exporter` shows.
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics_addr: Option<String>,
 
     /// Form of the log lines on standard error [default: text, or json with --json]
     #[arg(long, value_enum, value_name = "FORM")]
@@ -211,7 +219,17 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
     if let Some(concurrency) = args.concurrency {
         server = server.concurrency(concurrency as usize);
     }
-    Ok(server.run().await?)
+    let mut served = None;
+    if let Some(address) = &args.metrics_addr {
+        let (observed, endpoint) = Served::start(server, address, session).await?;
+        (server, served) = (observed, Some(endpoint));
+    }
+    let outcome = server.run().await;
+    // Until the last task has ended, there is something to see.
+    if let Some(served) = served {
+        served.end().await;
+    }
+    Ok(outcome?)
 }
 
 /// Adds a handler for a pattern.

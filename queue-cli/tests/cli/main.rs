@@ -9,6 +9,7 @@ mod exec_end;
 mod http;
 mod look;
 mod manual;
+mod metrics;
 mod session;
 mod support;
 mod terminal;

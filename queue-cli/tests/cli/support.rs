@@ -163,14 +163,18 @@ impl Bench {
 
     /// Starts a worker and waits until it takes tasks.
     pub(crate) async fn worker(&self, arguments: &[&str]) -> Worker {
-        let mut command = self.command();
-        command.arg("worker").args(arguments).stderr(Stdio::piped());
+        let mut all = [&["worker"], arguments].concat();
         for (flag, value) in [("--concurrency", "8"), ("--kill-grace", "300ms")] {
             if !arguments.contains(&flag) {
-                command.args([flag, value]);
+                all.extend([flag, value]);
             }
         }
-        let mut child = command.spawn().unwrap();
+        self.background(&all, "server started").await
+    }
+
+    /// Starts a command that does not end by itself, and waits for a line on its standard error.
+    pub(crate) async fn background(&self, arguments: &[&str], line: &str) -> Worker {
+        let mut child = self.command().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let heard = lines.clone();
@@ -180,7 +184,7 @@ impl Bench {
             }
         });
         let worker = Worker { child, lines, reader };
-        worker.wait_for_line("server started").await;
+        worker.wait_for_line(line).await;
         worker
     }
 
