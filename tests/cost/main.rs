@@ -1,0 +1,180 @@
+//! What the work costs: commands and CPU time of Redis, round trips, allocations. No clock decides here;
+//! a change that makes one of these worse fails, on any machine.
+//!
+//! The bounds are a fifth to a third above what was counted when they were set.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use queue_core::RawTask;
+use queue_core::wire::TaskMessage;
+use queue_redis::embedded::RedisServer;
+use queue_redis::{Broker, Client, Dequeued, Report, Side, Taken};
+use queue_worker::{Job, Router, Server};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+
+const QUEUE: &str = "cost";
+const TASKS: usize = 5_000;
+
+/// A private Redis and one thread, so that every allocation is this thread's.
+struct Bench {
+    runtime: Runtime,
+    redis: RedisServer,
+    client: Client,
+}
+
+/// What Redis did between two looks.
+#[derive(Debug)]
+struct Cost {
+    /// Calls of scripts, which is round trips or fewer.
+    calls: f64,
+    /// Commands that scripts and clients gave, scripts themselves left out.
+    commands: f64,
+    /// Microseconds of CPU.
+    cpu: f64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let redis = runtime.block_on(RedisServer::start()).unwrap();
+        let client = Client::new(redis.redis());
+        Self { runtime, redis, client }
+    }
+
+    fn fill(&self, tasks: usize) {
+        let tasks = (0..tasks).map(|_| RawTask::new("noop").payload(vec![b'x'; 200]).queue(QUEUE));
+        let outcomes = self.runtime.block_on(self.client.enqueue_many(tasks));
+        assert!(outcomes.iter().all(Result::is_ok));
+    }
+
+    /// What `work` cost Redis, for each of so many tasks.
+    fn cost(&self, tasks: usize, work: impl FnOnce()) -> Cost {
+        let before = self.look();
+        work();
+        let after = self.look();
+        let per_task = |after: f64, before: f64| (after - before) / tasks as f64;
+        Cost {
+            calls: per_task(after.calls, before.calls),
+            commands: per_task(after.commands, before.commands),
+            cpu: per_task(after.cpu, before.cpu),
+        }
+    }
+
+    fn look(&self) -> Cost {
+        let mut connection = redis::Client::open(self.redis.url()).unwrap().get_connection().unwrap();
+        let mut info = |section: &str| -> String { redis::cmd("INFO").arg(section).query(&mut connection).unwrap() };
+        let (mut calls, mut commands) = (0.0, 0.0);
+        for line in info("commandstats").lines() {
+            let Some((name, numbers)) = line.trim_start_matches("cmdstat_").split_once(":calls=") else { continue };
+            let count: f64 = numbers.split(',').next().unwrap().parse().unwrap();
+            match name {
+                "evalsha" => calls += count,
+                "info" => {}
+                _ => commands += count,
+            }
+        }
+        let cpu = info("cpu");
+        let seconds = |field: &str| -> f64 {
+            cpu.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap().trim().parse().unwrap()
+        };
+        Cost { calls, commands, cpu: (seconds("used_cpu_user") + seconds("used_cpu_sys")) * 1e6 }
+    }
+
+    /// Works so many tasks with a server as users have it.
+    fn drain(&self, tasks: usize, concurrency: usize) {
+        let (worked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let handler = {
+            let done = done.clone();
+            move |_: Job| {
+                if worked.fetch_add(1, Ordering::AcqRel) + 1 == tasks {
+                    done.notify_one();
+                }
+                async {}
+            }
+        };
+        let server = Server::new(self.client.redis().clone(), Router::new(()).fallback(handler))
+            .queues([(QUEUE, 1)])
+            .concurrency(concurrency);
+        self.runtime.block_on(async {
+            let server = server.start().await.unwrap();
+            tokio::time::timeout(Duration::from_secs(120), done.notified()).await.unwrap();
+            server.shutdown().await;
+        });
+    }
+
+    /// The reference pattern: one task per call, one call at a time.
+    fn drain_one_by_one(&self, tasks: usize) {
+        let broker = Broker::new(self.client.redis().clone());
+        let (queue, token): (Arc<str>, Arc<str>) = (QUEUE.into(), "server:1".into());
+        let now = 1_700_000_000;
+        self.runtime.block_on(async {
+            for _ in 0..tasks {
+                let taken = broker.dequeue(&queue, 1, &token, now + 30).await.unwrap();
+                let Dequeued::Tasks(mut taken) = taken else { panic!("paused") };
+                let Some(Taken::Task(delivery)) = taken.pop() else { panic!("no task") };
+                let report = Report::by_owner(delivery.run.clone(), &TaskMessage::default(), Side::Youngest);
+                broker.done(QUEUE, &[report], now).await.unwrap();
+            }
+        });
+    }
+
+    /// Tasks that others are working on.
+    fn others_work_on(&self, tasks: usize) {
+        let broker = Broker::new(self.client.redis().clone());
+        let (queue, token): (Arc<str>, Arc<str>) = (QUEUE.into(), "other:1".into());
+        self.runtime.block_on(async {
+            for _ in 0..tasks / 100 {
+                broker.dequeue(&queue, 100, &token, 4_000_000_000).await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn draining_takes_few_calls_and_commands_and_a_third_of_the_cpu_of_one_task_per_call() {
+    let bench = Bench::new();
+    bench.fill(2 * TASKS);
+    let batches = bench.cost(TASKS, || bench.drain(TASKS, 50));
+    let singles = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
+    eprintln!("in batches {batches:?}, one by one {singles:?}");
+    assert!(batches.calls <= 0.06, "{batches:?}");
+    assert!(batches.commands <= 4.2, "{batches:?}");
+    assert!(singles.cpu / batches.cpu >= 3.0, "{} times", singles.cpu / batches.cpu);
+}
+
+#[test]
+fn enqueuing_in_batches_takes_one_call_for_a_hundred_tasks_and_one_command_for_each() {
+    let bench = Bench::new();
+    bench.fill(1);
+    let cost = bench.cost(TASKS, || bench.fill(TASKS));
+    eprintln!("{cost:?}");
+    assert!(cost.calls <= 0.0105, "{cost:?}");
+    assert!(cost.commands <= 1.05, "{cost:?}");
+}
+
+#[test]
+fn a_report_costs_no_more_beside_10_000_active_tasks_than_beside_10() {
+    let bench = Bench::new();
+    bench.fill(10_000 + 2 * TASKS);
+    let few = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
+    bench.others_work_on(10_000);
+    let many = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
+    eprintln!("few {few:?}, many {many:?}");
+    assert!(many.cpu / few.cpu <= 1.5, "{} times", many.cpu / few.cpu);
+}
+
+#[test]
+fn a_task_takes_few_allocations() {
+    let bench = Bench::new();
+    bench.fill(100);
+    bench.drain(100, 50);
+    let enqueued = measure(|| bench.fill(TASKS)).count_total as f64 / TASKS as f64;
+    let drained = measure(|| bench.drain(TASKS, 50)).count_total as f64 / TASKS as f64;
+    eprintln!("allocations per task: {enqueued:.1} enqueued, {drained:.1} drained");
+    assert!(enqueued <= 9.0, "{enqueued}");
+    assert!(drained <= 29.0, "{drained}");
+}
