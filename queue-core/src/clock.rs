@@ -68,6 +68,11 @@ impl ManualClock {
         self.0.store(secs.saturating_mul(NANOS_PER_SEC), Ordering::SeqCst);
     }
 
+    /// A clock that stands at this Unix nanosecond.
+    pub fn at_ns(nanos: i64) -> Self {
+        Self(AtomicI64::new(nanos))
+    }
+
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);

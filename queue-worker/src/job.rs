@@ -46,7 +46,7 @@ struct Inner {
 }
 
 impl Job {
-    pub(crate) fn new(delivery: Delivery, started_ns: i64, broker: Broker, slot: &Arc<Slot>) -> Self {
+    pub(crate) fn new(delivery: Delivery, started_ns: i64, broker: Broker, slot: Weak<Slot>) -> Self {
         let Delivery { message, run, pending_since_ns } = delivery;
         let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, started_ns);
         let inner = Inner {
@@ -58,7 +58,7 @@ impl Job {
             token: CancellationToken::new(),
             reason: AtomicU8::new(0),
             broker,
-            slot: Arc::downgrade(slot),
+            slot,
         };
         Self { inner: Arc::new(inner) }
     }

@@ -39,6 +39,8 @@ pub mod aggregate;
 mod events;
 pub mod extract;
 mod handler;
+#[doc(hidden)]
+pub mod inline;
 mod job;
 mod log;
 mod panic;

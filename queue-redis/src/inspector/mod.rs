@@ -29,6 +29,11 @@ pub struct Inspector {
 impl Inspector {
     /// A view of this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, clock: Arc::new(SystemClock) }
+        Self::with_clock(redis, Arc::new(SystemClock))
+    }
+
+    /// A view with a clock of its own, for tests.
+    pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
+        Self { redis, clock }
     }
 }

@@ -17,6 +17,7 @@ use crate::events::{End, Event, is_revoked};
 use crate::job::{CancelReason, Job};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
+use crate::router::Routes;
 
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
@@ -31,7 +32,8 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     let held = Held { shared: shared.clone(), ticket, slot: Some(slot) };
     let began = begin(&shared, &job);
     let span = (shared.options.span)(&job);
-    let outcome = match work(&shared, &job, &span).await {
+    let limits = Limits { unhandled: shared.options.unhandled, cancel_grace: shared.options.cancel_grace };
+    let outcome = match work(&shared.routes, &limits, &job, &span).await {
         Some(outcome) => outcome,
         None => {
             // Whoever has the task now will report on it.
@@ -81,7 +83,7 @@ fn ended(shared: &Shared, job: &Job, end: End, began: Option<Instant>) {
 }
 
 /// The span of an attempt unless the user makes another.
-pub(super) fn default_span(job: &Job) -> Span {
+pub(crate) fn default_span(job: &Job) -> Span {
     info_span!("process", task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt())
 }
 
@@ -133,10 +135,17 @@ impl Drop for Held {
     }
 }
 
+/// What an attempt has to know of its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) unhandled: Unhandled,
+    pub(crate) cancel_grace: Duration,
+}
+
 /// How the attempt ended; `None` when the task is no longer ours and the handler did not finish it.
-async fn work(shared: &Shared, job: &Job, span: &Span) -> Option<Outcome> {
-    let Some(route) = shared.routes.find(job.kind()) else {
-        return Some(unhandled(shared.options.unhandled, job));
+pub(crate) async fn work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -> Option<Outcome> {
+    let Some(route) = routes.find(job.kind()) else {
+        return Some(unhandled(limits.unhandled, job));
     };
     let left = job.deadline_ns().saturating_sub(job.started_ns());
     let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) else {
@@ -159,7 +168,7 @@ async fn work(shared: &Shared, job: &Job, span: &Span) -> Option<Outcome> {
         () = tokio::time::sleep_until(deadline) => job.cancel(CancelReason::Deadline),
         () = job.cancellation().cancelled() => {}
     }
-    let answer = tokio::time::timeout(shared.options.cancel_grace, &mut handler).await.ok();
+    let answer = tokio::time::timeout(limits.cancel_grace, &mut handler).await.ok();
     interrupted(job, answer.map(flatten))
 }
 

@@ -2,7 +2,7 @@
 
 mod acks;
 mod aggregator;
-mod attempt;
+pub(crate) mod attempt;
 mod backoff;
 mod forwarder;
 mod groups;

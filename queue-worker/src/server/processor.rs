@@ -245,7 +245,7 @@ fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
     match taken {
         Taken::Task(delivery) => {
             let Some(slot) = slots.pop() else { return };
-            let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), &slot);
+            let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), Arc::downgrade(&slot));
             let ticket = shared.running.insert(job.clone());
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }

@@ -149,6 +149,8 @@ table! {
     "sismember" 2, First, sets::sismember;
     "smembers" 1, First, sets::smembers;
     "smismember" 2.., First, sets::smismember;
+    "spop" 1, Nothing, sets::spop;
+    "srandmember" 1..2, First, sets::srandmember;
     "srem" 2.., Nothing, sets::srem;
 
     "zadd" 3.., Nothing, sorted_sets::zadd;

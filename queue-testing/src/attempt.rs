@@ -1,0 +1,133 @@
+//! What became of a task that was worked in a test.
+
+use std::fmt;
+use std::ops::Deref;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::{Codec as _, Task, TaskInfo};
+use queue_worker::End;
+use serde_json::Value;
+
+/// One attempt at one task.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The task as it was taken.
+    pub task: TaskInfo,
+    /// How the attempt ended.
+    pub end: End,
+    /// What the handler returned, also where the task has no retention to keep it.
+    pub result: Option<Bytes>,
+    /// The error, as it is stored with the task.
+    pub error: Option<String>,
+    /// When it is tried again; `None` if it is not.
+    pub next: Option<DateTime<Utc>>,
+}
+
+impl Attempt {
+    /// The payload.
+    ///
+    /// # Panics
+    /// When it is not that of such a task.
+    #[track_caller]
+    pub fn payload<T: Task>(&self) -> T {
+        assert_eq!(self.task.kind, T::KIND, "the task is of another type");
+        T::Codec::decode(&self.task.payload).unwrap_or_else(|error| panic!("{self}: {error}"))
+    }
+
+    /// The result as JSON; null if there is none.
+    ///
+    /// # Panics
+    /// When it is not JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let Some(result) = &self.result else { return Value::Null };
+        serde_json::from_slice(result).unwrap_or_else(|error| panic!("the result of {self} is not JSON: {error}"))
+    }
+
+    /// Fails unless the handler succeeded.
+    ///
+    /// # Panics
+    /// When it did not, with its error.
+    #[track_caller]
+    pub fn assert_succeeded(&self) -> &Self {
+        assert_eq!(self.end, End::Succeeded, "{self}");
+        self
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TaskInfo { id, kind, queue, retried, .. } = &self.task;
+        write!(f, "{kind} {id} in {queue}, attempt {}: {}", retried + 1, self.end.as_str())?;
+        if let Some(next) = self.next {
+            write!(f, " until {}", next.to_rfc3339())?;
+        }
+        self.error.iter().try_for_each(|error| write!(f, " ({error})"))
+    }
+}
+
+/// What was worked, in the order in which it happened.
+#[derive(Debug, Clone, Default)]
+#[must_use = "it tells whether the tasks succeeded"]
+pub struct Drained(pub(crate) Vec<Attempt>);
+
+impl Drained {
+    /// How many attempts ended like this.
+    pub fn count(&self, end: End) -> usize {
+        self.0.iter().filter(|attempt| attempt.end == end).count()
+    }
+
+    /// The attempts at tasks of this type.
+    pub fn of<T: Task>(&self) -> impl Iterator<Item = &Attempt> {
+        self.of_kind(T::KIND)
+    }
+
+    /// The attempts at tasks of this type, by its name.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Attempt> {
+        self.0.iter().filter(move |attempt| attempt.task.kind == kind)
+    }
+
+    /// Fails unless this many attempts were made, and all succeeded.
+    ///
+    /// # Panics
+    /// When it is otherwise; says what happened instead.
+    #[track_caller]
+    pub fn assert_succeeded(&self, count: usize) -> &Self {
+        let succeeded = self.count(End::Succeeded);
+        assert!(
+            succeeded == count && self.len() == count,
+            "expected {count} attempts that succeed, but {succeeded} of {} did:\n{self}",
+            self.len()
+        );
+        self
+    }
+}
+
+impl Deref for Drained {
+    type Target = [Attempt];
+
+    fn deref(&self) -> &[Attempt] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Drained {
+    type Item = Attempt;
+    type IntoIter = std::vec::IntoIter<Attempt>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("  (nothing was due)");
+        }
+        let mut lines = self.0.iter().map(|attempt| format!("  {attempt}"));
+        f.write_str(&lines.by_ref().collect::<Vec<_>>().join("\n"))
+    }
+}

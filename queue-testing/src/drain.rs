@@ -1,0 +1,274 @@
+//! Working the tasks of a test, one after another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
+use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, Side, Taken, Verdict};
+use queue_worker::inline::{Attempted, Inline};
+use queue_worker::{End, Router, Unhandled};
+
+use crate::attempt::{Attempt, Drained};
+use crate::queue::TestQueue;
+
+/// Seconds of a lease, as a server has it.
+const LEASE: i64 = 30;
+/// Seconds after the end of a lease before anybody takes the task over, as with a server.
+const RECOVERY_MARGIN: i64 = 30;
+/// Attempts after which a drain gives up: a handler that enqueues its own task would never let it end.
+const MOST: usize = 10_000;
+
+/// How to drain.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Drain {
+    queues: Option<Vec<String>>,
+    retry_policy: RetryPolicy,
+    unhandled: Unhandled,
+    most: usize,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drain {
+    /// All queues, with what a server has by default.
+    pub fn new() -> Self {
+        let unhandled = Unhandled::PutBack(Duration::from_secs(30));
+        Self { queues: None, retry_policy: RetryPolicy::default(), unhandled, most: MOST }
+    }
+
+    /// Only these queues, the first ones first. Defaults to all there are, by name.
+    pub fn queues<N: Into<String>>(mut self, queues: impl IntoIterator<Item = N>) -> Self {
+        self.queues = Some(queues.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.retry_policy = policy;
+        self
+    }
+
+    /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
+    pub fn unhandled(mut self, choice: Unhandled) -> Self {
+        self.unhandled = choice;
+        self
+    }
+
+    /// Attempts after which it panics, because it would go on for ever. Defaults to 10,000.
+    pub fn most(mut self, attempts: usize) -> Self {
+        self.most = attempts;
+        self
+    }
+}
+
+impl TestQueue {
+    /// Works all tasks that are due, one after another, also those that handlers enqueue meanwhile, and
+    /// returns what became of each. The clock stands still: what fails waits for its next attempt.
+    ///
+    /// Each task goes its real way: it is taken, run by the router with layers and extractors, and its
+    /// outcome is written. Tasks of workers that went silent are recovered, and those whose retention has ended
+    /// are deleted, as a server would do it.
+    ///
+    /// # Panics
+    /// When the store refuses, or it does not come to an end.
+    pub async fn drain<S: Clone + Send + Sync + 'static>(&self, router: Router<S>) -> Drained {
+        self.drain_with(router, Drain::new()).await
+    }
+
+    /// [`drain`](Self::drain) with options.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub async fn drain_with<S: Clone + Send + Sync + 'static>(&self, router: Router<S>, options: Drain) -> Drained {
+        self.work(router, options, self.now()).await
+    }
+
+    /// Lets time pass, and works every task when it becomes due: scheduled ones, and the next attempts of
+    /// those that fail. The clock is moved from one due time to the next, and in the end stands `time` later
+    /// than before.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub async fn drain_for<S: Clone + Send + Sync + 'static>(&self, time: Duration, router: Router<S>) -> Drained {
+        self.drain_for_with(time, router, Drain::new()).await
+    }
+
+    /// [`drain_for`](Self::drain_for) with options.
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub async fn drain_for_with<S: Clone + Send + Sync + 'static>(
+        &self,
+        time: Duration,
+        router: Router<S>,
+        options: Drain,
+    ) -> Drained {
+        let end = self.now() + time;
+        let drained = self.work(router, options, end).await;
+        self.advance_to(end);
+        drained
+    }
+
+    async fn work<S>(&self, router: Router<S>, options: Drain, end: DateTime<Utc>) -> Drained
+    where
+        S: Clone + Send + Sync + 'static,
+    {
+        let inline = Inline::new(router, self.broker()).unhandled(options.unhandled);
+        let inline = inline.retry_policy(options.retry_policy.clone());
+        let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained: Drained::default() };
+        match worker.until(end).await {
+            Ok(()) => worker.drained,
+            Err(error) => panic!("cannot drain the queues: {error}"),
+        }
+    }
+}
+
+struct Worker<'a> {
+    queue: &'a TestQueue,
+    broker: Broker,
+    inline: Inline,
+    options: Drain,
+    drained: Drained,
+}
+
+impl Worker<'_> {
+    async fn until(&mut self, end: DateTime<Utc>) -> Result<(), Error> {
+        loop {
+            let next = self.prepare().await?;
+            if self.one().await? {
+                continue;
+            }
+            match next.and_then(|due| DateTime::from_timestamp(due, 0)).filter(|due| *due <= end) {
+                // What is due and still waits cannot be moved, or is in a group.
+                Some(due) if due > self.queue.now() => self.queue.advance_to(due),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn names(&self) -> Result<Vec<String>, Error> {
+        match &self.options.queues {
+            Some(queues) => Ok(queues.clone()),
+            None => self.queue.inspector().queues().await,
+        }
+    }
+
+    /// What a server does beside working; returns the Unix second at which the next task is due.
+    async fn prepare(&self) -> Result<Option<i64>, Error> {
+        let clock = self.queue.clock();
+        let (now, now_ns) = (clock.now_secs(), clock.now_ns());
+        let mut next: Option<i64> = None;
+        for name in self.names().await? {
+            self.recover(&name.as_str().into(), now).await?;
+            for set in [State::Scheduled, State::Retry] {
+                let mut skip = 0;
+                let due = loop {
+                    let forwarded = self.broker.forward(&name, set, now_ns, skip).await?;
+                    skip += forwarded.stayed;
+                    if forwarded.moved + forwarded.dropped + forwarded.stayed < MAX_BATCH as u64 {
+                        break forwarded.next_due;
+                    }
+                };
+                next = [next, due].into_iter().flatten().min();
+            }
+            while self.broker.delete_expired_completed(&name, now).await? == MAX_BATCH {}
+            while self.broker.trim_archived(&name, now).await? == MAX_BATCH {}
+        }
+        Ok(next)
+    }
+
+    async fn recover(&self, queue: &Arc<str>, now: i64) -> Result<(), Error> {
+        let mut skip = 0;
+        loop {
+            let expired = self.broker.list_expired(queue, now - RECOVERY_MARGIN, skip).await?;
+            for lease in expired.leases {
+                let verdict = self.recover_one(queue, lease, now).await?;
+                skip += usize::from(verdict != Verdict::Applied);
+            }
+            if expired.seen < MAX_BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn recover_one(&self, queue: &Arc<str>, lease: ExpiredLease, now: i64) -> Result<Verdict, Error> {
+        let report = Report::by_recoverer(queue, &lease);
+        let Some(message) = lease.message else { return self.broker.archive(&report, &lease.raw, now).await };
+        let silent = Outcome::Failed(Failure::Retry("asynq: task lease expired".into()));
+        match next_step(&message, silent, now, &self.options.retry_policy) {
+            Step::Retry { message, at, is_failure } => {
+                self.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await
+            }
+            Step::Archive { message } => self.broker.archive(&report, &message.to_bytes(), now).await,
+            Step::Done | Step::Complete { .. } | Step::Requeue => Ok(Verdict::Lost),
+        }
+    }
+
+    /// Works one task; whether there was one.
+    async fn one(&mut self) -> Result<bool, Error> {
+        for name in self.names().await? {
+            let expires = self.queue.clock().now_secs() + LEASE;
+            let token = format!("drain:{}", fastrand::u64(..)).into();
+            let Dequeued::Tasks(taken) = self.broker.dequeue(&name.as_str().into(), 1, &token, expires).await? else {
+                continue;
+            };
+            if let Some(taken) = taken.into_iter().next() {
+                self.run(taken).await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn run(&mut self, taken: Taken) -> Result<(), Error> {
+        let clock = self.queue.clock();
+        let delivery = match taken {
+            Taken::Task(delivery) => delivery,
+            Taken::Ghost(_) => return Ok(()),
+            Taken::Poisoned(run, raw, reason) => {
+                let task = TaskMessage { id: run.id.clone(), queue: run.queue.to_string(), ..TaskMessage::default() };
+                let report = Report::by_owner(run, &TaskMessage::default(), Side::Youngest);
+                self.broker.archive(&report, &raw, clock.now_secs()).await?;
+                let (task, error) = (TaskInfo::new(task, State::Active), Some(reason.to_string()));
+                self.note(Attempt { task, end: End::Archived, result: None, error, next: None });
+                return Ok(());
+            }
+        };
+        let task = TaskInfo::new(delivery.message.clone(), State::Active);
+        let attempted = self.inline.attempt(delivery, &clock).await;
+        let mut attempt = describe(task, &attempted);
+        match self.inline.report(&attempted, &clock).await? {
+            Verdict::Applied | Verdict::AlreadyApplied => {}
+            Verdict::Lost | Verdict::Gone => attempt.end = End::LeaseLost,
+        }
+        self.note(attempt);
+        Ok(())
+    }
+
+    fn note(&mut self, attempt: Attempt) {
+        self.drained.0.push(attempt);
+        let (made, most) = (self.drained.len(), self.options.most);
+        assert!(
+            made < most,
+            "{made} attempts were made, and there is still work: does a handler enqueue its own task? The last ones:\n{}",
+            Drained(self.drained[made.saturating_sub(5)..].to_vec())
+        );
+    }
+}
+
+/// What the test gets to see of an attempt.
+pub(crate) fn describe(task: TaskInfo, attempted: &Attempted) -> Attempt {
+    let next = match &attempted.step {
+        Some(Step::Retry { at, .. }) => DateTime::from_timestamp(*at, 0),
+        _ => None,
+    };
+    let (result, error) = (attempted.result.clone(), attempted.error.clone());
+    Attempt { task, end: attempted.end, result, error, next }
+}
