@@ -194,6 +194,11 @@ impl QueueKeys {
     }
 }
 
+/// ZSET of those who hold a token of a semaphore, by the time they lose it (Unix seconds).
+pub fn semaphore(scope: &str) -> String {
+    format!("asynq:sema:{scope}")
+}
+
 /// Key of the server-info string of one server.
 pub fn server_info(host: &str, pid: u32, server_id: &str) -> String {
     format!("asynq:servers:{{{host}:{pid}:{server_id}}}")

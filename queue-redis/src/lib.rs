@@ -3,6 +3,7 @@
 //! * [`Redis`]: how the process is connected; cheap to clone.
 //! * [`Client`]: enqueues tasks.
 //! * [`Broker`]: one method for each atomic transition of a task; what workers are built on.
+//! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Inspector`]: looks at queues, tasks and servers.
 //! * [`embedded`]: a private `redis-server` for demos and tests (feature `embedded`).
 //!
@@ -20,6 +21,7 @@ mod listener;
 #[doc(hidden)]
 pub mod log;
 mod script;
+mod semaphore;
 mod source;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
@@ -37,4 +39,5 @@ pub use inspector::{
 };
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
+pub use semaphore::{Permit, Semaphore};
 pub use source::InProcess;

@@ -87,6 +87,8 @@ scripts! {
     EXTEND_SET = "extend_set" ["holds"];
     RECLAIM = "reclaim";
     LIST_GROUPS_AGAIN = "list_groups_again";
+    ACQUIRE = "acquire";
+    RELEASE = "release";
     CLEAR_SERVER_STATE = "clear_server_state";
     REGISTER_ENTRY = "register_entry";
     RELEASE_ENTRY = "release_entry";

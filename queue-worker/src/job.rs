@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
-use queue_redis::{Broker, Delivery, Error, Run, Verdict};
+use queue_redis::{Broker, Delivery, Error, Permit, Run, Semaphore, Verdict};
 use tokio_util::sync::CancellationToken;
 
 use crate::server::Slot;
@@ -134,6 +134,27 @@ impl Job {
     pub async fn write_result(&self, result: impl AsRef<[u8]>) -> Result<bool, Error> {
         let verdict = self.inner.broker.write_result(&self.inner.run, result.as_ref()).await?;
         Ok(matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied))
+    }
+
+    /// Takes a token of a semaphore in the name of the task, until the deadline of this attempt; `None` when
+    /// none is free. Hold the permit as long as the work takes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use queue_worker::{Failure, Job, State};
+    /// # use queue_redis::Semaphore;
+    /// async fn print(job: Job, State(printer): State<Semaphore>) -> Result<(), Failure> {
+    ///     let Some(_permit) = job.acquire(&printer).await? else {
+    ///         return Err(Failure::put_back(Duration::from_secs(5), "the printer is busy")); // spends no retry
+    ///     };
+    ///     Ok(()) // print
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn acquire(&self, semaphore: &Semaphore) -> Result<Option<Permit>, Error> {
+        semaphore.acquire(self.id(), self.deadline()).await
     }
 
     /// Only the first reason counts.

@@ -10,6 +10,7 @@ mod metrics;
 mod races;
 mod refusals;
 mod scheduler;
+mod semaphore;
 mod server;
 mod stranded;
 mod support;

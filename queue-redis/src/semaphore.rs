@@ -1,0 +1,205 @@
+//! A limit on how many do something at the same time, over all processes; the same as Go's `x/rate`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use queue_core::clock::unix_secs_ceil;
+use queue_core::{Clock, SystemClock};
+use redis::{Cmd, Value};
+
+use crate::connection::Redis;
+use crate::error::Error;
+use crate::script::{ACQUIRE, RELEASE, Script};
+
+/// Tokens of which a fixed number can be held at the same time, by tasks of Go and Rust workers alike.
+///
+/// Every user of a scope has to name the same number. A token has a holder, in handlers the task, and an
+/// expiry, in handlers the deadline of the attempt: a holder that dies without giving it back loses it a second
+/// after that. Whoever holds a token can take it again, which moves its expiry (Go's `x/rate` refuses when all
+/// are taken).
+///
+/// In a handler, take one by `Job::acquire`. Elsewhere:
+///
+/// ```no_run
+/// # async fn example() -> Result<(), queue_redis::Error> {
+/// use std::time::{Duration, SystemTime};
+/// use queue_redis::{Redis, Semaphore};
+///
+/// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+/// let printer = Semaphore::new(redis, "printer", 2);
+/// match printer.acquire("report-7", SystemTime::now() + Duration::from_secs(60)).await? {
+///     Some(permit) => {
+///         // print, then
+///         permit.release().await?;
+///     }
+///     None => println!("both printers are busy"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    redis: Redis,
+    scope: Arc<str>,
+    tokens: u32,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("scope", &self.scope).field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
+impl Semaphore {
+    /// The semaphore of this scope, with so many tokens.
+    ///
+    /// # Panics
+    /// When the scope is blank or there is not one token, as in Go.
+    pub fn new(redis: Redis, scope: impl Into<Arc<str>>, tokens: u32) -> Self {
+        Self::with_clock(redis, scope, tokens, Arc::new(SystemClock))
+    }
+
+    /// The same with a clock of its own, for tests.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn with_clock(redis: Redis, scope: impl Into<Arc<str>>, tokens: u32, clock: Arc<dyn Clock>) -> Self {
+        let scope = scope.into();
+        assert!(!scope.trim().is_empty(), "the scope of a semaphore is blank");
+        assert!(tokens > 0, "a semaphore needs at least one token");
+        Self { redis, scope, tokens, clock }
+    }
+
+    /// The name by which others find the same tokens.
+    pub fn scope(&self) -> &str {
+        &self.scope
+    }
+
+    /// How many tokens there are.
+    pub fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    /// Takes a token for this holder until `deadline` (rounded up to the second); `None` when none is free.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. A token that may have been taken all the same is given back in
+    /// the background.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: if the future is dropped, the token is given back in the background.
+    pub async fn acquire(&self, holder: &str, deadline: impl Into<SystemTime>) -> Result<Option<Permit>, Error> {
+        let expires = unix_secs_ceil(deadline.into());
+        let mut permit = Permit { semaphore: self.clone(), holder: holder.into(), expires, held: true };
+        let mut call = self.call(&ACQUIRE);
+        call.arg(holder).arg(self.clock.now_secs()).arg(expires).arg(self.tokens);
+        let reply = match self.redis.run(&ACQUIRE, &call).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                permit.held = error.is_ambiguous();
+                return Err(error);
+            }
+        };
+        permit.held = reply == Value::Int(1);
+        match reply {
+            Value::Int(1) => Ok(Some(permit)),
+            Value::Int(0) => Ok(None),
+            reply => Err(Error::unexpected(ACQUIRE.name, &reply)),
+        }
+    }
+
+    /// Gives back the token of a holder, whoever took it; whether there was one.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn release(&self, holder: &str) -> Result<bool, Error> {
+        self.give_back(holder, None).await
+    }
+
+    /// How many tokens are held now.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn held(&self) -> Result<u64, Error> {
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(queue_core::keys::semaphore(&self.scope)).arg(self.clock.now_secs()).arg("+inf");
+        self.redis.query("ZCOUNT", &count).await
+    }
+
+    async fn give_back(&self, holder: &str, expires: Option<i64>) -> Result<bool, Error> {
+        let mut call = self.call(&RELEASE);
+        call.arg(holder).arg(expires.map(|expires| expires.to_string()).unwrap_or_default());
+        match self.redis.run(&RELEASE, &call).await? {
+            Value::Int(given) => Ok(given == 1),
+            reply => Err(Error::unexpected(RELEASE.name, &reply)),
+        }
+    }
+
+    fn call(&self, script: &Script) -> Cmd {
+        let mut call = script.call(1);
+        call.arg(queue_core::keys::semaphore(&self.scope));
+        call
+    }
+}
+
+/// A token in hand. Dropping it gives it back in the background, if a tokio runtime is there; otherwise, or if
+/// Redis cannot be asked then, it is lost at its expiry.
+#[must_use = "a permit that is dropped is given back"]
+pub struct Permit {
+    semaphore: Semaphore,
+    holder: Box<str>,
+    expires: i64,
+    held: bool,
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("scope", &self.semaphore.scope)
+            .field("holder", &self.holder)
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Permit {
+    /// Gives the token back, and waits until that is done. Whether it was still held: it may have expired, or
+    /// somebody else may have taken it again under the same name.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; it is then tried again in the background.
+    pub async fn release(mut self) -> Result<bool, Error> {
+        let given = self.semaphore.give_back(&self.holder, Some(self.expires)).await?;
+        self.held = false;
+        Ok(given)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !std::mem::take(&mut self.held) {
+            return;
+        }
+        let (semaphore, holder, expires) = (self.semaphore.clone(), std::mem::take(&mut self.holder), self.expires);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let mut pauses = [100, 1_000, 10_000].map(Duration::from_millis).into_iter();
+                while let Err(error) = semaphore.give_back(&holder, Some(expires)).await {
+                    let Some(pause) = pauses.next().filter(|_| error.is_transient()) else {
+                        crate::log::emit(|| {
+                            tracing::warn!(
+                                scope = &*semaphore.scope,
+                                holder = &*holder,
+                                %error,
+                                "could not give a token back; it is lost at its expiry"
+                            );
+                        });
+                        return;
+                    };
+                    tokio::time::sleep(pause).await;
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Semaphores: the same keys as Go's `x/rate`.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use queue_core::{Clock, State};
+use queue_redis::{Permit, Semaphore};
+use queue_worker::{Failure, Job, Router, State as Shared};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::support::{Events, Fixture, Hanging, NOW, eventually, is_wrong_type, job};
+
+/// Stands still, with half a second gone.
+#[derive(Debug)]
+struct Fixed(i64);
+
+impl Clock for Fixed {
+    fn now_ns(&self) -> i64 {
+        self.0 * 1_000_000_000 + 500_000_000
+    }
+}
+
+fn at(secs: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(secs).unwrap())
+}
+
+fn semaphore(fixture: &Fixture, tokens: u32, now: i64) -> Semaphore {
+    Semaphore::with_clock(fixture.redis(), "mail", tokens, Arc::new(Fixed(now)))
+}
+
+async fn take(semaphore: &Semaphore, holder: &str, until: i64) -> Option<Permit> {
+    semaphore.acquire(holder, at(until)).await.unwrap()
+}
+
+#[tokio::test]
+async fn as_many_hold_a_token_as_there_are_and_others_get_none() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 2, NOW);
+    let a = take(&mail, "a", NOW + 10).await.unwrap();
+    let b = mail.acquire("b", at(NOW + 20) + Duration::from_millis(1)).await.unwrap().unwrap();
+    let before = fixture.keyspace().await;
+    assert_eq!(before.to_string(), "sema:mail a: score 4000000010\nsema:mail b: score 4000000021\n");
+    assert!(take(&mail, "c", NOW + 10).await.is_none());
+    assert_eq!(mail.held().await.unwrap(), 2);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(a.release().await.unwrap());
+    let c = take(&mail, "c", NOW + 30).await.unwrap();
+    assert!(b.release().await.unwrap() && c.release().await.unwrap());
+    assert_eq!(fixture.keyspace().await.to_string(), "");
+}
+
+#[tokio::test]
+async fn a_holder_has_its_token_again_until_the_new_deadline_and_the_late_one_cannot_give_it_back() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    let first = take(&mail, "a", NOW + 10).await.unwrap();
+    let again = take(&mail, "a", NOW + 20).await.unwrap();
+    let before = fixture.keyspace().await;
+    assert_eq!(before.to_string(), "sema:mail a: score 4000000020\n");
+    assert!(!first.release().await.unwrap());
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(again.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_token_is_lost_a_second_after_its_deadline() {
+    let fixture = Fixture::start().await;
+    let gone = take(&semaphore(&fixture, 1, NOW), "gone", NOW + 10).await.unwrap();
+    assert!(take(&semaphore(&fixture, 1, NOW + 10), "next", NOW + 60).await.is_none());
+    let next = take(&semaphore(&fixture, 1, NOW + 11), "next", NOW + 60).await.unwrap();
+    assert!(!gone.release().await.unwrap());
+    assert_eq!(fixture.keyspace().await.to_string(), "sema:mail next: score 4000000060\n");
+    drop(next);
+    eventually("the token is given back", async || fixture.cmd::<u64>(&["EXISTS", "asynq:sema:mail"]).await == 0).await;
+}
+
+#[tokio::test]
+async fn release_by_name_says_whether_there_was_a_token() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    std::mem::forget(take(&mail, "a", NOW + 10).await.unwrap());
+    assert!(mail.release("a").await.unwrap());
+    assert!(!mail.release("a").await.unwrap());
+}
+
+#[tokio::test]
+async fn what_redis_refuses_is_an_error() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    let acquire = async || mail.acquire("a", at(NOW + 10)).await;
+    assert!(is_wrong_type(&fixture.with_stray("asynq:sema:mail", acquire).await.unwrap_err()));
+    assert!(is_wrong_type(&fixture.with_stray("asynq:sema:mail", async || mail.release("a").await).await.unwrap_err()));
+}
+
+#[tokio::test]
+async fn a_token_whose_answer_never_came_is_given_back() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    mail.held().await.unwrap();
+    let hanging = Hanging::begin(fixture.url()).await;
+    let lost = tokio::time::timeout(Duration::from_millis(50), mail.acquire("a", at(NOW + 10))).await;
+    assert!(lost.is_err(), "Redis hangs");
+    drop(hanging);
+    eventually("another can have it", async || {
+        take(&mail, "b", NOW + 10).await.is_some_and(|b| {
+            std::mem::forget(b);
+            true
+        })
+    })
+    .await;
+    eventually("the first is gone", async || fixture.keyspace().await.to_string() == "sema:mail b: score 4000000010\n")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_more_hold_a_token_than_there_are() {
+    let fixture = Fixture::start().await;
+    let mut holders = JoinSet::new();
+    for n in 0..50 {
+        let mail = Semaphore::new(fixture.another_redis(), "mail", 7);
+        holders.spawn(async move { mail.acquire(&n.to_string(), at(NOW)).await.unwrap() });
+    }
+    let permits: Vec<Permit> = holders.join_all().await.into_iter().flatten().collect();
+    assert_eq!(permits.len(), 7);
+    assert_eq!(fixture.cmd::<u64>(&["ZCARD", "asynq:sema:mail"]).await, 7);
+}
+
+#[tokio::test]
+async fn a_handler_takes_a_token_in_the_name_of_its_task_and_puts_itself_back_without_one() {
+    let fixture = Fixture::start().await;
+    let (events, door) = (Events::default(), Arc::new(Notify::new()));
+    let mail = Semaphore::new(fixture.redis(), "mail", 1);
+    type App = (Semaphore, Events, Arc<Notify>);
+    let send = |(mail, events, door): App| {
+        move |job: Job| {
+            let (mail, events, door) = (mail.clone(), events.clone(), door.clone());
+            async move {
+                let Some(_permit) = job.acquire(&mail).await? else {
+                    return Err(Failure::put_back(Duration::ZERO, "busy"));
+                };
+                events.tell(job.id());
+                door.notified().await;
+                Ok(())
+            }
+        }
+    };
+    let router = Router::new(()).route("job", send((mail, events.clone(), door.clone())));
+    let server = fixture.server(router).concurrency(2).start().await.unwrap();
+    fixture.enqueue([job("a").timeout(Duration::from_secs(100))]).await;
+    events.wait(1).await;
+    assert!(fixture.keyspace().await.get("sema:mail a").is_some());
+    fixture.enqueue([job("b").max_retry(0)]).await;
+    let waiting = fixture.in_state("b", State::Retry).await;
+    assert_eq!((waiting.retried, waiting.last_error.as_deref()), (0, Some("busy")));
+    door.notify_one();
+    assert_eq!(events.wait(2).await, ["a", "b"]);
+    door.notify_one();
+    fixture.gone("b").await;
+    eventually("no token is held", async || fixture.cmd::<u64>(&["EXISTS", "asynq:sema:mail"]).await == 0).await;
+    assert_eq!(fixture.count("failed").await, 0);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_semaphore_is_a_state_like_any_other() {
+    async fn handler(job: Task, Shared(mail): Shared<Semaphore>, this: Job) -> Result<(), Failure> {
+        let _: Task = job;
+        this.acquire(&mail).await?.map(drop).ok_or_else(|| "busy".into())
+    }
+    #[derive(serde::Serialize, serde::Deserialize, queue_worker::Task)]
+    #[task(kind = "job")]
+    struct Task;
+    let fixture = Fixture::start().await;
+    let mail = Semaphore::new(fixture.redis(), "mail", 1);
+    let server = fixture.server(Router::new(mail).task(handler)).start().await.unwrap();
+    fixture.enqueue([job("a").payload("null")]).await;
+    fixture.gone("a").await;
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (1, 0));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "at least one token")]
+async fn a_semaphore_without_tokens_makes_no_sense() {
+    let fixture = Fixture::start().await;
+    Semaphore::new(fixture.redis(), "mail", 0);
+}
