@@ -11,11 +11,13 @@ use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
 use crate::exporter::ExporterArgs;
+use crate::look::cron::CronCommand;
 use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
 use crate::look::stats::StatsArgs;
 use crate::look::task::TaskCommand;
 use crate::manual::{CompletionsArgs, ManArgs};
+use crate::scheduler::SchedulerArgs;
 use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
@@ -131,6 +133,8 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
     /// Serve what is in the queues over HTTP, for Prometheus
     Exporter(ExporterArgs),
+    /// Enqueue tasks periodically, as a file says
+    Scheduler(SchedulerArgs),
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -140,6 +144,9 @@ pub(crate) enum Command {
     /// Look at tasks, cancel running ones
     #[command(subcommand)]
     Task(TaskCommand),
+    /// Look at periodic entries, pause, resume and run them
+    #[command(subcommand)]
+    Cron(CronCommand),
     /// Look at the servers that work tasks
     #[command(subcommand)]
     Server(ServerCommand),

@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use queue_core::OptionError;
 use queue_redis::embedded::StartError;
-use queue_redis::{EnqueueError, Error};
+use queue_redis::{EnqueueError, Error, TickVerdict};
 use queue_worker::ServerError;
 
 use crate::cli::Cli;
@@ -16,6 +16,8 @@ use crate::cli::Cli;
 pub(crate) mod exit {
     /// There is no such queue, task or group.
     pub(crate) const NOT_FOUND: u8 = 3;
+    /// A state, a policy or a lock stands in the way.
+    pub(crate) const REFUSED: u8 = 4;
     /// `task wait`: the task was archived.
     pub(crate) const ARCHIVED: u8 = 5;
     /// `task wait`: the task is gone, and left no trace of how it ended.
@@ -90,11 +92,17 @@ impl From<Error> for CliError {
             Error::TaskNotFound { .. } => {
                 "; it may have succeeded without a retention, or be in another queue (`queuectl queue ls`)"
             }
+            Error::EntryNotFound(_) => {
+                "; `queuectl cron ls` shows those there are; those of Go's schedulers can only be looked at"
+            }
+            Error::RunRefused { verdict: TickVerdict::Unfinished, .. } => "; --force runs it nevertheless",
             _ => "",
         };
         let message = format!("{error}{hint}");
         match error {
             Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
+            Error::EntryNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
+            Error::RunRefused { .. } => Self::Coded(exit::REFUSED, message),
             error if error.is_transient() => Self::Transient(message),
             _ => Self::Failed(message),
         }

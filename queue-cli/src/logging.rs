@@ -23,6 +23,7 @@ pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
     let (default, format) = match command {
         Command::Worker(worker) => ("info", worker.log_format(json)),
         Command::Exporter(_) => ("info", if json { LogFormat::Json } else { LogFormat::Text }),
+        Command::Scheduler(scheduler) => ("info", scheduler.log_format(json)),
         // What becomes of its tasks, it shows itself.
         Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
         _ => ("warn", LogFormat::Text),

@@ -5,6 +5,7 @@
 //! * [`enqueue`]: one task, or a file of them.
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
 //! * [`exporter`]: what is in the queues, for Prometheus.
+//! * [`scheduler`]: periodic tasks from a file.
 //! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
@@ -26,6 +27,7 @@ mod look;
 mod manual;
 mod output;
 mod payload;
+mod scheduler;
 mod session;
 mod table;
 mod view;
@@ -69,6 +71,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Worker(worker) => worker.check()?,
         Command::Demo(demo) => global.check_keep(demo.keep)?,
         // These need no Redis.
+        Command::Scheduler(scheduler) if scheduler.check => return scheduler.check(&out),
         Command::Completions(args) => return manual::completions(args, &out),
         Command::Man(args) => return manual::man(args, &out),
         Command::Version => return out.line(concat!("queuectl ", env!("CARGO_PKG_VERSION"))),
@@ -80,6 +83,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
         // These handle signals themselves: they have a server to shut down.
         Command::Worker(worker) => worker::run(worker, &session, global.json).await,
         Command::Exporter(exporter) => exporter::run(exporter, &session).await,
+        Command::Scheduler(scheduler) => scheduler::run(scheduler, &session).await,
         Command::Demo(demo) => demo::run(&demo, &session, &out).await,
         command => interrupt::guard(quick(command, &session, &out)).await,
     };
@@ -96,11 +100,13 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Queue(command) => look::queue::run(command, session, out).await,
         Command::Task(command) => look::task::run(command, session, out).await,
         Command::Server(command) => look::server::run(command, session, out).await,
+        Command::Cron(command) => look::cron::run(command, session, out).await,
         Command::Bench(command) => bench::run(command, session, out).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
         Command::Demo(_)
         | Command::Worker(_)
         | Command::Exporter(_)
+        | Command::Scheduler(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Version => Ok(()),

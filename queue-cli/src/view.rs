@@ -24,7 +24,7 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => Self::Binary { base64: STANDARD.encode(bytes), message_pack: payload::message_pack(bytes) },

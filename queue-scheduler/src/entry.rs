@@ -89,6 +89,22 @@ pub struct Entry {
     max_runs: Option<u64>,
 }
 
+/// What an entry comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntrySummary {
+    /// Its name, given or made.
+    pub name: String,
+    /// The queue of its tasks.
+    pub queue: String,
+    /// Its spec as it was given.
+    pub spec: String,
+    /// The time zone of the spec.
+    pub zone: String,
+    /// Task type.
+    pub kind: String,
+}
+
 impl Entry {
     /// A task for each tick of a spec.
     pub fn new(spec: impl Into<String>, task: impl IntoTask) -> Self {
@@ -186,6 +202,16 @@ impl Entry {
         Ok(std::iter::successors(schedule.next_tick(after), |tick| schedule.next_tick(*tick)).take(count).collect())
     }
 
+    /// What it comes to, with what it leaves out filled in; `zone` counts where it names none.
+    ///
+    /// # Errors
+    /// When the entry cannot be used.
+    pub fn summary(&self, zone: &Zone) -> Result<EntrySummary, EntryError> {
+        let Schedule { name, queue, spec, task, .. } = self.check(zone)?;
+        let zone = spec.zone().name().to_owned();
+        Ok(EntrySummary { name, queue, spec: self.spec.clone(), zone, kind: task.kind })
+    }
+
     /// How messages call it.
     pub(crate) fn known_as(&self) -> String {
         match (&self.name, &self.task) {
@@ -195,7 +221,8 @@ impl Entry {
         }
     }
 
-    pub(crate) fn error(&self, problem: EntryProblem) -> EntryError {
+    /// A complaint about it, for somebody who finds a problem of his own.
+    pub fn error(&self, problem: EntryProblem) -> EntryError {
         EntryError { entry: self.known_as(), origin: self.origin.clone(), problem }
     }
 

@@ -16,7 +16,7 @@ mod schedule;
 mod scheduler;
 mod spec;
 
-pub use entry::{Entry, MAX_MISSED, Missed};
+pub use entry::{Entry, EntrySummary, MAX_MISSED, Missed};
 pub use problem::{EntryError, EntryProblem};
 pub use provider::{BoxError, ConfigProvider};
 pub use queue_redis::{Overlap, TickVerdict, Why};

@@ -1,5 +1,6 @@
 //! Looking at what is there.
 
+pub(crate) mod cron;
 pub(crate) mod queue;
 pub(crate) mod server;
 pub(crate) mod stats;

@@ -10,6 +10,7 @@ mod http;
 mod look;
 mod manual;
 mod metrics;
+mod scheduler;
 mod session;
 mod support;
 mod terminal;

@@ -188,6 +188,11 @@ impl Bench {
         worker
     }
 
+    /// Starts a scheduler and waits until it runs.
+    pub(crate) async fn scheduler(&self, arguments: &[&str]) -> Worker {
+        self.background(&[&["scheduler"], arguments].concat(), "scheduler started").await
+    }
+
     /// A path in the test's directory; commands run there, so the name alone will do for them.
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.directory.path().join(name)
@@ -211,6 +216,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.child.id().unwrap(), which);
+    }
+
     /// Tells it to end, and waits for that; returns its exit code and how long it took.
     pub(crate) async fn stop(mut self) -> (Option<i32>, Duration) {
         let started = Instant::now();
