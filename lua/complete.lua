@@ -49,7 +49,7 @@ for key = 6, #KEYS, 2 do
     end
   end
   if verdict == '1' then
-    redis.call('HDEL', task, 'owner')
+    redis.call('HDEL', task, 'owner', 'x_crashes')
     if ARGV[arg + 6] == '1' then
       redis.call('HSET', task, 'result', ARGV[arg + 7])
     end

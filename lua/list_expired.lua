@@ -14,7 +14,7 @@
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many were looked at; the unix second at which the next lease ends ('' for none); then for
---   each task: id, lease expiry, msg
+--   each task: id, lease expiry, msg, owner, x_crashes ('' for none)
 local lease, active = KEYS[1], KEYS[2]
 local task_prefix, cutoff, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
@@ -23,7 +23,7 @@ local alive = redis.call('ZRANGEBYSCORE', lease, '(' .. cutoff, '+inf', 'WITHSCO
 local reply = { #expired / 2, alive[2] or '' }
 for n = 1, #expired, 2 do
   local id = expired[n]
-  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state')
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state', 'owner', 'x_crashes')
   local is_stray = stray(fields)
   local msg = not is_stray and fields[1] or ''
   local elsewhere = msg ~= '' and fields[2] ~= 'active'
@@ -41,6 +41,8 @@ for n = 1, #expired, 2 do
     reply[#reply + 1] = id
     reply[#reply + 1] = expired[n + 1]
     reply[#reply + 1] = msg
+    reply[#reply + 1] = fields[3] or ''
+    reply[#reply + 1] = fields[4] or ''
   end
 end
 return reply

@@ -23,6 +23,7 @@
 --   6  retry_at   unix second of the next attempt
 --   7  counts     1 if this is a failure
 --   8  expire_at  unix second at which a new day counter expires
+--   9  crashes    new value of x_crashes, from a recoverer; empty if the attempt ended properly
 -- RETURNS
 --   1  waiting for retry
 --   0  the run belongs to somebody else by now; nothing was written
@@ -30,7 +31,7 @@
 --   4  it waits with this very message already; nothing was written
 local active, lease, retry, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local msg, retry_at, counts, expire_at = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local msg, retry_at, counts, expire_at, crashes = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local verdict = owns(lease, task, id, expiries, run)
 if verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
@@ -43,7 +44,10 @@ redis.call('ZADD', retry, retry_at, id)
 redis.pcall('LREM', active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'msg', msg, 'state', 'retry')
-redis.call('HDEL', task, 'owner')
+redis.call('HDEL', task, 'owner', 'x_crashes')
+if crashes ~= '' then
+  redis.call('HSET', task, 'x_crashes', crashes)
+end
 if counts == '1' then
   count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
 end

@@ -17,6 +17,7 @@
 
 pub mod clock;
 pub mod codec;
+pub mod crash;
 pub mod duration;
 pub mod info;
 pub mod keys;

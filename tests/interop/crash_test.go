@@ -100,7 +100,8 @@ func TestRustRecoversFromAKilledGoServer(t *testing.T) {
 	// As it starts.
 	w := f.startRustWorker(2, []string{"default=1"}, "--retry-delay-secs", "1")
 	assertRecovered(f, "last-try", asynq.TaskStateArchived, 0)
-	if again := w.waitStart("lost"); again.Retried != 1 {
+	// Unlike Go, Rust spends no retry on a crash.
+	if again := w.waitStart("lost"); again.Retried != 0 {
 		t.Errorf("the Rust handler saw %+v", again)
 	}
 	f.waitGone("default", "lost")
@@ -118,7 +119,46 @@ func TestARunningRustWorkerRecoversFromAKilledGoServer(t *testing.T) {
 		t.Fatalf("a task whose lease holds is %v", got)
 	}
 	kill()
+	// Where it can be looked at: a paused queue is recovered and forwarded all the same.
+	if err := f.inspector.PauseQueue("default"); err != nil {
+		t.Fatal(err)
+	}
 	f.expireLease("lost")
-	assertRecovered(f, "lost", asynq.TaskStateRetry, 1)
+	assertRecovered(f, "lost", asynq.TaskStatePending, 0)
 	w.stop()
+}
+
+// What a recovery leaves differs on purpose: docs/differences.md.
+func TestARecoveryByRustDiffersFromGosInTheRetryAndInTheCrashesOnly(t *testing.T) {
+	t.Parallel()
+	recovered := func(recover func(*fixture)) keyspace {
+		f := newFixture(t)
+		kill := f.startGoProcess()
+		f.enqueueID("ok", "lost")
+		f.waitState("default", "lost", asynq.TaskStateActive)
+		kill()
+		if err := f.inspector.PauseQueue("default"); err != nil {
+			t.Fatal(err)
+		}
+		f.expireLease("lost")
+		recover(f)
+		f.waitState("default", "lost", asynq.TaskStatePending)
+		dump := f.dump()
+		for path := range dump {
+			if strings.HasPrefix(path, "asynq:servers") || strings.HasPrefix(path, "asynq:workers") {
+				delete(dump, path)
+			}
+		}
+		return dump
+	}
+	inGo := recovered(func(f *fixture) {
+		f.startGoServer(func(c *asynq.Config) {
+			c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
+		}, "default")
+	})
+	inRust := recovered(func(f *fixture) { f.startRustWorker(1, []string{"default=1"}) })
+	found := differences(inGo, inRust)
+	if len(found) != 2 || !strings.Contains(found[0], "retried") || !strings.Contains(found[1], "x_crashes") {
+		t.Errorf("the differences are\n  %s", strings.Join(found, "\n  "))
+	}
 }

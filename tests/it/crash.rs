@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, State};
-use queue_worker::{Handle, Job, RetryPolicy, Router};
+use queue_worker::{Failure, Handle, Job, RetryPolicy, Router};
 
 use crate::support::{Events, Fixture, WorkerProcess, eventually, job, with};
 
@@ -41,7 +41,7 @@ async fn a_task_of_a_killed_worker_runs_again_and_keeps_its_lock_until_then() {
     fixture.expire_leases().await;
     let events = Events::default();
     let server = rescuer(&fixture, &events).await;
-    assert_eq!(events.wait(1).await, ["a 1"]);
+    assert_eq!(events.wait(1).await, ["a 0"]);
     fixture.gone("a").await;
     server.shutdown().await;
     assert_eq!(fixture.keyspace().await.paths_with("a"), Vec::<String>::new());
@@ -59,7 +59,7 @@ async fn a_running_server_recovers_and_archives_what_has_no_retries_left() {
     assert_eq!(events.wait(1).await, ["other 0"]);
     assert_eq!(fixture.in_state("a", State::Active).await.retried, 0, "its lease still holds");
     fixture.expire_leases().await;
-    assert_eq!(events.wait(2).await[1], "a 1");
+    assert_eq!(events.wait(2).await[1], "a 0");
     let last = fixture.in_state("last", State::Archived).await;
     assert_eq!((last.retried, last.last_error.as_deref()), (0, Some("asynq: task lease expired")));
     server.shutdown().await;
@@ -83,7 +83,7 @@ async fn a_worker_killed_while_it_shuts_down_loses_nothing() {
     let server = rescuer(&fixture, &events).await;
     let mut ran = events.wait(2).await;
     ran.sort();
-    assert_eq!(ran, ["a 1", "b 0"]);
+    assert_eq!(ran, ["a 0", "b 0"]);
     server.shutdown().await;
 }
 
@@ -152,4 +152,72 @@ async fn a_busy_worker_that_is_killed_loses_none_of_many_tasks() {
     }
     let left = fixture.keyspace().await;
     assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
+}
+
+/// A crash of a worker is no failure of the task, but some tasks kill their workers.
+#[tokio::test]
+async fn a_task_that_kills_its_workers_ends_in_the_archive_with_their_names() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("poison").unique(HOUR)]).await;
+    let mut pids = Vec::new();
+    let mut rescuer = None;
+    for crash in 1..=3 {
+        let mut worker = WorkerProcess::start(fixture.url(), 1).await;
+        worker.told("start poison").await;
+        pids.push(worker.id());
+        worker.kill();
+        let events = Events::default();
+        // It does not know the type, so that the next worker gets the task.
+        let router =
+            Router::new(()).route("job", with(&events, async |events: Events, job: Job| events.tell(job.id())));
+        let server = fixture.server(router).unhandled(queue_worker::Unhandled::Leave).max_crashes(2);
+        let server = server.retry_policy(RetryPolicy::Fixed(Duration::ZERO)).start().await.unwrap();
+        fixture.expire_leases().await;
+        if crash < 3 {
+            let info = fixture.in_state("poison", State::Pending).await;
+            assert_eq!((info.retried, info.last_error.as_deref()), (0, Some("asynq: task lease expired")));
+            let crashes: String = fixture.cmd(&["HGET", "asynq:{q}:t:poison", "x_crashes"]).await;
+            assert!(crashes.starts_with(&format!("{crash} ")), "{crashes}");
+            server.shutdown().await;
+        } else {
+            rescuer = Some(server);
+        }
+    }
+    let info = fixture.in_state("poison", State::Archived).await;
+    let story = info.last_error.unwrap();
+    assert!(story.starts_with("asynq: task lease expired; given up after 3 crashes"), "{story}");
+    for pid in pids {
+        assert!(story.contains(&format!(":{pid}:")), "{pid} had it: {story}");
+    }
+    rescuer.unwrap().shutdown().await;
+    // Run by hand, it may crash as often again.
+    assert_eq!(fixture.keyspace().await.get("{q}:t:poison x_crashes"), None);
+    assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (3, 3));
+}
+
+#[tokio::test]
+async fn an_attempt_that_ends_properly_makes_crashes_forgotten() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([hang("a"), hang("b"), hang("c").retention(HOUR)]).await;
+    killed_with(&fixture, &["a", "b", "c"]).await;
+    fixture.expire_leases().await;
+    let events = Events::default();
+    let end = with(&events, async |events: Events, job: Job| {
+        events.tell(job.id());
+        match job.id() {
+            "a" => Err(Failure::from("boom")),
+            "b" => Err(Failure::put_back(HOUR, "later")),
+            _ => Ok(()),
+        }
+    });
+    let server = fixture.server(Router::new(()).fallback(end)).start().await.unwrap();
+    events.wait(3).await;
+    let a = fixture.in_state("a", State::Retry).await;
+    assert_eq!((a.retried, a.last_error.as_deref()), (1, Some("boom")));
+    fixture.in_state("c", State::Completed).await;
+    server.shutdown().await;
+    let after = fixture.keyspace().await;
+    for id in ["a", "b", "c"] {
+        assert_eq!(after.get(&format!("{{q}}:t:{id} x_crashes")), None, "{after}");
+    }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
@@ -75,6 +76,8 @@ pub struct Report {
     pub seen_expiry: Option<String>,
     /// Whether it may have been applied before: its answer was lost.
     pub resent: bool,
+    /// The crashes of the task, this one included, for a recoverer that lets it wait for another attempt.
+    pub crashes: Option<Crashes>,
 }
 
 impl Report {
@@ -82,12 +85,13 @@ impl Report {
     pub fn by_recoverer(queue: &Arc<str>, lease: &ExpiredLease) -> Self {
         let unique_key = lease.message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
         let run = Run::new(queue.clone(), lease.raw_id.to_vec(), "".into(), 0);
-        Self { run, unique_key, side: Side::Oldest, seen_expiry: Some(lease.expiry.clone()), resent: false }
+        let seen_expiry = Some(lease.expiry.clone());
+        Self { run, unique_key, side: Side::Oldest, seen_expiry, resent: false, crashes: None }
     }
 
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
-        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None, resent: false }
+        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None, resent: false, crashes: None }
     }
 
     /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left
@@ -234,6 +238,7 @@ impl Broker {
             statistics(&mut call, &keys, now);
             report.fence(&mut call, true);
             call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
+            call.arg(report.crashes.as_ref().map(Crashes::to_string).unwrap_or_default());
             call
         })
         .await

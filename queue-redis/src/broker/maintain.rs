@@ -1,6 +1,7 @@
 //! What keeps queues moving: `forward.lua`, `list_expired.lua`, `delete_expired_completed.lua`.
 
 use bytes::Bytes;
+use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
 use queue_core::{State, TaskMessage};
 use redis::Value;
@@ -31,6 +32,10 @@ pub struct ExpiredLease {
     pub(super) raw_id: Bytes,
     /// When the lease ended: its score, as Redis printed it.
     pub expiry: String,
+    /// The take by which a worker of this project got the task; empty if none did.
+    pub owner: String,
+    /// The crashes before this one.
+    pub crashes: Crashes,
     /// The message as it is stored.
     pub raw: Bytes,
     /// The task; `None` when its message cannot be read, or is that of another task.
@@ -74,6 +79,13 @@ pub(crate) fn read_heads(
 
 fn due_set(keys: &QueueKeys, state: State) -> String {
     if state == State::Retry { keys.retry() } else { keys.scheduled() }
+}
+
+impl ExpiredLease {
+    /// When the lease ended, as a Unix second.
+    pub fn ended_at(&self) -> i64 {
+        self.expiry.parse::<f64>().map_or(0, |score| score as i64)
+    }
 }
 
 impl Broker {
@@ -134,8 +146,15 @@ impl Broker {
             next: next.map(|score| score.ceil() as i64),
             ..Expired::default()
         };
-        for entry in entries.chunks_exact(3) {
-            let [Value::BulkString(id), Value::BulkString(expiry), Value::BulkString(raw)] = entry else {
+        for entry in entries.chunks_exact(5) {
+            let [
+                Value::BulkString(id),
+                Value::BulkString(expiry),
+                Value::BulkString(raw),
+                Value::BulkString(owner),
+                Value::BulkString(crashes),
+            ] = entry
+            else {
                 return Err(Error::unexpected(LIST_EXPIRED.name, &entry));
             };
             if raw.is_empty() {
@@ -148,6 +167,8 @@ impl Broker {
                 id: String::from_utf8_lossy(id).into_owned(),
                 raw_id: Bytes::copy_from_slice(id),
                 expiry: String::from_utf8_lossy(expiry).into_owned(),
+                owner: String::from_utf8_lossy(owner).into_owned(),
+                crashes: Crashes::parse(&String::from_utf8_lossy(crashes)),
                 message: TaskMessage::from_bytes(raw.clone()).ok().filter(of_this_task),
                 raw,
             });

@@ -36,6 +36,11 @@ impl Identity {
         }
     }
 
+    /// What a task says about who has it.
+    pub(super) fn name(&self) -> String {
+        format!("{}:{}:{}", self.host, self.pid, self.id)
+    }
+
     pub(super) fn id(&self) -> &str {
         &self.id
     }

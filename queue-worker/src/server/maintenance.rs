@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_core::crash::step_after_crash;
+use queue_core::outcome::Step;
 use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Verdict};
 use tracing::debug;
 
-use super::Shared;
 use super::backoff::Backoff;
+use super::{Options, Shared};
 use crate::events::{End, Event};
 use crate::log::{error, info, warn};
 
@@ -106,10 +107,11 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<Option<i64>,
     }
 }
 
-/// Retries or archives one task by asynq's rules; whether it was still there to be recovered.
+/// Lets one task wait for its next attempt, or archives it; whether it was still there to be recovered.
 async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> Result<bool, Error> {
     let now = shared.now();
-    let report = Report::by_recoverer(queue, &lease);
+    let mut report = Report::by_recoverer(queue, &lease);
+    let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
     let Some(message) = lease.message else {
         error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
         let applied = shared.broker.archive(&report, &lease.raw, now).await? == Verdict::Applied;
@@ -118,9 +120,10 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
         }
         return Ok(applied);
     };
-    let silent = Outcome::Failed(Failure::Retry("asynq: task lease expired".into()));
-    let (verdict, end) = match next_step(&message, silent, now, &shared.options.retry_policy) {
+    let Options { max_crashes, retry_policy, .. } = &shared.options;
+    let (verdict, end) = match step_after_crash(&message, &crashes, *max_crashes, now, retry_policy) {
         Step::Retry { message, at, is_failure } => {
+            report.crashes = Some(crashes.clone());
             (shared.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await?, End::Retried)
         }
         Step::Archive { message } => (shared.broker.archive(&report, &message.to_bytes(), now).await?, End::Archived),
@@ -133,6 +136,8 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
             kind = message.r#type,
             queue = message.queue,
             attempt = message.retried.saturating_add(1),
+            crashes = crashes.count(),
+            holder = lease.owner,
             then = end.as_str(),
             "its worker went silent; task recovered"
         );

@@ -75,6 +75,7 @@ struct Options {
     cancel_grace: Duration,
     poll_interval: Duration,
     lease: Duration,
+    max_crashes: u32,
     unhandled: Unhandled,
     on_error: Option<Box<ErrorHook>>,
     health: Option<(Duration, Box<HealthHook>)>,
@@ -141,6 +142,7 @@ impl Server {
             cancel_grace: Duration::from_secs(1),
             poll_interval: Duration::from_secs(1),
             lease: Duration::from_secs(30),
+            max_crashes: queue_core::crash::DEFAULT_LIMIT,
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),
             on_error: None,
             health: None,
@@ -203,6 +205,14 @@ impl Server {
     /// server's tasks come back one lease and 30 s after its last renewal. At least 5 s. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
+        self
+    }
+
+    /// How many crashes of its workers a task may survive; with the next one it is archived, with the names of
+    /// those that had it. Counted since an attempt last ended otherwise. A crash spends no retry (asynq's
+    /// recoverers do spend one), but a task without any is archived at the first. Defaults to 5.
+    pub fn max_crashes(mut self, crashes: u32) -> Self {
+        self.options.max_crashes = crashes;
         self
     }
 

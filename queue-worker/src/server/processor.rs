@@ -181,7 +181,7 @@ impl Taker {
 
     fn name_take(&mut self) -> Arc<str> {
         self.takes += 1;
-        format!("{}:{}", self.shared.identity.id(), self.takes).into()
+        format!("{}:{}", self.shared.identity.name(), self.takes).into()
     }
 
     /// Moves the window in which tasks of our types are looked for; whether it is worth another look now.

@@ -39,6 +39,11 @@ impl WorkerProcess {
         process
     }
 
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for an event.
     pub(crate) async fn told(&self, event: &str) {
         eventually(format!("the worker tells {event:?}"), async || self.events.all().iter().any(|told| told == event))
