@@ -18,6 +18,8 @@ use crate::look::stats::StatsArgs;
 use crate::look::task::TaskCommand;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::scheduler::SchedulerArgs;
+use crate::transfer::export::ExportArgs;
+use crate::transfer::import::ImportArgs;
 use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
@@ -152,6 +154,10 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// Show tasks by state and queue, with today's and all-time counts
     Stats(StatsArgs),
+    /// Write queues to standard output, to be imported elsewhere
+    Export(ExportArgs),
+    /// Store the queues of an export
+    Import(ImportArgs),
     /// Write what a shell needs to complete commands and flags
     Completions(CompletionsArgs),
     /// Write the manual

@@ -8,6 +8,7 @@
 //! * [`scheduler`]: periodic tasks from a file.
 //! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
+//! * [`transfer`]: export and import.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`manual`]: shell completions and manual pages.
 //! * [`output`], [`table`], [`payload`], [`when`], [`view`], [`watch`]: how things are shown.
@@ -22,14 +23,17 @@ mod enqueue;
 mod error;
 mod exporter;
 mod interrupt;
+mod lines;
 mod logging;
 mod look;
 mod manual;
 mod output;
 mod payload;
+mod progress;
 mod scheduler;
 mod session;
 mod table;
+mod transfer;
 mod view;
 mod watch;
 mod when;
@@ -102,6 +106,8 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Server(command) => look::server::run(command, session, out).await,
         Command::Cron(command) => look::cron::run(command, session, out).await,
         Command::Bench(command) => bench::run(command, session, out).await,
+        Command::Export(args) => transfer::export::run(args, session, out).await,
+        Command::Import(args) => transfer::import::run(args, session, out).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
         Command::Demo(_)
         | Command::Worker(_)

@@ -146,6 +146,11 @@ impl QueueKeys {
         self.with(&format!("x:aggregated:{set_id}"))
     }
 
+    /// HASH that notes how far the import of one export got. Not asynq's.
+    pub fn import_record(&self, export_id: &str) -> String {
+        self.with(&format!("x:import:{export_id}"))
+    }
+
     /// What the key of every task begins with.
     pub fn task_prefix(&self) -> String {
         self.with("t:")

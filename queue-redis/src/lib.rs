@@ -30,6 +30,7 @@ pub use broker::{
     Forwarded, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PoisonReason, Report, Run, Side, Taken, Tick, TickReply,
     TickVerdict, Verdict, Why,
 };
+pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
 pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
@@ -37,6 +38,7 @@ pub use error::Error;
 pub use inspector::{
     CronEntry, CronEvent, EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo,
 };
+pub use inspector::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
 pub use semaphore::{Permit, Semaphore};

@@ -77,6 +77,8 @@ scripts! {
     LIST_EXPIRED = "list_expired" ["stray"];
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
     WRITE_RESULT = "write_result" ["owns"];
+    RESTORE = "restore" ["admit"];
+    RESTORE_QUEUE = "restore_queue";
     WRITE_SERVER_STATE = "write_server_state";
     LIST_READY_GROUPS = "list_ready_groups" ["ready_at"];
     STAGE = "stage" ["ready_at"];

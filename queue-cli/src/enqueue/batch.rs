@@ -1,7 +1,7 @@
 //! A file of tasks, one on each line.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
 use queue_core::RawTask;
@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{describe, is_stdin, line};
 use crate::error::{CliError, complain};
+use crate::lines::{MAX_LINE, next_line};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -17,8 +18,6 @@ use crate::session::Session;
 const CHUNK_LINES: usize = 1_000;
 /// And most bytes, so that a file of large payloads does not fill the memory.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
-/// Redis itself takes no more than 512 MB in one piece.
-const MAX_LINE: usize = 256 * 1024 * 1024;
 /// What is read at once. A chunk ends when this is used up, so that it is also about a chunk of short lines.
 const BUFFER: usize = 256 * 1024;
 
@@ -152,29 +151,6 @@ fn read(mut input: BufReader<impl Read>, chunks: &mpsc::Sender<Vec<Entry>>) -> i
         }
     }
     Ok(())
-}
-
-/// Reads one line with its end, or nothing at the end of the input. Of a line that is too long only the
-/// beginning is kept, and `false` returned.
-fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    let mut complete = true;
-    loop {
-        let available = match input.fill_buf() {
-            Ok(available) => available,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let used = end.map_or(available.len(), |end| end + 1);
-        let keep = used.min(MAX_LINE.saturating_sub(line.len()));
-        line.extend_from_slice(&available[..keep]);
-        complete &= keep == used;
-        let last = used == 0 || end.is_some();
-        input.consume(used);
-        if last {
-            return Ok(complete);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod finish;
 mod group;
 mod maintain;
 mod reclaim;
+mod restore;
 mod server;
 mod take;
 
@@ -16,6 +17,7 @@ pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedT
 pub use maintain::{Expired, ExpiredLease, Forwarded};
 pub(crate) use maintain::{heads_of, read_heads};
 pub use reclaim::ListedSet;
+pub use restore::{RestoreVerdict, Restored};
 pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
 
 use std::iter::Peekable;

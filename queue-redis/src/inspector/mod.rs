@@ -5,12 +5,14 @@ mod queues;
 mod schedulers;
 mod servers;
 mod tasks;
+mod transfer;
 
 pub use cron::{CronEntry, CronEvent};
 pub use queues::QueueInfo;
 pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
 pub use tasks::Page;
+pub use transfer::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 
 use std::sync::Arc;
 

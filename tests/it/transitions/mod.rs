@@ -23,6 +23,7 @@ mod list_ready_groups;
 mod reclaim;
 mod requeue;
 mod requeue_run;
+mod restore;
 mod retry;
 mod schedule;
 mod server_state;

@@ -1,0 +1,168 @@
+//! `queuectl export`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use queue_core::{Clock as _, SystemClock};
+use queue_redis::Inspector;
+use tokio::time::{Instant, sleep};
+
+use super::format::{End, Header, Line, TaskLine, VERSION};
+use crate::error::{CliError, complain, exit};
+use crate::output::Output;
+use crate::payload::harmless;
+use crate::progress;
+use crate::session::Session;
+use crate::when;
+
+/// How often to look whether the last task has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(200);
+
+/// What to export.
+#[derive(Debug, Args)]
+#[command(after_help = EXPORT_HELP)]
+pub(crate) struct ExportArgs {
+    /// Queue name; may be given many times
+    #[arg(short, long = "queue", value_name = "Q", required_unless_present = "all", conflicts_with = "all")]
+    queues: Vec<String>,
+    /// Export all queues
+    #[arg(long)]
+    all: bool,
+    /// Pause the queues, and wait at most this long for running tasks to end; the queues stay paused
+    #[arg(long, value_name = "D", value_parser = when::duration, conflicts_with = "live")]
+    drain: Option<Duration>,
+    /// Export queues that are being worked on, running tasks as pending ones
+    ///
+    /// A backup, and no move: what runs meanwhile is in the file all the same, and would run once more where it
+    /// is imported.
+    #[arg(long)]
+    live: bool,
+}
+
+const EXPORT_HELP: &str = "\
+To move a queue: send new tasks to the other Redis, then
+  queuectl export --queue mail --drain 5m > mail.jsonl
+  queuectl --redis redis://new import mail.jsonl
+  queuectl --redis redis://new queue resume mail
+  queuectl queue remove mail --force
+The file has payloads in it: keep it as safe as the Redis.";
+
+pub(crate) async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    let queues = if args.all { inspector.queues().await? } else { args.queues.clone() };
+    let mut total = 0;
+    for queue in &queues {
+        // A name that is misspelled must not pause something.
+        total += inspector.queue(queue).await?.size();
+    }
+    if let Some(patience) = args.drain {
+        drain(&inspector, &queues, patience).await?;
+    }
+    if !args.live {
+        for queue in &queues {
+            check_rest(&inspector, queue).await?;
+        }
+    }
+    let header = Header {
+        version: VERSION,
+        id: uuid::Uuid::new_v4().to_string(),
+        exported_at: SystemClock.now(),
+        live: args.live,
+    };
+    out.text(&Line::Export(header).to_text())?;
+    let bar = progress::bar("exporting", total, "tasks");
+    let (mut tasks, mut left_out) = (BTreeMap::new(), 0);
+    for queue in &queues {
+        let (count, missing) = export(&inspector, queue, args.live, &bar, out).await?;
+        if !args.live {
+            check_rest(&inspector, queue).await?;
+        }
+        tasks.insert(queue.clone(), count);
+        left_out += missing;
+    }
+    bar.finish_and_clear();
+    out.text(&Line::End(End { tasks }).to_text())?;
+    match left_out {
+        0 => Ok(()),
+        count => {
+            let count = progress::thousands(count);
+            Err(CliError::Coded(exit::REFUSED, format!("{count} tasks are not in the export, as told above")))
+        }
+    }
+}
+
+async fn drain(inspector: &Inspector, queues: &[String], patience: Duration) -> Result<(), CliError> {
+    for queue in queues {
+        inspector.pause(queue).await?;
+    }
+    let end = Instant::now() + patience;
+    for queue in queues {
+        loop {
+            let in_hand = inspector.tasks_in_hand(queue).await?;
+            if in_hand == 0 {
+                break;
+            }
+            if Instant::now() >= end {
+                return Err(CliError::Coded(
+                    exit::REFUSED,
+                    format!("{in_hand} tasks of queue {queue:?} still run after the time given; it stays paused"),
+                ));
+            }
+            sleep(DRAIN_POLL).await;
+        }
+    }
+    Ok(())
+}
+
+/// A task that runs would be in the file and end here: it would run twice.
+async fn check_rest(inspector: &Inspector, queue: &str) -> Result<(), CliError> {
+    let refused = |text: String| Err(CliError::Coded(exit::REFUSED, text));
+    if !inspector.queue(queue).await?.paused {
+        return refused(format!(
+            "queue {queue:?} is not paused, so tasks would run here and in the copy; --drain 5m pauses it, --live \
+             exports it all the same"
+        ));
+    }
+    match inspector.tasks_in_hand(queue).await? {
+        0 => Ok(()),
+        count => refused(format!(
+            "{count} tasks or groups of queue {queue:?} are being worked on; --drain 5m waits for their end"
+        )),
+    }
+}
+
+/// Writes a queue; returns how many tasks are in the export, and how many are not.
+async fn export(
+    inspector: &Inspector,
+    queue: &str,
+    live: bool,
+    bar: &ProgressBar,
+    out: &Output,
+) -> Result<(u64, u64), CliError> {
+    out.text(&Line::Queue(inspector.stored_queue(queue).await?.into()).to_text())?;
+    let mut reader = inspector.reader(queue, live);
+    let mut count = 0;
+    loop {
+        let tasks = reader.next().await?;
+        if tasks.is_empty() {
+            break;
+        }
+        count += tasks.len() as u64;
+        bar.inc(tasks.len() as u64);
+        let lines = tasks.into_iter().map(|task| Line::Task(Box::new(TaskLine::new(queue, task))).to_text());
+        out.text(&lines.collect::<String>())?;
+    }
+    for unfit in reader.unfit() {
+        complain(&format!("task {:?} of queue {queue:?} stays: {}", harmless(&unfit.id), unfit.reason));
+    }
+    let mut missing = reader.unfit().len() as u64;
+    let size = inspector.queue(queue).await?.size();
+    if !live && size > count + missing {
+        let more = size - count - missing;
+        complain(&format!("warning: {more} tasks came to queue {queue:?} during the export, and are not in it"));
+        missing += more;
+    }
+    Ok((count, missing))
+}

@@ -1,0 +1,317 @@
+//! `queuectl import`.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use queue_core::options::check_queue_name;
+use queue_core::{Clock as _, SystemClock};
+use queue_redis::{Broker, Error, Inspector, MAX_BATCH, MAX_BATCH_BYTES, RestoreVerdict, Restored, StoredTask};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::format::{End, Header, Line, QueueLine, TaskLine, VERSION};
+use super::tally::{Tally, render};
+use crate::error::{CliError, complain, exit};
+use crate::lines::{MAX_LINE, next_line};
+use crate::output::Output;
+use crate::payload::harmless;
+use crate::progress;
+use crate::session::Session;
+
+/// How often a call is sent again while Redis does not answer, with [`PAUSE`] in between.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What to import.
+#[derive(Debug, Args)]
+#[command(after_help = IMPORT_HELP)]
+pub(crate) struct ImportArgs {
+    /// File that `queuectl export` has written; `-` for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Look at all lines once more, although they were imported before
+    ///
+    /// Tasks that were imported, and are done and gone by now, are stored once more.
+    #[arg(long)]
+    again: bool,
+}
+
+const IMPORT_HELP: &str = "\
+An import that was ended half-way goes on where it was when it is started
+again. Redis remembers for 30 days how far each file came, so that no task is
+stored twice. A task whose id or uniqueness lock belongs to another task is
+reported and left out; the exit code is then 4. A damaged line or file gives 1.";
+
+/// What `--json` tells.
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    queues: &'a [Tally],
+    /// Whether the file came to its end and had all its tasks.
+    complete: bool,
+}
+
+/// A line with its number, or why it is none.
+type Numbered = (u64, Result<Line, String>);
+
+pub(crate) async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let is_stdin = args.file == std::path::Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
+    let failed = |error: io::Error| CliError::failed(format!("cannot read {name}: {error}"));
+    let (input, size): (Box<dyn Read + Send>, u64) = if is_stdin {
+        (Box::new(io::stdin()), 0)
+    } else {
+        let file = File::open(&args.file).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        (Box::new(file), size)
+    };
+    let bar = if size > 0 { progress::bar("importing", size, "bytes") } else { ProgressBar::hidden() };
+    let (send, mut lines) = mpsc::channel(1);
+    let watched = bar.clone();
+    let reader = tokio::task::spawn_blocking(move || read(BufReader::new(watched.wrap_read(input)), &send));
+
+    let mut import = Import::new(session, args.again);
+    while let Some(chunk) = lines.recv().await {
+        for (number, line) in chunk {
+            import.take(number, line).await?;
+        }
+    }
+    match reader.await {
+        Ok(read) => read.map_err(failed)?,
+        Err(error) => return Err(CliError::failed(format!("cannot read {name}: {error}"))),
+    }
+    bar.finish_and_clear();
+    import.finish(out).await
+}
+
+/// Reads lines and hands them on in portions.
+fn read(mut input: BufReader<impl Read>, lines: &mpsc::Sender<Vec<Numbered>>) -> io::Result<()> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let complete = next_line(&mut input, &mut line)?;
+        let at_end = line.is_empty();
+        bytes += line.len();
+        if !complete {
+            chunk.push((number, Err(format!("it is longer than {} MiB", MAX_LINE / (1024 * 1024)))));
+        } else if !line.trim_ascii().is_empty() {
+            chunk.push((number, serde_json::from_slice(&line).map_err(|error| error.to_string())));
+        }
+        if at_end || chunk.len() >= MAX_BATCH || bytes >= MAX_BATCH_BYTES {
+            bytes = 0;
+            if lines.blocking_send(std::mem::take(&mut chunk)).is_err() || at_end {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An import on its way.
+struct Import {
+    broker: Broker,
+    inspector: Inspector,
+    again: bool,
+    header: Option<Header>,
+    end: Option<End>,
+    tallies: Vec<Tally>,
+    /// The line at which the import of the current queue stands.
+    stands_at: u64,
+    /// Tasks that wait to be stored, with their lines.
+    batch: Vec<(u64, StoredTask)>,
+    bytes: usize,
+}
+
+impl Import {
+    fn new(session: &Session, again: bool) -> Self {
+        Self {
+            broker: Broker::new(session.redis().clone()),
+            inspector: session.inspector(),
+            again,
+            header: None,
+            end: None,
+            tallies: Vec::new(),
+            stands_at: 0,
+            batch: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    async fn take(&mut self, number: u64, line: Result<Line, String>) -> Result<(), CliError> {
+        match (&self.header, line) {
+            (None, Ok(Line::Export(header))) if header.version == VERSION => {
+                if header.live {
+                    complain("warning: the queues were worked on during the export; tasks may have run since");
+                }
+                self.header = Some(header);
+                Ok(())
+            }
+            (None, Ok(Line::Export(header))) => Err(CliError::failed(format!(
+                "the file has version {}, and this program reads version {VERSION}",
+                header.version
+            ))),
+            (None, _) => Err(CliError::failed("the file does not begin as an export of queuectl does")),
+            (Some(_), Ok(Line::Queue(queue))) => self.begin(queue).await,
+            (Some(_), Ok(Line::Task(task))) => self.task(number, *task).await,
+            (Some(_), Ok(Line::End(end))) => {
+                self.end = Some(end);
+                Ok(())
+            }
+            (Some(_), Ok(Line::Export(_))) => self.invalid(number, "a second export begins in the file"),
+            (Some(_), Err(reason)) => self.invalid(number, &reason),
+        }
+    }
+
+    fn invalid(&mut self, number: u64, reason: &str) -> Result<(), CliError> {
+        complain(&format!("line {number}: {}", harmless(reason)));
+        match self.tallies.last_mut() {
+            Some(tally) => tally.invalid += 1,
+            None => return Err(CliError::failed("the file is damaged where its first queue should begin")),
+        }
+        Ok(())
+    }
+
+    fn export_id(&self) -> &str {
+        self.header.as_ref().map_or("", |header| &header.id)
+    }
+
+    async fn begin(&mut self, line: QueueLine) -> Result<(), CliError> {
+        self.flush().await?;
+        let queue = line.queue.clone();
+        check_queue_name(&queue).map_err(|error| CliError::failed(error.to_string()))?;
+        self.broker.publish_queue(&queue).await?;
+        if self.again {
+            self.broker.forget_restored(&queue, self.export_id()).await?;
+        }
+        // The pause comes before the first task, so that none runs before all are there.
+        self.broker.restore_queue(self.export_id(), &line.into()).await?;
+        self.stands_at = self.broker.restored_up_to(&queue, self.export_id()).await?;
+        self.tallies.push(Tally::new(&queue, self.inspector.queue(&queue).await?));
+        Ok(())
+    }
+
+    async fn task(&mut self, number: u64, line: TaskLine) -> Result<(), CliError> {
+        let Some(tally) = self.tallies.last_mut().filter(|tally| tally.queue == line.queue) else {
+            return self.invalid(number, "the task belongs to another queue than the lines around it");
+        };
+        if number <= self.stands_at {
+            tally.skipped += 1;
+            return Ok(());
+        }
+        match line.task() {
+            Err(reason) => return self.invalid(number, &reason),
+            Ok(task) => {
+                self.bytes += task.fields.values().map(bytes::Bytes::len).sum::<usize>();
+                self.batch.push((number, task));
+            }
+        }
+        if self.batch.len() >= MAX_BATCH || self.bytes >= MAX_BATCH_BYTES {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Stores what waits.
+    async fn flush(&mut self) -> Result<(), CliError> {
+        self.bytes = 0;
+        let mut batch = std::mem::take(&mut self.batch);
+        let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
+        let export_id = self.header.as_ref().map_or("", |header| &header.id);
+        let mut failures = 0;
+        while let Some((last, _)) = batch.last() {
+            let tasks: Vec<StoredTask> = batch.iter().map(|(_, task)| task.clone()).collect();
+            let span = (self.stands_at, *last);
+            let now_ms = SystemClock.now_ns().div_euclid(1_000_000);
+            match self.broker.restore(&tally.queue, export_id, span, &tasks, now_ms).await {
+                Ok(Restored::Done(verdicts)) => {
+                    self.stands_at = *last;
+                    for ((number, task), verdict) in batch.drain(..).zip(verdicts) {
+                        settle(tally, number, &task, &verdict);
+                    }
+                }
+                Ok(Restored::StandsAt(line)) => {
+                    self.stands_at = line;
+                    let left = batch.split_off(batch.partition_point(|(number, _)| *number <= line));
+                    // Stored by a call of ours whose answer was lost; or by somebody else who imports the same.
+                    let ours = failures > 0;
+                    for (_, task) in std::mem::replace(&mut batch, left) {
+                        if ours { tally.count_stored(task.state) } else { tally.skipped += 1 }
+                    }
+                }
+                Err(error) if error.is_transient() && failures < ATTEMPTS => {
+                    failures += 1;
+                    tracing::warn!(%error, "storing tasks failed; trying again");
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(stopped(&error, span.0)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self, out: &Output) -> Result<(), CliError> {
+        self.flush().await?;
+        if self.header.is_none() {
+            return Err(CliError::failed("the file is empty"));
+        }
+        for tally in &mut self.tallies {
+            tally.verify(&self.inspector).await?;
+        }
+        let seen = |queue: &String, count: &u64| {
+            let tallies = self.tallies.iter().filter(|tally| tally.queue == *queue);
+            tallies.map(Tally::seen).sum::<u64>() == *count
+        };
+        let complete = self.end.as_ref().is_some_and(|end| end.tasks.iter().all(|(queue, count)| seen(queue, count)));
+        if out.json {
+            out.value(&Summary { queues: &self.tallies, complete })?;
+        } else {
+            out.text(&render(&self.tallies, out))?;
+            for tally in self.tallies.iter().filter(|tally| tally.paused) {
+                out.line(&format!("queue {:?} is paused; `queuectl queue resume` starts it", harmless(&tally.queue)))?;
+            }
+        }
+        let sum = |count: &dyn Fn(&Tally) -> u64| self.tallies.iter().map(count).sum::<u64>();
+        let (invalid, conflicts) = (sum(&|tally| tally.invalid), sum(&|tally| tally.conflicts));
+        if !complete {
+            return Err(CliError::failed("the file is cut off or damaged: tasks are missing; what it had is imported"));
+        }
+        if invalid > 0 {
+            return Err(CliError::failed(format!(
+                "{invalid} lines were left out, for the reasons above; mend them and import with --again"
+            )));
+        }
+        if self.tallies.iter().any(|tally| tally.verified == Some(false)) {
+            return Err(CliError::failed(
+                "the number of tasks is not what it should be; something else changed the queue meanwhile",
+            ));
+        }
+        match conflicts {
+            0 => Ok(()),
+            count => Err(CliError::Coded(exit::REFUSED, format!("{count} tasks were left out, for the reasons above"))),
+        }
+    }
+}
+
+fn settle(tally: &mut Tally, number: u64, task: &StoredTask, verdict: &RestoreVerdict) {
+    let reason = match verdict {
+        RestoreVerdict::Stored => return tally.count_stored(task.state),
+        RestoreVerdict::IdTaken(message) if task.is_same_task(message) => {
+            tally.present += 1;
+            return;
+        }
+        RestoreVerdict::IdTaken(_) => "its id belongs to another task",
+        RestoreVerdict::Duplicate => "another task holds its uniqueness lock",
+    };
+    tally.conflicts += 1;
+    let (id, queue) = (harmless(&task.id), &tally.queue);
+    complain(&format!("line {number}: task {id:?} of queue {queue:?} was left out: {reason}"));
+}
+
+fn stopped(error: &Error, line: u64) -> CliError {
+    CliError::failed(format!("stopped after line {line}: {error}; start the import again, and it goes on from there"))
+}

@@ -1,0 +1,86 @@
+//! What an import did, and whether that is all.
+
+use queue_core::State;
+use queue_redis::{Inspector, QueueInfo};
+use serde::Serialize;
+
+use crate::error::CliError;
+use crate::output::Output;
+use crate::payload::shorten;
+use crate::table::Rows;
+
+/// What became of the tasks of one queue.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Tally {
+    pub(super) queue: String,
+    /// Stored now.
+    pub(super) stored: u64,
+    /// There already: the same task.
+    pub(super) present: u64,
+    /// Dealt with by an earlier import of this file.
+    pub(super) skipped: u64,
+    /// Not stored, because another task has the id or the lock.
+    pub(super) conflicts: u64,
+    /// Not stored, because the line is damaged or breaks a rule of the format.
+    pub(super) invalid: u64,
+    /// Whether the queue holds as many tasks more as were stored. Unknown for a queue that is not paused.
+    pub(super) verified: Option<bool>,
+    /// Whether the queue is paused now.
+    pub(super) paused: bool,
+    #[serde(skip)]
+    stored_by_state: [u64; State::ALL.len()],
+    #[serde(skip)]
+    before: Option<QueueInfo>,
+}
+
+impl Tally {
+    pub(super) fn new(queue: &str, before: QueueInfo) -> Self {
+        Self { queue: queue.to_owned(), before: Some(before), ..Self::default() }
+    }
+
+    pub(super) fn count_stored(&mut self, state: State) {
+        self.stored += 1;
+        self.stored_by_state[place(state)] += 1;
+    }
+
+    /// All lines of the queue that were seen.
+    pub(super) fn seen(&self) -> u64 {
+        self.stored + self.present + self.skipped + self.conflicts + self.invalid
+    }
+
+    /// Compares what the queue holds with what it held. Only a paused queue stands still enough for that; and
+    /// even there what is due becomes pending, and what is completed or archived may come to the end of its time.
+    pub(super) async fn verify(&mut self, inspector: &Inspector) -> Result<(), CliError> {
+        let after = inspector.queue(&self.queue).await?;
+        self.paused = after.paused;
+        let Some(before) = self.before.as_ref().filter(|_| after.paused && after.active == 0) else { return Ok(()) };
+        let fleeting = |state: &State| matches!(state, State::Completed | State::Archived);
+        let expected = |state: State| before.count(state) + self.stored_by_state[place(state)];
+        let lasting = || State::ALL.into_iter().filter(|state| !fleeting(state));
+        let all_there = lasting().map(expected).sum::<u64>() == lasting().map(|state| after.count(state)).sum::<u64>();
+        let none_more = State::ALL.into_iter().filter(fleeting).all(|state| after.count(state) <= expected(state));
+        self.verified = Some(all_there && none_more);
+        Ok(())
+    }
+}
+
+fn place(state: State) -> usize {
+    State::ALL.iter().position(|other| *other == state).unwrap_or(0)
+}
+
+/// The tallies as a table.
+pub(super) fn render(tallies: &[Tally], out: &Output) -> String {
+    let mut rows = Rows::new(out, &["QUEUE", "#STORED", "#PRESENT", "#SKIPPED", "#CONFLICTS", "#INVALID", "VERIFIED"]);
+    for tally in tallies {
+        let verified = match tally.verified {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "in use",
+        };
+        let striking = tally.conflicts + tally.invalid > 0 || tally.verified == Some(false);
+        let numbers = [tally.stored, tally.present, tally.skipped, tally.conflicts, tally.invalid];
+        let cells = [shorten(&tally.queue, 40)].into_iter().chain(numbers.map(|number| number.to_string()));
+        rows.add_marked(striking, cells.chain([verified.to_owned()]));
+    }
+    rows.render()
+}

@@ -1,0 +1,300 @@
+//! `queuectl export` and `import`.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::{Instant, sleep};
+
+use crate::keyspace::keyspace;
+use crate::support::{Bench, Done, finish};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A paused queue with a task in each state but active, and all that a task can have.
+async fn full() -> Bench {
+    let bench = Bench::new().await;
+    let worker = bench
+        .worker(&[
+            "--unhandled=leave",
+            "--exec",
+            "c=printf '\\377\\001'",
+            "--exec",
+            "r=false",
+            "--exec",
+            "x=sh -c 'exit 65'",
+        ])
+        .await;
+    for (kind, id, state) in
+        [("c", "completed", State::Completed), ("r", "retry", State::Retry), ("x", "archived", State::Archived)]
+    {
+        bench.enqueue(kind, id).await;
+        bench.wait_for(id, &[state]).await;
+    }
+    worker.stop().await;
+    for id in ["first", "second", "third"] {
+        bench.enqueue_task(RawTask::new("p").payload(vec![0, 0xff]).header("k", "ü\n"), id).await;
+    }
+    bench.enqueue_task(RawTask::new("u").payload("once").unique(10 * HOUR), "unique").await;
+    bench.enqueue_task(RawTask::new("s").process_in(HOUR).group("later"), "scheduled").await;
+    bench.enqueue_task(RawTask::new("u").payload("late").process_in(HOUR).unique(HOUR), "late").await;
+    for id in ["a", "b"] {
+        bench.enqueue_task(RawTask::new("g").group("team:1"), id).await;
+    }
+    // Somebody else's field goes along, a token of a run does not.
+    let _: () = bench.ask(&["HSET", "asynq:{default}:t:first", "x:own", "mine", "owner", "left over"]).await;
+    bench.inspector.pause("default").await.unwrap();
+    bench
+}
+
+async fn export(bench: &Bench, arguments: &[&str]) -> String {
+    bench.run(&[&["export"], arguments].concat()).await.ok()
+}
+
+async fn import(bench: &Bench, file: &str, arguments: &[&str]) -> Done {
+    std::fs::write(bench.path("export"), file).unwrap();
+    bench.run(&[&["import", "export"], arguments].concat()).await
+}
+
+/// What is in a Redis, without notes about imports.
+async fn content(bench: &Bench) -> BTreeMap<String, String> {
+    let mut content = keyspace(bench.redis.url()).await;
+    content.retain(|key, _| !key.contains(":x:import:"));
+    content
+}
+
+#[tokio::test]
+async fn a_queue_arrives_as_it_left() {
+    let (here, there) = (full().await, Bench::new().await);
+    let before = content(&here).await;
+    let file = export(&here, &["--queue", "default"]).await;
+    assert_eq!(content(&here).await, before, "an export changes nothing");
+    assert_eq!(file.lines().count(), 3 + 11);
+    let answer = import(&there, &file, &["--json"]).await.json();
+    assert_eq!((&answer["complete"], &answer["queues"][0]["stored"]), (&json!(true), &json!(11)));
+    assert_eq!((&answer["queues"][0]["verified"], &answer["queues"][0]["paused"]), (&json!(true), &json!(true)));
+    let mut expected = before;
+    let first = expected.get_mut("asynq:{default}:t:first").unwrap();
+    *first = first.replace("\"owner=left over\", ", "");
+    assert_eq!(content(&there).await, expected);
+    assert!(expected["asynq:{default}:pending"].contains(r#"["unique", "third", "second", "first"]"#));
+    // And once more from there to a third.
+    there.run(&["export", "--all"]).await.ok();
+    let third = Bench::new().await;
+    import(&third, &export(&there, &["--all"]).await, &[]).await.ok();
+    assert_eq!(content(&third).await, expected);
+}
+
+#[tokio::test]
+async fn a_second_import_changes_nothing_and_says_so() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    import(&there, &file, &[]).await.ok();
+    let _: u64 = there.ask(&["DEL", "asynq:{default}:t:first"]).await;
+    let _: u64 = there.ask(&["LREM", "asynq:{default}:pending", "0", "first"]).await;
+    let after = content(&there).await;
+    let answer = import(&there, &file, &["--json"]).await.json();
+    assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["skipped"]), (&json!(0), &json!(11)));
+    // What was imported and is gone, is done: it does not come back, but to somebody who insists.
+    assert_eq!(content(&there).await, after);
+    let answer = import(&there, &file, &["--json", "--again"]).await.json();
+    assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["present"]), (&json!(1), &json!(10)));
+    assert_eq!(there.task("first").await.state, State::Pending);
+    let counter: u64 = there.ask(&["GET", "asynq:{default}:processed"]).await;
+    assert_eq!(counter, 3, "counters are added once");
+}
+
+#[tokio::test]
+async fn an_import_that_was_killed_goes_on_where_it_was() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    let tasks = (0..1_000).map(|number| RawTask::new("t").task_id(format!("{number:04}")));
+    for answer in here.client.enqueue_many(tasks.collect::<Vec<_>>()).await {
+        answer.unwrap();
+    }
+    here.inspector.pause("default").await.unwrap();
+    let file = export(&here, &["-q", "default"]).await;
+    let mut child = there.command().args(["import", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let half: String = file.lines().take(550).map(|line| format!("{line}\n")).collect();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(half.as_bytes()).await.unwrap();
+    let pending = async || there.ask::<u64>(&["LLEN", "asynq:{default}:pending"]).await;
+    let end = Instant::now() + Duration::from_secs(30);
+    while pending().await == 0 {
+        assert!(Instant::now() < end, "nothing is stored");
+        sleep(Duration::from_millis(5)).await;
+    }
+    child.kill().await.unwrap();
+    let stored = pending().await;
+    assert!(stored < 1_000 && stored.is_multiple_of(100), "{stored}");
+    // The first is worked and gone before the import goes on.
+    let _: String = there.ask(&["RPOP", "asynq:{default}:pending"]).await;
+    let _: u64 = there.ask(&["DEL", "asynq:{default}:t:0000"]).await;
+    let answer = import(&there, &file, &["--json"]).await.json();
+    assert_eq!(
+        (&answer["queues"][0]["skipped"], &answer["queues"][0]["stored"]),
+        (&json!(stored), &json!(1_000 - stored))
+    );
+    assert_eq!(answer["queues"][0]["verified"], true);
+    let ids: Vec<String> = there.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
+    let expected: Vec<String> = (1..1_000).rev().map(|number| format!("{number:04}")).collect();
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn two_imports_of_one_file_at_once_store_each_task_once() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    let tasks = (0..2_000).map(|number| RawTask::new("t").task_id(number.to_string()));
+    for answer in here.client.enqueue_many(tasks.collect::<Vec<_>>()).await {
+        answer.unwrap();
+    }
+    here.inspector.pause("default").await.unwrap();
+    std::fs::write(there.path("export"), export(&here, &["--all"]).await).unwrap();
+    let run = || {
+        let mut command = there.command();
+        command.args(["import", "export", "--json"]);
+        finish(command, b"")
+    };
+    let (one, other) = tokio::join!(run(), run());
+    let stored =
+        |done: &Done| serde_json::from_str::<Value>(&done.stdout).unwrap()["queues"][0]["stored"].as_u64().unwrap();
+    assert_eq!(stored(&one) + stored(&other), 2_000);
+    assert_eq!(there.ask::<u64>(&["LLEN", "asynq:{default}:pending"]).await, 2_000);
+}
+
+#[tokio::test]
+async fn tasks_of_others_are_left_alone_and_told() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    there.enqueue("other", "first").await;
+    there.enqueue_task(RawTask::new("u").payload("once").unique(HOUR), "holder").await;
+    let before = content(&there).await;
+    let done = import(&there, &file, &["--json"]).await;
+    let answer: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["conflicts"]), (&json!(9), &json!(2)));
+    let stderr = done.failed(4);
+    assert!(
+        stderr.contains("task \"first\" of queue \"default\" was left out: its id belongs to another task"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("task \"unique\" of queue \"default\" was left out: another task holds"), "{stderr}");
+    let after = content(&there).await;
+    for key in ["asynq:{default}:t:first", "asynq:{default}:t:holder"] {
+        assert_eq!(after[key], before[key]);
+    }
+    assert!(!after.contains_key("asynq:{default}:t:unique"));
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_off_or_damaged_is_no_success() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    let cut: String = file.lines().take(8).map(|line| format!("{line}\n")).collect();
+    let stderr = import(&there, &cut, &[]).await.failed(1);
+    assert!(stderr.contains("cut off"), "{stderr}");
+    assert_eq!(there.inspector.queue("default").await.unwrap().size(), 6);
+    import(&there, &file, &[]).await.ok();
+    assert_eq!(content(&there).await.len(), content(&here).await.len());
+
+    let other = Bench::new().await;
+    let damaged =
+        file.replace("\"id\":\"late\"", "\"id\":\"early\"").replace("\"state\":\"retry\"", "\"state\":\"retired\"");
+    let stderr = import(&other, &damaged, &[]).await.failed(1);
+    assert!(stderr.contains("its message has another id") && stderr.contains("unknown variant `retired`"), "{stderr}");
+    assert_eq!(other.inspector.queue("default").await.unwrap().size(), 9);
+    import(&other, &file, &["--again"]).await.ok();
+    assert_eq!(content(&other).await, {
+        let mut expected = content(&there).await;
+        expected.remove("nothing");
+        expected
+    });
+    for (file, reason) in [
+        ("", "the file is empty"),
+        ("{\"type\":\"t\"}\n", "does not begin as an export"),
+        (
+            "{\"line\":\"export\",\"version\":2,\"id\":\"x\",\"exported_at\":\"2026-01-01T00:00:00Z\",\"live\":false}\n",
+            "version 2",
+        ),
+        (
+            "{\"line\":\"export\",\"version\":1,\"id\":\"x\",\"exported_at\":\"2026-01-01T00:00:00Z\",\"live\":false}\nx\n",
+            "damaged",
+        ),
+    ] {
+        let stderr = import(&other, file, &[]).await.failed(1);
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+    let stderr = other.run(&["import", "nowhere"]).await.failed(1);
+    assert!(stderr.contains("cannot read nowhere"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_queue_in_use_is_exported_only_on_request() {
+    let bench = Bench::new().await;
+    bench.enqueue("a", "running").await;
+    bench.enqueue("b", "waiting").await;
+    let stderr = bench.run(&["export", "-q", "default"]).await.failed(4);
+    assert!(stderr.contains("is not paused"), "{stderr}");
+    let worker = bench.worker(&["--exec", "a=sh -c 'sleep 600'", "--unhandled=leave"]).await;
+    bench.wait_for("running", &[State::Active]).await;
+    let done = bench.run(&["export", "-q", "default", "--drain", "300ms"]).await;
+    assert_eq!(done.stdout, "");
+    assert!(done.failed(4).contains("still run after the time given"));
+    let stderr = bench.run(&["export", "--all"]).await.failed(4);
+    assert!(stderr.contains("being worked on"), "{stderr}");
+    let file = export(&bench, &["-q", "default", "--live"]).await;
+    let there = Bench::new().await;
+    let done = import(&there, &file, &[]).await;
+    assert!(done.stderr.contains("tasks may have run since"), "{done:?}");
+    done.ok();
+    for id in ["running", "waiting"] {
+        assert_eq!(there.task(id).await.state, State::Pending);
+    }
+    let next: Vec<String> = there.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
+    assert_eq!(next, ["waiting", "running"], "what had begun comes first");
+    assert!(there.ask::<Vec<String>>(&["KEYS", "*lease"]).await.is_empty());
+    drop(worker);
+    for (arguments, code) in [
+        (&["export"][..], 2),
+        (&["export", "--all", "-q", "default"], 2),
+        (&["export", "--all", "--live", "--drain", "1s"], 2),
+        (&["export", "-q", "no"], 3),
+        (&["import"], 2),
+    ] {
+        bench.run(arguments).await.failed(code);
+    }
+}
+
+#[tokio::test]
+async fn draining_waits_for_what_runs() {
+    let bench = Bench::new().await;
+    bench.enqueue("a", "id").await;
+    let _worker = bench.worker(&["--exec", "a=sh -c 'while [ ! -e go ]; do sleep 0.05; done'"]).await;
+    bench.wait_for("id", &[State::Active]).await;
+    let mut command = bench.command();
+    command.args(["export", "--all", "--drain", "1m"]);
+    let export = tokio::spawn(finish(command, b""));
+    let end = Instant::now() + Duration::from_secs(30);
+    while !bench.inspector.queue("default").await.unwrap().paused {
+        assert!(Instant::now() < end, "it is not paused");
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!export.is_finished());
+    std::fs::write(bench.path("go"), "").unwrap();
+    let file = export.await.unwrap().ok();
+    assert!(file.contains("\"state\":\"completed\""), "{file}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_carried_is_told() {
+    let bench = full().await;
+    let _: u64 = bench.ask(&["LPUSH", "asynq:{default}:pending", "ghost"]).await;
+    let _: u64 = bench.ask(&["HSET", "asynq:{default}:t:odd", "msg", "nonsense", "state", "pending"]).await;
+    let _: u64 = bench.ask(&["LPUSH", "asynq:{default}:pending", "odd"]).await;
+    let done = bench.run(&["export", "-q", "default"]).await;
+    assert_eq!(done.stdout.lines().count(), 3 + 11);
+    let stderr = done.failed(4);
+    assert!(stderr.contains("\"ghost\" of queue \"default\" stays: there is nothing but its id"), "{stderr}");
+    assert!(stderr.contains("\"odd\""), "{stderr}");
+}

@@ -1,0 +1,144 @@
+//! Storing what was read in another Redis: `restore.lua`, `restore_queue.lua`.
+
+use bytes::Bytes;
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+use redis::Value;
+
+use super::Broker;
+use crate::error::Error;
+use crate::inspector::{StoredCounter, StoredQueue, StoredTask};
+use crate::script::{RESTORE, RESTORE_QUEUE};
+
+/// How long the note lives that an export was imported: 30 days since the last call.
+const RECORD_TTL_SECS: i64 = 30 * 24 * 60 * 60;
+/// More counters than 90 days can have; one call of the script takes no more.
+const MAX_COUNTERS: usize = 200;
+
+/// What became of a task that was to be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreVerdict {
+    /// It is stored.
+    Stored,
+    /// Its id is taken by the task with this message, perhaps by itself.
+    IdTaken(Bytes),
+    /// Another task holds its uniqueness lock.
+    Duplicate,
+}
+
+/// What a call to restore tasks did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restored {
+    /// A verdict for each task.
+    Done(Vec<RestoreVerdict>),
+    /// Nothing: the import stands at this line already. An answer was lost, or somebody else imports the same.
+    StandsAt(u64),
+}
+
+impl Broker {
+    /// At which line the import of an export into this queue stands; 0 when it has not begun.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn restored_up_to(&self, queue: &str, export_id: &str) -> Result<u64, Error> {
+        let record = QueueKeys::new(queue).import_record(export_id);
+        let line: Option<u64> = self.redis.query("HGET", redis::cmd("HGET").arg(record).arg("line")).await?;
+        Ok(line.unwrap_or(0))
+    }
+
+    /// Forgets how far the import of an export got, so that it can be done once more.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn forget_restored(&self, queue: &str, export_id: &str) -> Result<(), Error> {
+        let record = QueueKeys::new(queue).import_record(export_id);
+        self.redis.query("HDEL", redis::cmd("HDEL").arg(record).arg("line")).await
+    }
+
+    /// Stores tasks that [fit](StoredTask::unfit) the queue as they are, at most [`MAX_BATCH`](super::MAX_BATCH),
+    /// if the import stands at the line `from`; then it stands at the line `to`. `now_ms` tells how much of the
+    /// locks is left.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; then nothing is stored, unless the error
+    /// [is ambiguous](Error::is_ambiguous).
+    pub async fn restore(
+        &self,
+        queue: &str,
+        export_id: &str,
+        (from, to): (u64, u64),
+        tasks: &[StoredTask],
+        now_ms: i64,
+    ) -> Result<Restored, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = RESTORE.call(2 + 3 * tasks.len());
+        call.arg(keys.import_record(export_id)).arg(keys.groups());
+        let ttls: Vec<(String, i64)> = tasks.iter().map(|task| lock(task, now_ms)).collect();
+        for (task, (lock, _)) in tasks.iter().zip(&ttls) {
+            let key = keys.task(&task.id);
+            let lock = if lock.is_empty() { key.clone() } else { lock.clone() };
+            let group = task.group.as_deref().unwrap_or_default();
+            let container = keys.container(task.state).unwrap_or_else(|| keys.group(group));
+            call.arg(key).arg(lock).arg(container);
+        }
+        call.arg(from).arg(to).arg(RECORD_TTL_SECS);
+        for (task, (_, ttl)) in tasks.iter().zip(&ttls) {
+            // A group is listed while a task waits in it or is on its way there.
+            let on_the_way = matches!(task.state, State::Aggregating | State::Scheduled | State::Retry);
+            let group = task.group.as_deref().filter(|_| on_the_way).unwrap_or_default();
+            call.arg(&task.id).arg(task.state.as_str()).arg(task.score).arg(task.score.is_none().then_some(""));
+            call.arg(group).arg(*ttl).arg(2 * task.fields.len());
+            for (field, value) in &task.fields {
+                call.arg(field).arg(&value[..]);
+            }
+        }
+        match self.redis.run(&RESTORE, &call).await? {
+            Value::Int(line) => Ok(Restored::StandsAt(u64::try_from(line).unwrap_or(0))),
+            Value::Array(verdicts) if verdicts.len() == tasks.len() => {
+                let verdict = |value: Value| match value {
+                    Value::BulkString(text) if text == b"1" => Ok(RestoreVerdict::Stored),
+                    Value::BulkString(text) if text == b"3" => Ok(RestoreVerdict::Duplicate),
+                    Value::BulkString(message) => Ok(RestoreVerdict::IdTaken(message.into())),
+                    other => Err(Error::unexpected(RESTORE.name, &other)),
+                };
+                Ok(Restored::Done(verdicts.into_iter().map(verdict).collect::<Result<_, _>>()?))
+            }
+            other => Err(Error::unexpected(RESTORE.name, &other)),
+        }
+    }
+
+    /// Adds the counters of a queue to those that are there, and pauses it if it was; once for each export.
+    /// Returns whether it was done now. Counters that are none are left out.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn restore_queue(&self, export_id: &str, stored: &StoredQueue) -> Result<bool, Error> {
+        let keys = QueueKeys::new(&stored.queue);
+        let counters: Vec<&StoredCounter> =
+            stored.counters.iter().filter(|counter| counter.is_known()).take(MAX_COUNTERS).collect();
+        let mut call = RESTORE_QUEUE.call(2 + counters.len());
+        call.arg(keys.import_record(export_id)).arg(keys.paused());
+        for counter in &counters {
+            call.arg(format!("{}{}", keys.prefix(), counter.name));
+        }
+        call.arg(stored.paused.as_deref().unwrap_or_default()).arg(RECORD_TTL_SECS);
+        for counter in &counters {
+            call.arg(counter.value).arg(counter.expires_at.unwrap_or(0));
+        }
+        match self.redis.run(&RESTORE_QUEUE, &call).await? {
+            Value::Int(done) => Ok(done == 1),
+            other => Err(Error::unexpected(RESTORE_QUEUE.name, &other)),
+        }
+    }
+}
+
+/// The lock that a task holds still, and for how many seconds; nothing and 0 for none.
+fn lock(task: &StoredTask, now_ms: i64) -> (String, i64) {
+    let left_ms = task.lock_expires_at_ms.map_or(0, |expires_at| expires_at.saturating_sub(now_ms));
+    let key = task.message().map(|message| message.unique_key).unwrap_or_default();
+    if left_ms <= 0 || key.is_empty() {
+        return (String::new(), 0);
+    }
+    // Redis takes whole seconds here (R18); a lock must not end early.
+    (key, (left_ms + 999) / 1_000)
+}

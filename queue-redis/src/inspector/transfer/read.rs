@@ -1,0 +1,341 @@
+//! Reading all tasks of a queue.
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::Bytes;
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+use queue_core::wire::TaskMessage;
+
+use super::super::Inspector;
+use super::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
+use crate::broker::{MAX_BATCH, next_batch};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// How many days counters are kept.
+const DAYS: i64 = 90;
+/// Passes over a queue before it counts as one that never comes to rest.
+const MAX_PASSES: u32 = 10;
+
+/// A task that cannot be carried, because no worker could read it either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// Its id, with a sign for what is not UTF-8.
+    pub id: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Inspector {
+    /// What is true of a queue as a whole.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn stored_queue(&self, queue: &str) -> Result<StoredQueue, Error> {
+        self.require_queue(queue).await?;
+        let keys = QueueKeys::new(queue);
+        let mut connection = self.redis.pooled().await?;
+        let now = time_ms(&mut connection).await?.div_euclid(1_000);
+        // A counter of tomorrow can be there: the clocks of the fleet are not the same.
+        let days = (-1..=DAYS).map(|ago| now - ago * 86_400);
+        let counters: Vec<String> = [keys.processed_total(), keys.failed_total()]
+            .into_iter()
+            .chain(days.flat_map(|day| [keys.processed_on(day), keys.failed_on(day)]))
+            .collect();
+        let mut look = redis::pipe();
+        look.cmd("GET").arg(keys.paused());
+        for counter in &counters {
+            look.cmd("GET").arg(counter).cmd("PTTL").arg(counter);
+        }
+        let replies: Vec<Option<String>> = connection.pipeline("reading counters", &look).await?;
+        let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<i64>().ok());
+        let found = counters.iter().zip(replies.get(1..).unwrap_or_default().chunks_exact(2));
+        let counters = found.filter_map(|(key, reply)| {
+            let expires_at = number(&reply[1]).filter(|ttl_ms| *ttl_ms >= 0).map(|ttl_ms| now + (ttl_ms + 999) / 1_000);
+            let name = key.strip_prefix(keys.prefix())?.to_owned();
+            Some(StoredCounter { name, value: number(&reply[0])?, expires_at }).filter(StoredCounter::is_known)
+        });
+        Ok(StoredQueue {
+            queue: queue.to_owned(),
+            paused: replies.first().cloned().flatten(),
+            counters: counters.collect(),
+        })
+    }
+
+    /// Whether tasks of a queue are in somebody's hands: with a worker, or with an aggregator.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn tasks_in_hand(&self, queue: &str) -> Result<u64, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut look = redis::pipe();
+        look.cmd("LLEN").arg(keys.active()).cmd("ZCARD").arg(keys.aggregation_sets());
+        let found: Vec<u64> = self.redis.pooled().await?.pipeline("counting tasks in hand", &look).await?;
+        Ok(found.iter().sum())
+    }
+
+    /// Begins to read all tasks of a queue. With `in_hand`, those that are with a worker or an aggregator are
+    /// read too, as if they had been put back.
+    pub fn reader(&self, queue: &str, in_hand: bool) -> Reader {
+        Reader {
+            inspector: self.clone(),
+            queue: queue.to_owned(),
+            keys: QueueKeys::new(queue),
+            in_hand,
+            left: VecDeque::new(),
+            seen: HashSet::new(),
+            passes: 0,
+            new_in_pass: 0,
+            unfit: Vec::new(),
+        }
+    }
+}
+
+/// Reads all tasks of a queue, in portions.
+///
+/// Tasks can move while they are read: what is due becomes pending even in a paused queue. So the queue is gone
+/// through until a pass finds no task that was not there before; a task is given once.
+#[derive(Debug)]
+pub struct Reader {
+    inspector: Inspector,
+    queue: String,
+    keys: QueueKeys,
+    in_hand: bool,
+    left: VecDeque<Place>,
+    seen: HashSet<Vec<u8>>,
+    passes: u32,
+    new_in_pass: usize,
+    unfit: Vec<Unfit>,
+}
+
+/// Where ids stand, and how far it was read.
+#[derive(Debug, Clone)]
+enum Place {
+    /// A list from its tail; how many were read.
+    List(String, State, usize),
+    /// A set, with the cursor of the scan; its tasks wait in this group.
+    Set(String, State, u64, Option<String>),
+    /// The set of groups, with the cursor.
+    Groups(u64),
+    /// The sets that aggregators have in hand.
+    Staged,
+}
+
+/// An id with its score in its set.
+type Entry = (Vec<u8>, Option<i64>);
+
+impl Reader {
+    /// The next portion, empty only at the end.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn next(&mut self) -> Result<Vec<StoredTask>, Error> {
+        loop {
+            let Some(place) = self.left.pop_front() else {
+                let done = self.passes > 0 && (self.new_in_pass == 0 || self.passes >= MAX_PASSES);
+                if done {
+                    return Ok(Vec::new());
+                }
+                (self.passes, self.new_in_pass) = (self.passes + 1, 0);
+                self.left = self.places();
+                continue;
+            };
+            let tasks = self.read(place).await?;
+            if !tasks.is_empty() {
+                return Ok(tasks);
+            }
+        }
+    }
+
+    /// The tasks that were found and cannot be carried.
+    pub fn unfit(&self) -> &[Unfit] {
+        &self.unfit
+    }
+
+    /// In the order in which tasks move, so that one that moves meanwhile is seen the second time.
+    fn places(&self) -> VecDeque<Place> {
+        let set = |state: State, key: String| Place::Set(key, state, 0, None);
+        let keys = &self.keys;
+        let mut places = VecDeque::from([
+            set(State::Scheduled, keys.scheduled()),
+            set(State::Retry, keys.retry()),
+            Place::Groups(0),
+        ]);
+        if self.in_hand {
+            places.push_back(Place::Staged);
+            places.push_back(Place::List(keys.active(), State::Active, 0));
+        }
+        places.push_back(Place::List(keys.pending(), State::Pending, 0));
+        places.extend([set(State::Archived, keys.archived()), set(State::Completed, keys.completed())]);
+        places
+    }
+
+    async fn read(&mut self, place: Place) -> Result<Vec<StoredTask>, Error> {
+        let mut connection = self.inspector.redis.pooled().await?;
+        let (entries, state, group) = match place {
+            Place::List(key, state, read) => {
+                let (from, to) = (-(read as i64 + MAX_BATCH as i64), -(read as i64 + 1));
+                let mut range = redis::cmd("LRANGE");
+                let ids: Vec<Vec<u8>> = connection.query("LRANGE", range.arg(&key).arg(from).arg(to)).await?;
+                if ids.len() == MAX_BATCH {
+                    self.left.push_front(Place::List(key, state, read + MAX_BATCH));
+                }
+                (ids.into_iter().rev().map(|id| (id, None)).collect::<Vec<Entry>>(), state, None)
+            }
+            Place::Set(key, state, cursor, group) => {
+                let mut scan = redis::cmd("ZSCAN");
+                scan.arg(&key).arg(cursor).arg("COUNT").arg(MAX_BATCH);
+                let (next, members): (u64, Vec<(Vec<u8>, f64)>) = connection.query("ZSCAN", &scan).await?;
+                if next != 0 {
+                    self.left.push_front(Place::Set(key, state, next, group.clone()));
+                }
+                (members.into_iter().map(|(id, score)| (id, Some(score as i64))).collect(), state, group)
+            }
+            Place::Groups(cursor) => {
+                let mut scan = redis::cmd("SSCAN");
+                scan.arg(self.keys.groups()).arg(cursor).arg("COUNT").arg(MAX_BATCH);
+                let (next, groups): (u64, Vec<String>) = connection.query("SSCAN", &scan).await?;
+                if next != 0 {
+                    self.left.push_front(Place::Groups(next));
+                }
+                for group in groups {
+                    let key = self.keys.group(&group);
+                    self.left.push_front(Place::Set(key, State::Aggregating, 0, Some(group)));
+                }
+                return Ok(Vec::new());
+            }
+            Place::Staged => {
+                let mut range = redis::cmd("ZRANGE");
+                range.arg(self.keys.aggregation_sets()).arg(0).arg(-1);
+                for key in connection.query::<Vec<String>>("ZRANGE", &range).await? {
+                    self.left.push_front(Place::Set(key, State::Aggregating, 0, None));
+                }
+                return Ok(Vec::new());
+            }
+        };
+        let new: Vec<Entry> = entries.into_iter().filter(|(id, _)| !self.seen.contains(id)).collect();
+        self.tasks(&mut connection, new, state, group.as_deref()).await
+    }
+
+    /// Reads the hashes of these ids, no more at once than should travel together.
+    async fn tasks(
+        &mut self,
+        connection: &mut Connection,
+        entries: Vec<Entry>,
+        state: State,
+        group: Option<&str>,
+    ) -> Result<Vec<StoredTask>, Error> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for (id, _) in &entries {
+            let key = self.task(id);
+            look.cmd("HSTRLEN").arg(&key).arg("msg").cmd("HSTRLEN").arg(&key).arg("result");
+        }
+        let sizes: Vec<usize> = connection.pipeline("measuring tasks", &look).await?;
+        let sized = entries.into_iter().zip(sizes.chunks_exact(2).map(|pair| pair.iter().sum::<usize>()));
+        let mut sized = sized.peekable();
+        let mut tasks = Vec::new();
+        loop {
+            let batch = next_batch(&mut sized, MAX_BATCH, |(_, size)| *size);
+            if batch.is_empty() {
+                break;
+            }
+            let mut look = redis::pipe();
+            for ((id, _), _) in &batch {
+                look.cmd("HGETALL").arg(self.task(id));
+            }
+            let hashes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = connection.pipeline("reading tasks", &look).await?;
+            for (((id, score), _), hash) in batch.into_iter().zip(hashes) {
+                // One that has moved on meanwhile is met again where it is now.
+                let in_place = hash.iter().any(|(name, value)| name == b"state" && value == state.as_str().as_bytes());
+                if !in_place && !hash.is_empty() {
+                    continue;
+                }
+                self.seen.insert(id.clone());
+                self.new_in_pass += 1;
+                match stored(&self.queue, id, score, state, group, hash) {
+                    Ok(task) => tasks.push(task),
+                    Err(unfit) => self.unfit.push(unfit),
+                }
+            }
+        }
+        self.add_locks(connection, &mut tasks).await?;
+        Ok(tasks)
+    }
+
+    async fn add_locks(&self, connection: &mut Connection, tasks: &mut [StoredTask]) -> Result<(), Error> {
+        let locked = |task: &StoredTask| Some(task.message().ok()?.unique_key).filter(|key| !key.is_empty());
+        let locks: Vec<Option<String>> = tasks.iter().map(locked).collect();
+        if locks.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let mut look = redis::pipe();
+        for key in locks.iter().flatten() {
+            look.cmd("GET").arg(key).cmd("PTTL").arg(key);
+        }
+        let now_ms = time_ms(connection).await?;
+        let replies: Vec<(Option<Vec<u8>>, i64)> = {
+            let flat: Vec<redis::Value> = connection.pipeline("reading locks", &look).await?;
+            let pair = |pair: &[redis::Value]| redis::from_redis_value(redis::Value::Array(pair.to_vec()));
+            let pairs: Result<_, _> = flat.chunks_exact(2).map(pair).collect();
+            pairs.map_err(|_| Error::unexpected("reading locks", &flat))?
+        };
+        let with_lock = tasks.iter_mut().zip(locks).filter(|(_, lock)| lock.is_some());
+        for ((task, _), (holder, ttl_ms)) in with_lock.zip(replies) {
+            if holder.as_deref() == Some(task.id.as_bytes()) && ttl_ms > 0 {
+                task.lock_expires_at_ms = Some(now_ms + ttl_ms);
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&self, id: &[u8]) -> Vec<u8> {
+        [self.keys.task_prefix().as_bytes(), id].concat()
+    }
+}
+
+fn stored(
+    queue: &str,
+    id: Vec<u8>,
+    score: Option<i64>,
+    state: State,
+    group: Option<&str>,
+    hash: Vec<(Vec<u8>, Vec<u8>)>,
+) -> Result<StoredTask, Unfit> {
+    let lossy = String::from_utf8_lossy(&id).into_owned();
+    let unfit = |reason: &str| Unfit { id: lossy.clone(), reason: reason.to_owned() };
+    if hash.is_empty() {
+        return Err(unfit("there is nothing but its id"));
+    }
+    let fields = hash.into_iter().map(|(name, value)| Some((String::from_utf8(name).ok()?, Bytes::from(value))));
+    let fields: Option<std::collections::BTreeMap<String, Bytes>> = fields.collect();
+    let mut fields = fields.ok_or_else(|| unfit("the name of a field is not UTF-8"))?;
+    let field_group = fields.get("group").and_then(|group| String::from_utf8(group.to_vec()).ok());
+    for field in FIELDS_LEFT_BEHIND {
+        fields.remove(field);
+    }
+    let message = TaskMessage::from_bytes(fields.get("msg").cloned().unwrap_or_default());
+    let message_group = message.ok().map(|message| message.group_key).filter(|group| !group.is_empty());
+    let (state, score) = if state == State::Active { (State::Pending, None) } else { (state, score) };
+    let task = StoredTask {
+        id: String::from_utf8(id).map_err(|_| unfit("its id is not UTF-8"))?,
+        state,
+        score,
+        group: group.map(str::to_owned).or(field_group).or(message_group),
+        fields,
+        lock_expires_at_ms: None,
+    };
+    match task.unfit(queue) {
+        Some(reason) => Err(unfit(&reason)),
+        None => Ok(task),
+    }
+}
+
+/// The time of Redis, by which its TTLs run.
+async fn time_ms(connection: &mut Connection) -> Result<i64, Error> {
+    let (secs, micros): (i64, i64) = connection.query("TIME", &redis::cmd("TIME")).await?;
+    Ok(secs * 1_000 + micros / 1_000)
+}
