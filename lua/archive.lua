@@ -51,6 +51,6 @@ redis.call('HSET', task, 'msg', msg, 'state', 'archived')
 redis.call('HDEL', task, 'owner', 'x_crashes')
 count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
 if tonumber(now) > cutoff then
-  trim(archived, task_prefix, cutoff, max, 100, id)
+  trim(archived, task_prefix, cutoff, max, 100, { [id] = true })
 end
 return '1'

@@ -1,6 +1,6 @@
 -- trim: delete archived tasks that are too old (score up to cutoff) or too many (beyond max), oldest
--- first, at most limit of them, with their hashes and the locks they still own. The task spare is left
--- alone: it has just been archived, by a worker whose clock may be behind.
+-- first, at most limit of them, with their hashes and the locks they still own. The tasks in spare are
+-- left alone: they have just been archived, by somebody whose clock may be behind.
 -- RETURNS how many were deleted.
 local function trim(archived, task_prefix, cutoff, max, limit, spare)
   local victims = redis.call('ZRANGEBYSCORE', archived, '-inf', cutoff, 'LIMIT', 0, limit)
@@ -10,13 +10,8 @@ local function trim(archived, task_prefix, cutoff, max, limit, spare)
   end
   local deleted = 0
   for _, id in ipairs(victims) do
-    if id ~= spare then
-      local task = task_prefix .. id
-      local lock = redis.pcall('HGET', task, 'unique_key')
-      if type(lock) == 'string' then
-        release(lock, id)
-      end
-      redis.call('DEL', task)
+    if not (spare and spare[id]) then
+      forget(string.sub(task_prefix, 1, -3), id)
       redis.call('ZREM', archived, id)
       deleted = deleted + 1
     end

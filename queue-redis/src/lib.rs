@@ -4,7 +4,7 @@
 //! * [`Client`]: enqueues tasks.
 //! * [`Broker`]: one method for each atomic transition of a task; what workers are built on.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
-//! * [`Inspector`]: looks at queues, tasks and servers.
+//! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
 //! * [`embedded`]: a private `redis-server` for demos and tests (feature `embedded`).
 //!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
@@ -26,9 +26,9 @@ mod source;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use broker::{
-    Broker, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired, ExpiredLease,
-    Forwarded, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PoisonReason, Report, Run, Side, Taken, Tick, TickReply,
-    TickVerdict, Verdict, Why,
+    Broker, Change, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
+    ExpiredLease, Forwarded, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PayloadChange, PayloadVerdict,
+    PoisonReason, Report, Run, Seen, Side, Taken, Tick, TickReply, TickVerdict, Verdict, Why,
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
@@ -36,7 +36,8 @@ pub use client::{Client, EnqueueError};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{
-    CronEntry, CronEvent, EnqueueEvent, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo,
+    CronEntry, CronEvent, DailyStats, EnqueueEvent, GroupInfo, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo,
+    WorkerInfo,
 };
 pub use inspector::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 pub use listener::{Listener, Signal, Watch};

@@ -68,8 +68,12 @@ scripts! {
     DONE = "done" ["owns", "release", "unlist", "count"];
     COMPLETE = "complete" ["owns", "release", "unlist", "count"];
     RETRY = "retry" ["owns", "count", "count_failure"];
-    ARCHIVE = "archive" ["owns", "release", "trim", "count", "count_failure"];
-    TRIM_ARCHIVED = "trim_archived" ["release", "trim"];
+    ARCHIVE = "archive" ["owns", "stray", "release", "forget", "trim", "count", "count_failure"];
+    TRIM_ARCHIVED = "trim_archived" ["stray", "release", "forget", "trim"];
+    RUN_TASKS = "run_tasks" ["stray", "seek"];
+    ARCHIVE_TASKS = "archive_tasks" ["stray", "release", "forget", "trim", "seek", "pluck"];
+    DELETE_TASKS = "delete_tasks" ["stray", "release", "forget", "seek", "pluck"];
+    UPDATE_PAYLOAD = "update_payload" ["stray"];
     REQUEUE = "requeue" ["owns"];
     REQUEUE_RUN = "requeue_run" ["stray"];
     FORWARD = "forward" ["stray"];

@@ -5,6 +5,7 @@ mod client;
 mod conformance;
 mod crash;
 mod golden;
+mod inspector;
 mod listener;
 mod metrics;
 mod races;

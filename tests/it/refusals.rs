@@ -2,7 +2,7 @@
 //! dropped, or for a key of another type.
 
 use queue_core::State;
-use queue_redis::Error;
+use queue_redis::{Error, Inspector, Seen};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, job};
 
@@ -59,4 +59,42 @@ async fn forward_out_of_memory_fails_instead_of_leaving_tasks_behind() {
     fixture.run("CONFIG SET maxmemory 0").await;
     assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
     fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+async fn memory(fixture: &Fixture) -> Option<u64> {
+    Inspector::new(fixture.redis()).queue_memory(QUEUE).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_memory_of_a_queue_grows_with_its_tasks_in_every_state_and_is_unknown_where_redis_does_not_tell() {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    assert_eq!(memory(&fixture).await, Some(0));
+    let mut last = 0;
+    for state in State::ALL.into_iter().filter(|state| *state != State::Pending).chain([State::Pending]) {
+        for n in 0..30 {
+            fixture.put_in(state, job(&format!("{state}-{n}")).payload("x".repeat(1_000))).await;
+        }
+        let bytes = memory(&fixture).await.unwrap();
+        assert!(bytes > last + 30_000 && bytes < last + 120_000, "{state}: from {last} to {bytes}");
+        last = bytes;
+    }
+    fixture.run("ZADD asynq:{q}:retry 1 ghost").await;
+    assert!(memory(&fixture).await.unwrap() >= last);
+    fixture.run("ACL SETUSER default -memory").await;
+    assert_eq!(memory(&fixture).await, None);
+    fixture.run("ACL SETUSER default +memory").await;
+}
+
+#[tokio::test]
+async fn inspector_changes_nothing_that_it_may_not_read() {
+    let fixture = Fixture::start().await;
+    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.run("ZADD asynq:{q}:scheduled 1 ghost").await;
+    let seen = Seen::In(State::Scheduled);
+    for id in ["a", "ghost"] {
+        is_refused(&fixture, async || fixture.broker.run_tasks(QUEUE, seen, &[id], NOW_NS).await).await;
+        is_refused(&fixture, async || fixture.broker.archive_tasks(QUEUE, seen, &[id], NOW).await).await;
+        is_refused(&fixture, async || fixture.broker.delete_tasks(QUEUE, seen, &[id]).await).await;
+    }
 }

@@ -1,16 +1,22 @@
-//! Looks at queues, tasks and servers; changes nothing but pauses.
+//! Looks at queues, tasks and servers, and changes what no worker has.
 
+mod change;
 mod cron;
+mod groups;
+mod memory;
 mod queues;
 mod schedulers;
 mod servers;
+mod stats;
 mod tasks;
 mod transfer;
 
 pub use cron::{CronEntry, CronEvent};
+pub use groups::GroupInfo;
 pub use queues::QueueInfo;
 pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
+pub use stats::DailyStats;
 pub use tasks::Page;
 pub use transfer::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 
@@ -18,6 +24,7 @@ use std::sync::Arc;
 
 use queue_core::{Clock, SystemClock};
 
+use crate::broker::Broker;
 use crate::connection::Redis;
 
 /// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
@@ -37,5 +44,9 @@ impl Inspector {
     /// A view with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         Self { redis, clock }
+    }
+
+    fn broker(&self) -> Broker {
+        Broker::new(self.redis.clone())
     }
 }

@@ -79,7 +79,7 @@ impl Inspector {
         Ok(entries)
     }
 
-    async fn read(
+    pub(super) async fn read(
         &self,
         connection: &mut Connection,
         keys: &QueueKeys,
@@ -151,7 +151,7 @@ fn due(state: State, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<
     }
 }
 
-async fn range(connection: &mut Connection, set: &str, page: Page) -> Result<Vec<Entry>, Error> {
+pub(super) async fn range(connection: &mut Connection, set: &str, page: Page) -> Result<Vec<Entry>, Error> {
     let mut range = redis::cmd("ZRANGE");
     range.arg(set).arg(page.skip).arg(as_index(page.skip + page.size - 1)).arg("WITHSCORES");
     let members: Vec<(Vec<u8>, f64)> = connection.query("ZRANGE", &range).await?;

@@ -8,6 +8,7 @@ mod keyspace;
 mod live;
 mod proxy;
 mod redis_process;
+mod states;
 mod wait;
 mod worker_process;
 
@@ -19,5 +20,6 @@ pub(crate) use keyspace::Keyspace;
 pub(crate) use live::{Events, with};
 pub(crate) use proxy::Proxy;
 pub(crate) use redis_process::RedisProcess;
+pub(crate) use states::{GROUP, by_path};
 pub(crate) use wait::{eventually, wait_for};
 pub(crate) use worker_process::WorkerProcess;

@@ -1,0 +1,75 @@
+-- archive_tasks: give up on tasks that nobody works on and keep them for inspection, 1 to 100 per call.
+--
+-- Transition: pending | scheduled | retry | completed | aggregating -> archived
+-- Go: archiveTaskCmd, archiveAllCmd, archiveAllPendingCmd, archiveAllAggregatingCmd
+-- Differs from Go: many tasks take many short calls instead of one long one (W32); what is trimmed from
+-- the archive is deleted, hash and lock, instead of being left behind (W17); pending_since is removed, for
+-- Go does not set it when the task is run again.
+--
+-- KEYS
+--   1  pending   asynq:{<queue>}:pending   LIST
+--   2  archived  asynq:{<queue>}:archived  ZSET
+--   3  groups    asynq:{<queue>}:groups    SET
+-- ARGV
+--   1  prefix    asynq:{<queue>}:
+--   2  from      state in which the tasks were seen; empty for one task: whichever it is in
+--   3  at        of pending tasks: the place counted from the head at which the first was seen
+--   4  now       unix time in seconds
+--   5  cutoff    archived tasks of this second or earlier are too old
+--   6  max       how many archived tasks to keep
+--   then for each task
+--   +1 id        task id
+-- DERIVED
+--   prefix .. 't:' .. id, the set that the task's state or group names, and the locks of trimmed tasks
+-- RETURNS how many archived tasks were trimmed, at most 100, and one character for each task
+--   1  archived
+--   0  there is no such task
+--   2  a worker has it
+--   3  it was archived already
+--   4  it is no longer in the state `from`
+--   5  it is not where its state says: it is being aggregated, or a tool left it behind
+--   7  it is pending, but not around `at`
+--   Only with 1 was anything written.
+local pending, archived, groups = KEYS[1], KEYS[2], KEYS[3]
+local prefix, from, at, now, cutoff, max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+redis.call('ZCARD', archived) -- fails by its type before anything was written
+local ids = {}
+for n = 7, #ARGV do
+  ids[#ids + 1] = ARGV[n]
+end
+local places = from == 'pending' and spot(pending, ids, tonumber(at)) or {}
+local verdicts, plucked, spare = {}, {}, {}
+for n = 1, #ids do
+  local id = ids[n]
+  local verdict, state, group = seek(prefix, id, from)
+  if verdict == '1' then
+    local set = set_of(prefix, state, group)
+    if state == 'archived' then
+      verdict = '3'
+    elseif from == 'pending' then
+      verdict = places[id] and '1' or '7'
+      plucked[id] = places[id]
+    elseif state == 'pending' then
+      verdict = redis.call('LREM', pending, -1, id) > 0 and '1' or '5'
+    elseif not redis.call('ZSCORE', set, id) then
+      verdict = '5'
+    end
+    if verdict == '1' then
+      redis.call('ZADD', archived, now, id)
+      if state ~= 'pending' then
+        leave(set, id, groups, group)
+      end
+      redis.call('HSET', prefix .. 't:' .. id, 'state', 'archived')
+      redis.call('HDEL', prefix .. 't:' .. id, 'pending_since')
+      spare[id] = true
+    end
+  end
+  verdicts[n] = verdict
+end
+strike(pending, plucked)
+local trimmed = 0
+if tonumber(now) > tonumber(cutoff) then
+  trimmed = trim(archived, prefix .. 't:', tonumber(cutoff), tonumber(max), 100, spare)
+end
+return { trimmed, table.concat(verdicts) }

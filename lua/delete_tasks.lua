@@ -1,0 +1,102 @@
+-- delete_tasks: delete tasks that nobody works on, with the locks they own, 1 to 100 per call.
+--
+-- Transition: pending | scheduled | retry | archived | completed | aggregating -> (deleted)
+-- Go: deleteTaskCmd, deleteAllCmd, deleteAllPendingCmd, deleteAllAggregatingCmd
+-- Differs from Go: many tasks take many short calls instead of one long one (W32); locks of pending and
+-- aggregating tasks are released too; what is left of a task (a hash whose id is in no list, W17; an id
+-- without a hash, W12; a task called active that is in neither active nor lease) can be deleted.
+--
+-- KEYS
+--   1  pending   asynq:{<queue>}:pending  LIST
+--   2  groups    asynq:{<queue>}:groups   SET
+--   3  active    asynq:{<queue>}:active   LIST
+--   4  lease     asynq:{<queue>}:lease    ZSET
+--   5  sets      asynq:{<queue>}:aggregation_sets  ZSET
+--   6  aggregated  asynq:{<queue>}:x:aggregated  SET
+-- ARGV
+--   1  prefix    asynq:{<queue>}:
+--   2  from      state in which the tasks were seen; empty for one task: whichever it is in
+--   3  group     of aggregating tasks: the group in which they were seen
+--   4  at        of pending tasks: the place counted from the head at which the first was seen
+--   then for each task
+--   +1 id        task id
+-- DERIVED
+--   prefix .. 't:' .. id, its lock, and the set that the task's state or group names
+-- RETURNS one character for each task
+--   1  deleted
+--   0  there is no such task
+--   2  a worker has it
+--   4  it is no longer in the state `from`
+--   5  it is being aggregated
+--   6  there was an id without a task, or a hash without a message, which was deleted
+--   7  it is pending, but not around `at`
+--   Only with 1 and 6 was anything written.
+local pending, groups, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local sets, aggregated = KEYS[5], KEYS[6]
+local prefix, from, seen_in, at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+-- Whether an aggregator has taken the task out of its group, or is done with it and about to delete it by
+-- its id. More than 100 sets are not looked through.
+local function is_staged(id)
+  local looked_at = 0
+  for _, names in ipairs({ redis.call('ZRANGE', sets, 0, 100), redis.call('SMEMBERS', aggregated) }) do
+    for _, set in ipairs(names) do
+      looked_at = looked_at + 1
+      if looked_at > 100 or redis.call('ZSCORE', set, id) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+local function is_worked_on(id)
+  return redis.call('ZSCORE', lease, id) or redis.call('LPOS', active, id)
+end
+
+local nowhere = '' -- a state that nobody knows, or that is wrong
+local ids = {}
+for n = 5, #ARGV do
+  ids[#ids + 1] = ARGV[n]
+end
+local places = from == 'pending' and spot(pending, ids, tonumber(at)) or {}
+local verdicts, plucked = {}, {}
+for n = 1, #ids do
+  local id = ids[n]
+  local verdict, state, group = seek(prefix, id, from)
+  if verdict == '0' and from ~= '' and (not state or state == from) then
+    verdict, state = '6', from
+    group = from == 'aggregating' and (group or seen_in) or nil
+  elseif verdict == '0' and state then
+    verdict = from ~= '' and '4' or state == 'active' and '2' or '6'
+  elseif verdict == '5' then
+    verdict, state = '1', nowhere
+  end
+  if verdict == '2' and not is_worked_on(id) then
+    verdict, state = '1', nowhere
+  end
+  if verdict == '1' or verdict == '6' then
+    local set = set_of(prefix, state, group)
+    if from == 'pending' then
+      verdict = places[id] and verdict or '7'
+      plucked[id] = places[id]
+    elseif state == 'pending' then
+      redis.call('LREM', pending, -1, id)
+    elseif state == nowhere then
+      for _, other in ipairs({ 'scheduled', 'retry', 'archived', 'completed' }) do
+        redis.call('ZREM', prefix .. other, id)
+      end
+    elseif redis.call('ZSCORE', set, id) then
+      leave(set, id, groups, group)
+    elseif state == 'aggregating' and is_staged(id) then
+      verdict = '5'
+    end
+    if verdict ~= '5' and verdict ~= '7' then
+      -- Before `strike`: when it is out of memory, Redis lets a script do that only after a deletion.
+      forget(prefix, id)
+    end
+  end
+  verdicts[n] = verdict
+end
+strike(pending, plucked)
+return table.concat(verdicts)

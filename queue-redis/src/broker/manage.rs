@@ -1,0 +1,210 @@
+//! What somebody who looks after a queue does to tasks that no worker has: `run_tasks.lua`,
+//! `archive_tasks.lua`, `delete_tasks.lua`, `update_payload.lua`.
+
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+use redis::{Cmd, Value};
+
+use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
+use super::{Broker, verdicts};
+use crate::error::Error;
+use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, RUN_TASKS, UPDATE_PAYLOAD};
+
+/// What became of a task that was to be run, archived or deleted. All but [`Change::Applied`] and
+/// [`Change::Dropped`] mean that nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was done.
+    Applied,
+    /// There is no such task.
+    Gone,
+    /// A worker has it.
+    Active,
+    /// It was pending, or archived, already.
+    AlreadyThere,
+    /// It is no longer in the state in which it was seen.
+    MovedOn,
+    /// It is not where its state says: it is being aggregated, or a tool left it behind.
+    Misplaced,
+    /// There was no task, but an id or a hash that was left of one; it was deleted.
+    Dropped,
+    /// It is pending, but not around the place where it was seen.
+    Elsewhere,
+}
+
+fn change(byte: u8) -> Option<Change> {
+    match byte {
+        b'1' => Some(Change::Applied),
+        b'0' => Some(Change::Gone),
+        b'2' => Some(Change::Active),
+        b'3' => Some(Change::AlreadyThere),
+        b'4' => Some(Change::MovedOn),
+        b'5' => Some(Change::Misplaced),
+        b'6' => Some(Change::Dropped),
+        b'7' => Some(Change::Elsewhere),
+        _ => None,
+    }
+}
+
+/// Where tasks were when somebody decided about them. Those that have left it since stay as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen<'a> {
+    /// Not looked at: whichever state they are in. A pending task is searched for in the whole list, so this
+    /// is for one at a time.
+    Anywhere,
+    /// In one of the sorted sets.
+    In(State),
+    /// In this group.
+    InGroup(&'a str),
+    /// In the pending list, the first of them at this place counted from the head, and the others within
+    /// the hundred after it.
+    PendingAt(usize),
+}
+
+impl Seen<'_> {
+    fn state(&self) -> &'static str {
+        match self {
+            Self::Anywhere => "",
+            Self::In(state) => state.as_str(),
+            Self::InGroup(_) => State::Aggregating.as_str(),
+            Self::PendingAt(_) => State::Pending.as_str(),
+        }
+    }
+
+    fn place(&self) -> usize {
+        if let Self::PendingAt(place) = self { *place } else { 0 }
+    }
+}
+
+/// A payload to be replaced by another.
+#[derive(Debug, Clone)]
+pub struct PayloadChange<'a> {
+    /// Task id.
+    pub id: &'a str,
+    /// The message as it was read.
+    pub old: &'a [u8],
+    /// The message to write.
+    pub new: &'a [u8],
+    /// The locks of the old and the new payload, where the task has one that belongs to its payload.
+    pub locks: Option<(&'a str, &'a str)>,
+}
+
+/// What became of a [`PayloadChange`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PayloadVerdict {
+    /// It was written.
+    Applied,
+    /// There is no such task.
+    Gone,
+    /// A worker has it, or it is completed.
+    Over,
+    /// The task with this id holds the lock of the new payload.
+    Locked(String),
+    /// The message has changed since it was read.
+    Changed,
+}
+
+impl Broker {
+    /// Makes tasks pending that wait, or that have ended, in the order given; 1 to
+    /// [`MAX_BATCH`](super::MAX_BATCH).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. Tasks before the one at which it refused may have been changed.
+    pub async fn run_tasks<I: AsRef<[u8]>>(
+        &self,
+        queue: &str,
+        seen: Seen<'_>,
+        ids: &[I],
+        now_ns: i64,
+    ) -> Result<Vec<Change>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = RUN_TASKS.call(2);
+        call.arg(keys.pending()).arg(keys.groups());
+        call.arg(keys.prefix()).arg(seen.state()).arg(now_ns);
+        with_ids(&mut call, ids);
+        verdicts(RUN_TASKS.name, &self.redis.run(&RUN_TASKS, &call).await?, ids.len(), change)
+    }
+
+    /// Archives tasks that no worker has; 1 to [`MAX_BATCH`](super::MAX_BATCH). Also returns how many older
+    /// ones were deleted because the archive was full, or they were too old, at most as many.
+    ///
+    /// # Errors
+    /// As [`run_tasks`](Self::run_tasks).
+    pub async fn archive_tasks<I: AsRef<[u8]>>(
+        &self,
+        queue: &str,
+        seen: Seen<'_>,
+        ids: &[I],
+        now: i64,
+    ) -> Result<(Vec<Change>, u64), Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = ARCHIVE_TASKS.call(3);
+        call.arg(keys.pending()).arg(keys.archived()).arg(keys.groups());
+        call.arg(keys.prefix()).arg(seen.state()).arg(seen.place());
+        call.arg(now).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
+        with_ids(&mut call, ids);
+        let reply = self.redis.run(&ARCHIVE_TASKS, &call).await?;
+        let Value::Array(parts) = &reply else { return Err(Error::unexpected(ARCHIVE_TASKS.name, &reply)) };
+        let [Value::Int(trimmed), changes] = &parts[..] else {
+            return Err(Error::unexpected(ARCHIVE_TASKS.name, &reply));
+        };
+        let changes = verdicts(ARCHIVE_TASKS.name, changes, ids.len(), change)?;
+        Ok((changes, u64::try_from(*trimmed).unwrap_or(0)))
+    }
+
+    /// Deletes tasks that no worker has, with the locks they own; 1 to [`MAX_BATCH`](super::MAX_BATCH).
+    ///
+    /// # Errors
+    /// As [`run_tasks`](Self::run_tasks).
+    pub async fn delete_tasks<I: AsRef<[u8]>>(
+        &self,
+        queue: &str,
+        seen: Seen<'_>,
+        ids: &[I],
+    ) -> Result<Vec<Change>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = DELETE_TASKS.call(6);
+        call.arg(keys.pending()).arg(keys.groups()).arg(keys.active()).arg(keys.lease());
+        call.arg(keys.aggregation_sets()).arg(keys.aggregated());
+        let group = if let Seen::InGroup(group) = seen { group } else { "" };
+        call.arg(keys.prefix()).arg(seen.state()).arg(group).arg(seen.place());
+        with_ids(&mut call, ids);
+        verdicts(DELETE_TASKS.name, &self.redis.run(&DELETE_TASKS, &call).await?, ids.len(), change)
+    }
+
+    /// Replaces the payload of a task that no worker has; its uniqueness lock follows, with the time it has
+    /// left.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; then nothing is changed, unless the error
+    /// [is ambiguous](Error::is_ambiguous).
+    pub async fn update_payload(&self, queue: &str, change: &PayloadChange<'_>) -> Result<PayloadVerdict, Error> {
+        let task = QueueKeys::new(queue).task(change.id);
+        let (old_lock, new_lock) = change.locks.unwrap_or((&task, &task));
+        let mut call = UPDATE_PAYLOAD.call(3);
+        call.arg(&task).arg(old_lock).arg(new_lock).arg(change.id).arg(change.old).arg(change.new);
+        let reply = self.redis.run(&UPDATE_PAYLOAD, &call).await?;
+        let Value::Array(parts) = &reply else { return Err(Error::unexpected(UPDATE_PAYLOAD.name, &reply)) };
+        let holder = match parts.get(1) {
+            Some(Value::BulkString(id)) => String::from_utf8_lossy(id).into_owned(),
+            _ => String::new(),
+        };
+        match parts.first() {
+            Some(Value::BulkString(code)) => match &code[..] {
+                b"1" => Ok(PayloadVerdict::Applied),
+                b"0" => Ok(PayloadVerdict::Gone),
+                b"2" => Ok(PayloadVerdict::Over),
+                b"3" => Ok(PayloadVerdict::Locked(holder)),
+                b"4" => Ok(PayloadVerdict::Changed),
+                _ => Err(Error::unexpected(UPDATE_PAYLOAD.name, &reply)),
+            },
+            _ => Err(Error::unexpected(UPDATE_PAYLOAD.name, &reply)),
+        }
+    }
+}
+
+fn with_ids<I: AsRef<[u8]>>(call: &mut Cmd, ids: &[I]) {
+    for id in ids {
+        call.arg(id.as_ref());
+    }
+}

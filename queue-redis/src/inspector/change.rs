@@ -1,0 +1,178 @@
+//! Changes to one task that no worker has.
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskMessage};
+
+use super::Inspector;
+use crate::broker::{Change, PayloadChange, PayloadVerdict, Seen};
+use crate::error::Error;
+
+/// How often a change is begun anew because the task was changed meanwhile.
+const ATTEMPTS: usize = 5;
+
+impl Inspector {
+    /// Makes a task pending, whatever it is waiting for, or ended as: a worker takes it after those that are
+    /// pending already. A task of a group leaves the group, and joins it again should it be retried. Its
+    /// message stays as it is, with the number of retries and the last error.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::AlreadyPending`],
+    /// [`Error::TaskMisplaced`]; or Redis cannot be asked or refuses.
+    pub async fn run_task(&self, queue: &str, id: &str) -> Result<(), Error> {
+        self.require_queue(queue).await?;
+        let changes = self.broker().run_tasks(queue, Seen::Anywhere, &[id], self.clock.now_ns()).await?;
+        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyPending { queue, id }).await
+    }
+
+    /// Archives a task: it is kept, and nothing happens to it until somebody runs or deletes it, or 90 days
+    /// have passed, or 9,999 younger ones are in the archive. Its uniqueness lock stays until its time is
+    /// over. No failure is counted.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::AlreadyArchived`],
+    /// [`Error::TaskMisplaced`]; or Redis cannot be asked or refuses.
+    pub async fn archive_task(&self, queue: &str, id: &str) -> Result<(), Error> {
+        self.require_queue(queue).await?;
+        let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
+        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyArchived { queue, id }).await
+    }
+
+    /// Deletes a task and the uniqueness lock it owns. What is left of a task that Go's Inspector trimmed
+    /// from the archive, or that is called active although no worker has it, can be deleted too.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::TaskMisplaced`]
+    /// while it is being aggregated; or Redis cannot be asked or refuses.
+    pub async fn delete_task(&self, queue: &str, id: &str) -> Result<(), Error> {
+        self.require_queue(queue).await?;
+        let changes = self.broker().delete_tasks(queue, Seen::Anywhere, &[id]).await?;
+        self.judge(queue, id, changes[0], |queue, id| Error::TaskNotFound { queue, id }).await
+    }
+
+    /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers heard
+    /// it. Nothing is stored: where nobody listens, nothing happens.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
+        self.broker().cancel(id).await
+    }
+
+    async fn judge(
+        &self,
+        queue: &str,
+        id: &str,
+        change: Change,
+        already: impl FnOnce(String, String) -> Error,
+    ) -> Result<(), Error> {
+        let (queue, id) = (queue.to_owned(), id.to_owned());
+        match change {
+            Change::Applied | Change::Dropped => Ok(()),
+            Change::Gone => Err(Error::TaskNotFound { queue, id }),
+            Change::Active => Err(Error::TaskActive { queue, id }),
+            Change::AlreadyThere => Err(already(queue, id)),
+            Change::Misplaced | Change::MovedOn | Change::Elsewhere => {
+                let state = self.task(&queue, &id).await?.state;
+                Err(Error::TaskMisplaced { queue, id, state })
+            }
+        }
+    }
+
+    /// Gives a task another payload, in any state but active and completed. A uniqueness lock that was made
+    /// from the old payload becomes that of the new one, with the time it has left.
+    ///
+    /// It is written only over the very message that was read, so that two who do this at once do not
+    /// undo each other's work.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::TaskCompleted`],
+    /// [`Error::PayloadLocked`], [`Error::TaskChanged`], [`Error::Unreadable`]; or Redis cannot be asked or
+    /// refuses.
+    pub async fn update_payload(&self, queue: &str, id: &str, payload: impl Into<Bytes>) -> Result<(), Error> {
+        self.require_queue(queue).await?;
+        let payload = payload.into();
+        let (name, task) = (queue.to_owned(), id.to_owned());
+        for _ in 0..ATTEMPTS {
+            let (old, state) = self.raw(queue, id).await?;
+            let mut message = TaskMessage::from_bytes(old.clone()).map_err(|source| Error::Unreadable {
+                queue: name.clone(),
+                id: task.clone(),
+                source,
+            })?;
+            let old_lock = message.unique_key.clone();
+            let locks = follow_payload(&mut message, queue, payload.clone());
+            let new = message.to_bytes();
+            let locks = locks.then_some((&*old_lock, &*message.unique_key));
+            let change = PayloadChange { id, old: &old, new: &new, locks };
+            return match self.broker().update_payload(queue, &change).await? {
+                PayloadVerdict::Applied => Ok(()),
+                PayloadVerdict::Gone => Err(Error::TaskNotFound { queue: name, id: task }),
+                PayloadVerdict::Locked(holder) => Err(Error::PayloadLocked { queue: name, holder }),
+                PayloadVerdict::Over if state == Some(State::Completed) => {
+                    Err(Error::TaskCompleted { queue: name, id: task })
+                }
+                PayloadVerdict::Over => Err(Error::TaskActive { queue: name, id: task }),
+                PayloadVerdict::Changed => continue,
+            };
+        }
+        Err(Error::TaskChanged { queue: name, id: task })
+    }
+
+    async fn raw(&self, queue: &str, id: &str) -> Result<(Bytes, Option<State>), Error> {
+        let mut fetch = redis::cmd("HMGET");
+        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state");
+        let (message, state): (Option<Vec<u8>>, Option<String>) = self.redis.query("HMGET", &fetch).await?;
+        let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
+        Ok((message.ok_or_else(missing)?.into(), state.and_then(|state| state.parse().ok())))
+    }
+}
+
+/// Puts the payload into the message, and the lock that belongs to it. A lock whose name was not made from
+/// the payload stays. Returns whether the lock is another one now.
+fn follow_payload(message: &mut TaskMessage, queue: &str, payload: Bytes) -> bool {
+    let keys = QueueKeys::new(queue);
+    let old = &message.payload;
+    // An empty payload may have been none, which locks differently.
+    let follows = !message.unique_key.is_empty()
+        && (message.unique_key == keys.unique(&message.r#type, Some(old))
+            || old.is_empty() && message.unique_key == keys.unique(&message.r#type, None));
+    message.payload = payload;
+    if !follows {
+        return false;
+    }
+    let new = keys.unique(&message.r#type, Some(&message.payload));
+    new != std::mem::replace(&mut message.unique_key, new.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(payload: &'static str, unique_key: &str) -> TaskMessage {
+        TaskMessage {
+            r#type: "t".into(),
+            payload: payload.into(),
+            unique_key: unique_key.into(),
+            ..TaskMessage::default()
+        }
+    }
+
+    #[test]
+    fn only_a_lock_made_from_the_payload_follows_it() {
+        let keys = QueueKeys::new("q");
+        let new = keys.unique("t", Some(b"new"));
+        for (payload, lock) in [("old", Some("old")), ("", Some("")), ("", None)] {
+            let mut task = message(payload, &keys.unique("t", lock.map(str::as_bytes)));
+            assert!(follow_payload(&mut task, "q", "new".into()), "{payload:?}");
+            assert_eq!((&task.unique_key, &task.payload[..]), (&new, &b"new"[..]));
+        }
+        let mut same = message("old", &keys.unique("t", Some(b"old")));
+        assert!(!follow_payload(&mut same, "q", "old".into()));
+        for lock in ["", "asynq:{q}:unique:of-my-own"] {
+            let mut task = message("old", lock);
+            assert!(!follow_payload(&mut task, "q", "new".into()));
+            assert_eq!(task.unique_key, lock);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskInfo};
+
+use super::Inspector;
+use super::tasks::{Page, range};
+use crate::error::Error;
+
+/// A group of tasks that wait to be aggregated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupInfo {
+    /// Group name.
+    pub name: String,
+    /// How many tasks wait in it. Those that a server is aggregating just now are not counted.
+    pub size: u64,
+}
+
+impl Inspector {
+    /// The groups of a queue, by name.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn groups(&self, queue: &str) -> Result<Vec<GroupInfo>, Error> {
+        self.require_queue(queue).await?;
+        let keys = QueueKeys::new(queue);
+        let mut connection = self.redis.pooled().await?;
+        let mut names: Vec<String> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        names.sort();
+        let mut count = redis::pipe();
+        for name in &names {
+            count.cmd("ZCARD").arg(keys.group(name));
+        }
+        let sizes: Vec<u64> = connection.pipeline("counting groups", &count).await?;
+        Ok(names.into_iter().zip(sizes).map(|(name, size)| GroupInfo { name, size }).collect())
+    }
+
+    /// The tasks that wait in a group, those that joined it first first. A group that does not exist has
+    /// none. Tasks whose message cannot be read are left out.
+    ///
+    /// # Errors
+    /// When there is no such queue, or Redis cannot be asked or refuses.
+    pub async fn group_tasks(&self, queue: &str, group: &str, page: Page) -> Result<Vec<TaskInfo>, Error> {
+        self.require_queue(queue).await?;
+        if page.size == 0 {
+            return Ok(Vec::new());
+        }
+        let keys = QueueKeys::new(queue);
+        let mut connection = self.redis.pooled().await?;
+        let entries = range(&mut connection, &keys.group(group), page).await?;
+        self.read(&mut connection, &keys, State::Aggregating, entries).await
+    }
+}

@@ -1,0 +1,24 @@
+//! The inspector: what it shows and changes.
+
+mod looking;
+mod one_task;
+
+use std::sync::Arc;
+
+use queue_core::clock::ManualClock;
+use queue_redis::Inspector;
+
+use crate::support::{Fixture, NOW, QUEUE};
+
+/// An inspector at [`NOW`] on a Redis where the queue of the tests is listed.
+async fn start() -> (Fixture, Inspector) {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    let inspector = at(&fixture, NOW);
+    (fixture, inspector)
+}
+
+/// An inspector whose clock stands at this second.
+fn at(fixture: &Fixture, secs: i64) -> Inspector {
+    Inspector::with_clock(fixture.redis(), Arc::new(ManualClock::at_secs(secs)))
+}

@@ -1,0 +1,59 @@
+//! Tasks in each state, brought there by the transitions that lead to it.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State, TaskMessage};
+use queue_redis::{Completion, Verdict};
+
+use super::fixture::{Fixture, NOW, QUEUE, report};
+
+/// The group of the tasks that are aggregating.
+pub(crate) const GROUP: &str = "g";
+
+impl Fixture {
+    /// Brings a new task into a state, at [`NOW`]; nothing may be pending before. The times in its state are
+    /// an hour ahead.
+    pub(crate) async fn put_in(&self, state: State, task: RawTask) {
+        let hour = Duration::from_secs(3600);
+        match state {
+            State::Pending => return self.put([task]).await,
+            State::Scheduled => return self.put([task.process_in(hour)]).await,
+            State::Aggregating => return self.put([task.group(GROUP)]).await,
+            State::Active | State::Retry | State::Archived | State::Completed => {}
+        }
+        let delivery = self.active(task.retention(hour)).await;
+        let failed = TaskMessage { error_msg: "boom".into(), last_failed_at: NOW, ..delivery.message.clone() };
+        let verdict = match state {
+            State::Retry => {
+                let message = TaskMessage { retried: 1, ..failed };
+                self.broker.retry(&report(&delivery), &message.to_bytes(), NOW + 3600, false, NOW).await.unwrap()
+            }
+            State::Archived => self.broker.archive(&report(&delivery), &failed.to_bytes(), NOW).await.unwrap(),
+            State::Completed => {
+                let message = TaskMessage { completed_at: NOW, ..delivery.message.clone() };
+                let completion =
+                    Completion { report: report(&delivery), message, expires_at: NOW + 3600, result: None };
+                self.broker.complete(QUEUE, &[completion], NOW).await.unwrap()[0]
+            }
+            _ => return,
+        };
+        assert_eq!(verdict, Verdict::Applied);
+    }
+
+    /// Deletes the counters, which have nothing to do with what is tested.
+    pub(crate) async fn forget_counters(&self) {
+        let counters: Vec<String> = self.cmd(&["KEYS", "asynq:{q}:[pf][ra]*[ed]*"]).await;
+        for counter in counters {
+            if counter.starts_with("asynq:{q}:processed") || counter.starts_with("asynq:{q}:failed") {
+                let _: i64 = self.cmd(&["DEL", &counter]).await;
+            }
+        }
+    }
+}
+
+/// Lines of changes in the order of their paths, as [`super::Keyspace`] has them.
+pub(crate) fn by_path(lines: &str) -> String {
+    let mut lines: Vec<&str> = lines.lines().map(str::trim).collect();
+    lines.sort_by_key(|line| line[2..].split(": ").next().unwrap_or_default());
+    lines.join("\n")
+}
