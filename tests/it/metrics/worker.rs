@@ -5,7 +5,7 @@ use queue_metrics::WorkerMetrics;
 use queue_worker::{Failure, Job, Router};
 
 use super::{assert_samples, samples};
-use crate::support::{Fixture, eventually, job};
+use crate::support::{Fixture, QUEUE, eventually, job};
 
 fn of(kind: &str, id: &str) -> RawTask {
     RawTask { kind: kind.to_owned(), ..job(id) }
@@ -111,8 +111,10 @@ async fn a_recovery_and_a_lost_lease_count() {
     let server = fixture.server(router).observe(metrics.observer()).lease(Duration::from_secs(5));
     let server = server.start().await.unwrap();
     eventually("it runs", async || metrics.text().contains(r#"asynq_worker_in_flight{queue="q",type="job"} 1"#)).await;
+    // It would run again at once.
+    fixture.inspector().pause(QUEUE).await.unwrap();
     fixture.expire_leases().await;
-    fixture.in_state("a", State::Retry).await;
+    fixture.in_state("a", State::Pending).await;
     eventually("the loss is noticed", async || metrics.text().contains(r#"reason="lease_lost"} 1"#)).await;
     server.shutdown().await;
     assert_samples(
