@@ -128,6 +128,8 @@ const goServerSocket = "INTEROP_GO_SERVER_SOCKET"
 func runGoServerProcess(socket string) {
 	config := goConfig()
 	config.Concurrency = 2
+	config.GroupGracePeriod = time.Second
+	config.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { select {} })
 	server := asynq.NewServer(asynq.RedisClientOpt{Network: "unix", Addr: socket}, config)
 	stuck := func(context.Context, *asynq.Task) error { select {} }
 	if err := server.Run(asynq.HandlerFunc(stuck)); err != nil {
@@ -137,7 +139,7 @@ func runGoServerProcess(socket string) {
 }
 
 // startGoProcess starts a Go server on the default queue that holds on to
-// each task it takes. The answered function kills it.
+// each task and each group it takes. The answered function kills it.
 func (f *fixture) startGoProcess() (kill func()) {
 	f.t.Helper()
 	self, err := os.Executable()

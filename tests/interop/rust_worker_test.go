@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type event struct {
 	Headers      map[string]string `json:"headers"`
 	DeadlineUnix int64             `json:"deadline_unix"`
 	TimeNs       int64             `json:"time_ns"`
+	Group        string            `json:"group"`
+	Payloads     []string          `json:"payloads"`
 }
 
 func (e event) payload(f *fixture) []byte {
@@ -139,6 +142,19 @@ func (w *rustWorker) starts() []string {
 		}
 	}
 	return ids
+}
+
+// aggregates answers the payloads of each aggregate of a group, joined.
+func (w *rustWorker) aggregates(group string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var joined []string
+	for _, e := range w.events {
+		if e.Event == "aggregate" && e.Group == group {
+			joined = append(joined, strings.Join(e.Payloads, ","))
+		}
+	}
+	return joined
 }
 
 // wait waits for an event, and gives up early if the worker is gone.

@@ -22,6 +22,7 @@ var sequences = []sequence{
 	{"forward-retry", (*goSequence).forwardRetry},
 	{"requeue", (*goSequence).requeue},
 	{"active", (*goSequence).active},
+	{"aggregate", (*goSequence).aggregate},
 	{"janitor", (*goSequence).janitor},
 }
 

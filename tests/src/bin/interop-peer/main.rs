@@ -1,6 +1,7 @@
 //! The Rust side of the tests against Go asynq; `tests/interop/PEER.md` says what it has to do.
 
 mod scheduler;
+mod semaphore;
 mod sequence;
 mod steps;
 mod worker;
@@ -20,6 +21,8 @@ enum Command {
     Worker(worker::Settings),
     /// Runs a scheduler.
     Scheduler(scheduler::Settings),
+    /// Takes a token of a semaphore, or gives it back.
+    Semaphore(semaphore::Settings),
     /// Performs the steps of a named sequence on an empty Redis.
     Sequence {
         /// Name of the sequence.
@@ -36,6 +39,7 @@ async fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Worker(settings) => worker::run(settings).await,
         Command::Scheduler(settings) => scheduler::run(settings).await,
+        Command::Semaphore(settings) => semaphore::run(settings).await,
         Command::Sequence { name, redis } => sequence::run(&name, &redis).await,
     };
     match outcome {

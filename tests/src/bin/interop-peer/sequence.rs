@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_core::outcome::{Failure, Outcome as Ended};
-use queue_core::{Clock as _, State, SystemClock};
+use queue_core::{Clock as _, RawTask, State, SystemClock};
 use queue_redis::EnqueueError;
 
 use crate::Outcome;
@@ -23,6 +23,7 @@ pub(crate) async fn run(name: &str, url: &str) -> Outcome {
         "forward-retry" => forward_retry(steps).await,
         "requeue" => requeue(steps).await,
         "active" => active(steps).await,
+        "aggregate" => aggregate(&steps).await,
         "janitor" => janitor(steps).await,
         _ => Err(format!("there is no sequence {name:?}").into()),
     }
@@ -108,6 +109,14 @@ async fn requeue(mut steps: Steps) -> Outcome {
 async fn active(mut steps: Steps) -> Outcome {
     steps.put(job("x1").payload("x").unique(LOCK)).await?;
     steps.take("x1").await.map(drop)
+}
+
+async fn aggregate(steps: &Steps) -> Outcome {
+    steps.pause().await?;
+    for n in ["1", "2", "3"] {
+        steps.put(job(&format!("g{n}")).payload(n).group("g")).await?;
+    }
+    steps.aggregate("g", 3, |payloads| RawTask::new("batch").payload(payloads.join(",")).task_id("agg")).await
 }
 
 async fn janitor(mut steps: Steps) -> Outcome {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::options::compose;
 use queue_core::outcome::{Outcome as Ended, Step, next_step};
-use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock};
+use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock, TaskOptions};
+use queue_redis::{Aggregated, GroupRules, StagedTask};
 use queue_redis::{
     Broker, Client, Completion, Delivery, Dequeued, EnqueueError, Inspector, Redis, Report, Side, Taken, Verdict,
 };
@@ -106,6 +108,30 @@ impl Steps {
                 (0, Some(due)) => wait_until(due).await,
                 _ => return Err(format!("forwarded {forwarded:?}").into()),
             }
+        }
+    }
+
+    /// CHECK of a group that is full, READ, the new task and DELETE-SET.
+    pub(crate) async fn aggregate(
+        &self,
+        group: &str,
+        size: usize,
+        join: impl FnOnce(Vec<String>) -> RawTask,
+    ) -> Outcome {
+        let rules = GroupRules { grace_secs: 3_600, max_delay_secs: 0, max_size: size };
+        let (now, now_ns) = (SystemClock.now_secs(), SystemClock.now_ns());
+        let set = self.broker.stage(&QUEUE.into(), group, "set", rules, now, now + 120).await?;
+        let mut set = set.ok_or("the group is not full")?;
+        let tasks = self.broker.read_set(&mut set).await?.ok_or("the set is gone")?;
+        let payload = |task: &StagedTask| {
+            let message = task.message.as_ref().ok_or("a task cannot be read")?;
+            Ok::<_, Error>(String::from_utf8(message.payload.to_vec())?)
+        };
+        let task = join(tasks.iter().map(payload).collect::<Result<_, _>>()?);
+        let task = compose(task, TaskOptions::new().queue(QUEUE), now_ns)?;
+        match self.broker.aggregate(&set, &tasks, Some(&task), now_ns).await? {
+            Aggregated::Done => Ok(()),
+            other => Err(format!("the verdict is {other:?}").into()),
         }
     }
 

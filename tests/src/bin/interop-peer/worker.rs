@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use queue_core::{Clock as _, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::{Inspector, Redis};
-use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
+use queue_worker::{Failure, Group, Job, RetryPolicy, Router, Server};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -29,6 +29,11 @@ pub(crate) struct Settings {
     retry_delay_secs: Option<u64>,
     #[arg(long)]
     shutdown_timeout_secs: Option<u64>,
+    /// Aggregates groups, after this grace period.
+    #[arg(long)]
+    group_grace_secs: Option<u64>,
+    #[arg(long, default_value_t = 0)]
+    group_max_size: usize,
 }
 
 fn queue(text: &str) -> Result<(String, u32), String> {
@@ -50,7 +55,11 @@ impl Gate {
 pub(crate) async fn run(settings: Settings) -> Outcome {
     let redis = Redis::connect(&settings.redis).await?;
     let (open, gate) = watch::channel(false);
-    let mut server = Server::new(redis.clone(), router(&Gate(gate)))
+    let mut router = router(&Gate(gate.clone()));
+    if settings.group_grace_secs.is_some() {
+        router = aggregator(router, Gate(gate));
+    }
+    let mut server = Server::new(redis.clone(), router)
         .queues(settings.queues)
         .strict_priority(settings.strict)
         .concurrency(settings.concurrency);
@@ -59,6 +68,9 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     }
     if let Some(secs) = settings.shutdown_timeout_secs {
         server = server.shutdown_timeout(Duration::from_secs(secs));
+    }
+    if let Some(secs) = settings.group_grace_secs {
+        server = server.group_grace_period(Duration::from_secs(secs)).group_max_size(settings.group_max_size);
     }
     let mut running = tokio::spawn(server.run());
     tokio::select! {
@@ -88,6 +100,25 @@ fn router(gate: &Gate) -> Router {
     }
     let gate = gate.clone();
     router.route("result", move |job: Job| told(gate.clone(), job, async |job| job.payload().clone()))
+}
+
+/// Joins the payloads of a group into those of a task `ok`; of a group `hang`, never.
+fn aggregator(router: Router, gate: Gate) -> Router {
+    router.aggregate(move |Group(group): Group, tasks: Vec<RawTask>| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            let payloads: Vec<String> = tasks
+                .iter()
+                .map(|task| String::from_utf8_lossy(task.payload.as_deref().unwrap_or_default()).into_owned())
+                .collect();
+            print(&json!({"event": "aggregate", "group": group, "payloads": payloads}));
+            if group == "hang" {
+                std::future::pending::<()>().await;
+            }
+            RawTask::new("ok").payload(payloads.join(","))
+        }
+    })
 }
 
 /// Works a task and tells about it.
