@@ -32,7 +32,7 @@ pub use broker::{
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
-pub use client::{Client, EnqueueError};
+pub use client::{Client, EnqueueError, Interceptor, Outgoing};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{

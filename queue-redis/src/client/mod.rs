@@ -1,5 +1,6 @@
 //! Enqueuing tasks.
 
+mod intercept;
 mod merge;
 
 use std::collections::HashMap;
@@ -10,6 +11,8 @@ use queue_core::clock::Clock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
 
+pub use self::intercept::{Interceptor, Outgoing};
+use self::intercept::{Interceptors, UnderWay};
 use self::merge::Merger;
 use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH, next_batch};
 use crate::connection::Redis;
@@ -75,6 +78,7 @@ pub struct Client {
     store: Store,
     merger: Arc<Merger>,
     clock: Arc<dyn Clock>,
+    interceptors: Interceptors,
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
@@ -117,12 +121,29 @@ impl Client {
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
-        Self { store, merger: Arc::default(), clock }
+        Self { store, merger: Arc::default(), clock, interceptors: Interceptors::default() }
     }
 
     /// The connections it uses.
     pub fn redis(&self) -> &Redis {
         self.store.broker.redis()
+    }
+
+    /// A client that does something with every task before it is sent, such as adding a header. Others that
+    /// were added before come first. Clones made before are not changed.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use queue_redis::{Client, Outgoing};
+    ///
+    /// let client = Client::connect("redis://127.0.0.1:6379").await?;
+    /// let client = client.intercept(|task: &mut Outgoing<'_>| task.set_header("tenant", "acme"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn intercept(mut self, interceptor: impl Interceptor + 'static) -> Self {
+        self.interceptors = self.interceptors.and(Arc::new(interceptor));
+        self
     }
 
     /// Enqueues a task: pending at once, scheduled if its time is in the future, or into its group.
@@ -142,9 +163,10 @@ impl Client {
     /// See [`EnqueueError`].
     pub async fn enqueue_with(&self, task: impl IntoTask, options: TaskOptions) -> Result<TaskInfo, EnqueueError> {
         let now_ns = self.clock.now_ns();
-        let composed = compose(task.into_task()?, options, now_ns)?;
-        let (verdict, composed) = self.merger.store(&self.store, composed, now_ns).await?;
-        judge(verdict, composed, now_ns)
+        let mut composed = compose(task.into_task()?, options, now_ns)?;
+        let under_way = self.interceptors.see(&mut composed);
+        let stored = self.merger.store(&self.store, composed, now_ns).await.map_err(EnqueueError::from);
+        under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
     }
 
     /// Enqueues many tasks, up to 100 per call to Redis, and tells for each what became of it, in order.
@@ -155,13 +177,16 @@ impl Client {
     ) -> Vec<Result<TaskInfo, EnqueueError>> {
         let now_ns = self.clock.now_ns();
         let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
+        let mut under_way: Vec<Option<UnderWay>> = Vec::new();
         // One batch for each queue and each kind of place, because that is what one script serves.
         let mut batches: HashMap<(String, Place), Vec<(usize, Composed)>> = HashMap::new();
         for (position, task) in tasks.into_iter().enumerate() {
             outcomes.push(None);
+            under_way.push(None);
             let composed = task.into_task().map_err(EnqueueError::from);
             match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), now_ns)?)) {
-                Ok(composed) => {
+                Ok(mut composed) => {
+                    under_way[position] = Some(self.interceptors.see(&mut composed));
                     let key = (composed.message.queue.clone(), Place::of(&composed));
                     batches.entry(key).or_default().push((position, composed));
                 }
@@ -188,7 +213,11 @@ impl Client {
                 }
             }
         }
-        outcomes.into_iter().flatten().collect()
+        let outcomes = outcomes.into_iter().zip(under_way).map(|(outcome, under_way)| match under_way {
+            Some(under_way) => outcome.map(|outcome| under_way.end(outcome)),
+            None => outcome,
+        });
+        outcomes.flatten().collect()
     }
 }
 
