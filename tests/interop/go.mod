@@ -9,6 +9,8 @@ require (
 	github.com/prometheus/client_model v0.2.0
 	github.com/prometheus/common v0.26.0
 	github.com/redis/go-redis/v9 v9.14.1
+	go.opentelemetry.io/otel v1.35.0
+	go.opentelemetry.io/otel/trace v1.35.0
 	google.golang.org/protobuf v1.36.10
 )
 

@@ -4,6 +4,7 @@ mod scheduler;
 mod semaphore;
 mod sequence;
 mod steps;
+mod trace;
 mod worker;
 
 use std::error::Error;
@@ -23,6 +24,10 @@ enum Command {
     Scheduler(scheduler::Settings),
     /// Takes a token of a semaphore, or gives it back.
     Semaphore(semaphore::Settings),
+    /// Enqueues a task in a trace, and prints the span.
+    TraceEnqueue(trace::Settings),
+    /// Works a task, and prints the span.
+    TraceWork(trace::Settings),
     /// Performs the steps of a named sequence on an empty Redis.
     Sequence {
         /// Name of the sequence.
@@ -34,9 +39,15 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    let outcome = match Command::parse() {
+    let command = Command::parse();
+    // These collect spans instead of log lines.
+    if !matches!(command, Command::TraceEnqueue(_) | Command::TraceWork(_)) {
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    }
+    let outcome = match command {
+        Command::TraceEnqueue(settings) => trace::enqueue(settings).await,
+        Command::TraceWork(settings) => trace::work(settings).await,
         Command::Worker(settings) => worker::run(settings).await,
         Command::Scheduler(settings) => scheduler::run(settings).await,
         Command::Semaphore(settings) => semaphore::run(settings).await,
