@@ -70,7 +70,7 @@ pub enum Event<'a> {
         queue: &'a str,
         /// Task type; `None` when the task cannot be read.
         kind: Option<&'a str>,
-        /// What became of it: [`End::Retried`] or [`End::Archived`].
+        /// What became of it: [`End::Retried`], though a crash spends no retry, or [`End::Archived`].
         end: End,
     },
     /// Tasks that were scheduled, or waiting for a retry, became pending.
