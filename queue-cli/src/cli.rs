@@ -7,12 +7,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::connection::ConnectionArgs;
+use crate::dash::DashArgs;
 use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
 use crate::exporter::ExporterArgs;
 use crate::look::cron::CronCommand;
-use crate::look::group::GroupCommand;
 use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
 use crate::look::stats::StatsArgs;
@@ -141,23 +141,22 @@ pub(crate) enum Command {
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Look at queues, pause, resume and remove them
+    /// Look at queues, pause and resume them
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Look at tasks, run, archive, delete and cancel them, wait for them
+    /// Look at tasks, cancel running ones
     #[command(subcommand)]
     Task(TaskCommand),
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
     Cron(CronCommand),
-    /// Look at the groups of a queue
-    #[command(subcommand)]
-    Group(GroupCommand),
     /// Look at the servers that work tasks
     #[command(subcommand)]
     Server(ServerCommand),
     /// Show tasks by state and queue, with today's and all-time counts
     Stats(StatsArgs),
+    /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
+    Dash(DashArgs),
     /// Write queues to standard output, to be imported elsewhere
     Export(ExportArgs),
     /// Store the queues of an export

@@ -26,6 +26,8 @@ pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
         Command::Scheduler(scheduler) => ("info", scheduler.log_format(json)),
         // What becomes of its tasks, it shows itself.
         Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
+        // A line among the cells of the screen would stay there.
+        Command::Dash(_) if std::io::stderr().is_terminal() => ("off", LogFormat::Text),
         _ => ("warn", LogFormat::Text),
     };
     let filter = match std::env::var("QUEUECTL_LOG") {

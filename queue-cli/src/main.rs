@@ -8,6 +8,7 @@
 //! * [`scheduler`]: periodic tasks from a file.
 //! * [`bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
+//! * [`dash`]: the same, live in the terminal.
 //! * [`transfer`]: export and import.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`manual`]: shell completions and manual pages.
@@ -17,6 +18,7 @@ mod args;
 mod bench;
 mod cli;
 mod connection;
+mod dash;
 mod data_dir;
 mod demo;
 mod enqueue;
@@ -74,6 +76,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     match &command {
         Command::Worker(worker) => worker.check()?,
         Command::Demo(demo) => global.check_keep(demo.keep)?,
+        Command::Dash(dash) => dash.check(global.json)?,
         // These need no Redis.
         Command::Scheduler(scheduler) if scheduler.check => return scheduler.check(&out),
         Command::Completions(args) => return manual::completions(args, &out),
@@ -103,12 +106,12 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Enqueue(enqueue) => enqueue::run(*enqueue, session, out).await,
         Command::Queue(command) => look::queue::run(command, session, out).await,
         Command::Task(command) => look::task::run(command, session, out).await,
-        Command::Group(command) => look::group::run(command, session, out).await,
         Command::Server(command) => look::server::run(command, session, out).await,
         Command::Cron(command) => look::cron::run(command, session, out).await,
         Command::Bench(command) => bench::run(command, session, out).await,
         Command::Export(args) => transfer::export::run(args, session, out).await,
         Command::Import(args) => transfer::import::run(args, session, out).await,
+        Command::Dash(args) => dash::run(args, session).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
         Command::Demo(_)
         | Command::Worker(_)

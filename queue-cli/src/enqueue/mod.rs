@@ -1,6 +1,5 @@
 //! `queuectl enqueue`.
 
-pub(crate) mod asynq;
 mod batch;
 mod line;
 
@@ -174,12 +173,7 @@ pub(crate) async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> R
     out.text(&describe(&info, None, out))
 }
 
-/// The payload given on the command line, in a file or on standard input; `None` if none was given.
-pub(crate) async fn payload(
-    stdin: bool,
-    text: Option<OsString>,
-    file: Option<PathBuf>,
-) -> Result<Option<Bytes>, CliError> {
+async fn payload(stdin: bool, text: Option<OsString>, file: Option<PathBuf>) -> Result<Option<Bytes>, CliError> {
     if let Some(text) = text {
         return Ok(Some(text.into_vec().into()));
     }

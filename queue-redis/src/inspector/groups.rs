@@ -6,7 +6,7 @@ use super::tasks::{Page, range};
 use crate::error::Error;
 
 /// A group of tasks that wait to be aggregated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupInfo {
     /// Group name.

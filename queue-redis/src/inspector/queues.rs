@@ -8,7 +8,7 @@ use super::Inspector;
 use crate::error::Error;
 
 /// A queue as it was at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueInfo {
     /// Queue name.

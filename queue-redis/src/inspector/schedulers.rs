@@ -8,7 +8,7 @@ use super::{Inspector, Page};
 use crate::error::Error;
 
 /// A periodic entry, Go's or ours, as the scheduler that carries it described it at its last heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedulerEntry {
     /// Id of the entry: a random UUID for one of Go's, the entry's name for one of ours.
@@ -36,7 +36,7 @@ impl SchedulerEntry {
 }
 
 /// One time that a periodic entry's task was enqueued.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EnqueueEvent {
     /// Task id.

@@ -9,7 +9,7 @@ use super::Inspector;
 use crate::error::Error;
 
 /// A server, Go's or ours, as it described itself at its last heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
     /// UUID of the server.
@@ -33,7 +33,7 @@ pub struct ServerInfo {
 }
 
 /// A task that a server works on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
     /// Task id.

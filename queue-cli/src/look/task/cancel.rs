@@ -1,6 +1,7 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
+use queue_redis::Broker;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -22,9 +23,9 @@ struct Asked<'a> {
 }
 
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
+    let broker = Broker::new(session.redis().clone());
     for id in &args.ids {
-        let servers = inspector.cancel(id).await?;
+        let servers = broker.cancel(id).await?;
         if servers == 0 {
             return Err(CliError::failed(
                 "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",

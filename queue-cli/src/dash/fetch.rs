@@ -1,0 +1,198 @@
+//! Reads what the screen needs and changes what the user asked for, while the keyboard goes on.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use queue_core::{Clock as _, State, SystemClock, TaskInfo};
+use queue_redis::{Error, Inspector, Page};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::action::{Action, QueueVerb, Verb};
+use super::list::Row as _;
+use super::model::Answer;
+use super::screen::{Found, QueueRow, Wanted};
+
+/// Queues that are read at the same time; the pool has eight connections, and an action wants one too.
+const AT_ONCE: usize = 4;
+/// Tasks that are looked through for a filter; more would be too much for every refresh.
+const SEARCHED: usize = 1_000;
+/// Tasks per call while looking through them.
+const STRIDE: usize = 100;
+/// How old a figure of a queue's memory may be: it costs Redis more than all others together.
+const MEMORY_FOR: Duration = Duration::from_secs(20);
+
+/// Reads for the screen, again and again, until nobody is there to tell.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) inspector: Inspector,
+    pub(super) refresh: Duration,
+    pub(super) wanted: watch::Receiver<Wanted>,
+    /// Somebody has changed something.
+    pub(super) changed: std::rc::Rc<Notify>,
+    pub(super) answers: mpsc::Sender<Answer>,
+}
+
+impl Reader {
+    pub(super) async fn run(mut self) {
+        let memory = std::cell::RefCell::new(HashMap::new());
+        loop {
+            let (wanted, started) = (self.wanted.borrow_and_update().clone(), Instant::now());
+            let found = tokio::select! {
+                found = read(&self.inspector, &memory, &wanted) => found,
+                // Whoever asked has gone to another screen.
+                gone = self.wanted.changed() => match gone {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
+            let answer = Answer::Read { wanted, found: Box::new(found), at: SystemClock.now() };
+            if self.answers.send(answer).await.is_err() {
+                return;
+            }
+            // However much there is to read, most of the time is left to others.
+            let next = Instant::now() + self.refresh.max(started.elapsed() * 4);
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.changed.notified() => {}
+                gone = self.wanted.changed() => if gone.is_err() { return },
+            }
+        }
+    }
+}
+
+type Memory = std::cell::RefCell<HashMap<String, (Instant, Option<u64>)>>;
+
+async fn read(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result<Found, Error> {
+    let found = match wanted {
+        Wanted::Queues => queues(inspector, memory).await.map(Found::Queues),
+        Wanted::Servers => inspector.servers().await.map(Found::Servers),
+        Wanted::Cron => inspector.scheduler_entries().await.map(Found::Cron),
+        Wanted::Groups { queue } => groups(inspector, memory, queue).await,
+        Wanted::Tasks { .. } => tasks(inspector, memory, wanted).await,
+        Wanted::Task { queue, id } => inspector.task(queue, id).await.map(|task| Found::Task(Box::new(task))),
+        Wanted::Events { entry, skip, size } => {
+            inspector.enqueue_events(entry, Page { skip: *skip, size: *size }).await.map(Found::Events)
+        }
+    };
+    match found {
+        Err(error @ (Error::QueueNotFound(_) | Error::TaskNotFound { .. } | Error::Unreadable { .. })) => {
+            Ok(Found::Gone(error.to_string()))
+        }
+        found => found,
+    }
+}
+
+async fn queues(inspector: &Inspector, memory: &Memory) -> Result<Vec<QueueRow>, Error> {
+    let names = inspector.queues().await?;
+    memory.borrow_mut().retain(|name, _| names.binary_search(name).is_ok());
+    let reads = names.iter().map(async |name| match row(inspector, memory, name).await {
+        Ok(row) => Ok(Some(row)),
+        // Removed since we asked for the names.
+        Err(Error::QueueNotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    });
+    let rows: Vec<Option<QueueRow>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+    Ok(rows.into_iter().flatten().collect())
+}
+
+async fn row(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<QueueRow, Error> {
+    let info = inspector.queue(queue).await?;
+    let known = memory.borrow().get(queue).filter(|(at, _)| at.elapsed() < MEMORY_FOR).copied();
+    let memory = match known {
+        Some((_, bytes)) => bytes,
+        None => {
+            let bytes = inspector.queue_memory(queue).await?;
+            memory.borrow_mut().insert(queue.to_owned(), (Instant::now(), bytes));
+            bytes
+        }
+    };
+    Ok(QueueRow { info, memory })
+}
+
+async fn groups(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<Found, Error> {
+    let row = row(inspector, memory, queue).await?;
+    Ok(Found::Groups(row, inspector.groups(queue).await?))
+}
+
+async fn tasks(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result<Found, Error> {
+    let Wanted::Tasks { queue, state, group, filter, skip, size } = wanted else {
+        return Ok(Found::Gone(String::new()));
+    };
+    let row = row(inspector, memory, queue).await?;
+    let page = |page| some(inspector, queue, *state, group.as_deref(), page);
+    if filter.is_empty() {
+        let tasks = page(Page { skip: *skip, size: *size }).await?;
+        return Ok(Found::Tasks { row, tasks, searched: None });
+    }
+    let (mut tasks, mut passed, mut read) = (Vec::new(), 0, 0);
+    // One more than the page holds is not needed: a full page may have another one behind it.
+    while read < SEARCHED && tasks.len() < *size {
+        let found = page(Page { skip: read, size: STRIDE }).await?;
+        read += STRIDE;
+        let last = found.is_empty();
+        for task in found.into_iter().filter(|task| task.matches(filter)) {
+            passed += 1;
+            if passed > *skip && tasks.len() < *size {
+                tasks.push(task);
+            }
+        }
+        if last {
+            break;
+        }
+    }
+    let total = match group {
+        Some(_) => read as u64,
+        None => row.info.count(*state),
+    };
+    let searched = usize::try_from(total).unwrap_or(read).min(read);
+    Ok(Found::Tasks { row, tasks, searched: Some((searched, (searched as u64) >= total)) })
+}
+
+async fn some(
+    inspector: &Inspector,
+    queue: &str,
+    state: State,
+    group: Option<&str>,
+    page: Page,
+) -> Result<Vec<TaskInfo>, Error> {
+    match group {
+        Some(group) => inspector.group_tasks(queue, group, page).await,
+        None => inspector.tasks(queue, state, page).await,
+    }
+}
+
+/// Does what is asked, one after another, and has everything read anew afterwards.
+pub(super) async fn act(
+    inspector: Inspector,
+    mut actions: mpsc::UnboundedReceiver<Action>,
+    changed: std::rc::Rc<Notify>,
+    answers: mpsc::Sender<Answer>,
+) {
+    while let Some(action) = actions.recv().await {
+        let done = perform(&inspector, &action).await;
+        changed.notify_one();
+        if answers.send(Answer::Done(done)).await.is_err() {
+            return;
+        }
+    }
+    // The loop that sends has ended, and with it the dashboard.
+    sleep(Duration::MAX).await;
+}
+
+async fn perform(inspector: &Inspector, action: &Action) -> Result<String, Error> {
+    match action {
+        Action::Queue(QueueVerb::Pause, queue) => inspector.pause(queue).await.map(drop)?,
+        Action::Queue(QueueVerb::Resume, queue) => inspector.unpause(queue).await.map(drop)?,
+        Action::Task { verb: Verb::Run, queue, id } => inspector.run_task(queue, id).await?,
+        Action::Task { verb: Verb::Archive, queue, id } => inspector.archive_task(queue, id).await?,
+        Action::Task { verb: Verb::Delete, queue, id } => inspector.delete_task(queue, id).await?,
+        Action::Task { verb: Verb::Cancel, id, .. } => {
+            if inspector.cancel(id).await? == 0 {
+                return Ok(format!("no server is listening, so nobody stops task {id}"));
+            }
+        }
+    }
+    Ok(action.done())
+}

@@ -1,0 +1,281 @@
+//! The screens: what each shows, and what it needs for that.
+
+use queue_core::{State, TaskInfo};
+use queue_redis::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
+
+use super::list::{List, Moves, Row};
+
+/// The order of asynq's tabs, which is that of a task's life.
+pub(super) const TABS: [State; 7] = [
+    State::Active,
+    State::Pending,
+    State::Aggregating,
+    State::Scheduled,
+    State::Retry,
+    State::Archived,
+    State::Completed,
+];
+
+/// A queue with what it takes of Redis' memory, if that is known.
+#[derive(Debug, Clone)]
+pub(super) struct QueueRow {
+    pub(super) info: QueueInfo,
+    /// Bytes, estimated from samples.
+    pub(super) memory: Option<u64>,
+}
+
+/// One of the screens.
+#[derive(Debug)]
+pub(super) enum Screen {
+    Queues(List<QueueRow>),
+    Servers(List<ServerInfo>),
+    Cron(List<SchedulerEntry>),
+    Queue(QueueScreen),
+    Task(Box<TaskScreen>),
+    Workers { server: ServerInfo, list: List<WorkerInfo> },
+    Events { entry: SchedulerEntry, skip: usize, list: List<EnqueueEvent> },
+}
+
+/// One queue: its tasks in one state, or its groups.
+#[derive(Debug)]
+pub(super) struct QueueScreen {
+    pub(super) name: String,
+    pub(super) state: State,
+    /// The group whose tasks are shown; without one, the state aggregating shows the groups.
+    pub(super) group: Option<String>,
+    /// Tasks before this page.
+    pub(super) skip: usize,
+    pub(super) row: Option<QueueRow>,
+    pub(super) tasks: List<TaskInfo>,
+    pub(super) groups: List<GroupInfo>,
+    /// How many tasks were looked through for the filter, and whether that was all of them.
+    pub(super) searched: Option<(usize, bool)>,
+    /// Why there is nothing to show.
+    pub(super) gone: Option<String>,
+}
+
+/// One task.
+#[derive(Debug)]
+pub(super) struct TaskScreen {
+    pub(super) queue: String,
+    pub(super) id: String,
+    pub(super) task: Option<TaskInfo>,
+    /// Payload and result, made readable once and not with every frame.
+    pub(super) body: Vec<String>,
+    /// Lines above the first one that is shown.
+    pub(super) scroll: usize,
+    /// Why it is not there, or no more.
+    pub(super) gone: Option<String>,
+}
+
+/// What a screen has to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Queues,
+    Servers,
+    Cron,
+    Groups { queue: String },
+    Tasks { queue: String, state: State, group: Option<String>, filter: String, skip: usize, size: usize },
+    Task { queue: String, id: String },
+    Events { entry: String, skip: usize, size: usize },
+}
+
+/// What it is told.
+#[derive(Debug)]
+pub(super) enum Found {
+    Queues(Vec<QueueRow>),
+    Servers(Vec<ServerInfo>),
+    Cron(Vec<SchedulerEntry>),
+    Groups(QueueRow, Vec<GroupInfo>),
+    Tasks {
+        row: QueueRow,
+        tasks: Vec<TaskInfo>,
+        searched: Option<(usize, bool)>,
+    },
+    Task(Box<TaskInfo>),
+    Events(Vec<EnqueueEvent>),
+    /// The queue or the task is not there.
+    Gone(String),
+}
+
+impl QueueScreen {
+    pub(super) fn new(name: String, state: State) -> Self {
+        Self {
+            name,
+            state,
+            group: None,
+            skip: 0,
+            row: None,
+            tasks: List::default(),
+            groups: List::default(),
+            searched: None,
+            gone: None,
+        }
+    }
+
+    /// Whether groups are shown and not tasks.
+    pub(super) fn shows_groups(&self) -> bool {
+        self.state == State::Aggregating && self.group.is_none()
+    }
+
+    /// How many tasks there are to page through, as far as that is known.
+    pub(super) fn total(&self) -> Option<u64> {
+        match &self.group {
+            Some(group) => self.groups.all().iter().find(|found| found.name == *group).map(|found| found.size),
+            None => self.row.as_ref().map(|row| row.info.count(self.state)),
+        }
+    }
+
+    /// Shows another state, from its beginning.
+    pub(super) fn turn_to(&mut self, state: State, height: usize) {
+        (self.state, self.group) = (state, None);
+        self.tasks.set_filter(String::new(), height);
+        self.rewind();
+    }
+
+    /// Shows the first page, once it has been read.
+    pub(super) fn rewind(&mut self) {
+        (self.skip, self.searched) = (0, None);
+        self.tasks.restart();
+    }
+}
+
+impl TaskScreen {
+    pub(super) fn new(queue: String, id: String) -> Self {
+        Self { queue, id, task: None, body: Vec::new(), scroll: 0, gone: None }
+    }
+}
+
+impl Screen {
+    /// The list of the screen.
+    pub(super) fn list(&mut self) -> Option<&mut dyn Moves> {
+        match self {
+            Self::Queues(list) => Some(list),
+            Self::Servers(list) => Some(list),
+            Self::Cron(list) => Some(list),
+            Self::Queue(queue) => match queue.shows_groups() {
+                true => Some(&mut queue.groups),
+                false => Some(&mut queue.tasks),
+            },
+            Self::Workers { list, .. } => Some(list),
+            Self::Events { list, .. } => Some(list),
+            Self::Task(_) => None,
+        }
+    }
+
+    /// The filter of its list.
+    pub(super) fn filter(&self) -> &str {
+        match self {
+            Self::Queues(list) => list.filter(),
+            Self::Servers(list) => list.filter(),
+            Self::Cron(list) => list.filter(),
+            Self::Queue(queue) if queue.shows_groups() => queue.groups.filter(),
+            Self::Queue(queue) => queue.tasks.filter(),
+            Self::Workers { list, .. } => list.filter(),
+            Self::Events { list, .. } => list.filter(),
+            Self::Task(_) => "",
+        }
+    }
+
+    /// What to read for it, with a page of this many rows.
+    pub(super) fn wanted(&self, size: usize) -> Wanted {
+        match self {
+            Self::Queues(_) => Wanted::Queues,
+            Self::Servers(_) | Self::Workers { .. } => Wanted::Servers,
+            Self::Cron(_) => Wanted::Cron,
+            Self::Queue(queue) if queue.shows_groups() => Wanted::Groups { queue: queue.name.clone() },
+            Self::Queue(queue) => Wanted::Tasks {
+                queue: queue.name.clone(),
+                state: queue.state,
+                group: queue.group.clone(),
+                filter: queue.tasks.filter().to_lowercase(),
+                skip: queue.skip,
+                size,
+            },
+            Self::Task(task) => Wanted::Task { queue: task.queue.clone(), id: task.id.clone() },
+            Self::Events { entry, skip, .. } => Wanted::Events { entry: entry.id.clone(), skip: *skip, size },
+        }
+    }
+}
+
+/// Whether one of the texts contains the needle, which is in lower case.
+fn any(needle: &str, texts: &[&str]) -> bool {
+    texts.iter().any(|text| text.to_lowercase().contains(needle))
+}
+
+/// The beginning of a payload, for searching.
+fn beginning(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])
+}
+
+impl Row for QueueRow {
+    fn key(&self) -> String {
+        self.info.name.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.info.name])
+    }
+}
+
+impl Row for ServerInfo {
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.host, &self.id, &self.status, &self.pid.to_string()])
+            || self.queues.keys().any(|queue| any(needle, &[queue]))
+    }
+}
+
+impl Row for WorkerInfo {
+    fn key(&self) -> String {
+        format!("{}\0{}", self.queue, self.task_id)
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.task_id, &self.kind, &self.queue, &beginning(&self.payload)])
+    }
+}
+
+impl Row for SchedulerEntry {
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.id, &self.spec, &self.kind, &self.options.join(" "), &beginning(&self.payload)])
+    }
+}
+
+impl Row for EnqueueEvent {
+    fn key(&self) -> String {
+        self.task_id.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.task_id])
+    }
+}
+
+impl Row for GroupInfo {
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.name])
+    }
+}
+
+impl Row for TaskInfo {
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        let error = self.last_error.as_deref().unwrap_or_default();
+        any(needle, &[&self.id, &self.kind, error, &beginning(&self.payload)])
+    }
+}

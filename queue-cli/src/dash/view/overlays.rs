@@ -1,0 +1,83 @@
+//! What stands in front of a screen: the help, and the question whether one is sure.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
+
+use super::palette::Palette;
+use crate::dash::action::Action;
+use crate::dash::model::{Model, Overlay};
+use crate::dash::text::{clean, wrap};
+
+const HELP: [(&str, &str); 16] = [
+    ("↑ ↓  j k", "select a row; scroll a task"),
+    ("← →  h l  Tab", "the tab beside this one"),
+    ("Enter", "open what is selected"),
+    ("Esc  q", "back; from the queues: quit"),
+    ("n p  PgDn PgUp", "next and previous page"),
+    ("g G  Home End", "first and last row"),
+    ("1 2 3", "queues, servers, cron"),
+    ("/", "filter by typing; Enter keeps it, Esc ends it"),
+    ("", ""),
+    ("s", "stop (pause) a queue, or start (resume) it"),
+    ("r", "run a task now"),
+    ("a", "archive a task"),
+    ("d", "delete a task"),
+    ("c", "cancel a task that is active"),
+    ("", "each of these asks first"),
+    ("Ctrl-L  Ctrl-C", "draw everything anew; quit"),
+];
+
+/// Draws what is in front, if anything is.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
+    match &model.overlay {
+        None => {}
+        Some(Overlay::Help) => {
+            let line = |(keys, meaning): (&'static str, &'static str)| {
+                Line::from(vec![
+                    Span::styled(format!(" {keys:<15}"), palette.calm()),
+                    Span::raw(format!(" {meaning} ")),
+                ])
+            };
+            front(frame, " Keys ", HELP.map(line).into(), 64, palette);
+        }
+        Some(Overlay::Confirm(action)) => {
+            let lines = question(action, usize::from(frame.area().width).saturating_sub(6).min(60), palette);
+            front(frame, " Are you sure? ", lines, 62, palette);
+        }
+    }
+}
+
+fn question(action: &Action, cells: usize, palette: Palette) -> Vec<Line<'static>> {
+    let [question, subject, consequence] = action.question();
+    let mut lines = Vec::new();
+    for (text, look) in [(question, palette.plain()), (subject, palette.strong()), (consequence, palette.plain())] {
+        // An id of any length must not push the answer off the screen.
+        let pieces = wrap(&clean(&text), cells.max(8)).into_iter().take(4);
+        lines.extend(pieces.map(|piece| Line::styled(format!(" {piece}"), look)));
+    }
+    lines.push(Line::default());
+    lines.push(Line::from(vec![
+        Span::styled(" y", palette.warning()),
+        Span::raw(" yes    "),
+        Span::styled("n", palette.calm()),
+        Span::raw(" no"),
+    ]));
+    lines
+}
+
+fn front(frame: &mut Frame<'_>, title: &'static str, lines: Vec<Line<'static>>, width: u16, palette: Palette) {
+    let screen = frame.area();
+    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(screen.height);
+    let width = width.min(screen.width);
+    let (x, y) = (screen.x + (screen.width - width) / 2, screen.y + (screen.height - height) / 2);
+    let area = Rect { x, y, width, height };
+    // Half of a wide character left beside the box would shift the line.
+    frame.render_widget(
+        Clear,
+        Rect { x: x.saturating_sub(1), width: (width + 2).min(screen.width - x.saturating_sub(1)), ..area },
+    );
+    let block = Block::bordered().border_type(BorderType::Rounded).title(Span::styled(title, palette.strong()));
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
