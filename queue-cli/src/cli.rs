@@ -13,6 +13,7 @@ use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
 use crate::exporter::ExporterArgs;
 use crate::look::cron::CronCommand;
+use crate::look::group::GroupCommand;
 use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
 use crate::look::stats::StatsArgs;
@@ -141,15 +142,18 @@ pub(crate) enum Command {
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Look at queues, pause and resume them
+    /// Look at queues, pause, resume and remove them
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Look at tasks, cancel running ones
+    /// Look at tasks, run, archive, delete and cancel them, wait for them
     #[command(subcommand)]
     Task(TaskCommand),
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
     Cron(CronCommand),
+    /// Look at the groups of a queue
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Look at the servers that work tasks
     #[command(subcommand)]
     Server(ServerCommand),

@@ -103,6 +103,15 @@ impl From<Error> for CliError {
             Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
             Error::EntryNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
             Error::RunRefused { .. } => Self::Coded(exit::REFUSED, message),
+            Error::QueueNotEmpty { .. }
+            | Error::QueueActive { .. }
+            | Error::TaskActive { .. }
+            | Error::AlreadyPending { .. }
+            | Error::AlreadyArchived { .. }
+            | Error::TaskMisplaced { .. }
+            | Error::TaskCompleted { .. }
+            | Error::PayloadLocked { .. }
+            | Error::TaskChanged { .. } => Self::Coded(exit::REFUSED, message),
             error if error.is_transient() => Self::Transient(message),
             _ => Self::Failed(message),
         }

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed.
-const OF_A_SERVER: [&str; 2] = ["the_health_hook_tells_when_redis_goes_and_comes", "a_report_overtaken_by_a_renewal"];
+const OF_A_SERVER: [&str; 3] =
+    ["the_health_hook_tells_when_redis_goes_and_comes", "a_report_overtaken_by_a_renewal", "scheduler::faults"];
 
 /// Runs tests of this program anew, on the store. They are those that run on Redis anyway, compiled once.
 #[test]
@@ -15,6 +16,7 @@ fn what_holds_on_redis_holds_on_the_testing_kits_store() {
         "abandoned::",
         "races::",
         "server::",
+        "scheduler::",
         "client::batch",
         "client::options",
     ]);

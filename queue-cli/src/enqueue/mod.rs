@@ -1,5 +1,6 @@
 //! `queuectl enqueue`.
 
+pub(crate) mod asynq;
 mod batch;
 mod line;
 
@@ -173,7 +174,12 @@ pub(crate) async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> R
     out.text(&describe(&info, None, out))
 }
 
-async fn payload(stdin: bool, text: Option<OsString>, file: Option<PathBuf>) -> Result<Option<Bytes>, CliError> {
+/// The payload given on the command line, in a file or on standard input; `None` if none was given.
+pub(crate) async fn payload(
+    stdin: bool,
+    text: Option<OsString>,
+    file: Option<PathBuf>,
+) -> Result<Option<Bytes>, CliError> {
     if let Some(text) = text {
         return Ok(Some(text.into_vec().into()));
     }

@@ -1,6 +1,8 @@
 //! Looking at what is there.
 
 pub(crate) mod cron;
+pub(crate) mod group;
+mod history;
 pub(crate) mod queue;
 pub(crate) mod server;
 pub(crate) mod stats;

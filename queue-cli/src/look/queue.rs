@@ -1,14 +1,18 @@
 //! `queuectl queue`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use queue_core::State;
+use queue_redis::QueueInfo;
 use serde::Serialize;
 
+use super::history::{self, HistoryArgs};
 use super::queues;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
+use crate::payload::{harmless, shorten};
+use crate::progress::thousands;
 use crate::session::Session;
-use crate::table::Rows;
+use crate::table::{Rows, facts};
 use crate::watch::{WatchArgs, show};
 use crate::{view, when};
 
@@ -18,6 +22,10 @@ pub(crate) enum QueueCommand {
     /// Show all queues with their tasks by state
     #[command(visible_alias = "list")]
     Ls(WatchArgs),
+    /// Show everything about queues
+    Inspect(InspectArgs),
+    /// Show how many tasks were processed and failed each day
+    History(HistoryArgs),
     /// Stop handing out tasks of queues, to Rust and Go workers alike; those running go on
     Pause {
         /// Queue name
@@ -33,6 +41,25 @@ pub(crate) enum QueueCommand {
     },
 }
 
+/// Which queues to show.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Queue name
+    #[arg(value_name = "NAME", required = true)]
+    queues: Vec<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// A queue with what takes longer to find out.
+#[derive(Debug, Serialize)]
+struct Inspected {
+    #[serde(flatten)]
+    queue: view::Queue,
+    /// `None` where the server does not tell.
+    memory_bytes: Option<u64>,
+}
+
 #[derive(Debug, Serialize)]
 struct Paused<'a> {
     queue: &'a str,
@@ -45,6 +72,10 @@ struct Paused<'a> {
 pub(crate) async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         QueueCommand::Ls(watch) => show(&watch, out, async |out| list(session, out).await).await,
+        QueueCommand::Inspect(args) => {
+            show(&args.watch, out, async |out| inspect(&args.queues, session, out).await).await
+        }
+        QueueCommand::History(args) => history::run(args, session, out).await,
         QueueCommand::Pause { queues } => pause(&queues, true, session, out).await,
         QueueCommand::Resume { queues } => pause(&queues, false, session, out).await,
     }
@@ -66,6 +97,56 @@ async fn pause(queues: &[String], paused: bool, session: &Session, out: &Output)
         out.line(&format!("queue {queue:?} is {word}{already}{note}"))?;
     }
     Ok(())
+}
+
+async fn inspect(names: &[String], session: &Session, out: &Output) -> Result<String, CliError> {
+    let inspector = session.inspector();
+    let (mut values, mut texts) = (Vec::new(), Vec::new());
+    for name in names {
+        let (queue, memory) = (inspector.queue(name).await?, inspector.queue_memory(name).await?);
+        texts.push(describe(&queue, memory));
+        values.push(Inspected { queue: view::Queue::from(&queue), memory_bytes: memory });
+    }
+    if out.json { out.json(&values) } else { Ok(texts.join("\n")) }
+}
+
+fn describe(queue: &QueueInfo, memory: Option<u64>) -> String {
+    let rate = |failed: u64, processed: u64| match processed {
+        0 => String::new(),
+        _ => format!(", {failed} failed ({:.2} %)", 100.0 * failed as f64 / processed as f64),
+    };
+    let states: Vec<(&str, String)> =
+        State::ALL.iter().map(|state| (state.as_str(), thousands(queue.count(*state)))).collect();
+    let mut lines = vec![
+        ("Queue", harmless(&queue.name)),
+        ("Paused", if queue.paused { "yes".to_owned() } else { "no".to_owned() }),
+        ("Tasks", thousands(queue.size())),
+    ];
+    lines.extend(states);
+    lines.extend([
+        ("Groups", thousands(queue.groups)),
+        ("Latency", when::rough(queue.latency)),
+        ("Memory", memory.map_or_else(|| "unknown: the server does not tell".to_owned(), bytes)),
+        ("Today", format!("{} processed{}", thousands(queue.processed), rate(queue.failed, queue.processed))),
+        (
+            "Ever",
+            format!(
+                "{} processed{}",
+                thousands(queue.processed_total),
+                rate(queue.failed_total, queue.processed_total)
+            ),
+        ),
+    ]);
+    facts(&lines)
+}
+
+/// About so many bytes: `1.2 MiB`.
+fn bytes(count: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, shift)| count >> shift > 0) {
+        Some((unit, shift)) => format!("about {:.1} {unit}", count as f64 / (1u64 << shift) as f64),
+        None => format!("about {count} bytes"),
+    }
 }
 
 async fn list(session: &Session, out: &Output) -> Result<String, CliError> {

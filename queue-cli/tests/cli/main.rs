@@ -9,6 +9,7 @@ mod exec_end;
 mod http;
 mod keyspace;
 mod look;
+mod manage;
 mod manual;
 mod metrics;
 mod scheduler;

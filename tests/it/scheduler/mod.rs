@@ -57,7 +57,7 @@ impl Stage {
 
     /// A scheduler on connections of its own, as in another process.
     async fn start(&self, entries: impl IntoIterator<Item = Entry>) -> Scheduler {
-        let scheduler = self.builder_on(Redis::connect(self.fixture.url()).await.unwrap()).build();
+        let scheduler = self.builder_on(self.fixture.another_redis()).build();
         for entry in entries {
             scheduler.register(entry).unwrap();
         }

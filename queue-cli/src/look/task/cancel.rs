@@ -1,7 +1,6 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
-use queue_redis::Broker;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -23,9 +22,9 @@ struct Asked<'a> {
 }
 
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let broker = Broker::new(session.redis().clone());
+    let inspector = session.inspector();
     for id in &args.ids {
-        let servers = broker.cancel(id).await?;
+        let servers = inspector.cancel(id).await?;
         if servers == 0 {
             return Err(CliError::failed(
                 "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",

@@ -29,6 +29,9 @@ pub(crate) struct ListArgs {
     /// Tasks per page
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     size: u32,
+    /// Only tasks of this group, for aggregating ones
+    #[arg(short, long, value_name = "G")]
+    group: Option<String>,
     #[command(flatten)]
     watch: WatchArgs,
 }
@@ -40,7 +43,14 @@ pub(crate) async fn run(list: ListArgs, session: &Session, out: &Output) -> Resu
 async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, CliError> {
     let size = list.size as usize;
     let page = Page { skip: (list.page as usize - 1).saturating_mul(size), size };
-    let tasks = session.inspector().tasks(&list.queue, list.state, page).await?;
+    let inspector = session.inspector();
+    let tasks = match &list.group {
+        Some(_) if list.state != State::Aggregating => {
+            return Err(CliError::Usage("--group is for aggregating tasks".to_owned()));
+        }
+        Some(group) => inspector.group_tasks(&list.queue, group, page).await?,
+        None => inspector.tasks(&list.queue, list.state, page).await?,
+    };
     if out.json {
         return out.json(&tasks.into_iter().map(view::Task::from).collect::<Vec<_>>());
     }

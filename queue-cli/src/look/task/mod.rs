@@ -1,12 +1,16 @@
 //! `queuectl task`.
 
 mod cancel;
+mod change;
 mod inspect;
 mod list;
+mod update;
 mod wait;
 
 use clap::Subcommand;
 
+use self::change::Action;
+use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
@@ -23,6 +27,17 @@ pub(crate) enum TaskCommand {
     Wait(wait::WaitArgs),
     /// Ask the servers to stop working on tasks; they then count as failed and are retried
     Cancel(cancel::CancelArgs),
+    /// Make tasks pending now, whatever they wait for, or ended as
+    Run(change::ChangeArgs),
+    /// Move tasks to the archive, where nothing happens to them by itself
+    Archive(change::ChangeArgs),
+    /// Delete tasks, with the uniqueness locks they hold
+    #[command(visible_aliases = ["remove", "rm"])]
+    Delete(change::ChangeArgs),
+    /// Give a task that waits another payload
+    Update(update::UpdateArgs),
+    /// Put a task into a queue, with the flags of asynq's CLI; see `queuectl enqueue` for more
+    Enqueue(AsynqEnqueueArgs),
 }
 
 pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -31,5 +46,10 @@ pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -
         TaskCommand::Inspect(args) => inspect::run(args, session, out).await,
         TaskCommand::Wait(args) => wait::run(args, session, out).await,
         TaskCommand::Cancel(args) => cancel::run(args, session, out).await,
+        TaskCommand::Run(args) => change::run(Action::Run, args, session, out).await,
+        TaskCommand::Archive(args) => change::run(Action::Archive, args, session, out).await,
+        TaskCommand::Delete(args) => change::run(Action::Delete, args, session, out).await,
+        TaskCommand::Update(args) => update::run(args, session, out).await,
+        TaskCommand::Enqueue(args) => asynq::run(args, session, out).await,
     }
 }

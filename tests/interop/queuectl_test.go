@@ -1,0 +1,165 @@
+package interop
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// queuectl runs queuectl on the fixture's Redis; it must succeed.
+func (f *fixture) queuectl(args ...string) string {
+	f.t.Helper()
+	out, refused := run(f.t, queuectl(f.t), append(args, "--redis", f.url)...)
+	if refused != nil {
+		f.t.Fatalf("queuectl %v: exit %d: %s", args, refused.code, refused.stderr)
+	}
+	return out
+}
+
+// refused runs queuectl, which must fail with this exit code.
+func (f *fixture) refused(code int, args ...string) {
+	f.t.Helper()
+	_, refused := run(f.t, queuectl(f.t), append(args, "--redis", f.url)...)
+	if refused == nil || refused.code != code {
+		f.t.Errorf("queuectl %v: %+v, want exit %d", args, refused, code)
+	}
+}
+
+// listed gives the ids that queuectl lists in a state.
+func (f *fixture) listed(queue, state string, args ...string) []string {
+	f.t.Helper()
+	out := f.queuectl(append([]string{"task", "list", "-q", queue, "-s", state, "--json"}, args...)...)
+	var tasks []struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal([]byte(out), &tasks); err != nil {
+		f.t.Fatalf("queuectl lists %q: %v", out, err)
+	}
+	ids := []string{}
+	for _, task := range tasks {
+		ids = append(ids, task.ID)
+	}
+	return ids
+}
+
+func TestQueuectlManagesTasksOfGo(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hour := asynq.ProcessIn(time.Hour)
+	for _, id := range []string{"run", "archive", "delete"} {
+		f.enqueueID("later", id, hour)
+		f.enqueueID("grouped", "group-"+id, asynq.Group("g"))
+	}
+	f.enqueue("later", []byte("once"), asynq.TaskID("locked"), hour, asynq.Unique(time.Hour))
+	f.enqueueID("later", "stays", hour)
+	if got, want := f.listed("default", "scheduled"), 5; len(got) != want {
+		t.Errorf("queuectl lists %q", got)
+	}
+	if got := f.listed("default", "aggregating", "-g", "g"); len(got) != 3 {
+		t.Errorf("queuectl lists the group as %q", got)
+	}
+	for _, prefix := range []string{"", "group-"} {
+		f.queuectl("task", "run", "-q", "default", "-i", prefix+"run")
+		f.queuectl("task", "archive", "-q", "default", "-i", prefix+"archive")
+		f.queuectl("task", "rm", "-q", "default", "-i", prefix+"delete")
+		if got := f.info("default", prefix+"run").State; got != asynq.TaskStatePending {
+			t.Errorf("Go sees the task that queuectl ran as %v", got)
+		}
+		if got := f.info("default", prefix+"archive").State; got != asynq.TaskStateArchived {
+			t.Errorf("Go sees the task that queuectl archived as %v", got)
+		}
+		if _, err := f.inspector.GetTaskInfo("default", prefix+"delete"); !errors.Is(err, asynq.ErrTaskNotFound) {
+			t.Errorf("Go reads the task that queuectl deleted: %v", err)
+		}
+	}
+	f.queuectl("task", "delete", "-q", "default", "-i", "locked")
+	f.enqueue("later", []byte("once"), asynq.Unique(time.Hour), hour, asynq.TaskID("again"))
+	f.refused(4, "task", "run", "-q", "default", "-i", "run")
+	f.refused(4, "task", "archive", "-q", "default", "-i", "archive")
+	f.refused(3, "task", "delete", "-q", "default", "-i", "delete")
+	f.refused(3, "task", "delete", "-q", "nowhere", "-i", "delete")
+
+	// What is pending can be worked by Go at once.
+	srv := f.startGoServer(nil, "default")
+	f.waitGone("default", "run")
+	srv.Shutdown()
+	info, err := f.inspector.GetQueueInfo("default")
+	if err != nil || info.Scheduled != 2 || info.Archived != 2 {
+		t.Errorf("Go sees the queue as %+v, %v", info, err)
+	}
+}
+
+func TestGoReadsAQueueThatQueuectlMoved(t *testing.T) {
+	t.Parallel()
+	here, there := newFixture(t), newFixture(t)
+	hour := asynq.ProcessIn(time.Hour)
+	here.enqueue("a", []byte{0, 0xff}, asynq.TaskID("p1"))
+	here.enqueueID("a", "p2", asynq.Retention(time.Hour), asynq.MaxRetry(3))
+	here.enqueue("a", []byte("once"), asynq.TaskID("locked"), asynq.Unique(time.Hour))
+	here.enqueueID("a", "late", hour)
+	here.enqueueID("a", "grouped", asynq.Group("g:1"))
+	here.enqueueID("a", "archived", hour)
+	if err := here.inspector.ArchiveTask("default", "archived"); err != nil {
+		t.Fatal(err)
+	}
+	if err := here.inspector.PauseQueue("default"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "export.jsonl")
+	if err := os.WriteFile(file, []byte(here.queuectl("export", "--queue", "default")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	there.queuectl("import", file)
+
+	type tasks = []*asynq.TaskInfo
+	for name, list := range map[string]func(*asynq.Inspector) (tasks, error){
+		"pending":     func(i *asynq.Inspector) (tasks, error) { return i.ListPendingTasks("default") },
+		"scheduled":   func(i *asynq.Inspector) (tasks, error) { return i.ListScheduledTasks("default") },
+		"archived":    func(i *asynq.Inspector) (tasks, error) { return i.ListArchivedTasks("default") },
+		"aggregating": func(i *asynq.Inspector) (tasks, error) { return i.ListAggregatingTasks("default", "g:1") },
+	} {
+		want, err := list(here.inspector)
+		if err != nil || len(want) == 0 {
+			t.Fatalf("Go lists %s tasks %v, %v", name, want, err)
+		}
+		got, err := list(there.inspector)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("Go lists %s tasks %v, %v", name, got, err)
+		}
+		for n := range want {
+			// A pending task is due "now".
+			want[n].NextProcessAt, got[n].NextProcessAt = time.Time{}, time.Time{}
+			if name == "scheduled" {
+				continue
+			}
+			if !reflect.DeepEqual(got[n], want[n]) {
+				t.Errorf("Go reads the moved task\n%+v, not\n%+v", got[n], want[n])
+			}
+		}
+	}
+	info, err := there.inspector.GetQueueInfo("default")
+	if err != nil || !info.Paused || info.Size != 6 || info.Groups != 1 {
+		t.Errorf("Go reads the moved queue as %+v, %v", info, err)
+	}
+	duplicate := asynq.NewTask("a", []byte("once"))
+	if _, err := there.client.Enqueue(duplicate, asynq.Unique(time.Hour)); !errors.Is(err, asynq.ErrDuplicateTask) {
+		t.Errorf("the lock has not moved: %v", err)
+	}
+	if err := there.inspector.UnpauseQueue("default"); err != nil {
+		t.Fatal(err)
+	}
+	srv := there.startGoServer(nil, "default")
+	there.waitGone("default", "p1")
+	there.waitState("default", "p2", asynq.TaskStateCompleted)
+	there.waitGone("default", "locked")
+	srv.Shutdown()
+	if _, err := there.client.Enqueue(duplicate, asynq.Unique(time.Hour)); err != nil {
+		t.Errorf("the lock has outlived its task: %v", err)
+	}
+}
