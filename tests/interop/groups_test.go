@@ -201,9 +201,9 @@ func TestAggregatorsOfBothSidesAggregateEachTaskOnce(t *testing.T) {
 func TestRustReclaimsTheSetOfAKilledGoServer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	kill := f.startGoProcess()
 	f.enqueue("job", []byte("a"), asynq.Group("g"), asynq.TaskID("a"))
 	f.enqueue("job", []byte("b"), asynq.Group("g"), asynq.TaskID("b"), asynq.Unique(time.Hour))
+	kill := f.startGoProcess()
 	sets := queueKey("default", "aggregation_sets")
 	f.eventually("Go aggregates", func() bool { return f.rdb.ZCard(ctx, sets).Val() == 1 })
 	if f.listed("g") {
@@ -230,7 +230,7 @@ func TestRustReclaimsTheSetOfAKilledGoServer(t *testing.T) {
 	}
 	w.stop()
 	// What the killed server tells of itself expires.
-	for _, key := range f.rdb.Keys(ctx, "asynq:servers*").Val() {
+	for _, key := range append(f.rdb.Keys(ctx, "asynq:servers*").Val(), f.rdb.Keys(ctx, "asynq:workers*").Val()...) {
 		f.rdb.Del(ctx, key)
 	}
 	f.assertOnlyCounters("default")
@@ -239,9 +239,9 @@ func TestRustReclaimsTheSetOfAKilledGoServer(t *testing.T) {
 func TestGoReclaimsTheSetOfAKilledRustWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.startRustAggregator(1)
 	f.enqueue("job", []byte("a"), asynq.Group("hang"), asynq.TaskID("a"))
 	f.rustEnqueue("job", "--payload=b", "--group", "hang", "--task-id", "b")
+	w := f.startRustAggregator(1)
 	w.wait("the aggregate", func(e event) bool { return e.Event == "aggregate" })
 	// While they are staged, Go's tools cannot touch them, as with Go's own sets.
 	for _, id := range []string{"a", "b"} {

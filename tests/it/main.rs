@@ -5,6 +5,7 @@ mod client;
 mod conformance;
 mod crash;
 mod golden;
+mod groups;
 mod inspector;
 mod listener;
 mod metrics;

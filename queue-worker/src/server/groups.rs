@@ -54,7 +54,8 @@ impl Default for GroupOptions {
 impl GroupOptions {
     pub(super) fn rules(&self) -> GroupRules {
         GroupRules {
-            grace_secs: queue_core::clock::secs_ceil(self.grace_period),
+            // The last task may have joined at the end of the second that stands in its score.
+            grace_secs: queue_core::clock::secs_ceil(self.grace_period).saturating_add(1),
             max_delay_secs: queue_core::clock::secs_ceil(self.max_delay),
             max_size: self.max_size,
         }

@@ -17,10 +17,16 @@ pub(crate) struct WorkerProcess {
 impl WorkerProcess {
     /// Starts it, and returns when it is ready.
     pub(crate) async fn start(url: &str, concurrency: usize) -> Self {
+        Self::start_with(url, concurrency, &[]).await
+    }
+
+    /// The same with more options.
+    pub(crate) async fn start_with(url: &str, concurrency: usize, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interop-peer"));
         command.args(["worker", "--redis", url, "--queue", "q=1", "--concurrency", &concurrency.to_string()]);
         command
             .args(["--shutdown-timeout-secs", "86400"])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
