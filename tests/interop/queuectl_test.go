@@ -31,8 +31,8 @@ func (f *fixture) refused(code int, args ...string) {
 	}
 }
 
-// listed gives the ids that queuectl lists in a state.
-func (f *fixture) listed(queue, state string, args ...string) []string {
+// queuectlLists gives the ids that queuectl lists in a state.
+func (f *fixture) queuectlLists(queue, state string, args ...string) []string {
 	f.t.Helper()
 	out := f.queuectl(append([]string{"task", "list", "-q", queue, "-s", state, "--json"}, args...)...)
 	var tasks []struct {
@@ -58,10 +58,10 @@ func TestQueuectlManagesTasksOfGo(t *testing.T) {
 	}
 	f.enqueue("later", []byte("once"), asynq.TaskID("locked"), hour, asynq.Unique(time.Hour))
 	f.enqueueID("later", "stays", hour)
-	if got, want := f.listed("default", "scheduled"), 5; len(got) != want {
+	if got, want := f.queuectlLists("default", "scheduled"), 5; len(got) != want {
 		t.Errorf("queuectl lists %q", got)
 	}
-	if got := f.listed("default", "aggregating", "-g", "g"); len(got) != 3 {
+	if got := f.queuectlLists("default", "aggregating", "-g", "g"); len(got) != 3 {
 		t.Errorf("queuectl lists the group as %q", got)
 	}
 	for _, prefix := range []string{"", "group-"} {
