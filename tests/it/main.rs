@@ -9,6 +9,7 @@ mod groups;
 mod inspector;
 mod listener;
 mod metrics;
+mod model;
 mod races;
 mod refusals;
 mod scheduler;

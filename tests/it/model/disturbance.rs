@@ -1,0 +1,89 @@
+//! What other programs do to the keys.
+
+use proptest::prelude::*;
+
+use crate::support::{Fixture, QUEUE};
+
+/// Something that no client of the queue does.
+#[derive(Debug, Clone)]
+pub(super) enum Disturbance {
+    /// The hash of a task is deleted.
+    DeleteTask(u8),
+    /// The message of a task is overwritten.
+    SpoilMessage(u8),
+    /// An id is listed once more, whether there is such a task or not.
+    ListAgain(u8),
+    /// Every lock ends.
+    EndLocks,
+    /// A key has another type for the rest of the sequence.
+    ReplaceKey(usize),
+    /// The scripts are forgotten.
+    FlushScripts,
+    /// Two totals are about to overflow.
+    FillCounters,
+}
+
+/// Keys of the queue that have to bear another type.
+const KEYS: [&str; 11] = [
+    "pending",
+    "active",
+    "lease",
+    "scheduled",
+    "retry",
+    "archived",
+    "completed",
+    "processed",
+    "g:g0",
+    "groups",
+    "aggregation_sets",
+];
+
+impl Disturbance {
+    pub(super) fn any() -> impl Strategy<Value = Self> {
+        prop_oneof![
+            6 => (0..10_u8).prop_map(Self::DeleteTask),
+            4 => (0..10_u8).prop_map(Self::SpoilMessage),
+            6 => (0..12_u8).prop_map(Self::ListAgain),
+            6 => Just(Self::EndLocks),
+            1 => (0..KEYS.len()).prop_map(Self::ReplaceKey),
+            2 => Just(Self::FlushScripts),
+            2 => Just(Self::FillCounters),
+        ]
+    }
+
+    pub(super) async fn apply(&self, fixture: &Fixture) {
+        let key = |name: &str| format!("asynq:{{{QUEUE}}}:{name}");
+        match self {
+            Self::DeleteTask(id) => fixture.run(&format!("DEL {}", key(&format!("t:{id}")))).await,
+            Self::SpoilMessage(id) => {
+                let task = key(&format!("t:{id}"));
+                if fixture.cmd::<String>(&["TYPE", &task]).await == "hash" {
+                    fixture.run(&format!("HSET {task} msg spoiled")).await;
+                }
+            }
+            Self::ListAgain(id) => {
+                let pending = key("pending");
+                if fixture.cmd::<String>(&["TYPE", &pending]).await != "stream" {
+                    fixture.run(&format!("RPUSH {pending} {id}")).await;
+                }
+            }
+            Self::EndLocks => {
+                let locks: Vec<String> = fixture.cmd(&["KEYS", &key("unique:*")]).await;
+                for lock in locks {
+                    fixture.run(&format!("DEL {lock}")).await;
+                }
+            }
+            Self::ReplaceKey(at) => {
+                let key = key(KEYS[*at]);
+                fixture.run(&format!("DEL {key}")).await;
+                fixture.run(&format!("XADD {key} 1-1 field stray")).await;
+            }
+            Self::FlushScripts => fixture.run("SCRIPT FLUSH").await,
+            Self::FillCounters => {
+                for counter in ["processed", "failed"] {
+                    fixture.run(&format!("SET {} {}", key(counter), i64::MAX - 1)).await;
+                }
+            }
+        }
+    }
+}
