@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_core::crash::{DEFAULT_LIMIT, step_after_crash};
+use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
 use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, Side, Taken, Verdict};
 use queue_worker::inline::{Attempted, Inline};
@@ -199,11 +200,12 @@ impl Worker<'_> {
     }
 
     async fn recover_one(&self, queue: &Arc<str>, lease: ExpiredLease, now: i64) -> Result<Verdict, Error> {
-        let report = Report::by_recoverer(queue, &lease);
+        let mut report = Report::by_recoverer(queue, &lease);
+        let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
         let Some(message) = lease.message else { return self.broker.archive(&report, &lease.raw, now).await };
-        let silent = Outcome::Failed(Failure::Retry("asynq: task lease expired".into()));
-        match next_step(&message, silent, now, &self.options.retry_policy) {
+        match step_after_crash(&message, &crashes, DEFAULT_LIMIT, now, &self.options.retry_policy) {
             Step::Retry { message, at, is_failure } => {
+                report.crashes = Some(crashes);
                 self.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await
             }
             Step::Archive { message } => self.broker.archive(&report, &message.to_bytes(), now).await,

@@ -6,6 +6,7 @@
 
 mod disturbance;
 mod groups;
+mod manage;
 mod operation;
 mod world;
 

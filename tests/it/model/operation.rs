@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::disturbance::Disturbance;
 use super::groups::GroupOperation;
+use super::manage::ManageOperation;
 
 /// A task that somebody enqueues.
 #[derive(Debug, Clone)]
@@ -115,6 +116,7 @@ pub(super) enum Operation {
     },
     Look,
     Group(GroupOperation),
+    Manage(ManageOperation),
     Disturb(Disturbance),
 }
 
@@ -124,7 +126,7 @@ fn runs() -> impl Strategy<Value = Vec<Nth>> {
 
 impl Operation {
     /// The names of those that have to change something now and then.
-    pub(super) const CHANGING: [&'static str; 19] = [
+    pub(super) const CHANGING: [&'static str; 23] = [
         "store",
         "take",
         "take matching",
@@ -144,6 +146,10 @@ impl Operation {
         "stage",
         "aggregate",
         "reclaim",
+        "run tasks",
+        "archive tasks",
+        "delete tasks",
+        "update payload",
     ];
 
     pub(super) fn any() -> impl Strategy<Value = Self> {
@@ -172,6 +178,7 @@ impl Operation {
             8 => (-20..300_i16).prop_map(|secs| Self::Wait { secs }),
             2 => Just(Self::Look),
             16 => GroupOperation::any().prop_map(Self::Group),
+            12 => ManageOperation::any().prop_map(Self::Manage),
             4 => Disturbance::any().prop_map(Self::Disturb),
         ]
     }
@@ -197,6 +204,7 @@ impl Operation {
             Self::Wait { .. } => "wait",
             Self::Look => "look",
             Self::Group(operation) => operation.name(),
+            Self::Manage(operation) => operation.name(),
             Self::Disturb(_) => "disturb",
         }
     }

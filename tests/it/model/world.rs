@@ -198,6 +198,7 @@ impl<'a> World<'a> {
             }
             Operation::Look => self.look().await,
             Operation::Group(operation) => self.apply_to_groups(operation).await,
+            Operation::Manage(operation) => self.manage(operation).await,
             Operation::Disturb(disturbance) => {
                 disturbance.apply(self.fixture).await;
                 String::new()
@@ -205,7 +206,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn inspector(&self) -> Inspector {
+    pub(super) fn inspector(&self) -> Inspector {
         Inspector::with_clock(self.broker().redis().clone(), self.clock.clone())
     }
 
@@ -235,7 +236,8 @@ impl<'a> World<'a> {
         let expired = broker.list_expired(queue, now - 30, usize::from(skip)).await;
         let mut text = told(expired.as_ref());
         for lease in expired.into_iter().flat_map(|expired| expired.leases).take(2) {
-            let report = Report::by_recoverer(queue, &lease);
+            let mut report = Report::by_recoverer(queue, &lease);
+            report.crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));
             let message = lease.message.as_ref().map_or_else(|| lease.raw.to_vec(), |message| failed(message, now));
             let verdict = match archive {
                 true => broker.archive(&report, &message, now).await,
