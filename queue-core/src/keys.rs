@@ -136,6 +136,11 @@ impl QueueKeys {
         self.with("aggregation_sets")
     }
 
+    /// STRING that exists while the queue is being removed: the Unix second at which that began. Not asynq's.
+    pub fn removing(&self) -> String {
+        self.with("x:removing")
+    }
+
     /// SET of the key names of sets that were aggregated and wait for their deletion. Not asynq's.
     pub fn aggregated(&self) -> String {
         self.with("x:aggregated")

@@ -165,6 +165,26 @@ pub enum Error {
         /// Task id.
         id: String,
     },
+    /// Tasks in this state cannot be dealt with like this.
+    #[error("tasks that are {state} cannot be {verb}{hint}")]
+    StateRefused {
+        /// What was to happen to them: `run`, `archived`, `deleted`, `cancelled`.
+        verb: &'static str,
+        /// Their state.
+        state: queue_core::State,
+        /// What can be done instead; empty or beginning with `"; "`.
+        hint: &'static str,
+    },
+    /// As many tasks were archived as the archive keeps; archiving more would delete the first of them.
+    #[error(
+        "the archive of queue {queue:?} keeps {archived} tasks, and so many were archived; the others are where they were: delete them, or deal with the archived ones first"
+    )]
+    ArchiveFull {
+        /// Queue name.
+        queue: String,
+        /// How many were archived before.
+        archived: u64,
+    },
     /// The message stored with a task cannot be decoded.
     #[error("task {id:?} in queue {queue:?} is unreadable: {source}")]
     Unreadable {

@@ -73,6 +73,9 @@ scripts! {
     RUN_TASKS = "run_tasks" ["stray", "seek"];
     ARCHIVE_TASKS = "archive_tasks" ["stray", "release", "forget", "trim", "seek", "pluck"];
     DELETE_TASKS = "delete_tasks" ["stray", "release", "forget", "seek", "pluck"];
+    BEGIN_REMOVAL = "begin_removal";
+    SWEEP = "sweep" ["stray", "release", "forget", "is_empty"];
+    FINISH_REMOVAL = "finish_removal" ["is_empty"];
     UPDATE_PAYLOAD = "update_payload" ["stray"];
     REQUEUE = "requeue" ["owns"];
     REQUEUE_RUN = "requeue_run" ["stray"];

@@ -7,12 +7,14 @@ mod group;
 mod maintain;
 mod manage;
 mod reclaim;
+mod remove;
 mod restore;
 mod server;
 mod take;
 
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
+pub(crate) use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use maintain::{Expired, ExpiredLease, Forwarded};

@@ -1,16 +1,19 @@
 //! Looks at queues, tasks and servers, and changes what no worker has.
 
+mod bulk;
 mod change;
 mod cron;
 mod groups;
 mod memory;
 mod queues;
+mod remove;
 mod schedulers;
 mod servers;
 mod stats;
 mod tasks;
 mod transfer;
 
+pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};
 pub use groups::GroupInfo;
 pub use queues::QueueInfo;

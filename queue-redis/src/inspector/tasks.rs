@@ -24,7 +24,7 @@ impl Default for Page {
 }
 
 /// An id with the score it has in its set, if it comes from one.
-type Entry = (Vec<u8>, Option<f64>);
+pub(super) type Entry = (Vec<u8>, Option<f64>);
 
 impl Inspector {
     /// Tasks of a queue in one state: pending and active ones oldest first, the others by their time.

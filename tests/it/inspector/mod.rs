@@ -1,7 +1,9 @@
 //! The inspector: what it shows and changes.
 
 mod looking;
+mod many_tasks;
 mod one_task;
+mod remove_queue;
 
 use std::sync::Arc;
 

@@ -1,0 +1,304 @@
+//! Running, archiving, deleting and cancelling many tasks.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+
+use super::super::Inspector;
+use super::super::tasks::Entry;
+use super::walk::Stretch;
+use super::{Filter, PAGE, Place};
+use crate::broker::{ARCHIVE_MAX, Change, Seen};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// Ids per call of a script. Measured on a queue of 100,000 tasks: see `docs/design.md`.
+pub(in crate::inspector) const BATCH: usize = 50;
+/// How often the pending list is gone through for tasks that have moved away from where they were seen.
+const PASSES: usize = 5;
+
+/// What became of the tasks that were to be changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changed {
+    /// Tasks to which the filter applied.
+    pub matched: u64,
+    /// Those that were changed.
+    pub changed: u64,
+    /// Those that were not: they had moved on when their turn came. For cancelling: nobody listened.
+    pub skipped: u64,
+    /// Older archived tasks that were deleted because the archive was full, or they were past their time.
+    pub trimmed: u64,
+}
+
+/// How far a change of many tasks has come; told after each page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Tasks looked at so far.
+    pub looked_at: u64,
+    /// Tasks there were to look at in the beginning. Others may have come or gone since.
+    pub of: u64,
+    /// What became of them.
+    pub so_far: Changed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::inspector) enum Operation {
+    Run,
+    Archive,
+    Delete,
+    Cancel,
+}
+
+impl Operation {
+    /// The states it goes through when none is named.
+    fn usual_states(self) -> &'static [State] {
+        use State::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
+        match self {
+            Self::Run => &[Scheduled, Retry, Archived, Aggregating],
+            Self::Archive => &[Pending, Scheduled, Retry, Aggregating],
+            Self::Delete => &[Pending, Scheduled, Retry, Archived, Completed, Aggregating],
+            Self::Cancel => &[Active],
+        }
+    }
+
+    fn check(self, state: State) -> Result<(), Error> {
+        let (verb, hint) = match (self, state) {
+            (Self::Cancel, State::Active) => return Ok(()),
+            (Self::Cancel, _) => ("cancelled", "; delete them"),
+            (Self::Run, State::Active) => ("run", "; they are being worked on"),
+            (Self::Run, State::Pending) => ("run", "; a worker takes them when their turn comes"),
+            (Self::Archive, State::Active) => ("archived", "; cancel them, or wait until they are done"),
+            (Self::Archive, State::Archived) => ("archived", "; they are already"),
+            (Self::Delete, State::Active) => ("deleted", "; cancel them, or wait until they are done"),
+            _ => return Ok(()),
+        };
+        Err(Error::StateRefused { verb, state, hint })
+    }
+}
+
+/// A change under way.
+struct Bulk<'a, P> {
+    inspector: &'a Inspector,
+    queue: &'a str,
+    operation: Operation,
+    progress: Progress,
+    tell: P,
+    /// Hashes of the ids that were judged: what comes back to where it was (a task that is run and fails
+    /// again) is left alone, or this could go on for ever.
+    judged: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Inspector {
+    /// Makes tasks pending that wait or have ended, as [`run_task`](Self::run_task) does: all that are
+    /// scheduled, retry, archived and aggregating, or those in the states that the filter names; completed
+    /// ones only if it does. `progress` is called after each page of tasks.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`]; [`Error::StateRefused`] where the filter names active or pending tasks; or
+    /// Redis cannot be asked or refuses: then a part is done, and the same call does the rest.
+    pub async fn run_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.bulk(queue, filter, Operation::Run, progress).await
+    }
+
+    /// Archives tasks, as [`archive_task`](Self::archive_task) does: all that are pending, scheduled, retry
+    /// and aggregating, or those in the states that the filter names; completed ones only if it does. What
+    /// was in the archive before may be trimmed by it; what this call has archived is not.
+    ///
+    /// # Errors
+    /// As [`run_all`](Self::run_all), for active and archived tasks; and [`Error::ArchiveFull`] when there are
+    /// more tasks than the archive keeps, which is 9,999: the rest stays where it is.
+    pub async fn archive_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.bulk(queue, filter, Operation::Archive, progress).await
+    }
+
+    /// Deletes tasks and the locks they own, as [`delete_task`](Self::delete_task) does: all but the active
+    /// ones, or those in the states that the filter names.
+    ///
+    /// # Errors
+    /// As [`run_all`](Self::run_all), for active tasks.
+    pub async fn delete_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.bulk(queue, filter, Operation::Delete, progress).await
+    }
+
+    /// Asks every server to cancel the active tasks to which a filter applies. Those that no server was there
+    /// to hear count as skipped. A task of another queue with the same id is cancelled with it.
+    ///
+    /// # Errors
+    /// As [`run_all`](Self::run_all), for all tasks that are not active.
+    pub async fn cancel_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.bulk(queue, filter, Operation::Cancel, progress).await
+    }
+
+    async fn bulk(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        operation: Operation,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.require_queue(queue).await?;
+        let states = filter.states_of(operation.usual_states());
+        states.iter().try_for_each(|state| operation.check(*state))?;
+        self.change_all(queue, filter, &states, operation, progress).await
+    }
+
+    /// The same with states that were checked.
+    pub(in crate::inspector) async fn change_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        states: &[State],
+        operation: Operation,
+        tell: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut connection = self.redis.pooled().await?;
+        let places = self.places(&mut connection, &keys, states).await?;
+        let of = self.sizes(&mut connection, &places).await?.iter().sum();
+        let started = self.started(queue, filter, states).await?;
+        let mut bulk = Bulk {
+            inspector: self,
+            queue,
+            operation,
+            progress: Progress { of, ..Progress::default() },
+            tell,
+            judged: HashSet::new(),
+            hasher: RandomState::new(),
+        };
+        for place in &places {
+            for _ in 0..PASSES {
+                let mut walk = place.walk(true);
+                let mut again = false;
+                loop {
+                    let Stretch { at, entries } = walk.next(&mut connection, PAGE).await?;
+                    if entries.is_empty() {
+                        break;
+                    }
+                    let matching = self.select(&mut connection, &keys, place, filter, &started, &entries).await?;
+                    let (gone, elsewhere) = bulk.change(place, at, &entries, matching).await?;
+                    again |= elsewhere;
+                    walk.go_on(&entries, |id| gone.contains(id));
+                }
+                if !again {
+                    break;
+                }
+            }
+        }
+        Ok(bulk.progress.so_far)
+    }
+}
+
+impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
+    /// Changes those of a page that match. Returns the ids that are no longer where they were because of
+    /// this, and whether some could not be found.
+    async fn change(
+        &mut self,
+        place: &Place,
+        at: usize,
+        page: &[Entry],
+        mut matching: Vec<Entry>,
+    ) -> Result<(HashSet<Vec<u8>>, bool), Error> {
+        matching.retain(|(id, _)| !self.judged.contains(&self.hasher.hash_one(id)));
+        let (mut gone, mut elsewhere) = (HashSet::new(), false);
+        let mut rest = &matching[..];
+        while !rest.is_empty() {
+            let (batch, others) = rest.split_at(rest.len().min(self.room()?));
+            rest = others;
+            let ids: Vec<&[u8]> = batch.iter().map(|(id, _)| &id[..]).collect();
+            // Where the first of them is by now, as far as it depends on us.
+            let place_of_first = page.iter().position(|(id, _)| id == ids[0]).unwrap_or(0);
+            let taken_before = page[..place_of_first].iter().filter(|(id, _)| gone.contains(id)).count();
+            let seen = match (&place.group, place.state) {
+                (Some(group), _) => Seen::InGroup(group),
+                (None, State::Pending) => Seen::PendingAt(at + place_of_first - taken_before),
+                (None, state) => Seen::In(state),
+            };
+            let changes = self.apply(seen, &ids).await?;
+            for (id, change) in ids.into_iter().zip(changes) {
+                let so_far = &mut self.progress.so_far;
+                match change {
+                    Change::Elsewhere => {
+                        elsewhere = true;
+                        continue;
+                    }
+                    Change::Applied | Change::Dropped => {
+                        so_far.changed += 1;
+                        if self.operation != Operation::Cancel {
+                            gone.insert(id.to_vec());
+                        }
+                    }
+                    _ => so_far.skipped += 1,
+                }
+                so_far.matched += 1;
+                self.judged.insert(self.hasher.hash_one(id));
+            }
+        }
+        self.progress.looked_at += page.len() as u64;
+        (self.tell)(self.progress);
+        Ok((gone, elsewhere))
+    }
+
+    /// How many tasks the next call may change.
+    fn room(&self) -> Result<usize, Error> {
+        if self.operation != Operation::Archive {
+            return Ok(BATCH);
+        }
+        let archived = self.progress.so_far.changed;
+        match u64::from(ARCHIVE_MAX).saturating_sub(archived) {
+            0 => Err(Error::ArchiveFull { queue: self.queue.to_owned(), archived }),
+            left => Ok(BATCH.min(usize::try_from(left).unwrap_or(BATCH))),
+        }
+    }
+
+    async fn apply(&mut self, seen: Seen<'_>, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
+        let broker = self.inspector.broker();
+        match self.operation {
+            Operation::Run => broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await,
+            Operation::Delete => broker.delete_tasks(self.queue, seen, ids).await,
+            Operation::Archive => {
+                let now = self.inspector.clock.now_secs();
+                let (changes, trimmed) = broker.archive_tasks(self.queue, seen, ids, now).await?;
+                self.progress.so_far.trimmed += trimmed;
+                Ok(changes)
+            }
+            Operation::Cancel => {
+                let mut connection = self.inspector.redis.pooled().await?;
+                cancel(&mut connection, ids).await
+            }
+        }
+    }
+}
+
+async fn cancel(connection: &mut Connection, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
+    let mut publish = redis::pipe();
+    for id in ids {
+        publish.cmd("PUBLISH").arg(queue_core::keys::CANCEL_CHANNEL).arg(id);
+    }
+    let heard: Vec<u64> = connection.pipeline("PUBLISH", &publish).await?;
+    Ok(heard.into_iter().map(|servers| if servers > 0 { Change::Applied } else { Change::Gone }).collect())
+}

@@ -1,0 +1,261 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use queue_core::clock::date_from_secs;
+use queue_core::{State, TaskMessage};
+
+use super::payload;
+
+/// Which tasks are meant: those to which everything that is said here applies. One that says nothing means
+/// all of them; see each operation for the states it then goes through.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use queue_core::State;
+/// use queue_redis::Filter;
+///
+/// let stuck = Filter::new()
+///     .state(State::Archived)
+///     .kind("email:*")
+///     .error_contains("connection refused")
+///     .older_than(Duration::from_secs(60 * 60))
+///     .payload("user.id", "7");
+/// # let _ = stuck;
+/// ```
+///
+/// A message that cannot be read matches only a filter that asks for nothing in it. It is on the client that
+/// tasks are compared, page by page.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub(super) states: BTreeSet<State>,
+    pub(super) ids: BTreeSet<String>,
+    group: Option<String>,
+    kind: Option<String>,
+    older_than: Option<Duration>,
+    error: Option<String>,
+    headers: BTreeMap<String, Option<String>>,
+    payload: Vec<(String, String)>,
+}
+
+impl Filter {
+    /// All tasks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tasks in this state; said several times, in one of them.
+    #[must_use]
+    pub fn state(mut self, state: State) -> Self {
+        self.states.insert(state);
+        self
+    }
+
+    /// The task with this id; said several times, one of them.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.ids.insert(id.into());
+        self
+    }
+
+    /// Tasks of this group, in whatever state; add [`State::Aggregating`] for those that wait in it.
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// Tasks of this type; with a `*` at the end, of types that begin like this.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Tasks that have been in their state for longer than this: pending since they became so, active since
+    /// the attempt began, retry since the last failure, archived and completed since they became so,
+    /// aggregating since they joined the group; scheduled: whose time has been over for so long. Where the
+    /// beginning is not known (Go does not always write it), a task does not match.
+    #[must_use]
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Tasks whose last error contains this text; case counts.
+    #[must_use]
+    pub fn error_contains(mut self, text: impl Into<String>) -> Self {
+        self.error = Some(text.into());
+        self
+    }
+
+    /// Tasks with this header, whatever its value.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), None);
+        self
+    }
+
+    /// Tasks with this header and value.
+    #[must_use]
+    pub fn header_is(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), Some(value.into()));
+        self
+    }
+
+    /// Tasks whose payload, JSON or MessagePack, has this value at this path: field names and places in
+    /// lists with dots between them (`user.roles.0`), or a JSON pointer (`/user/roles/0`). A text is
+    /// compared as it is, everything else as JSON.
+    #[must_use]
+    pub fn payload(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
+        self.payload.push((path.into(), value.into()));
+        self
+    }
+
+    /// The states to go through, of those an operation can deal with.
+    pub(super) fn states_of(&self, all: &[State]) -> Vec<State> {
+        if self.states.is_empty() { all.to_vec() } else { self.states.iter().copied().collect() }
+    }
+
+    /// Whether a task cannot be judged by where it is alone.
+    pub(super) fn needs_hash(&self) -> bool {
+        self.older_than.is_some() || self.needs_message()
+    }
+
+    fn needs_message(&self) -> bool {
+        self.group.is_some()
+            || self.kind.is_some()
+            || self.error.is_some()
+            || !self.headers.is_empty()
+            || !self.payload.is_empty()
+    }
+
+    /// Whether an id may be one of those meant.
+    pub(super) fn may_be(&self, id: &[u8]) -> bool {
+        self.ids.is_empty() || std::str::from_utf8(id).is_ok_and(|id| self.ids.contains(id))
+    }
+
+    /// Whether everything applies but the id and the state.
+    pub(super) fn matches(&self, task: &Candidate<'_>, now: DateTime<Utc>) -> bool {
+        if let Some(age) = self.older_than {
+            // A time ahead has no age.
+            let been = task.since().and_then(|since| (now - since).to_std().ok());
+            if been.is_none_or(|been| been <= age) {
+                return false;
+            }
+        }
+        let Some(message) = task.message else { return !self.needs_message() };
+        self.group.as_ref().is_none_or(|group| message.group_key == *group)
+            && self.kind.as_ref().is_none_or(|kind| is_kind(&message.r#type, kind))
+            && self.error.as_ref().is_none_or(|text| message.error_msg.contains(text))
+            && self.headers.iter().all(|(name, value)| {
+                message.headers.get(name).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
+            })
+            && self.payload.iter().all(|(path, value)| payload::has(&message.payload, path, value))
+    }
+}
+
+fn is_kind(kind: &str, wanted: &str) -> bool {
+    match wanted.strip_suffix('*') {
+        Some(prefix) => kind.starts_with(prefix),
+        None => kind == wanted,
+    }
+}
+
+/// What is known of a task that may match.
+pub(super) struct Candidate<'a> {
+    pub(super) state: State,
+    pub(super) message: Option<&'a TaskMessage>,
+    /// Its score in the set of its state.
+    pub(super) score: Option<i64>,
+    /// Since when it is pending, in Unix nanoseconds.
+    pub(super) pending_since: Option<i64>,
+    /// When the attempt began.
+    pub(super) started: Option<DateTime<Utc>>,
+}
+
+impl Candidate<'_> {
+    fn since(&self) -> Option<DateTime<Utc>> {
+        match self.state {
+            State::Pending => self.pending_since.map(DateTime::from_timestamp_nanos),
+            State::Active => self.started,
+            State::Retry => date_from_secs(self.message?.last_failed_at),
+            State::Completed => date_from_secs(self.message?.completed_at),
+            State::Scheduled | State::Archived | State::Aggregating => DateTime::from_timestamp(self.score?, 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000;
+
+    fn candidate(state: State, message: Option<&TaskMessage>) -> Candidate<'_> {
+        Candidate {
+            state,
+            message,
+            score: Some(NOW - 100),
+            pending_since: Some((NOW - 100) * 1_000_000_000),
+            started: DateTime::from_timestamp(NOW - 100, 0),
+        }
+    }
+
+    fn matches(filter: &Filter, candidate: &Candidate<'_>) -> bool {
+        filter.matches(candidate, DateTime::from_timestamp(NOW, 0).unwrap())
+    }
+
+    #[test]
+    fn everything_said_has_to_apply() {
+        let message = TaskMessage {
+            r#type: "email:send".into(),
+            payload: r#"{"to":"ada"}"#.into(),
+            error_msg: "dial tcp: connection refused".into(),
+            group_key: "g".into(),
+            headers: BTreeMap::from([("tenant".to_owned(), "7".to_owned())]),
+            ..TaskMessage::default()
+        };
+        let task = candidate(State::Retry, Some(&message));
+        let all =
+            Filter::new().kind("email:*").group("g").error_contains("refused").header("tenant").payload("to", "ada");
+        assert!(matches(&Filter::new(), &task) && matches(&all, &task));
+        for filter in [
+            all.clone().kind("email:"),
+            all.clone().group("h"),
+            all.clone().error_contains("Refused"),
+            all.clone().header("user"),
+            all.clone().header_is("tenant", "8"),
+            all.clone().payload("to", "bob"),
+        ] {
+            assert!(!matches(&filter, &task), "{filter:?}");
+        }
+        assert!(matches(&all.kind("email:send").header_is("tenant", "7"), &task));
+    }
+
+    #[test]
+    fn age_counts_from_when_a_task_came_into_its_state() {
+        let message = TaskMessage { last_failed_at: NOW - 100, completed_at: NOW - 100, ..TaskMessage::default() };
+        let (younger, older) = (Duration::from_secs(99), Duration::from_secs(100));
+        for state in State::ALL {
+            let task = candidate(state, Some(&message));
+            assert!(matches(&Filter::new().older_than(younger), &task), "{state}");
+            assert!(!matches(&Filter::new().older_than(older), &task), "{state}");
+            let unknown = TaskMessage::default();
+            let task = Candidate { state, message: Some(&unknown), score: None, pending_since: None, started: None };
+            assert!(!matches(&Filter::new().older_than(Duration::ZERO), &task), "{state}");
+        }
+        let future = Candidate { score: Some(NOW + 1), ..candidate(State::Scheduled, Some(&message)) };
+        assert!(!matches(&Filter::new().older_than(Duration::ZERO), &future));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_matches_what_asks_for_nothing_in_it() {
+        let task = candidate(State::Archived, None);
+        assert!(matches(&Filter::new(), &task));
+        assert!(matches(&Filter::new().older_than(Duration::from_secs(5)), &task));
+        assert!(!matches(&Filter::new().kind("*"), &task));
+        assert!(!matches(&Filter::new().older_than(Duration::from_secs(5)).kind("*"), &task));
+    }
+}

@@ -1,0 +1,133 @@
+//! Many tasks at once: counting, finding, changing.
+//!
+//! Tasks are read and compared page by page, and changed by scripts that take up to
+//! [`MAX_BATCH`](crate::MAX_BATCH) ids and look again whether each task is still where it was seen. So Redis
+//! is never held up for long, and whoever is interrupted leaves each task either as it was or changed.
+
+mod change;
+mod filter;
+mod look;
+mod payload;
+mod walk;
+
+pub(super) use change::Operation;
+pub use change::{Changed, Progress};
+pub use filter::Filter;
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskMessage};
+
+use super::Inspector;
+use super::tasks::Entry;
+use crate::connection::Connection;
+use crate::error::Error;
+use walk::{Order, Walk};
+
+/// Ids looked at in one go. The messages of so many tasks are in memory at a time.
+const PAGE: usize = 100;
+
+/// A list or set that holds tasks of one state, and for aggregating ones of one group.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) state: State,
+    pub(super) group: Option<String>,
+    pub(super) key: String,
+}
+
+impl Place {
+    fn is_list(&self) -> bool {
+        matches!(self.state, State::Pending | State::Active)
+    }
+
+    /// The way through it. Who changes tasks must miss none; who looks wants the oldest first.
+    fn walk(&self, to_change: bool) -> Walk {
+        let order = match (self.is_list(), to_change) {
+            (false, _) => Order::Score,
+            (true, true) => Order::Newest,
+            (true, false) => Order::Oldest,
+        };
+        Walk::new(self.key.clone(), order)
+    }
+}
+
+/// When the attempts began that are under way, by queue and id; read only where a filter asks for it.
+type Started = HashMap<String, DateTime<Utc>>;
+
+impl Inspector {
+    /// Where the tasks of these states are.
+    pub(super) async fn places(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        states: &[State],
+    ) -> Result<Vec<Place>, Error> {
+        let mut places = Vec::new();
+        for &state in states {
+            if let Some(key) = keys.container(state) {
+                places.push(Place { state, group: None, key });
+                continue;
+            }
+            let mut groups: Vec<String> =
+                connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+            groups.sort();
+            places.extend(groups.into_iter().map(|group| Place { state, key: keys.group(&group), group: Some(group) }));
+        }
+        Ok(places)
+    }
+
+    /// How many ids there are in each of the places.
+    pub(super) async fn sizes(&self, connection: &mut Connection, places: &[Place]) -> Result<Vec<u64>, Error> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut count = redis::pipe();
+        for place in places {
+            count.cmd(if place.is_list() { "LLEN" } else { "ZCARD" }).arg(&place.key);
+        }
+        connection.pipeline("counting tasks", &count).await
+    }
+
+    /// When active tasks were started, if the filter asks for ages.
+    async fn started(&self, queue: &str, filter: &Filter, states: &[State]) -> Result<Started, Error> {
+        if !filter.needs_hash() || !states.contains(&State::Active) {
+            return Ok(Started::new());
+        }
+        let servers = self.servers().await?;
+        let workers = servers.into_iter().flat_map(|server| server.workers).filter(|worker| worker.queue == queue);
+        Ok(workers.filter_map(|worker| Some((worker.task_id, worker.started?))).collect())
+    }
+
+    /// Those of a page to which the filter applies.
+    async fn select(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        place: &Place,
+        filter: &Filter,
+        started: &Started,
+        page: &[Entry],
+    ) -> Result<Vec<Entry>, Error> {
+        let page: Vec<Entry> = page.iter().filter(|(id, _)| filter.may_be(id)).cloned().collect();
+        if page.is_empty() || !filter.needs_hash() {
+            return Ok(page);
+        }
+        let mut fetch = redis::pipe();
+        for (id, _) in &page {
+            fetch.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("msg").arg("pending_since");
+        }
+        let fields: Vec<(Option<Vec<u8>>, Option<i64>)> = connection.pipeline("reading tasks", &fetch).await?;
+        let now = self.clock.now();
+        let matches = |(entry, (message, pending_since)): (Entry, (Option<Vec<u8>>, Option<i64>))| {
+            let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
+            let started = std::str::from_utf8(&entry.0).ok().and_then(|id| started.get(id).copied());
+            let score = entry.1.map(|score| score as i64);
+            let candidate =
+                filter::Candidate { state: place.state, message: message.as_ref(), score, pending_since, started };
+            filter.matches(&candidate, now).then_some(entry)
+        };
+        Ok(page.into_iter().zip(fields).filter_map(matches).collect())
+    }
+}

@@ -1,0 +1,186 @@
+//! Removing a queue with everything that belongs to it.
+
+use queue_core::State;
+use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys};
+
+use super::Inspector;
+use super::bulk::{Filter, Operation};
+use crate::broker::MAX_BATCH;
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// How often a queue is emptied anew because tasks have come in, before that is given up.
+const ROUNDS: usize = 10;
+/// Keys that Redis looks at in one call while we search for those of the queue.
+const SCAN: usize = 500;
+
+/// The states a removal has to deal with; active ones refuse it.
+const REMOVED: [State; 6] =
+    [State::Pending, State::Scheduled, State::Retry, State::Archived, State::Completed, State::Aggregating];
+
+impl Inspector {
+    /// Removes a queue: its tasks and their locks, its groups, its counters, its pause, and what this project
+    /// keeps beside them. Returns how many tasks were deleted.
+    ///
+    /// Without `force`, only a queue without any task is removed; unlike with Go, completed and aggregating
+    /// tasks count, for their results would be lost. With it, only active tasks and those being aggregated
+    /// stand against it; the queue is paused at once, so that no worker takes more.
+    ///
+    /// It is done in many short steps. If it is interrupted, the queue is still listed, paused, and has fewer
+    /// tasks; the key `asynq:{<queue>}:x:removing` says since when. Call it again to go on, or
+    /// [`unpause`](Self::unpause) to keep what is left. Clients should have stopped: a queue into which tasks
+    /// are enqueued comes into being again.
+    ///
+    /// Searching for what belongs to the queue goes through all keys of the Redis, 500 in a step.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::QueueNotEmpty`] (also when tasks come in faster than they are
+    /// deleted), [`Error::QueueActive`]; or Redis cannot be asked or refuses.
+    pub async fn remove_queue(&self, queue: &str, force: bool) -> Result<u64, Error> {
+        self.require_queue(queue).await?;
+        let mut removed = 0;
+        let mut is_empty = false;
+        for _ in 0..ROUNDS {
+            if force {
+                removed += self.empty(queue).await?;
+            } else {
+                self.require_empty(queue).await?;
+            }
+            is_empty = self.sweep(queue, force).await? && self.broker().finish_removal(queue).await?;
+            if is_empty {
+                break;
+            }
+        }
+        if !is_empty || self.unlist(queue).await? {
+            return Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks: self.size(queue).await? });
+        }
+        Ok(removed)
+    }
+
+    async fn size(&self, queue: &str) -> Result<u64, Error> {
+        let mut connection = self.redis.pooled().await?;
+        let places = self.places(&mut connection, &QueueKeys::new(queue), &State::ALL).await?;
+        Ok(self.sizes(&mut connection, &places).await?.iter().sum())
+    }
+
+    async fn require_empty(&self, queue: &str) -> Result<(), Error> {
+        let staged = self.broker().aggregation_sets(queue).await?.len() as u64;
+        match self.size(queue).await? + staged {
+            0 => Ok(()),
+            tasks => Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }),
+        }
+    }
+
+    /// Deletes all tasks of a queue; returns how many there were.
+    async fn empty(&self, queue: &str) -> Result<u64, Error> {
+        let now = self.clock.now_secs();
+        match self.broker().begin_removal(queue, now).await? {
+            0 => {}
+            active => return Err(Error::QueueActive { queue: queue.to_owned(), active }),
+        }
+        // Sets whose server is gone: back with them into their groups.
+        loop {
+            let lost = self.broker().aggregation_sets(queue).await?;
+            for set in lost.iter().filter(|set| set.deadline <= now) {
+                self.broker().reclaim(queue, &set.group, &set.id, Some(now)).await?;
+            }
+            if lost.is_empty() || lost.iter().any(|set| set.deadline > now) {
+                break;
+            }
+        }
+        let all = Filter::new();
+        Ok(self.change_all(queue, &all, &REMOVED, Operation::Delete, |_| {}).await?.changed)
+    }
+
+    /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.
+    async fn sweep(&self, queue: &str, force: bool) -> Result<bool, Error> {
+        let keys = QueueKeys::new(queue);
+        let kept = [keys.paused(), keys.removing(), keys.processed_total(), keys.failed_total(), keys.lease()];
+        let mut connection = self.redis.pooled().await?;
+        let mut cursor: u64 = 0;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
+            let (next, found): (u64, Vec<Vec<u8>>) = connection.query("SCAN", &scan).await?;
+            let is_kept = |key: &Vec<u8>| kept.iter().any(|kept| kept.as_bytes() == key.as_slice());
+            let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
+            if !force {
+                self.require_no_lost_group(&mut connection, &keys, queue, &found).await?;
+            }
+            for batch in found.chunks(MAX_BATCH) {
+                if !self.broker().sweep(queue, batch).await? {
+                    return Ok(false);
+                }
+                forget_cron(&mut connection, &keys, queue, batch).await?;
+            }
+            if next == 0 {
+                return Ok(true);
+            }
+            cursor = next;
+        }
+    }
+
+    /// A group that is not listed may have tasks nevertheless.
+    async fn require_no_lost_group(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        queue: &str,
+        found: &[Vec<u8>],
+    ) -> Result<(), Error> {
+        let mut tasks = 0;
+        for key in found.iter().filter(|key| key.starts_with(keys.group_prefix().as_bytes())) {
+            tasks += connection.query::<u64>("ZCARD", redis::cmd("ZCARD").arg(key)).await?;
+        }
+        if tasks == 0 { Ok(()) } else { Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }) }
+    }
+
+    /// Takes a queue off the list of queues. Returns whether a task came in at the last moment: then it is
+    /// back on it.
+    async fn unlist(&self, queue: &str) -> Result<bool, Error> {
+        self.redis.query::<()>("SREM", redis::cmd("SREM").arg(QUEUES).arg(queue)).await?;
+        let is_back = self.size(queue).await? > 0;
+        if is_back {
+            self.broker().publish_queue(queue).await?;
+        }
+        Ok(is_back)
+    }
+}
+
+/// The list of periodic entries is one for all queues.
+async fn forget_cron(
+    connection: &mut Connection,
+    keys: &QueueKeys,
+    queue: &str,
+    deleted: &[Vec<u8>],
+) -> Result<(), Error> {
+    let prefix = keys.cron_entry("");
+    for entry in deleted.iter().filter_map(|key| key.strip_prefix(prefix.as_bytes())) {
+        let member = [entry, b" ", queue.as_bytes()].concat();
+        connection.query::<()>("ZREM", redis::cmd("ZREM").arg(CRON_ENTRIES).arg(member)).await?;
+    }
+    Ok(())
+}
+
+/// What SCAN is to match: the keys that begin like this.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for char in prefix.chars() {
+        if "*?[]^\\".contains(char) {
+            pattern.push('\\');
+        }
+        pattern.push(char);
+    }
+    pattern.push('*');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_queues_are_no_patterns() {
+        assert_eq!(pattern("asynq:{a*[b]?\\^}:"), "asynq:{a\\*\\[b\\]\\?\\\\\\^}:*");
+    }
+}

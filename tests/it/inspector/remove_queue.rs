@@ -1,0 +1,171 @@
+//! Removing a queue, whole.
+
+use std::time::Duration;
+
+use queue_core::State;
+use queue_redis::{Error, Inspector};
+
+use super::start;
+use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
+
+/// Everything that a queue can have: tasks in all states but active, locks, groups, a lost aggregation,
+/// counters, a pause, and what is left over of tasks that are gone.
+async fn fill(fixture: &Fixture) -> u64 {
+    let lock = Duration::from_secs(600);
+    let states = [State::Archived, State::Completed, State::Retry, State::Scheduled, State::Aggregating];
+    for state in states.into_iter().chain([State::Pending]) {
+        for n in 0..120 {
+            fixture.put_in(state, job(&format!("{state}-{n}")).payload(format!("{state}{n}")).unique(lock)).await;
+        }
+    }
+    fixture.put([job("staged").group("h")]).await;
+    fixture.run("RENAME asynq:{q}:g:h asynq:{q}:g:h:set").await;
+    fixture.run("SREM asynq:{q}:groups h").await;
+    fixture.run(&format!("ZADD asynq:{{q}}:aggregation_sets {} asynq:{{q}}:g:h:set", NOW - 1)).await;
+    fixture.put([job("unlisted").group("i")]).await;
+    fixture.run("SREM asynq:{q}:groups i").await;
+    fixture.run("SADD asynq:{q}:groups nobody").await;
+    fixture.put_in(State::Scheduled, job("orphan").payload("o").unique(lock)).await;
+    fixture.run("ZREM asynq:{q}:scheduled orphan").await;
+    fixture.run("SET asynq:{q}:unique:job:leaked gone EX 600").await;
+    fixture.run("SET asynq:{q}:paused 1").await;
+    fixture.run("SADD asynq:{q}:x:own a").await;
+    fixture.run("ZADD asynq:{q}:retry 1 ghost").await;
+    fixture.run("ZADD asynq:{q}:lease 1 nobody").await;
+    // Another queue whose name looks like a pattern of ours, and one of which ours begins.
+    fixture.run("SET asynq:{q}}:paused 1").await;
+    fixture.run("SET asynq:{qq}:paused 1").await;
+    // All tasks, the one in the lost set, and the id without one. The unlisted and the orphan are leftovers.
+    6 * 120 + 2
+}
+
+#[tokio::test]
+async fn remove_queue_by_force_leaves_nothing_of_it_and_all_of_the_others() {
+    let fixture = Fixture::start().await;
+    let inspector = Inspector::new(fixture.redis());
+    fixture.run("SET asynq:{q}}:paused 1").await;
+    fixture.run("SET asynq:{qq}:paused 1").await;
+    fixture.run("SADD asynq:queues other").await;
+    let before = fixture.keyspace().await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    let tasks = fill(&fixture).await;
+    let refused = inspector.remove_queue(QUEUE, false).await.unwrap_err();
+    assert!(matches!(refused, Error::QueueNotEmpty { .. }), "{refused}");
+    let inspector = super::at(&fixture, NOW);
+    assert_eq!(inspector.remove_queue(QUEUE, true).await.unwrap(), tasks);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(matches!(inspector.remove_queue(QUEUE, true).await, Err(Error::QueueNotFound(_))));
+}
+
+#[tokio::test]
+async fn remove_queue_without_force_refuses_any_task_and_changes_nothing() {
+    let states = State::ALL.into_iter();
+    for state in states {
+        let (fixture, inspector) = start().await;
+        fixture.put_in(state, job("a")).await;
+        let before = fixture.keyspace().await;
+        let error = inspector.remove_queue(QUEUE, false).await.unwrap_err();
+        assert!(matches!(error, Error::QueueNotEmpty { tasks: 1, .. }), "{state}: {error}");
+        fixture.keyspace().await.assert_unchanged_since(&before);
+    }
+    let (fixture, inspector) = start().await;
+    fixture.put([job("a").group(GROUP)]).await;
+    fixture.run("SREM asynq:{q}:groups g").await;
+    let before = fixture.keyspace().await;
+    let error = inspector.remove_queue(QUEUE, false).await.unwrap_err();
+    assert!(matches!(error, Error::QueueNotEmpty { tasks: 1, .. }), "unlisted: {error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn remove_queue_of_an_empty_queue_takes_its_leftovers_along() {
+    let (fixture, inspector) = start().await;
+    let task = fixture.active(job("done").unique(Duration::from_secs(600))).await;
+    fixture.broker.done(QUEUE, &[crate::support::report(&task)], NOW).await.unwrap();
+    fixture.put_in(State::Scheduled, job("orphan").unique(Duration::from_secs(600))).await;
+    fixture.run("DEL asynq:{q}:scheduled").await;
+    inspector.pause(QUEUE).await.unwrap();
+    assert_eq!(inspector.remove_queue(QUEUE, false).await.unwrap(), 0);
+    assert_eq!(fixture.keyspace().await.to_string(), "");
+}
+
+#[tokio::test]
+async fn remove_queue_by_force_refuses_active_tasks_and_those_being_aggregated_and_changes_nothing() {
+    let (fixture, inspector) = start().await;
+    fixture.put_in(State::Active, job("a")).await;
+    fixture.put_in(State::Pending, job("b")).await;
+    let before = fixture.keyspace().await;
+    let error = inspector.remove_queue(QUEUE, true).await.unwrap_err();
+    assert!(matches!(error, Error::QueueActive { active: 1, .. }), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+
+    let (fixture, inspector) = start().await;
+    fixture.put([job("c").group(GROUP)]).await;
+    fixture.run("RENAME asynq:{q}:g:g asynq:{q}:g:g:set").await;
+    fixture.run(&format!("ZADD asynq:{{q}}:aggregation_sets {} asynq:{{q}}:g:g:set", NOW + 1)).await;
+    let before = fixture.keyspace().await;
+    let error = inspector.remove_queue(QUEUE, true).await.unwrap_err();
+    assert!(matches!(error, Error::QueueActive { active: 1, .. }), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn a_removal_that_is_cut_off_says_so_hands_out_no_task_and_is_finished_by_the_next() {
+    let (fixture, inspector) = start().await;
+    fill(&fixture).await;
+    fixture.run("DEL asynq:{q}:paused").await;
+    // As far as the first step, and as far as some of the second.
+    assert_eq!(fixture.broker.begin_removal(QUEUE, NOW).await.unwrap(), 0);
+    let after = fixture.keyspace().await;
+    assert_eq!(after.get("{q}:x:removing"), Some("4000000000"));
+    assert_eq!(after.get("queues q"), Some("member"));
+    assert!(matches!(fixture.dequeue(1).await, queue_redis::Dequeued::Paused));
+    for steps in [1, 5, 20] {
+        let removal = inspector.remove_queue(QUEUE, true);
+        let mut removal = std::pin::pin!(removal);
+        for _ in 0..steps {
+            if tokio::time::timeout(Duration::from_millis(1), &mut removal).await.is_ok() {
+                break;
+            }
+        }
+    }
+    match inspector.remove_queue(QUEUE, true).await {
+        Ok(_) | Err(Error::QueueNotFound(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    let left = fixture.keyspace().await.to_string();
+    assert_eq!(left, "{qq}:paused: 1\n{q}}:paused: 1\n");
+}
+
+/// Whoever enqueues during a removal loses nothing: the task is deleted with the others or is there, in a queue
+/// that is listed.
+#[tokio::test]
+async fn tasks_that_come_in_during_a_removal_are_deleted_whole_or_stay_whole() {
+    let (fixture, inspector) = start().await;
+    fixture.put((0..500).map(|n| job(&format!("t{n}")))).await;
+    let removal = tokio::spawn({
+        let inspector = inspector.clone();
+        async move { inspector.remove_queue(QUEUE, true).await }
+    });
+    let mut added = 0;
+    while !removal.is_finished() {
+        fixture.broker.publish_queue(QUEUE).await.unwrap();
+        fixture.put([job(&format!("n{added}"))]).await;
+        added += 1;
+    }
+    match removal.await.unwrap() {
+        Ok(_) | Err(Error::QueueNotEmpty { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    let after = fixture.keyspace().await;
+    let pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    for n in 0..added {
+        let id = format!("n{n}");
+        let paths = after.paths_with(&id);
+        assert_eq!(!paths.is_empty(), pending.contains(&id), "{paths:?}");
+        assert!(paths.is_empty() || paths.contains(&format!("{{q}}:t:{id} msg")), "{paths:?}");
+    }
+    if !pending.is_empty() {
+        assert_eq!(after.get("queues q"), Some("member"));
+    }
+}
