@@ -26,7 +26,7 @@ use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
 ///
-/// Try `queuectl demo` first: it needs nothing but an installed redis-server.
+/// Try `queuectl demo` first: it needs nothing but an installed redis-server, and with --memory not even that.
 #[derive(Debug, Parser)]
 #[command(name = "queuectl", version, arg_required_else_help = true, after_help = NOTES)]
 pub(crate) struct Cli {
@@ -106,6 +106,14 @@ impl Global {
             return Err(CliError::Usage(
                 "--keep is for the embedded Redis; the one given by --redis stays anyway".to_owned(),
             ));
+        }
+        Ok(())
+    }
+
+    /// A store inside this process excludes a Redis.
+    pub(crate) fn check_memory(&self, memory: bool) -> Result<(), CliError> {
+        if memory && (self.redis.is_some() || self.embedded.is_some() || self.connection.any()) {
+            return Err(CliError::Usage("--memory is for a demo without Redis; give no Redis beside it".to_owned()));
         }
         Ok(())
     }

@@ -75,7 +75,10 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     // What is wrong with the arguments is said before anything is started.
     match &command {
         Command::Worker(worker) => worker.check()?,
-        Command::Demo(demo) => global.check_keep(demo.keep)?,
+        Command::Demo(demo) => {
+            global.check_keep(demo.keep)?;
+            global.check_memory(demo.memory)?;
+        }
         Command::Dash(dash) => dash.check(global.json)?,
         // These need no Redis.
         Command::Scheduler(scheduler) if scheduler.check => return scheduler.check(&out),
@@ -84,7 +87,10 @@ async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Version => return out.line(concat!("queuectl ", env!("CARGO_PKG_VERSION"))),
         _ => {}
     }
-    let session = Session::open(&global, matches!(command, Command::Demo(_))).await?;
+    let session = match &command {
+        Command::Demo(demo) if demo.memory => Session::in_memory(),
+        command => Session::open(&global, matches!(command, Command::Demo(_))).await?,
+    };
     let keeps = matches!(&command, Command::Demo(demo) if demo.keep);
     let outcome = match command {
         // These handle signals themselves: they have a server to shut down.

@@ -2,6 +2,7 @@
 
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Inspector, Redis};
+use queue_testing::Store;
 
 use crate::cli::{Global, Source};
 use crate::data_dir::DataLock;
@@ -14,6 +15,7 @@ pub(crate) struct Session {
     pub(crate) url: String,
     redis: Redis,
     embedded: Option<RedisServer>,
+    memory: Option<Store>,
     _lock: Option<DataLock>,
 }
 
@@ -24,7 +26,7 @@ impl Session {
             Source::Url(url) => {
                 let url = global.connection.adjust(url)?;
                 let redis = Redis::connect(&url).await.map_err(explain)?;
-                return Ok(Self { url, redis, embedded: None, _lock: None });
+                return Ok(Self { url, redis, embedded: None, memory: None, _lock: None });
             }
             Source::Embedded(directory) => directory,
         };
@@ -33,7 +35,14 @@ impl Session {
         if let Some(lock) = &mut lock {
             lock.started(server.url());
         }
-        Ok(Self { url: server.url().to_owned(), redis: server.redis(), embedded: Some(server), _lock: lock })
+        let (url, redis) = (server.url().to_owned(), server.redis());
+        Ok(Self { url, redis, embedded: Some(server), memory: None, _lock: lock })
+    }
+
+    /// A store inside this process, instead of a Redis.
+    pub(crate) fn in_memory() -> Self {
+        let store = Store::new();
+        Self { url: String::new(), redis: store.redis(), embedded: None, memory: Some(store), _lock: None }
     }
 
     /// The connections.
@@ -52,6 +61,11 @@ impl Session {
     /// The private server, if this is one.
     pub(crate) fn embedded(&self) -> Option<&RedisServer> {
         self.embedded.as_ref()
+    }
+
+    /// The store inside this process, if this is one.
+    pub(crate) fn memory(&self) -> Option<&Store> {
+        self.memory.as_ref()
     }
 
     /// Ends the private server, if there is one; what it has in its append-only file is on disk then.

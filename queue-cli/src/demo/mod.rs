@@ -28,6 +28,10 @@ pub(crate) struct DemoArgs {
     /// Leave the embedded Redis running, for a look with redis-cli
     #[arg(long)]
     pub(crate) keep: bool,
+
+    /// Run on a store inside this process; needs no redis-server
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) memory: bool,
 }
 
 /// When the demo gives up waiting for a task. It takes about 5 s.
@@ -53,7 +57,8 @@ async fn play(args: &DemoArgs, session: &Session, out: &Output, running: &mut Op
     let before = watch::counters(&inspector, &queues).await?;
     let style = Style::new(out);
     if !out.json {
-        out.line(&format!("{} on Redis at {}\n", style.bold("queuectl demo"), session.redis().target()))?;
+        let redis = if session.memory().is_some() { "" } else { "Redis at " };
+        out.line(&format!("{} on {redis}{}\n", style.bold("queuectl demo"), session.redis().target()))?;
     }
 
     quieten_the_planned_panic();
@@ -85,10 +90,14 @@ async fn play(args: &DemoArgs, session: &Session, out: &Output, running: &mut Op
     // Once more, now that nothing can change any more.
     let sights = watch::look(&inspector, &shop, &scenes).await?;
     let after = watch::counters(&inspector, &queues).await?;
-    let report = Report { sights, elapsed, counted: (after.0 - before.0, after.1 - before.1) };
+    let store = if session.memory().is_some() { "the store" } else { "Redis" };
+    let report = Report { store, sights, elapsed, counted: (after.0 - before.0, after.1 - before.1) };
     report.show(style, out)?;
     if !out.json {
-        redis_cli::show(session, style, out).await?;
+        match session.memory() {
+            Some(store) => redis_cli::show_store(store, style, out)?,
+            None => redis_cli::show(session, style, out).await?,
+        }
         tell_what_now(args.keep, session, style, out)?;
     }
     if report.is_right() {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use queue_testing::Store;
 use reqwest::Url;
 use tokio::process::Command;
 
@@ -93,6 +94,20 @@ pub(super) async fn show(session: &Session, style: Style, out: &Output) -> Resul
     }
     if !works {
         let _ = writeln!(text, "\n  There are no answers here because redis-cli is not installed, or cannot connect.");
+    }
+    out.text(&text)
+}
+
+/// Asks the store inside this process the same. Nothing else can: it has no address.
+pub(super) fn show_store(store: &Store, style: Style, out: &Output) -> Result<(), CliError> {
+    let title = "The same, as the store inside this process answers Redis' commands";
+    let mut text = format!("\n{}\n", style.bold(title));
+    for (means, command) in questions() {
+        let _ = writeln!(text, "\n  {}\n  > {command}", style.dim(&format!("{means}:")));
+        let words = shell_words::split(&command).unwrap_or_default();
+        for line in store.command(&words).lines() {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     out.text(&text)
 }

@@ -15,6 +15,8 @@ use crate::payload::shorten;
 /// How the demo ended.
 #[derive(Debug)]
 pub(super) struct Report {
+    /// What the tasks were in.
+    pub(super) store: &'static str,
     pub(super) sights: Vec<Sight>,
     pub(super) elapsed: Duration,
     /// What Redis counted in this demo: processed and failed.
@@ -72,7 +74,7 @@ impl Report {
         }
         // Wider than this, the eye does not find the way back to the next line.
         let width = out.terminal.map_or(80, |(width, _)| usize::from(width).clamp(80, 120));
-        let mut text = format!("\n{}\n\n", style.bold("What became of each task, read from Redis"));
+        let mut text = format!("\n{}\n\n", style.bold(&format!("What became of each task, read from {}", self.store)));
         let title =
             format!("  {:<16} {:<9}  {:<10} {:>5}    RESULT OR LAST ERROR", "TASK", "EXPECTED", "FOUND", "TRIES");
         let _ = writeln!(text, "{}", style.dim(&title));
@@ -101,7 +103,8 @@ impl Report {
         );
         let verdict = if self.is_right() { style.good(&verdict) } else { style.bad(&verdict) };
         let (processed, failed) = self.counted;
-        let _ = writeln!(text, "\n  {verdict}\n  Redis has counted {processed} attempts, of which {failed} failed.");
+        let counted = format!("{} has counted {processed} attempts, of which {failed} failed.", self.store);
+        let _ = writeln!(text, "\n  {verdict}\n  {}{}", counted[..1].to_uppercase(), &counted[1..]);
         if self.counted != self.expected_counters() {
             let (processed, failed) = self.expected_counters();
             let _ = writeln!(text, "  {}", style.bad(&format!("It should have counted {processed}, {failed} failed.")));

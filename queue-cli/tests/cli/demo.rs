@@ -23,6 +23,27 @@ async fn every_task_ends_where_it_should() {
 }
 
 #[tokio::test]
+async fn with_memory_it_needs_no_redis_server() {
+    let mut command = queuectl();
+    command.args(["demo", "--memory"]).env("PATH", "");
+    let stdout = finish(command, b"").await.ok();
+    assert!(stdout.starts_with("queuectl demo on a store inside this process\n"), "{stdout}");
+    assert!(stdout.contains("14 of 14 ended where they should"), "{stdout}");
+    assert!(stdout.contains("The store has counted ") && !stdout.contains("read from Redis"), "{stdout}");
+    assert!(stdout.contains("  3) \"invoice-1043\"\n") && stdout.contains("1) \"reminder-43\"\n"), "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
+}
+
+#[tokio::test]
+async fn memory_excludes_a_redis() {
+    for arguments in [&["demo", "--memory", "--embedded"][..], &["demo", "--memory", "--keep"]] {
+        let mut command = queuectl();
+        command.args(arguments);
+        finish(command, b"").await.failed(2);
+    }
+}
+
+#[tokio::test]
 async fn json_tells_expected_and_found() {
     let mut command = queuectl();
     command.args(["demo", "--json"]);

@@ -13,6 +13,7 @@ mod pattern;
 mod reply;
 mod script;
 mod session;
+mod show;
 mod value;
 mod wire;
 
@@ -87,6 +88,23 @@ impl Store {
     /// called within a tokio runtime.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         session::serve(self.inner.clone(), stream);
+    }
+
+    /// Runs a command and returns the answer as `redis-cli` would show it: for a look into the store.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let store = queue_testing::Store::new();
+    /// assert_eq!(store.command(&["ZADD", "asynq:{q}:retry", "60", "id"]), "(integer) 1");
+    /// assert_eq!(store.command(&["ZRANGE", "asynq:{q}:retry", "0", "-1", "WITHSCORES"]), "1) \"id\"\n2) \"60\"");
+    /// # }
+    /// ```
+    pub fn command(&self, words: &[impl AsRef<[u8]>]) -> String {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_ref().to_vec()).collect();
+        let mut engine = self.inner.lock();
+        let answer = engine.execute(&words);
+        engine.data().tell_changes();
+        show::show(&answer.into())
     }
 
     /// Makes servers look at their queues again, because the time has changed by which tasks are due. Also
