@@ -1,5 +1,7 @@
 //! `queuectl exporter`: what is in the queues, for Prometheus.
 
+use std::time::Duration;
+
 use clap::Args;
 use queue_metrics::{Endpoint, Listening, QueueMetrics};
 use tracing::info;
@@ -7,6 +9,7 @@ use tracing::info;
 use crate::error::CliError;
 use crate::interrupt;
 use crate::session::Session;
+use crate::when;
 
 /// Where to serve metrics.
 #[derive(Debug, Args)]
@@ -20,10 +23,16 @@ pub(crate) struct ExporterArgs {
     /// Address to listen on; port 0 takes any free one, and the log says which
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9876")]
     addr: String,
+
+    /// How often to estimate the memory of each queue, which costs Redis some work; 0s for never
+    #[arg(long, value_name = "D", value_parser = when::duration, default_value = "1m")]
+    memory_interval: Duration,
 }
 
 pub(crate) async fn run(args: ExporterArgs, session: &Session) -> Result<(), CliError> {
-    let endpoint = Endpoint::new(session.redis().clone()).queues(QueueMetrics::new(session.inspector()));
+    let interval = Some(args.memory_interval).filter(|interval| !interval.is_zero());
+    let queues = QueueMetrics::with_memory(session.inspector(), interval);
+    let endpoint = Endpoint::new(session.redis().clone()).queues(queues);
     let listening = listen(endpoint, "--addr", &args.addr).await?;
     let signaled = async {
         interrupt::signal().await;

@@ -30,6 +30,7 @@ mod calls;
 mod families;
 #[cfg(feature = "http")]
 mod http;
+mod memory;
 mod queues;
 mod series;
 mod shown;

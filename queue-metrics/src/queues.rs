@@ -9,8 +9,9 @@ use futures_util::StreamExt as _;
 use prometheus::Registry;
 use queue_core::{Clock as _, State, SystemClock};
 use queue_redis::{Error, Inspector, Page, QueueInfo};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use crate::memory::Memory;
 use crate::shown::Shown;
 use crate::text;
 
@@ -32,6 +33,7 @@ pub struct QueueMetrics {
 
 #[derive(Debug)]
 struct Inner {
+    memory: Memory,
     last: tokio::sync::Mutex<Option<(Instant, String)>>,
     /// Whether the last scrape had something to complain about, which is logged once.
     failing: AtomicBool,
@@ -40,14 +42,26 @@ struct Inner {
 /// What a scrape learns about one queue.
 pub(crate) struct Seen {
     pub(crate) info: QueueInfo,
+    /// Estimated bytes in Redis, if that is known.
+    pub(crate) memory: Option<u64>,
     /// How long the first scheduled or retried task has been due.
     pub(crate) overdue: Duration,
 }
 
 impl QueueMetrics {
-    /// The metrics of the queues that this inspector sees.
+    /// The metrics of the queues that this inspector sees. Their memory is estimated once a minute.
     pub fn new(inspector: Inspector) -> Self {
-        let inner = Inner { last: tokio::sync::Mutex::default(), failing: AtomicBool::default() };
+        Self::with_memory(inspector, Some(Duration::from_secs(60)))
+    }
+
+    /// The same, with another time between two estimates of a queue's memory; `None` for none at all. Redis
+    /// measures up to 220 tasks for one.
+    pub fn with_memory(inspector: Inspector, interval: Option<Duration>) -> Self {
+        let inner = Inner {
+            memory: Memory::new(interval),
+            last: tokio::sync::Mutex::default(),
+            failing: AtomicBool::default(),
+        };
         Self { inspector, inner: Arc::new(inner) }
     }
 
@@ -70,6 +84,7 @@ impl QueueMetrics {
         let complaint = match self.inspector.queues().await {
             Ok(queues) => {
                 shown.redis_up.set(1);
+                self.inner.memory.keep(&queues);
                 let complaint = self.queues(&queues, &shown).await;
                 self.servers(&shown).await.err().or(complaint)
             }
@@ -112,7 +127,26 @@ impl QueueMetrics {
             }
         }
         let overdue = first_due.and_then(|due| (SystemClock.now() - due).to_std().ok()).unwrap_or_default();
-        Ok(Seen { info, overdue })
+        Ok(Seen { info, memory: self.memory(queue).await, overdue })
+    }
+
+    /// The last estimate, or a new one when that is due.
+    async fn memory(&self, queue: &str) -> Option<u64> {
+        let (last, is_old) = self.inner.memory.last(queue);
+        if !is_old {
+            return last;
+        }
+        match self.inspector.queue_memory(queue).await {
+            Ok(bytes) => {
+                self.inner.memory.learn(queue, bytes);
+                bytes
+            }
+            // One figure that is missing, or old, should not cost the others.
+            Err(error) => {
+                debug!(queue, %error, "the memory of a queue cannot be estimated");
+                last
+            }
+        }
     }
 
     async fn servers(&self, shown: &Shown) -> Result<(), Error> {

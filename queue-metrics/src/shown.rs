@@ -16,6 +16,7 @@ pub(crate) struct Shown {
     tasks: IntGaugeVec,
     size: IntGaugeVec,
     latency: GaugeVec,
+    memory: IntGaugeVec,
     processed: IntCounterVec,
     failed: IntCounterVec,
     paused: IntGaugeVec,
@@ -43,6 +44,11 @@ impl Shown {
             tasks: gauge("asynq_tasks_enqueued_total", "Tasks in the queue by state", &["queue", "state"]),
             size: gauge("asynq_queue_size", "Tasks in the queue, whatever their state", QUEUE),
             latency: seconds("asynq_queue_latency_seconds", "How long the oldest pending task has waited", QUEUE),
+            memory: gauge(
+                "asynq_queue_memory_usage_approx_bytes",
+                "Memory that the queue takes in Redis, estimated from samples now and then",
+                QUEUE,
+            ),
             processed: counter("asynq_tasks_processed_total", "Tasks worked on, failures included", QUEUE),
             failed: counter("asynq_tasks_failed_total", "Tasks that failed", QUEUE),
             paused: gauge("asynq_queue_paused_total", "1 while the queue is paused, else 0", QUEUE),
@@ -67,11 +73,12 @@ impl Shown {
         shown
     }
 
-    fn all(&self) -> [Box<dyn Collector>; 15] {
+    fn all(&self) -> [Box<dyn Collector>; 16] {
         [
             Box::new(self.tasks.clone()),
             Box::new(self.size.clone()),
             Box::new(self.latency.clone()),
+            Box::new(self.memory.clone()),
             Box::new(self.processed.clone()),
             Box::new(self.failed.clone()),
             Box::new(self.paused.clone()),
@@ -88,7 +95,7 @@ impl Shown {
     }
 
     /// Shows a queue.
-    pub(crate) fn queue(&self, Seen { info, overdue }: &Seen) {
+    pub(crate) fn queue(&self, Seen { info, memory, overdue }: &Seen) {
         let queue = [info.name.as_str()];
         let set = |gauge: &IntGaugeVec, count: u64| gauge.with_label_values(&queue).set(whole(count));
         let set_seconds = |gauge: &GaugeVec, time: Duration| gauge.with_label_values(&queue).set(time.as_secs_f64());
@@ -97,6 +104,9 @@ impl Shown {
         }
         set(&self.size, info.size());
         set_seconds(&self.latency, info.latency);
+        if let Some(bytes) = memory {
+            set(&self.memory, *bytes);
+        }
         self.processed.with_label_values(&queue).inc_by(info.processed_total);
         self.failed.with_label_values(&queue).inc_by(info.failed_total);
         set(&self.paused, info.paused.into());

@@ -94,3 +94,26 @@ async fn a_queue_that_cannot_be_asked_takes_only_itself_off() {
     );
     assert!(!text.contains(r#"asynq_queue_size{queue="other"}"#), "no made-up numbers: {text}");
 }
+
+#[tokio::test]
+async fn memory_is_estimated_rarely_never_or_not_where_redis_refuses() {
+    let fixture = Fixture::start().await;
+    let tasks =
+        |numbers: std::ops::Range<u32>| numbers.map(|number| job(&format!("t{number}")).payload("x".repeat(999)));
+    fixture.enqueue(tasks(0..50)).await;
+    let name = r#"asynq_queue_memory_usage_approx_bytes{queue="q"}"#;
+    let metrics = QueueMetrics::new(fixture.inspector());
+    let bytes = async || samples(&text(&metrics.gather().await)).get(name).copied();
+    let first = bytes().await.unwrap();
+    assert!((50_000.0..200_000.0).contains(&first), "{first}");
+    fixture.enqueue(tasks(50..100)).await;
+    assert_eq!(bytes().await, Some(first), "it counts for a minute");
+    let never = QueueMetrics::with_memory(fixture.inspector(), None);
+    assert!(!text(&never.gather().await).contains(name));
+    let always = QueueMetrics::with_memory(fixture.inspector(), Some(Duration::ZERO));
+    assert!(samples(&text(&always.gather().await))[name] > first);
+    fixture.run("ACL SETUSER default -memory").await;
+    let refused = scrape(&fixture).await;
+    assert_samples(&refused, &[(r#"asynq_queue_size{queue="q"}"#, 100.0), (r#"asynq_queue_up{queue="q"}"#, 1.0)]);
+    assert!(!refused.contains(name), "{refused}");
+}
