@@ -106,7 +106,7 @@ impl Families {
         }
     }
 
-    fn all(&self) -> [Box<dyn Collector>; 16] {
+    pub(crate) fn all(&self) -> [Box<dyn Collector>; 16] {
         [
             Box::new(self.attempts.clone()),
             Box::new(self.attempt_seconds.clone()),

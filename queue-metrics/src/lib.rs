@@ -27,6 +27,8 @@
 //! ```
 
 mod calls;
+#[cfg(test)]
+mod documented;
 mod families;
 #[cfg(feature = "http")]
 mod http;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use prometheus::Registry;
 use queue_core::{Clock as _, State, SystemClock};
+use queue_redis::log::{info, warn};
 use queue_redis::{Error, Inspector, Page, QueueInfo};
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use crate::memory::Memory;
 use crate::shown::Shown;
@@ -167,9 +168,9 @@ impl QueueMetrics {
         let was_failing = self.inner.failing.swap(complaint.is_some(), Ordering::Relaxed);
         match complaint {
             Some(error) if !was_failing => {
-                queue_redis::log::emit(|| warn!(%error, "not all queues can be shown as metrics"));
+                warn!(%error, "not all queues can be shown as metrics");
             }
-            None if was_failing => queue_redis::log::emit(|| info!("all queues are shown as metrics again")),
+            None if was_failing => info!("all queues are shown as metrics again"),
             _ => {}
         }
     }

@@ -73,7 +73,7 @@ impl Shown {
         shown
     }
 
-    fn all(&self) -> [Box<dyn Collector>; 16] {
+    pub(crate) fn all(&self) -> [Box<dyn Collector>; 16] {
         [
             Box::new(self.tasks.clone()),
             Box::new(self.size.clone()),

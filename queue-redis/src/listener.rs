@@ -84,7 +84,7 @@ impl Listener {
             // It may have tracking once it is there.
             Err(error) if error.is_transient() => return Err(error),
             Err(error) => {
-                crate::log::emit(|| tracing::warn!(%error, "no client tracking; new tasks are noticed by polling"));
+                crate::log::warn!(%error, "no client tracking; new tasks are noticed by polling");
                 Source::PubSub(Box::new(redis.pubsub().await?))
             }
         };

@@ -36,6 +36,30 @@ pub fn emit(line: impl FnOnce()) {
     }
 }
 
+/// `tracing::error!`, but for a line that is not lost.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __error {
+    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::error!($($line)*)) };
+}
+
+/// `tracing::warn!`, but for a line that is not lost.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __warn {
+    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::warn!($($line)*)) };
+}
+
+/// `tracing::info!`, but for a line that is not lost.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __info {
+    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::info!($($line)*)) };
+}
+
+#[doc(hidden)]
+pub use {__error as error, __info as info, __warn as warn};
+
 /// Whether nobody collects log lines.
 fn is_silent() -> bool {
     log::max_level() == log::LevelFilter::Off && dispatcher::get_default(Dispatch::is::<NoSubscriber>)

@@ -188,7 +188,7 @@ impl Drop for Permit {
                 while let Err(error) = semaphore.give_back(&holder, Some(expires)).await {
                     let Some(pause) = pauses.next().filter(|_| error.is_transient()) else {
                         crate::log::emit(|| {
-                            tracing::warn!(
+                            crate::log::warn!(
                                 scope = &*semaphore.scope,
                                 holder = &*holder,
                                 %error,

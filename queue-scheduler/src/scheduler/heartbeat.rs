@@ -5,8 +5,9 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use queue_core::TaskMessage;
 use queue_core::wire::{SchedulerEntry, Timestamp};
+use queue_redis::log::{error, info, warn};
 use queue_redis::{EntryDefinition, Error};
-use tracing::{debug, error, info, warn};
+use tracing::debug;
 
 use super::Shared;
 use crate::schedule::Schedule;

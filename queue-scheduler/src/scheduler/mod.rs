@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use queue_core::{Clock as _, State, TaskInfo};
+use queue_redis::log::{error, info};
 use queue_redis::{Broker, EnqueueError, Error, Redis, TickVerdict};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info};
 
 use self::builder::Options;
 pub use self::builder::{SchedulerBuilder, SyncProblem, Ticked};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tracing::info;
+use queue_redis::log::info;
 
 use super::{Shared, SyncProblem};
 use crate::problem::EntryProblem;

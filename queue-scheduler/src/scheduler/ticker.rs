@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use queue_redis::log::{error, info, warn};
 use queue_redis::{EnqueueError, Tick, TickReply, TickVerdict, Why};
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::debug;
 
 use super::Shared;
 use crate::schedule::{Schedule, Step};
