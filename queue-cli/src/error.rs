@@ -111,7 +111,8 @@ impl From<Error> for CliError {
             | Error::TaskMisplaced { .. }
             | Error::TaskCompleted { .. }
             | Error::PayloadLocked { .. }
-            | Error::TaskChanged { .. } => Self::Coded(exit::REFUSED, message),
+            | Error::TaskChanged { .. }
+            | Error::ArchiveFull { .. } => Self::Coded(exit::REFUSED, message),
             error if error.is_transient() => Self::Transient(message),
             _ => Self::Failed(message),
         }

@@ -17,6 +17,7 @@
 mod args;
 mod bench;
 mod cli;
+mod confirm;
 mod connection;
 mod dash;
 mod data_dir;

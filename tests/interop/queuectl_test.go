@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,5 +162,25 @@ func TestGoReadsAQueueThatQueuectlMoved(t *testing.T) {
 	srv.Shutdown()
 	if _, err := there.client.Enqueue(duplicate, asynq.Unique(time.Hour)); err != nil {
 		t.Errorf("the lock has outlived its task: %v", err)
+	}
+}
+func TestGoSeesAQueueThatQueuectlPausedAndRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.enqueueID("a", "id")
+	f.queuectl("queue", "pause", "default")
+	if info, err := f.inspector.GetQueueInfo("default"); err != nil || !info.Paused {
+		t.Errorf("Go sees the queue as %+v, %v", info, err)
+	}
+	f.refused(4, "queue", "remove", "default", "--yes")
+	f.refused(2, "queue", "remove", "default", "--force")
+	f.queuectl("queue", "rm", "default", "-f", "-y")
+	queues, err := f.inspector.Queues()
+	if err != nil || len(queues) != 0 {
+		t.Errorf("Go lists queues %q, %v", queues, err)
+	}
+	keys, err := f.rdb.Keys(ctx, "asynq:*").Result()
+	if err != nil || len(keys) != 0 {
+		t.Errorf("the queue left %s, %v", strings.Join(keys, " "), err)
 	}
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::history::{self, HistoryArgs};
 use super::queues;
+use crate::confirm::ConfirmArgs;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::payload::{harmless, shorten};
@@ -39,6 +40,9 @@ pub(crate) enum QueueCommand {
         #[arg(value_name = "NAME", required = true)]
         queues: Vec<String>,
     },
+    /// Remove queues with all they hold: tasks, counters, groups, locks
+    #[command(visible_aliases = ["rm", "delete"])]
+    Remove(RemoveArgs),
 }
 
 /// Which queues to show.
@@ -49,6 +53,25 @@ pub(crate) struct InspectArgs {
     queues: Vec<String>,
     #[command(flatten)]
     watch: WatchArgs,
+}
+
+/// Which queues to remove.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Queue name
+    #[arg(value_name = "NAME", required = true)]
+    queues: Vec<String>,
+    /// Also queues that hold tasks; those that a worker has must end first
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Removed<'a> {
+    queue: &'a str,
+    tasks: u64,
 }
 
 /// A queue with what takes longer to find out.
@@ -76,6 +99,7 @@ pub(crate) async fn run(command: QueueCommand, session: &Session, out: &Output) 
             show(&args.watch, out, async |out| inspect(&args.queues, session, out).await).await
         }
         QueueCommand::History(args) => history::run(args, session, out).await,
+        QueueCommand::Remove(args) => remove(args, session, out).await,
         QueueCommand::Pause { queues } => pause(&queues, true, session, out).await,
         QueueCommand::Resume { queues } => pause(&queues, false, session, out).await,
     }
@@ -147,6 +171,26 @@ fn bytes(count: u64) -> String {
         Some((unit, shift)) => format!("about {:.1} {unit}", count as f64 / (1u64 << shift) as f64),
         None => format!("about {count} bytes"),
     }
+}
+
+async fn remove(args: RemoveArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    for queue in &args.queues {
+        let size = inspector.queue(queue).await?.size();
+        if size > 0 && args.force {
+            let tasks = if size == 1 { "task" } else { "tasks" };
+            let act = format!("remove queue {:?} with {} {tasks}", harmless(queue), thousands(size));
+            args.confirm.ask(&act).await?;
+        }
+        let tasks = inspector.remove_queue(queue, args.force).await?;
+        if out.json {
+            out.value(&Removed { queue, tasks })?;
+            continue;
+        }
+        let with = if tasks == 0 { String::new() } else { format!(", and {} tasks with it", thousands(tasks)) };
+        out.line(&format!("queue {:?} is removed{with}", harmless(queue)))?;
+    }
+    Ok(())
 }
 
 async fn list(session: &Session, out: &Output) -> Result<String, CliError> {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod bulk;
 mod demo;
 mod enqueue;
 mod exec;

@@ -48,10 +48,9 @@ async fn what_a_state_forbids_has_an_exit_code_of_its_own() {
         ("task run -q default -i nothing", 3, "not found"),
         ("task delete -q nowhere -i archived", 3, "queue \"nowhere\" not found"),
         ("task update -q default -i active --payload x", 4, "is being worked on"),
-        ("task run -q default", 2, "--id"),
+        ("task run -q default", 2, "--state"),
         ("task run -i a", 2, "--queue"),
         ("task update -q default -i pending", 2, "--payload"),
-        ("task ls -q default -s pending -g team", 2, "--group"),
         ("task frobnicate", 2, "frobnicate"),
     ] {
         let stderr = bench.run(&arguments.split(' ').collect::<Vec<_>>()).await.failed(code);

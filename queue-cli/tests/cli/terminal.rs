@@ -1,7 +1,7 @@
 //! A terminal to run a command in.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
@@ -17,6 +17,7 @@ use crate::support::{eventually, signal};
 /// A command whose standard input, output and error are a terminal of 80 columns and 24 lines.
 pub(crate) struct Terminal {
     child: Child,
+    keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
     reader: std::thread::JoinHandle<()>,
 }
@@ -34,7 +35,8 @@ impl Terminal {
         let stdio = || Stdio::from(theirs.try_clone().unwrap());
         let child = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
         drop((theirs, command));
-        let (mut output, screen) = (File::from(ours), Arc::new(Mutex::new(Vec::new())));
+        let keyboard = File::from(ours);
+        let (mut output, screen) = (keyboard.try_clone().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let seen = screen.clone();
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -43,7 +45,7 @@ impl Terminal {
                 seen.lock().unwrap().extend_from_slice(&buffer[..read]);
             }
         });
-        Self { child, screen, reader }
+        Self { child, keyboard, screen, reader }
     }
 
     fn seen(&self) -> String {
@@ -54,6 +56,11 @@ impl Terminal {
     pub(crate) async fn wait_for(&mut self, part: &str) -> String {
         eventually(part, || self.seen().contains(part)).await;
         self.seen()
+    }
+
+    /// Types this.
+    pub(crate) fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Interrupts the command, as Ctrl-C does.

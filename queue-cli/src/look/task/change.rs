@@ -1,23 +1,72 @@
-//! `queuectl task run`, `archive` and `delete`.
+//! `queuectl task run`, `archive` and `delete`, for single tasks and for many.
 
 use clap::Args;
-use queue_redis::{Error, Inspector};
+use queue_core::State;
+use queue_redis::{Changed, Error, Filter, Inspector, Progress};
 use serde::Serialize;
 
+use super::select::FilterArgs;
+use crate::confirm::ConfirmArgs;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::payload::harmless;
+use crate::progress::{self, thousands};
 use crate::session::Session;
 
-/// Which tasks to change.
+/// Which tasks to change: those with these ids, or all in a state that fit.
 #[derive(Debug, Args)]
+#[command(after_help = CHANGE_HELP)]
 pub(crate) struct ChangeArgs {
     /// Queue name
     #[arg(short, long, value_name = "Q")]
     queue: String,
     /// Task id; may be given many times
-    #[arg(short, long = "id", value_name = "ID", required = true)]
+    #[arg(short, long = "id", value_name = "ID")]
     ids: Vec<String>,
+    /// All tasks in this state; may be given many times
+    #[arg(short, long = "state", value_name = "S")]
+    states: Vec<State>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+    /// Only say how many tasks it would be about
+    #[arg(long)]
+    dry_run: bool,
+}
+
+const CHANGE_HELP: &str = "\
+  queuectl task run -q mail --state archived --error timeout --older-than 1h
+  queuectl task delete -q mail --state pending --type email:digest --where user.id=7
+It says how many tasks there are and asks, unless --yes is given.";
+
+impl ChangeArgs {
+    /// One way of naming tasks, and only one. Clap would let `--dry-run` pass beside `--id`, and do it.
+    fn check(&self) -> Result<(), CliError> {
+        let chosen = !self.states.is_empty() || !self.filter.is_empty() || self.dry_run;
+        let text = match (self.ids.is_empty(), chosen) {
+            (true, _) if self.states.is_empty() => "name tasks by --id, or choose them by --state",
+            (false, true) => "--id names tasks one by one; --state, --type, --dry-run and the like are for many",
+            _ => return Ok(()),
+        };
+        Err(CliError::Usage(text.to_owned()))
+    }
+}
+
+/// asynq's form for all tasks in a state.
+#[derive(Debug, Args)]
+pub(crate) struct AllArgs {
+    /// Queue name
+    #[arg(short, long, value_name = "Q")]
+    queue: String,
+    /// State
+    #[arg(short, long, value_name = "S")]
+    state: State,
+    /// Only tasks of this group
+    #[arg(short, long, value_name = "G", required_if_eq("state", "aggregating"))]
+    group: Option<String>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// What to do with the tasks.
@@ -27,15 +76,37 @@ pub(crate) enum Action {
     Run,
     Archive,
     Delete,
+    Cancel,
 }
 
 impl Action {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Archive => "archive",
+            Self::Delete => "delete",
+            Self::Cancel => "cancel",
+        }
+    }
+
     /// What has become of a task.
     fn done(self) -> &'static str {
         match self {
             Self::Run => "pending now",
             Self::Archive => "archived",
             Self::Delete => "deleted",
+            Self::Cancel => "asked to stop",
+        }
+    }
+
+    /// The states in which it makes sense.
+    fn states(self) -> &'static [State] {
+        use State::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
+        match self {
+            Self::Run => &[Scheduled, Retry, Archived, Completed, Aggregating],
+            Self::Archive => &[Pending, Scheduled, Retry, Completed, Aggregating],
+            Self::Delete => &[Pending, Scheduled, Retry, Archived, Completed, Aggregating],
+            Self::Cancel => &[Active],
         }
     }
 }
@@ -48,7 +119,23 @@ struct One<'a> {
     id: &'a str,
 }
 
+/// What `--json` tells of many.
+#[derive(Debug, Serialize)]
+struct Many<'a> {
+    action: Action,
+    queue: &'a str,
+    matched: u64,
+    changed: u64,
+    skipped: u64,
+    trimmed: u64,
+}
+
 pub(crate) async fn run(action: Action, args: ChangeArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    args.check()?;
+    if args.ids.is_empty() {
+        let choice = Choice { action, queue: &args.queue, states: &args.states, filter: &args.filter };
+        return choice.run(args.confirm, args.dry_run, session, out).await;
+    }
     let inspector = session.inspector();
     for id in &args.ids {
         one(action, &inspector, &args.queue, id).await?;
@@ -61,10 +148,94 @@ pub(crate) async fn run(action: Action, args: ChangeArgs, session: &Session, out
     Ok(())
 }
 
+pub(crate) async fn all(action: Action, args: AllArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let filter = FilterArgs::group(args.group);
+    let choice = Choice { action, queue: &args.queue, states: &[args.state], filter: &filter };
+    choice.run(args.confirm, false, session, out).await
+}
+
 async fn one(action: Action, inspector: &Inspector, queue: &str, id: &str) -> Result<(), Error> {
     match action {
         Action::Run => inspector.run_task(queue, id).await,
         Action::Archive => inspector.archive_task(queue, id).await,
         Action::Delete => inspector.delete_task(queue, id).await,
+        Action::Cancel => inspector.cancel(id).await.map(|_| ()),
+    }
+}
+
+/// All tasks that fit.
+pub(super) struct Choice<'a> {
+    pub(super) action: Action,
+    pub(super) queue: &'a str,
+    pub(super) states: &'a [State],
+    pub(super) filter: &'a FilterArgs,
+}
+
+impl Choice<'_> {
+    pub(super) async fn run(
+        &self,
+        confirm: ConfirmArgs,
+        dry_run: bool,
+        session: &Session,
+        out: &Output,
+    ) -> Result<(), CliError> {
+        if let Some(state) = self.states.iter().find(|state| !self.action.states().contains(state)) {
+            let possible: Vec<&str> = self.action.states().iter().map(|state| state.as_str()).collect();
+            let (verb, possible) = (self.action.verb(), possible.join(", "));
+            return Err(CliError::Usage(format!("cannot {verb} {state} tasks; it can be {possible}")));
+        }
+        let inspector = session.inspector();
+        let filter = self.filter.filter(self.states);
+        let count = inspector.count(self.queue, &filter).await?;
+        let about = self.describe(count);
+        let verb = self.action.verb();
+        if dry_run {
+            return self.tell((count, Changed::default()), &format!("would {verb} {about}"), out);
+        }
+        if count == 0 {
+            return self.tell((0, Changed::default()), &format!("no task to {verb}: {about}"), out);
+        }
+        confirm.ask(&format!("{verb} {about}")).await?;
+        let changed = self.change(&inspector, &filter, count).await?;
+        let skipped = match changed.skipped {
+            0 => String::new(),
+            skipped => format!("; {} had moved on", thousands(skipped)),
+        };
+        let trimmed = match changed.trimmed {
+            0 => String::new(),
+            trimmed => format!("; {} older ones went from the archive for it", thousands(trimmed)),
+        };
+        let tasks = if changed.changed == 1 { "task is" } else { "tasks are" };
+        let text = format!("{} {tasks} {}{skipped}{trimmed}", thousands(changed.changed), self.action.done());
+        self.tell((changed.matched, changed), &text, out)
+    }
+
+    async fn change(&self, inspector: &Inspector, filter: &Filter, count: u64) -> Result<Changed, CliError> {
+        let bar = progress::bar(self.action.verb(), count, "tasks");
+        let told = |progress: Progress| bar.set_position(progress.so_far.matched);
+        let changed = match self.action {
+            Action::Run => inspector.run_all(self.queue, filter, told).await,
+            Action::Archive => inspector.archive_all(self.queue, filter, told).await,
+            Action::Delete => inspector.delete_all(self.queue, filter, told).await,
+            Action::Cancel => inspector.cancel_all(self.queue, filter, told).await,
+        };
+        bar.finish_and_clear();
+        Ok(changed?)
+    }
+
+    /// `1,204 archived tasks of queue "mail" that fit`
+    fn describe(&self, count: u64) -> String {
+        let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
+        let tasks = if count == 1 { "task" } else { "tasks" };
+        let fit = if self.filter.is_empty() { "" } else { " that fit" };
+        format!("{} {} {tasks} of queue {:?}{fit}", thousands(count), states.join(" and "), harmless(self.queue))
+    }
+
+    fn tell(&self, (matched, done): (u64, Changed), text: &str, out: &Output) -> Result<(), CliError> {
+        if !out.json {
+            return out.line(text);
+        }
+        let Changed { changed, skipped, trimmed, .. } = done;
+        out.value(&Many { action: self.action, queue: self.queue, matched, changed, skipped, trimmed })
     }
 }

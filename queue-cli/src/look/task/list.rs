@@ -5,6 +5,7 @@ use clap::Args;
 use queue_core::{State, TaskInfo};
 use queue_redis::Page;
 
+use super::select::FilterArgs;
 use crate::error::CliError;
 use crate::look::now;
 use crate::output::Output;
@@ -29,9 +30,8 @@ pub(crate) struct ListArgs {
     /// Tasks per page
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     size: u32,
-    /// Only tasks of this group, for aggregating ones
-    #[arg(short, long, value_name = "G")]
-    group: Option<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
     #[command(flatten)]
     watch: WatchArgs,
 }
@@ -44,19 +44,18 @@ async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, 
     let size = list.size as usize;
     let page = Page { skip: (list.page as usize - 1).saturating_mul(size), size };
     let inspector = session.inspector();
-    let tasks = match &list.group {
-        Some(_) if list.state != State::Aggregating => {
-            return Err(CliError::Usage("--group is for aggregating tasks".to_owned()));
-        }
-        Some(group) => inspector.group_tasks(&list.queue, group, page).await?,
-        None => inspector.tasks(&list.queue, list.state, page).await?,
+    let tasks = match list.filter.only_group() {
+        Some(group) if list.state == State::Aggregating => inspector.group_tasks(&list.queue, group, page).await?,
+        _ if list.filter.is_empty() => inspector.tasks(&list.queue, list.state, page).await?,
+        _ => inspector.find(&list.queue, &list.filter.filter(&[list.state]), page).await?,
     };
     if out.json {
         return out.json(&tasks.into_iter().map(view::Task::from).collect::<Vec<_>>());
     }
     if tasks.is_empty() {
         let page = if list.page == 1 { String::new() } else { format!(" on page {}", list.page) };
-        return Ok(format!("no {} tasks in queue {:?}{page}\n", list.state, list.queue));
+        let fit = if list.filter.is_empty() { "" } else { " that fit" };
+        return Ok(format!("no {} tasks{fit} in queue {:?}{page}\n", list.state, list.queue));
     }
     Ok(render(list.state, &tasks, now(), out))
 }

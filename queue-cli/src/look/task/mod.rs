@@ -4,6 +4,7 @@ mod cancel;
 mod change;
 mod inspect;
 mod list;
+mod select;
 mod update;
 mod wait;
 
@@ -36,6 +37,12 @@ pub(crate) enum TaskCommand {
     Delete(change::ChangeArgs),
     /// Give a task that waits another payload
     Update(update::UpdateArgs),
+    /// Make all tasks in a state pending now
+    Runall(change::AllArgs),
+    /// Archive all tasks in a state
+    Archiveall(change::AllArgs),
+    /// Delete all tasks in a state
+    Deleteall(change::AllArgs),
     /// Put a task into a queue, with the flags of asynq's CLI; see `queuectl enqueue` for more
     Enqueue(AsynqEnqueueArgs),
 }
@@ -50,6 +57,9 @@ pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -
         TaskCommand::Archive(args) => change::run(Action::Archive, args, session, out).await,
         TaskCommand::Delete(args) => change::run(Action::Delete, args, session, out).await,
         TaskCommand::Update(args) => update::run(args, session, out).await,
+        TaskCommand::Runall(args) => change::all(Action::Run, args, session, out).await,
+        TaskCommand::Archiveall(args) => change::all(Action::Archive, args, session, out).await,
+        TaskCommand::Deleteall(args) => change::all(Action::Delete, args, session, out).await,
         TaskCommand::Enqueue(args) => asynq::run(args, session, out).await,
     }
 }

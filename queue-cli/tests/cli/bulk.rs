@@ -1,0 +1,198 @@
+//! What changes many tasks at once, and asks before.
+
+use std::time::Duration;
+
+use queue_core::{RawTask, State};
+use serde_json::json;
+
+use crate::support::Bench;
+use crate::terminal::Terminal;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Scheduled tasks `0` to `count - 1`, of types `even` and `odd`.
+async fn scheduled(count: usize) -> Bench {
+    let bench = Bench::new().await;
+    let task = |number: usize| {
+        let task = RawTask::new(if number.is_multiple_of(2) { "even" } else { "odd" }).task_id(number.to_string());
+        let payload = format!("{{\"user\":{{\"id\":{}}}}}", number / 2);
+        task.payload(payload).header("tenant", (number % 3).to_string()).process_in(HOUR)
+    };
+    for answer in bench.client.enqueue_many((0..count).map(task).collect::<Vec<_>>()).await {
+        answer.unwrap();
+    }
+    bench
+}
+
+async fn words(bench: &Bench, line: &str) -> crate::support::Done {
+    bench.run(&line.split(' ').collect::<Vec<_>>()).await
+}
+
+async fn count(bench: &Bench, state: State) -> u64 {
+    bench.inspector.queue("default").await.unwrap().count(state)
+}
+
+#[tokio::test]
+async fn all_tasks_of_a_state_are_run_archived_and_deleted() {
+    let bench = scheduled(1_204).await;
+    let answer = words(&bench, "task archive -q default -s scheduled -y").await.ok();
+    assert_eq!(answer, "1,204 tasks are archived\n");
+    let answer = words(&bench, "task run -q default --state archived --type odd --yes --json").await.json();
+    let expected =
+        json!({"action": "run", "queue": "default", "matched": 602, "changed": 602, "skipped": 0, "trimmed": 0});
+    assert_eq!(answer, expected);
+    assert_eq!((count(&bench, State::Pending).await, count(&bench, State::Archived).await), (602, 602));
+    let answer = words(&bench, "task delete -q default -s archived -s pending -y").await.ok();
+    assert_eq!(answer, "1,204 tasks are deleted\n");
+    let answer = words(&bench, "task delete -q default -s archived -s pending").await.ok();
+    assert_eq!(answer, "no task to delete: 0 archived and pending tasks of queue \"default\"\n");
+    let left: Vec<String> = bench.ask(&["KEYS", "*:t:*"]).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn asynqs_spelling_for_all_tasks_works() {
+    let bench = scheduled(3).await;
+    for id in ["a", "b"] {
+        bench.enqueue_task(RawTask::new("t").group("g"), id).await;
+    }
+    assert_eq!(words(&bench, "task runall -q default -s aggregating -g g -y").await.ok(), "2 tasks are pending now\n");
+    assert_eq!(words(&bench, "task archiveall -q default -s pending -y").await.ok(), "2 tasks are archived\n");
+    assert_eq!(words(&bench, "task deleteall -q default -s scheduled -y").await.ok(), "3 tasks are deleted\n");
+    words(&bench, "task runall -q default -s aggregating -y").await.failed(2);
+    words(&bench, "task runall -q default -y").await.failed(2);
+}
+
+#[tokio::test]
+async fn tasks_are_chosen_by_what_they_are() {
+    let bench = scheduled(12).await;
+    let found = async |filter: &str| {
+        let line = format!("task ls -q default -s scheduled --json {filter}");
+        let tasks = words(&bench, &line).await.json();
+        tasks.as_array().unwrap().iter().map(|task| task["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("--type odd --header tenant=0").await, ["3", "9"]);
+    assert_eq!(found("--where user.id=5").await, ["10", "11"]);
+    assert_eq!(found("--header tenant --type e* --size 2 --page 2").await, ["2", "4"]);
+    assert!(found("--older-than 1s").await.is_empty());
+    let dry = words(&bench, "task delete -q default -s scheduled --where user.id=5 --dry-run").await.ok();
+    assert_eq!(dry, "would delete 2 scheduled tasks of queue \"default\" that fit\n");
+    words(&bench, "task delete -q default -s scheduled --where user.id=5 -y").await.ok();
+    assert_eq!(count(&bench, State::Scheduled).await, 10);
+    assert_eq!(
+        words(&bench, "task ls -q default -s scheduled --where user.id=5").await.ok(),
+        "no scheduled tasks that fit in queue \"default\"\n"
+    );
+}
+
+#[tokio::test]
+async fn tasks_are_chosen_by_their_error_and_running_ones_canceled() {
+    let bench = Bench::new().await;
+    let _worker = bench
+        .worker(&[
+            "--exec",
+            "slow=sh -c 'sleep 600'",
+            "--exec",
+            "bad=sh -c 'echo no route to host >&2; exit 65'",
+            "--exec",
+            "ugly=sh -c 'exit 65'",
+        ])
+        .await;
+    for (kind, id) in [("slow", "s1"), ("slow", "s2"), ("bad", "b"), ("ugly", "u")] {
+        bench.enqueue(kind, id).await;
+    }
+    for (id, state) in [("s1", State::Active), ("s2", State::Active), ("b", State::Archived), ("u", State::Archived)] {
+        bench.wait_for(id, &[state]).await;
+    }
+    let answer = words(&bench, "task delete -q default -s archived --error route -y").await.ok();
+    assert_eq!(answer, "1 task is deleted\n");
+    assert_eq!(bench.task("u").await.state, State::Archived);
+    let asked = words(&bench, "task cancel -q default").await.failed(2);
+    assert!(asked.contains("this would cancel 2 active tasks"), "{asked}");
+    assert_eq!(words(&bench, "task cancel -q default --type slow -y").await.ok(), "2 tasks are asked to stop\n");
+    for id in ["s1", "s2"] {
+        assert!(bench.wait_for(id, &[State::Retry]).await.last_error.is_some());
+    }
+}
+
+#[tokio::test]
+async fn without_a_terminal_nothing_is_done_unasked() {
+    let bench = scheduled(1_204).await;
+    for (arguments, act) in [
+        ("task delete -q default -s scheduled", "delete 1,204 scheduled tasks of queue \"default\""),
+        ("task archiveall -q default -s scheduled", "archive 1,204 scheduled tasks of queue \"default\""),
+        ("queue remove default --force", "remove queue \"default\" with 1,204 tasks"),
+    ] {
+        let done = words(&bench, arguments).await;
+        assert_eq!(done.stdout, "");
+        let stderr = done.failed(2);
+        assert!(stderr.contains(&format!("this would {act}; there is no terminal to ask on")), "{stderr}");
+    }
+    assert_eq!(count(&bench, State::Scheduled).await, 1_204);
+}
+
+#[tokio::test]
+async fn in_a_terminal_one_is_asked() {
+    let bench = scheduled(3).await;
+    let ask = async |answer: &str| {
+        let mut command = bench.command();
+        command.args(["task", "delete", "-q", "default", "-s", "scheduled"]);
+        let mut terminal = Terminal::run(command);
+        terminal.wait_for("delete 3 scheduled tasks of queue \"default\"? [y/N] ").await;
+        terminal.type_in(answer);
+        terminal.end().await
+    };
+    for no in ["n\n", "\n", "yep\n"] {
+        let (code, screen) = ask(no).await;
+        assert_eq!(code, Some(1));
+        assert!(screen.contains("nothing was changed"), "{screen:?}");
+    }
+    assert_eq!(count(&bench, State::Scheduled).await, 3);
+    let (code, screen) = ask("y\n").await;
+    assert_eq!(code, Some(0), "{screen:?}");
+    assert!(screen.contains("3 tasks are deleted"), "{screen:?}");
+    assert_eq!(count(&bench, State::Scheduled).await, 0);
+}
+
+#[tokio::test]
+async fn queues_are_removed_with_what_asynq_asks_for() {
+    let bench = scheduled(2).await;
+    let stderr = words(&bench, "queue remove default").await.failed(4);
+    assert!(stderr.contains("holds 2 tasks"), "{stderr}");
+    let answer = words(&bench, "queue rm default --force -y").await.ok();
+    assert_eq!(answer, "queue \"default\" is removed, and 2 tasks with it\n");
+    assert_eq!(bench.ask::<u64>(&["DBSIZE"]).await, 0);
+    words(&bench, "queue remove default").await.failed(3);
+    // Not with the client from before, which has listed the queue a moment ago and would not do so again yet.
+    words(&bench, "enqueue a --task-id active").await.ok();
+    let _worker = bench.worker(&["--exec", "a=sh -c 'sleep 600'"]).await;
+    bench.wait_for("active", &[State::Active]).await;
+    let stderr = words(&bench, "queue remove default --force --yes").await.failed(4);
+    assert!(stderr.contains("being worked on"), "{stderr}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_chosen_is_wrong_usage() {
+    let bench = scheduled(1).await;
+    for (arguments, reason) in [
+        ("task run -q default -s pending -y", "cannot run pending tasks"),
+        ("task archive -q default -s archived -y", "cannot archive archived tasks"),
+        ("task deleteall -q default -s active -y", "cannot delete active tasks"),
+        ("task run -q default -y", "--id"),
+        ("task run -q default -i 0 -s scheduled", "are for many"),
+        ("task run -q default -i 0 --type even", "are for many"),
+        ("task run -q default -i 0 --dry-run", "are for many"),
+        ("task run -q default --type even -y", "choose them by --state"),
+        ("task run -q default -s scheduled --where user", "PATH=VALUE"),
+        ("task run -q default -s scheduled --header =v", "NAME=VALUE"),
+        ("task run -q default -s scheduled --older-than 5", "invalid duration"),
+        ("task cancel 0 -q default", "cannot be used with"),
+        ("task cancel 0 --type even", "go with --queue"),
+        ("task cancel", "ID"),
+    ] {
+        let stderr = words(&bench, arguments).await.failed(2);
+        assert!(stderr.contains(reason), "{arguments}: {stderr}");
+    }
+    words(&bench, "task run -q nowhere -s scheduled -y").await.failed(3);
+    assert_eq!(count(&bench, State::Scheduled).await, 1);
+}
