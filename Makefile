@@ -10,10 +10,11 @@ GO ?= go
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Install redis-server if it is missing
+setup: ## Install redis-server and tmux where they are missing
 	@./scripts/setup
 
-demo: setup ## See it work: a private Redis, tasks of every kind, what became of each
+demo: ## See it work: a private Redis, tasks of every kind, what became of each
+	@./scripts/setup redis
 	$(CARGO) run --quiet -p queue-cli -- demo
 
 test: setup test-rust examples test-interop ## Run all tests, those against real Go asynq too

@@ -130,8 +130,20 @@ async fn interact(
             _ = second.tick() => {}
         }
         model.now = SystemClock.now();
+        #[cfg(debug_assertions)]
+        fail_if_told(model)?;
     }
     Ok(())
+}
+
+/// Fails once something is on the screen, if a test wants that: nothing else makes this fail when it is wanted.
+#[cfg(debug_assertions)]
+fn fail_if_told(model: &Model) -> io::Result<()> {
+    match std::env::var("QUEUECTL_DASH_FAILS") {
+        Ok(how) if model.read_at.is_some() && how == "panic" => panic!("the dashboard was told to panic"),
+        Ok(how) if model.read_at.is_some() && how == "error" => Err(io::Error::other("told to fail")),
+        _ => Ok(()),
+    }
 }
 
 fn handle(model: &mut Model, event: &Event) -> Option<Effect> {

@@ -1,0 +1,8 @@
+//! `queuectl dash` in a real terminal: a tmux of its own for each test, with a Redis of its own.
+
+mod actions;
+mod endings;
+mod fleet;
+mod outages;
+mod screens;
+mod terminal;
