@@ -23,6 +23,9 @@ use crate::payload::harmless;
 use crate::progress;
 use crate::session::Session;
 
+/// Tasks per call. A hundred keep Redis busy for 1.3 ms (100,000 tasks of 100 bytes, on a busy machine), and others
+/// are to wait no longer than 1 ms.
+const BATCH: usize = 50;
 /// How often a call is sent again while Redis does not answer, with [`PAUSE`] in between.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -210,7 +213,7 @@ impl Import {
                 self.batch.push((number, task));
             }
         }
-        if self.batch.len() >= MAX_BATCH || self.bytes >= MAX_BATCH_BYTES {
+        if self.batch.len() >= BATCH || self.bytes >= MAX_BATCH_BYTES {
             self.flush().await?;
         }
         Ok(())

@@ -2,7 +2,21 @@
 
 use crate::support::{Bench, finish, queuectl};
 
-const COMMANDS: [&str; 7] = ["enqueue", "worker", "queue", "task", "server", "stats", "completions"];
+const COMMANDS: [&str; 13] = [
+    "enqueue",
+    "worker",
+    "queue",
+    "task",
+    "group",
+    "server",
+    "cron",
+    "scheduler",
+    "dash",
+    "stats",
+    "export",
+    "import",
+    "completions",
+];
 
 async fn run(arguments: &[&str]) -> crate::support::Done {
     let mut command = queuectl();
@@ -43,7 +57,7 @@ async fn the_manual_has_a_page_for_each_command() {
     let bench = Bench::new().await;
     let directory = bench.path("new/man");
     run(&["man", "--out", directory.to_str().unwrap()]).await.ok();
-    for name in COMMANDS.into_iter().chain(["task-wait", "queue-pause", "task-ls"]) {
+    for name in COMMANDS.into_iter().chain(["task-wait", "task-deleteall", "queue-remove", "task-ls"]) {
         let page = std::fs::read_to_string(directory.join(format!("queuectl-{name}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{name}");
     }
