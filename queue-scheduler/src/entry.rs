@@ -135,7 +135,8 @@ impl Entry {
         }
     }
 
-    /// The name by which all schedulers know it: 1 to 200 of `A-Z a-z 0-9 . _ : @ + -`. Task ids begin with it.
+    /// The name by which all schedulers know it: 1 to 200 of `A-Z a-z 0-9 . _ : @ + -`. Task ids begin with it. One name
+    /// on one Redis is one entry, in one queue.
     /// Defaults to a digest of spec, type, payload and options, as Go's periodic task manager makes it; then a
     /// change of any of them makes another entry.
     pub fn name(mut self, name: impl Into<String>) -> Self {

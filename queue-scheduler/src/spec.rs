@@ -162,7 +162,7 @@ impl Spec {
     pub fn next(&self, after: i64) -> Option<i64> {
         match self.rule {
             Rule::Every(delay) => after.checked_add(delay),
-            Rule::Fields(fields) => search(&fields, &self.zone, after),
+            Rule::Fields(fields) => later(&fields, &self.zone, after),
         }
     }
 
@@ -172,7 +172,7 @@ impl Spec {
         match self.rule {
             Rule::Every(delay) if after < origin => Some(origin).filter(|_| delay > 0),
             Rule::Every(delay) => after.checked_add(delay - (after - origin).rem_euclid(delay)),
-            Rule::Fields(fields) => search(&fields, &self.zone, after.max(origin.saturating_sub(1))),
+            Rule::Fields(fields) => later(&fields, &self.zone, after.max(origin.saturating_sub(1))),
         }
     }
 }
@@ -253,6 +253,14 @@ fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
+/// Where a zone sets its clock back over a midnight, the search of robfig/cron may end before it began, and Go's
+/// scheduler fires again and again. Then it is begun anew a minute later, until its answer is one.
+fn later(fields: &[Bits; 5], zone: &Zone, after: i64) -> Option<i64> {
+    const DAY_MINUTES: i64 = 24 * 60;
+    let found = (0..DAY_MINUTES).map(|minute| search(fields, zone, after.saturating_add(minute * 60)));
+    found.take_while(Option::is_some).flatten().find(|tick| *tick > after)
+}
+
 /// The search of robfig/cron: field by field from the months down, from the top again when a field turns
 /// over. What it does near changes of the clock follows from its steps, so they are its steps: months and
 /// days on the wall clock, hours and minutes in real time.
@@ -279,7 +287,9 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             let from = if moved { at } else { at.date().first_of_month().to_datetime(Time::midnight()) };
             moved = true;
             let (year, month) = if at.month() == 12 { (at.year() + 1, 1) } else { (at.year(), at.month() + 1) };
-            unix = zone.unix(from.with().year(year).month(month).build().ok()?);
+            // Usually the first; where midnight was left out, what is beyond the end of a month counts on, as in Go.
+            let first = from.with().day(1).year(year).month(month).build().ok()?;
+            unix = zone.unix(first.checked_add(jiff::Span::new().days(from.day() - 1)).ok()?);
             continue 'top;
         }
         while !is_day(at) {

@@ -50,6 +50,13 @@ pub(crate) enum CronCommand {
         #[arg(long)]
         force: bool,
     },
+    /// Forget an entry that no scheduler carries any more, and its history
+    #[command(visible_aliases = ["rm", "delete"])]
+    Remove {
+        /// Entry name
+        #[arg(value_name = "ENTRY")]
+        entry: String,
+    },
 }
 
 /// Which part of a history to show.
@@ -206,6 +213,7 @@ pub(crate) async fn run(command: CronCommand, session: &Session, out: &Output) -
             let id = inspector.run_cron(entry, *force).await?;
             return if out.json { out.value(&serde_json::json!({ "task_id": id })) } else { out.line(&id) };
         }
+        CronCommand::Remove { entry } => return remove(entry, &inspector, out).await,
         CronCommand::Pause { entry } => (entry, true, inspector.pause_cron(entry).await?),
         CronCommand::Resume { entry } => (entry, false, inspector.resume_cron(entry).await?),
     };
@@ -214,6 +222,20 @@ pub(crate) async fn run(command: CronCommand, session: &Session, out: &Output) -
     }
     let (word, already) = (if paused { "paused" } else { "active" }, if changed { "" } else { " already" });
     out.line(&format!("entry {entry:?} is {word}{already}"))
+}
+
+async fn remove(entry: &str, inspector: &Inspector, out: &Output) -> Result<(), CliError> {
+    let carried = entries(inspector).await?.into_iter().any(|view| view.id == entry && view.state != "stopped");
+    if carried {
+        let message =
+            format!("a scheduler carries entry {entry:?}; take it out of the scheduler's file or program first");
+        return Err(CliError::Coded(exit::REFUSED, message));
+    }
+    inspector.remove_cron(entry).await?;
+    if out.json {
+        return out.value(&serde_json::json!({ "entry": entry, "removed": true }));
+    }
+    out.line(&format!("entry {entry:?} is forgotten"))
 }
 
 /// Ours with all that is known about them, and those that only Go's schedulers carry.

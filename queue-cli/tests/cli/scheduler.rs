@@ -181,6 +181,16 @@ async fn entries_are_shown_paused_resumed_and_run() {
         let said = bench.run(command).await.failed(3);
         assert!(said.contains("\"none\" not found"), "{said}");
     }
+    let said = bench.run(&["cron", "remove", "yearly"]).await.failed(4);
+    assert!(said.contains("a scheduler carries"), "{said}");
     assert_eq!(scheduler.stop().await.0, Some(0));
     assert_eq!(bench.run(&["cron", "history", "yearly", "--json"]).await.json().as_array().unwrap().len(), 3);
+    // As it is some time later.
+    let redis = redis::Client::open(bench.redis.url()).unwrap();
+    let mut connection = redis.get_multiplexed_async_connection().await.unwrap();
+    let long_ago = redis::cmd("ZADD").arg("asynq:x:cron").arg(5).arg("yearly default").to_owned();
+    long_ago.query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(bench.cron().await[0]["state"], "stopped");
+    assert_eq!(bench.run(&["cron", "rm", "yearly"]).await.ok(), "entry \"yearly\" is forgotten\n");
+    assert_eq!(bench.cron().await, [] as [Value; 0]);
 }

@@ -131,13 +131,30 @@ impl Inspector {
         Ok(entries)
     }
 
-    /// A periodic entry of our schedulers.
+    /// A periodic entry of our schedulers; if its queue was changed, as it is now.
     ///
     /// # Errors
     /// When there is none of this name, or Redis cannot be asked or refuses.
     pub async fn cron_entry(&self, name: &str) -> Result<CronEntry, Error> {
-        let entries = self.cron_entries().await?;
-        entries.into_iter().find(|entry| entry.name == name).ok_or_else(|| Error::EntryNotFound(name.to_owned()))
+        let entries = self.cron_entries().await?.into_iter().filter(|entry| entry.name == name);
+        entries.max_by_key(|entry| entry.seen).ok_or_else(|| Error::EntryNotFound(name.to_owned()))
+    }
+
+    /// Forgets a periodic entry: its state and its history. One that a scheduler still carries is there again at
+    /// the next heartbeat, and its ticks count from then.
+    ///
+    /// # Errors
+    /// When there is no entry of this name, or Redis cannot be asked or refuses.
+    pub async fn remove_cron(&self, name: &str) -> Result<(), Error> {
+        let entry = self.cron_entry(name).await?;
+        let keys = QueueKeys::new(&entry.queue);
+        // The state last: as long as it is there, this can be repeated.
+        let events = redis::cmd("DEL").arg(queue_core::keys::scheduler_history(name)).to_owned();
+        self.redis.query::<()>("DEL", &events).await?;
+        let mut state = redis::cmd("DEL");
+        state.arg(keys.cron_history(name)).arg(keys.cron_entry(name));
+        self.redis.query::<()>("DEL", &state).await?;
+        Broker::new(self.redis.clone()).unlist_entry(&entry.queue, name).await
     }
 
     /// What became of the ticks of an entry, newest first; up to 1000 are kept, for 30 days after the last.
@@ -186,7 +203,7 @@ impl Inspector {
     async fn set_cron_pause(&self, name: &str, since: String) -> Result<bool, Error> {
         let entry = self.cron_entry(name).await?;
         let mut call = PAUSE_ENTRY.call(1);
-        call.arg(QueueKeys::new(&entry.queue).cron_entry(name)).arg(since);
+        call.arg(QueueKeys::new(&entry.queue).cron_entry(name)).arg(since).arg(self.clock.now_secs());
         match self.redis.run(&PAUSE_ENTRY, &call).await? {
             redis::Value::Int(changed @ 0..=1) => Ok(changed == 1),
             redis::Value::Int(2) => Err(Error::EntryNotFound(name.to_owned())),

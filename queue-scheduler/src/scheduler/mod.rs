@@ -42,15 +42,15 @@ pub enum SchedulerError {
     /// The provider has no answer.
     #[error("the provider of entries failed: {0}")]
     Provider(#[source] BoxError),
-    /// It was started before.
-    #[error("the scheduler was started before; make another one")]
+    /// It was started or shut down before.
+    #[error("the scheduler was started or shut down before; make another one")]
     Started,
     /// The process cannot listen for signals.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] std::io::Error),
 }
 
-/// Enqueues tasks periodically; clones are the same scheduler.
+/// Enqueues tasks periodically; clones are the same scheduler. Dropping it leaves it running.
 ///
 /// Any number of schedulers may carry the same entries, in any processes: each tick of each entry is enqueued
 /// once. What they know about an entry (the last tick, whether it is paused) is in Redis, under its name.
@@ -168,6 +168,9 @@ impl Scheduler {
     /// When Redis cannot be reached, the provider has no answer, or it was started before.
     pub async fn start(&self) -> Result<(), SchedulerError> {
         let shared = &self.shared;
+        if shared.stop.is_cancelled() {
+            return Err(SchedulerError::Started);
+        }
         if std::mem::replace(&mut *shared.started.lock().unwrap_or_else(PoisonError::into_inner), true) {
             return Err(SchedulerError::Started);
         }

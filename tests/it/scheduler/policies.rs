@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use queue_redis::Inspector;
 use queue_scheduler::{Entry, Missed, Overlap};
 
 use super::{HOUR, MINUTE, Stage, entry};
@@ -136,7 +137,7 @@ async fn an_entry_that_has_had_its_runs_stops() {
 #[tokio::test]
 async fn what_somebody_wants_is_run_now_and_what_is_paused_is_not_run() {
     let stage = Stage::new().await;
-    let inspector = stage.fixture.inspector();
+    let inspector = Inspector::with_clock(stage.fixture.redis(), stage.clock.clone());
     let with_payload = Entry::new("* * * * *", queue_core::RawTask::new("job").queue("q").payload("p").max_retry(7));
     let _scheduler = stage.start([with_payload.name("e").overlap(Overlap::Skip)]).await;
     assert!(inspector.pause_cron("e").await.unwrap());

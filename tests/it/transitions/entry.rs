@@ -128,12 +128,48 @@ async fn releasing_or_pausing_what_is_not_there_writes_nothing() {
     assert_eq!(inspector.cron_entries().await.unwrap(), []);
 }
 
+/// An inspector at this time.
+fn at(fixture: &Fixture, now: i64) -> Inspector {
+    Inspector::with_clock(fixture.redis(), std::sync::Arc::new(queue_core::clock::ManualClock::at_secs(now)))
+}
+
+#[tokio::test]
+async fn ticks_of_a_pause_without_schedulers_do_not_count_as_missed() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", "e q"]).await;
+    assert!(at(&fixture, T).pause_cron("e").await.unwrap());
+    assert!(at(&fixture, T + 500_000).resume_cron("e").await.unwrap());
+    assert_eq!(register(&fixture, "@daily", "a", true, 0, T + 500_000).await.upto, T + 499_999);
+    // It was not paused, or the clock is far ahead: ticks to come stay as they are.
+    assert!(!at(&fixture, T + 600_000).resume_cron("e").await.unwrap());
+    assert_eq!(register(&fixture, "@daily", "a", true, 0, T).await.upto, T + 499_999);
+    let (now, _): (i64, i64) = fixture.cmd(&["TIME"]).await;
+    assert!(at(&fixture, T).pause_cron("e").await.unwrap());
+    assert!(at(&fixture, now + 500_000).resume_cron("e").await.unwrap());
+    assert!(register(&fixture, "@daily", "a", true, 0, T).await.upto < now + 60);
+}
+
+#[tokio::test]
+async fn what_is_forgotten_leaves_nothing() {
+    let fixture = Fixture::start().await;
+    let before = fixture.keyspace().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", "e q"]).await;
+    let _: i64 = fixture.cmd(&["LPUSH", "asynq:{q}:x:cron-history:e", "x"]).await;
+    fixture.broker.record_enqueue_event("e", "id", T * 1_000_000_000).await.unwrap();
+    let inspector = at(&fixture, T);
+    inspector.remove_cron("e").await.unwrap();
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(matches!(inspector.remove_cron("e").await, Err(Error::EntryNotFound(_))));
+}
+
 #[tokio::test]
 async fn a_pause_is_told_once() {
     let fixture = Fixture::start().await;
     register(&fixture, "@daily", "a", true, 0, T).await;
     let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", "e q"]).await;
-    let inspector = Inspector::new(fixture.redis());
+    let inspector = at(&fixture, T);
     let before = fixture.keyspace().await;
     assert!(inspector.pause_cron("e").await.unwrap());
     let paused = fixture.keyspace().await;
