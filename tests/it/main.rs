@@ -10,6 +10,7 @@ mod inspector;
 mod listener;
 mod metrics;
 mod model;
+mod outage;
 mod races;
 mod refusals;
 mod scheduler;

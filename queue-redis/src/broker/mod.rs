@@ -93,6 +93,15 @@ impl Broker {
         self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
     }
 
+    /// Whether there is a task with this id.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub(crate) async fn has_task(&self, queue: &str, id: &str) -> Result<bool, Error> {
+        let key = queue_core::keys::QueueKeys::new(queue).task(id);
+        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(key)).await
+    }
+
     /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers
     /// heard it. The task then goes to retry with the error `context canceled`.
     ///

@@ -244,10 +244,7 @@ impl Store {
                 Ok(mut verdicts) => {
                     if ambiguous {
                         for (verdict, task) in verdicts.iter_mut().zip(batch) {
-                            // An id of our own making is taken by our own task, even if it has failed
-                            // since and its message is another one.
-                            let ours = task.generated_id && *verdict == EnqueueVerdict::IdTaken;
-                            if ours || *verdict == EnqueueVerdict::AlreadyStored {
+                            if self.is_ours(*verdict, task).await? {
                                 *verdict = EnqueueVerdict::Stored;
                             }
                         }
@@ -262,6 +259,20 @@ impl Store {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Whether the task that is in the way of one that may have been stored before is that one.
+    async fn is_ours(&self, verdict: EnqueueVerdict, task: &Composed) -> Result<bool, Error> {
+        Ok(match verdict {
+            EnqueueVerdict::Stored | EnqueueVerdict::AlreadyStored => true,
+            // An id of our own making is taken by our own task, even if it has failed since and its message is
+            // another one.
+            EnqueueVerdict::IdTaken => task.generated_id,
+            // Likewise, of a unique task its own lock is met first.
+            EnqueueVerdict::Duplicate => {
+                task.generated_id && self.broker.has_task(&task.message.queue, &task.message.id).await?
+            }
+        })
     }
 
     async fn store_once(

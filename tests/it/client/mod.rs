@@ -3,3 +3,4 @@
 mod addresses;
 mod batch;
 mod options;
+mod resend;

@@ -137,6 +137,35 @@ async fn a_blocking_handler_holds_its_slot_until_it_has_ended() {
     server.shutdown().await;
 }
 
+/// Work whose attempt has timed out while it waited for a thread was done all the same, besides the next attempt.
+#[test]
+fn blocking_work_that_waited_too_long_for_a_thread_is_not_begun() {
+    let one_thread = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
+    one_thread.unwrap().block_on(async {
+        let fixture = Fixture::start().await;
+        let (events, door) = (Events::default(), Door::default());
+        let router = Router::new((events.clone(), door.clone())).blocking(
+            |_: Typed, job: Job, State((events, door)): State<(Events, Door)>| {
+                events.tell(job.id());
+                door.pass();
+            },
+        );
+        let server = fixture.server(router).concurrency(2).start().await.unwrap();
+        let typed = |id: &str| RawTask { kind: "typed".into(), ..job(id).payload(r#"{"number":1}"#) };
+        fixture.enqueue([typed("blocks")]).await;
+        events.wait(1).await;
+        fixture.enqueue([typed("late").timeout(Duration::from_secs(1))]).await;
+        let info = fixture.in_state("late", TaskState::Retry).await;
+        assert_eq!(info.last_error.as_deref(), Some("context deadline exceeded"));
+        door.open();
+        fixture.gone("blocks").await;
+        // The thread has nothing else to do: what comes after it in the queue shows that it was passed over.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(events.all(), ["blocks"]);
+        server.shutdown().await;
+    });
+}
+
 /// A handler that says when it notices its timeout and goes on until the door opens.
 fn block_until_opened() -> impl Fn(Typed, Job, State<(Events, Door)>) + Clone + Send + Sync {
     |_: Typed, job: Job, State((events, door)): State<(Events, Door)>| {

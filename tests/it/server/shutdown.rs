@@ -161,6 +161,8 @@ async fn options_without_sense_are_refused_by_name() {
         (server().concurrency(0), "concurrency"),
         (server().concurrency(1_000_000), "concurrency"),
         (server().lease(Duration::from_secs(4)), "lease"),
+        (server().poll_interval(Duration::ZERO), "poll_interval"),
+        (server().poll_interval(Duration::MAX), "poll_interval"),
         (server().queues([("}", 1)]), "closing brace"),
         (server().queues([(" ", 1)]), "blank"),
     ];

@@ -208,3 +208,15 @@ async fn an_id_that_is_not_utf8_is_archived_under_its_own_name() {
     assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:active", "0", "-1"]).await, ["a"]);
     assert!(fixture.broker.list_expired(QUEUE, NOW - 30, 0).await.unwrap().leases.is_empty());
 }
+
+/// The recoverer took such a task out of the place where it was.
+#[tokio::test]
+async fn a_lease_that_was_left_behind_is_dropped_and_its_task_left_where_it_is() {
+    let fixture = Fixture::start().await;
+    fixture.put([job("a")]).await;
+    let clean = fixture.keyspace().await;
+    fixture.run("ZADD asynq:{q}:lease 1 a").await;
+    let found = fixture.broker.list_expired(QUEUE, NOW - 30, 0).await.unwrap();
+    assert!(found.leases.is_empty() && found.ghosts.is_empty(), "{found:?}");
+    fixture.keyspace().await.assert_unchanged_since(&clean);
+}
