@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use queue_core::{Clock, SystemClock};
-use queue_redis::{Client, Redis, RedisOptions};
+use queue_redis::{Client, Redis, RedisOptions, Verdict};
 use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
 
-use crate::support::{Events, Fixture, Proxy, RedisProcess, eventually, job, with};
+use crate::support::{Events, Fixture, Go, Hanging, NOW, Proxy, RedisProcess, eventually, job, report, with};
 
 fn impatient(url: &str) -> Redis {
     let brief = Duration::from_millis(500);
@@ -76,6 +76,30 @@ async fn after_an_outage_nothing_is_recovered_before_its_owner_could_renew_its_l
     assert_eq!(events.count(), 4, "{:?}", events.all());
 }
 
+/// It looked only after a renewal, which may take for ever.
+#[tokio::test]
+async fn a_handler_whose_lease_has_long_ended_is_stopped_while_redis_hangs() {
+    let fixture = Fixture::start().await;
+    let (events, clock) = (Events::default(), Arc::new(Slow(120.into())));
+    let listen = with(&events, async |events: Events, job: Job| {
+        events.tell(job.id());
+        job.cancellation().cancelled().await;
+        events.tell(format!("{:?}", job.cancel_reason().unwrap()));
+    });
+    let day = Duration::from_secs(24 * 60 * 60);
+    let options = RedisOptions { connect_timeout: day, response_timeout: day, ..RedisOptions::default() };
+    let redis = Redis::lazy(fixture.url(), options).unwrap();
+    let server = Server::new(redis, Router::new(()).route("job", listen)).queues([("q", 1)]);
+    let server = server.lease(Duration::from_secs(5)).clock(clock.clone()).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    events.wait(1).await;
+    let hanging = Hanging::begin(fixture.url()).await;
+    clock.0.store(0, Ordering::Relaxed);
+    assert_eq!(events.wait(2).await[1], "LeaseLost");
+    drop(hanging);
+    server.shutdown().await;
+}
+
 /// After a failover the listening connection may for a while be one to another server, whose queues are full.
 #[tokio::test]
 async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_spin() {
@@ -110,4 +134,44 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     let asked: u32 = asked.split(',').next().unwrap().parse().unwrap();
     assert!((3..100).contains(&asked), "it asked {asked} times");
     server.shutdown().await;
+}
+
+/// The report was refused, although nobody else had the task, and its work was done again.
+#[tokio::test]
+async fn a_late_renewal_without_an_answer_does_not_lose_the_task() {
+    let fixture = Fixture::start().await;
+    let (proxy, day) = (Proxy::start(fixture.socket()).await, Duration::from_secs(24 * 60 * 60));
+    let options = RedisOptions { response_timeout: Duration::from_secs(1), connect_timeout: day, ..Default::default() };
+    let cut_off = queue_redis::Broker::new(Redis::lazy(&proxy.url(), options).unwrap());
+    let task = fixture.active(job("a")).await;
+    let mut connection = cut_off.redis().pooled().await.unwrap();
+    proxy.lose_answers();
+    // Renewals before had not arrived for 40 s.
+    let renewed = cut_off.extend_lease(&mut connection, "q", std::slice::from_ref(&task.run), NOW + 30 + 40).await;
+    assert!(renewed.unwrap_err().is_ambiguous());
+    eventually("it was applied", async || {
+        fixture.cmd::<i64>(&["ZSCORE", "asynq:{q}:lease", "a"]).await == NOW + 30 + 40
+    })
+    .await;
+    assert_eq!(fixture.broker.done("q", &[report(&task)], NOW + 41).await.unwrap(), [Verdict::Applied]);
+}
+
+/// A Go worker that has recovered the task leaves the token as it was.
+#[tokio::test]
+async fn a_late_renewal_does_not_reach_into_the_run_of_a_go_worker() {
+    let fixture = Fixture::start().await;
+    let task = fixture.active(job("a")).await;
+    let go = Go(&fixture);
+    go.retry(&task.message, "asynq: task lease expired", NOW + 60, NOW + 60).await;
+    go.forward("a").await;
+    go.dequeue(NOW + 60 + 30).await;
+    let before = fixture.keyspace().await;
+    let mut connection = fixture.redis().pooled().await.unwrap();
+    // As late as an owner sends one at all, and with the very expiry of Go's lease.
+    for expires in [NOW + 89, NOW + 90] {
+        let runs = std::slice::from_ref(&task.run);
+        assert_eq!(fixture.broker.extend_lease(&mut connection, "q", runs, expires).await.unwrap(), [Verdict::Lost]);
+        assert_eq!(fixture.broker.done("q", &[report(&task)], NOW + 61).await.unwrap(), [Verdict::Lost]);
+    }
+    fixture.keyspace().await.assert_unchanged_since(&before);
 }

@@ -58,7 +58,7 @@ pub(super) async fn renew_leases(shared: Arc<Shared>) {
     let mut failing = false;
     loop {
         tokio::time::sleep(interval).await;
-        match renew(&shared).await {
+        match renew_or_give_up(&shared, interval).await {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
                     info!("leases are renewed again");
@@ -71,6 +71,20 @@ pub(super) async fn renew_leases(shared: Arc<Shared>) {
             }
         }
         give_up_expired(&shared);
+    }
+}
+
+/// Renews, and gives up what has expired even if that takes long: Redis may hang, on one connection after the
+/// other.
+async fn renew_or_give_up(shared: &Shared, interval: Duration) -> Result<(), Error> {
+    let renewal = renew(shared);
+    tokio::pin!(renewal);
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut renewal => return result,
+            () = tokio::time::sleep(interval) => give_up_expired(shared),
+        }
     }
 }
 

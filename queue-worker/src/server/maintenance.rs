@@ -35,7 +35,12 @@ pub(super) async fn recover(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("recovering tasks");
     let mut was_away = false;
     loop {
-        if was_away && shared.broker.redis().ping().await.is_ok() {
+        if was_away {
+            // Not by a look at the leases: the first one that is answered would already recover.
+            if let Err(error) = shared.broker.redis().ping().await {
+                backoff.failed(&error).await;
+                continue;
+            }
             tokio::time::sleep(PATIENCE).await;
             was_away = false;
         }
