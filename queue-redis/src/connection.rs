@@ -17,9 +17,9 @@ use std::time::Duration;
 use deadpool_redis::PoolError;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, Value};
-use url::Url;
+use redis::{AsyncConnectionConfig, Cmd, Value};
 
+use crate::address;
 use crate::calls::{Call, Calls};
 use crate::error::Error;
 use crate::script::{self, Script};
@@ -138,10 +138,8 @@ impl Redis {
     /// When the URL is not one of a Redis.
     pub fn lazy(url: &str, options: RedisOptions) -> Result<Self, Error> {
         let invalid = |reason: String| Error::InvalidUrl { reason };
-        let url = asynq_form(url);
-        let info = url.as_ref().into_connection_info().map_err(|error| invalid(describe_url_error(&url, &error)))?;
-        let info = with_tls(info, &options.tls)?;
-        let target = describe(&info);
+        let info = address::parse(url, &options.tls)?;
+        let target = address::describe(&info);
         let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
@@ -438,74 +436,6 @@ impl Connection {
     }
 }
 
-/// asynq writes Unix sockets as `redis-socket://[:password@]path[?db=n]`.
-fn asynq_form(url: &str) -> std::borrow::Cow<'_, str> {
-    let Some(rest) = url.strip_prefix("redis-socket://") else { return url.into() };
-    let (password, rest) = match rest.split_once('@') {
-        Some((credentials, path)) => (Some(credentials.trim_start_matches(':')), path),
-        None => (None, rest),
-    };
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut pairs = url::form_urlencoded::Serializer::new(query.to_owned());
-    if let Some(password) = password {
-        pairs.append_pair("pass", password);
-    }
-    let query = pairs.finish();
-    format!("redis+unix://{path}{}{query}", if query.is_empty() { "" } else { "?" }).into()
-}
-
-/// What is wrong with a URL, without repeating it: it may hold a password.
-fn describe_url_error(url: &str, error: &redis::RedisError) -> String {
-    match Url::parse(url) {
-        Err(parse) => format!("{parse}"),
-        Ok(parsed)
-            if !matches!(
-                parsed.scheme(),
-                "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
-            ) =>
-        {
-            format!("the scheme {:?} is not known", parsed.scheme())
-        }
-        Ok(_) => error.detail().map_or_else(|| error.category().to_owned(), str::to_owned),
-    }
-}
-
-fn describe(info: &redis::ConnectionInfo) -> String {
-    let db = info.redis_settings().db();
-    if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
-}
-
-fn with_tls(info: redis::ConnectionInfo, tls: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
-    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        return add_certificates(info, tls);
-    }
-    if tls.ca.is_some() || tls.client.is_some() {
-        let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
-        return Err(Error::InvalidUrl { reason });
-    }
-    Ok(info)
-}
-
-#[cfg(feature = "tls")]
-fn add_certificates(info: redis::ConnectionInfo, tls: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
-    // Without a chosen provider the TLS library panics at the first connection. Somebody else may have
-    // chosen one already, which serves us as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = tls.client.clone();
-    let certificates = redis::TlsCertificates {
-        client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
-        root_cert: tls.ca.clone(),
-    };
-    let client = redis::Client::build_with_tls(info, certificates)
-        .map_err(|error| Error::InvalidUrl { reason: format!("the TLS certificates cannot be used: {error}") })?;
-    Ok(client.get_connection_info().clone())
-}
-
-#[cfg(not(feature = "tls"))]
-fn add_certificates(_: redis::ConnectionInfo, _: &TlsOptions) -> Result<redis::ConnectionInfo, Error> {
-    Err(Error::InvalidUrl { reason: "rediss:// needs the feature \"tls\"".to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -524,12 +454,5 @@ mod tests {
                 assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
             }
         }
-    }
-
-    #[test]
-    fn asynqs_socket_urls_are_understood() {
-        assert_eq!(asynq_form("redis-socket:///tmp/r.sock?db=2"), "redis+unix:///tmp/r.sock?db=2");
-        assert_eq!(asynq_form("redis-socket://:pw@/tmp/r.sock"), "redis+unix:///tmp/r.sock?pass=pw");
-        assert_eq!(asynq_form("redis://h"), "redis://h");
     }
 }

@@ -49,10 +49,16 @@ pub struct RedisServer {
 const READY_WITHIN: Duration = Duration::from_secs(15);
 
 /// The shell waits for its standard input to close, which the end of this process does too, and then
-/// ends the server, unless it was told to detach. A server that ends first takes the shell with it.
+/// ends the server, unless it was told to detach. A server that ends first takes the shell with it. Its
+/// directory goes last, for a process that was killed removes nothing.
 const WATCHDOG: &str = r#""$@" 2>&1 & server=$!
-(read -r word; [ "$word" = detach ] || kill "$server") <&3 >/dev/null 2>&1 & watcher=$!
-wait "$server"; status=$?; kill "$watcher" 2>/dev/null; exit $status"#;
+(read -r word; if [ "$word" = detach ]; then touch "$QUEUE_REDIS_TEMPORARY/detached"; else kill "$server"; fi) \
+  <&3 >/dev/null 2>&1 & watcher=$!
+wait "$server"; status=$?; kill "$watcher" 2>/dev/null
+case $QUEUE_REDIS_TEMPORARY in
+*/queue-redis-*) [ -e "$QUEUE_REDIS_TEMPORARY/detached" ] || rm -rf -- "$QUEUE_REDIS_TEMPORARY" ;;
+esac
+exit $status"#;
 
 impl RedisServer {
     /// Starts a server that keeps nothing on disk.
@@ -86,6 +92,7 @@ impl RedisServer {
         command.arg("--unixsocket").arg(&socket).arg("--dir").arg(&directory);
         command.args(["--port", "0", "--save", "", "--daemonize", "no", "--loglevel", "warning"]);
         command.args(["--appendonly", append_only, "--maxmemory-policy", "noeviction"]).args(settings);
+        command.env("QUEUE_REDIS_TEMPORARY", temporary.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // A Ctrl-C in the terminal is for this program, which ends the server when it is done with it.
         command.process_group(0);

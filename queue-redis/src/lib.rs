@@ -9,6 +9,7 @@
 //!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
 
+mod address;
 mod broker;
 mod calls;
 mod client;

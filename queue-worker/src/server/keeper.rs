@@ -58,7 +58,7 @@ pub(super) async fn renew_leases(shared: Arc<Shared>) {
     let mut failing = false;
     loop {
         tokio::time::sleep(interval).await;
-        match renew_or_give_up(&shared, interval).await {
+        match renew_or_give_up(&shared).await {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
                     info!("leases are renewed again");
@@ -76,14 +76,14 @@ pub(super) async fn renew_leases(shared: Arc<Shared>) {
 
 /// Renews, and gives up what has expired even if that takes long: Redis may hang, on one connection after the
 /// other.
-async fn renew_or_give_up(shared: &Shared, interval: Duration) -> Result<(), Error> {
+async fn renew_or_give_up(shared: &Shared) -> Result<(), Error> {
     let renewal = renew(shared);
     tokio::pin!(renewal);
     loop {
         tokio::select! {
             biased;
             result = &mut renewal => return result,
-            () = tokio::time::sleep(interval) => give_up_expired(shared),
+            () = tokio::time::sleep(LONGEST_RENEWAL) => give_up_expired(shared),
         }
     }
 }

@@ -38,7 +38,7 @@ async fn every_form_of_a_url_leads_to_its_database() {
         (format!("redis+unix://{socket}?pass=se%2Fcret"), 0),
         (format!("redis+unix://{socket}?db=2&user=default&pass=se%2Fcret"), 2),
         (format!("unix://{socket}?db=1&pass=se%2Fcret"), 1),
-        (format!("redis-socket://:se/cret@{socket}?db=4"), 4),
+        (format!("redis-socket://:se%2Fcret@{socket}?db=4"), 4),
     ] {
         assert_stores(&url, &redis, database).await;
     }

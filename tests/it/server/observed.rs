@@ -101,10 +101,12 @@ async fn a_recovery_a_lost_lease_and_a_refused_report_are_told() {
     let events = Events::default();
     let slow = observe(fixture.server(router), &events).cancel_grace(Duration::from_secs(60)).start().await.unwrap();
     events.wait(3).await;
+    // It would run again at once.
+    fixture.inspector().pause(QUEUE).await.unwrap();
     fixture.expire_leases().await;
     let rescue = Events::default();
     let recoverer = observe(fixture.server(Router::new(())), &rescue).start().await.unwrap();
-    fixture.in_state("a", State::Retry).await;
+    fixture.in_state("a", State::Pending).await;
     release.notify_one();
     eventually("the report is refused", async || {
         events.all().iter().any(|event| event == &format!("report 1 of {QUEUE}, 1 refused"))

@@ -1,0 +1,160 @@
+//! Where Redis is: URLs as Redis clients write them, and as asynq does.
+
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+use url::Url;
+
+use crate::connection::TlsOptions;
+use crate::error::Error;
+
+/// Reads a URL: `redis://`, `rediss://`, `redis+unix://`, `unix://`, and asynq's `redis-socket://`.
+pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
+    let info = match url.split_once("://") {
+        Some(("redis-socket", rest)) => socket(rest),
+        Some(("redis-sentinel", _)) => Err("Sentinel is not supported yet; give the address of the master".to_owned()),
+        _ => url.into_connection_info().map_err(|error| describe_error(url, &error)),
+    };
+    with_tls(info.map_err(|reason| Error::InvalidUrl { reason })?, tls)
+}
+
+/// asynq's form for a Unix socket, `redis-socket://[:password@]path[?db=n]`, read as Go's `ParseRedisURI`
+/// reads it: a name before the password, a host and other parameters are ignored, and `%40` is an `@`.
+fn socket(rest: &str) -> Result<ConnectionInfo, String> {
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = place.find('/').map_or((place, ""), |slash| place.split_at(slash));
+    if path.is_empty() {
+        return Err("the path of the socket is missing, as in redis-socket:///path/to.sock".to_owned());
+    }
+    let credentials = authority.rsplit_once('@').map_or("", |(credentials, _)| credentials);
+    let mut settings = redis::RedisConnectionInfo::default();
+    if let Some((_, password)) = credentials.split_once(':') {
+        settings = settings.set_password(decode(password)?);
+    }
+    let mut parameters = url::form_urlencoded::parse(query.as_bytes());
+    if let Some((_, db)) = parameters.find(|(name, value)| name == "db" && !value.is_empty()) {
+        settings = settings.set_db(db.parse().map_err(|_| "the parameter db should be a number".to_owned())?);
+    }
+    let address = ConnectionAddr::Unix(decode(path)?.into());
+    let info = address.into_connection_info().map_err(|error| error.to_string())?;
+    Ok(info.set_redis_settings(settings))
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    let is_escape = |rest: &str| rest.get(..2).is_some_and(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err("a % in it is not followed by two hexadecimal digits; write %25 for a % itself".to_owned());
+    }
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(std::borrow::Cow::into_owned).map_err(|_| "it holds bytes that are not UTF-8".to_owned())
+}
+
+/// What is wrong with a URL, without repeating it: it may hold a password.
+fn describe_error(url: &str, error: &redis::RedisError) -> String {
+    const KNOWN: [&str; 7] = ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
+    match Url::parse(url) {
+        Err(parse) => format!("{parse}"),
+        Ok(parsed) if !KNOWN.contains(&parsed.scheme()) => format!("the scheme {:?} is not known", parsed.scheme()),
+        Ok(_) => error.detail().map_or_else(|| error.category().to_owned(), str::to_owned),
+    }
+}
+
+/// The address, without credentials.
+pub(crate) fn describe(info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
+}
+
+fn with_tls(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
+    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+        return add_certificates(info, tls);
+    }
+    if tls.ca.is_some() || tls.client.is_some() {
+        let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
+        return Err(Error::InvalidUrl { reason });
+    }
+    Ok(info)
+}
+
+#[cfg(feature = "tls")]
+fn add_certificates(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
+    // Without a chosen provider the TLS library panics at the first connection. Somebody else may have
+    // chosen one already, which serves us as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = tls.client.clone();
+    let certificates = redis::TlsCertificates {
+        client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
+        root_cert: tls.ca.clone(),
+    };
+    let client = redis::Client::build_with_tls(info, certificates)
+        .map_err(|error| Error::InvalidUrl { reason: format!("the TLS certificates cannot be used: {error}") })?;
+    Ok(client.get_connection_info().clone())
+}
+
+#[cfg(not(feature = "tls"))]
+fn add_certificates(_: ConnectionInfo, _: &TlsOptions) -> Result<ConnectionInfo, Error> {
+    Err(Error::InvalidUrl { reason: "rediss:// needs the feature \"tls\"".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<(String, i64, Option<String>, Option<String>), String> {
+        let info = parse(url, &TlsOptions::default()).map_err(|error| error.to_string())?;
+        let settings = info.redis_settings();
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        Ok((info.addr().to_string(), settings.db(), text(settings.username()), text(settings.password())))
+    }
+
+    /// The answers are those of Go's `ParseRedisURI`.
+    #[test]
+    fn urls_of_sockets_are_read_as_go_reads_them() {
+        let socket = |url: &str| read(url).unwrap();
+        let at = |path: &str, db, password: Option<&str>| (path.to_owned(), db, None, password.map(str::to_owned));
+        for (url, expected) in [
+            ("redis-socket:///tmp/r.sock", at("/tmp/r.sock", 0, None)),
+            ("redis-socket:///tmp/r.sock?db=2", at("/tmp/r.sock", 2, None)),
+            ("redis-socket:///tmp/r.sock?x=1&db=2#part", at("/tmp/r.sock", 2, None)),
+            ("redis-socket:///tmp/r.sock?db=", at("/tmp/r.sock", 0, None)),
+            ("redis-socket://:pw@/tmp/r.sock", at("/tmp/r.sock", 0, Some("pw"))),
+            ("redis-socket://user:pw@/tmp/r.sock", at("/tmp/r.sock", 0, Some("pw"))),
+            ("redis-socket://pw@/tmp/r.sock", at("/tmp/r.sock", 0, None)),
+            ("redis-socket://:p%40w%2F@/tmp/r.sock", at("/tmp/r.sock", 0, Some("p@w/"))),
+            ("redis-socket://:p@w@/tmp/r.sock", at("/tmp/r.sock", 0, Some("p@w"))),
+            ("redis-socket://:a:b@/tmp/r.sock", at("/tmp/r.sock", 0, Some("a:b"))),
+            ("redis-socket:///tmp/a@b/r%20s.sock", at("/tmp/a@b/r s.sock", 0, None)),
+            ("redis-socket://host/tmp/r.sock", at("/tmp/r.sock", 0, None)),
+        ] {
+            assert_eq!(socket(url), expected, "{url}");
+        }
+        for url in [
+            "redis-socket://",
+            "redis-socket://tmp.sock",
+            "redis-socket://:pw@",
+            "redis-socket:///r?db=x",
+            "redis-socket:///r%zz",
+        ] {
+            assert!(read(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_read_as_go_reads_them_except_for_the_user() {
+        for (url, expected) in [
+            ("redis://h", ("h:6379", 0, None, None)),
+            ("redis://h:7/3", ("h:7", 3, None, None)),
+            ("redis://:p%40w@h:7", ("h:7", 0, None, Some("p@w"))),
+            // Go ignores the user.
+            ("redis://user:pw@h", ("h:6379", 0, Some("user"), Some("pw"))),
+        ] {
+            let (address, db, user, password) = read(url).unwrap();
+            assert_eq!((address.as_str(), db, user.as_deref(), password.as_deref()), expected, "{url}");
+        }
+        let sentinel = read("redis-sentinel://:secret@h1:26379,h2/0?master=m").unwrap_err();
+        assert!(sentinel.contains("Sentinel is not supported yet") && !sentinel.contains("secret"), "{sentinel}");
+        for url in ["redis://h/x", "http://h", "h:6379", ""] {
+            assert!(read(url).is_err(), "{url}");
+        }
+    }
+}
