@@ -137,7 +137,6 @@ impl Redis {
     /// # Errors
     /// When the URL is not one of a Redis.
     pub fn lazy(url: &str, options: RedisOptions) -> Result<Self, Error> {
-        let invalid = |reason: String| Error::InvalidUrl { reason };
         let info = address::parse(url, &options.tls)?;
         let target = address::describe(&info);
         let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
