@@ -80,6 +80,26 @@ pub enum Event<'a> {
         /// How many; at least one.
         tasks: u64,
     },
+    /// Tasks of a group have become one task, or were dropped or archived because their aggregator said so.
+    Aggregated {
+        /// Queue name.
+        queue: &'a str,
+        /// Group name.
+        group: &'a str,
+        /// How many the aggregator got.
+        tasks: usize,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// The tasks of a group were not aggregated, and are put back.
+    AggregationFailed {
+        /// Queue name.
+        queue: &'a str,
+        /// Group name.
+        group: &'a str,
+        /// Why.
+        failure: &'a Failure,
+    },
     /// A task was taken that nobody can read; it goes to the archive.
     Unreadable {
         /// Queue name.

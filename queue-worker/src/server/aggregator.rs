@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::Shared;
 use super::backoff::Backoff;
 use crate::aggregate::{Aggregation, Prepared};
+use crate::events::Event;
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
 
@@ -62,6 +63,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
             warn!(queue = %queue, group, "the tasks of a group were given to somebody else while they were aggregated");
         }
         Ended::Failed(failure) => {
+            shared.tell(|| Event::AggregationFailed { queue, group, failure: &failure });
             warn!(queue = %queue, group, error = %failure, "aggregating a group failed; its tasks are put back");
             if let Some(hook) = &shared.options.groups.on_error
                 && let Err(panicked) = panic::catch(AssertUnwindSafe(|| hook(&aggregation, &failure)))
@@ -110,32 +112,45 @@ async fn work(shared: &Shared, aggregation: &Aggregation, set: &mut StagedSet) -
     }
     archive(shared, set, bad.iter().map(|(task, error)| (task, Some(error.as_str()))).collect()).await?;
     if set.count == 0 {
-        return conclude(shared, set, &[], None).await;
+        conclude(shared, set, &[], None).await?;
+        return Ok(Ended::Done);
     }
 
     let began = Instant::now();
     let answer = attend(shared, aggregation, set, work).await?;
-    let (tasks, queue, group) = (good.len(), &set.queue, &set.group);
+    let took = began.elapsed();
+    settle(shared, set, &good, answer, took).await?;
+    shared.tell(|| Event::Aggregated { queue: &set.queue, group: &set.group, tasks: good.len(), took });
+    Ok(Ended::Done)
+}
+
+/// Does with the tasks what the aggregator answered.
+async fn settle(
+    shared: &Shared,
+    set: &mut StagedSet,
+    good: &[StagedTask],
+    answer: Result<RawTask, Failure>,
+    elapsed: Duration,
+) -> Result<(), Ended> {
+    let (tasks, queue, group) = (good.len(), set.queue.clone(), set.group.clone());
     match answer {
         Ok(task) => {
             let kind = task.kind.clone();
-            let ended = conclude(shared, set, &good, Some(task)).await?;
-            info!(queue = %queue, group, tasks, kind, elapsed = ?began.elapsed(), "group aggregated");
-            Ok(ended)
+            conclude(shared, set, good, Some(task)).await?;
+            info!(queue = %queue, group, tasks, kind, ?elapsed, "group aggregated");
         }
         Err(Failure::Revoke(reason)) => {
-            let ended = conclude(shared, set, &good, None).await?;
+            conclude(shared, set, good, None).await?;
             info!(queue = %queue, group, tasks, %reason, "the tasks of a group were dropped");
-            Ok(ended)
         }
         Err(Failure::Archive(reason)) => {
             warn!(queue = %queue, group, tasks, %reason, "the tasks of a group are archived");
             let reason = reason.to_string();
             archive(shared, set, good.iter().map(|task| (task, Some(reason.as_str()))).collect()).await?;
-            Ok(Ended::Done)
         }
-        Err(failure) => Err(Ended::Failed(failure)),
+        Err(failure) => return Err(Ended::Failed(failure)),
     }
+    Ok(())
 }
 
 /// Runs the aggregator, and keeps its tasks for it.
@@ -172,12 +187,7 @@ async fn attend(
 }
 
 /// Stores the task that the set has become, if there is one, and takes the set away.
-async fn conclude(
-    shared: &Shared,
-    set: &StagedSet,
-    tasks: &[StagedTask],
-    task: Option<RawTask>,
-) -> Result<Ended, Ended> {
+async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: Option<RawTask>) -> Result<(), Ended> {
     let now_ns = shared.now_ns();
     let composed = match task {
         None => None,
@@ -203,7 +213,7 @@ async fn conclude(
     {
         debug!(queue = %set.queue, %error, "aggregated tasks are not deleted yet; that is done later");
     }
-    Ok(Ended::Done)
+    Ok(())
 }
 
 /// Archives tasks of a set, with the reason; without one, as they are.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::{RawTask, State};
-use queue_worker::{Failure, Group, Job, Router, ServerError, State as Shared, Task};
+use queue_worker::{Event, Failure, Group, Job, Router, ServerError, State as Shared, Task};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -42,13 +42,25 @@ async fn a_failed_aggregation_is_told_and_tried_again_soon() {
         }
     };
     let router = Router::new(tries).aggregate(join).fallback(async |_: Job| {});
-    let server = fixture.server(router).group_grace_period(SECOND).on_group_error(hook).start().await.unwrap();
+    let seen = <Events>::default();
+    let observer = {
+        let seen = seen.clone();
+        move |event: &Event<'_>| match event {
+            Event::Aggregated { queue, group, tasks, .. } => seen.tell(format!("{tasks} of {group} in {queue}")),
+            Event::AggregationFailed { failure, .. } => seen.tell(failure.to_string()),
+            _ => {}
+        }
+    };
+    let server = fixture.server(router).group_grace_period(SECOND).on_group_error(hook).observe(observer);
+    let server = server.start().await.unwrap();
     fixture.enqueue([note("a", "g"), note("b", "g")]).await;
     assert_eq!(&fixture.in_state("sum", State::Completed).await.payload[..], b"2");
     let told = told.all();
     assert_eq!(told[0], "q g not today");
     assert!(told[1].starts_with("q g panic [") && told[1].ends_with("not today either"), "{told:?}");
     assert_eq!(told.len(), 2);
+    let seen = seen.wait(3).await;
+    assert_eq!((seen[0].as_str(), seen[2].as_str(), seen.len()), ("not today", "2 of g in q", 3));
     server.shutdown().await;
 }
 
