@@ -4,6 +4,7 @@ mod looking;
 mod many_tasks;
 mod one_task;
 mod remove_queue;
+mod transfer;
 
 use std::sync::Arc;
 
