@@ -61,7 +61,7 @@ for n = 1, #ids do
         leave(set, id, groups, group)
       end
       redis.call('HSET', prefix .. 't:' .. id, 'state', 'archived')
-      redis.call('HDEL', prefix .. 't:' .. id, 'pending_since')
+      redis.call('HDEL', prefix .. 't:' .. id, 'pending_since', 'x_crashes')
       spare[id] = true
     end
   end

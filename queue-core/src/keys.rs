@@ -43,6 +43,14 @@ impl QueueKeys {
         &self.prefix
     }
 
+    /// The slot of Redis Cluster in which the queue is, 0 to 16383: CRC16 of the hash tag, as the Redis Cluster
+    /// specification has it. A name that begins with `}` is no tag, and the keys of such a queue have slots
+    /// of their own; this is then the one of `pending`.
+    pub fn slot(&self) -> u16 {
+        let tag = self.prefix["asynq:{".len()..].split('}').next().filter(|tag| !tag.is_empty());
+        crc16(tag.unwrap_or(&self.pending()).as_bytes()) % 16_384
+    }
+
     fn with(&self, suffix: &str) -> String {
         let mut key = String::with_capacity(self.prefix.len() + suffix.len());
         key.push_str(&self.prefix);
@@ -229,6 +237,18 @@ pub fn scheduler_history(entry_id: &str) -> String {
     format!("asynq:scheduler_history:{entry_id}")
 }
 
+/// CRC-16/XMODEM: polynomial 0x1021, starting from 0.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(
+            crc ^ (u16::from(*byte) << 8),
+            |crc: u16, _| {
+                if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+            },
+        )
+    })
+}
+
 fn utc_day(unix_secs: i64) -> chrono::NaiveDate {
     chrono::DateTime::from_timestamp(unix_secs, 0).unwrap_or_default().date_naive()
 }
@@ -250,6 +270,17 @@ mod tests {
         let keys = QueueKeys::new("default");
         assert_eq!(keys.processed_on(1_700_000_006), "asynq:{default}:processed:2023-11-14");
         assert_eq!(keys.failed_on(1_700_006_400), "asynq:{default}:failed:2023-11-15");
+    }
+
+    /// The first number is the check value of the CRC's definition, the others are answers of
+    /// `CLUSTER KEYSLOT`.
+    #[test]
+    fn the_slot_is_that_of_the_queue_name() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(QueueKeys::new("default").slot(), 5718);
+        assert_eq!(QueueKeys::new("").slot(), 15341);
+        assert_eq!(QueueKeys::new("}x").slot(), 9204);
+        assert_eq!(QueueKeys::new("a}b").slot(), QueueKeys::new("a").slot());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use calls::Call;
 pub use client::{Client, EnqueueError, Interceptor, Outgoing};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
-pub use inspector::{Changed, Filter, Progress};
+pub use inspector::{Changed, ClusterNode, Filter, Placement, Progress};
 pub use inspector::{
     CronEntry, CronEvent, DailyStats, EnqueueEvent, GroupInfo, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo,
     WorkerInfo,

@@ -226,6 +226,7 @@ func (s *goSequence) inspect() {
 	s.put("i4", "")
 	s.put("i5", "", asynq.Group("g"))
 	s.put("i6", "", asynq.Group("g2"))
+	s.put("i7", "old", later)
 	for _, err := range []error{
 		s.inspector.RunTask(seqQueue, "i1"),
 		s.inspector.ArchiveTask(seqQueue, "i2"),
@@ -234,6 +235,7 @@ func (s *goSequence) inspect() {
 		s.inspector.RunTask(seqQueue, "i4"),
 		s.inspector.RunTask(seqQueue, "i5"),
 		s.inspector.ArchiveTask(seqQueue, "i6"),
+		s.inspector.UpdateTaskPayload(seqQueue, "i7", []byte("new")),
 	} {
 		if err != nil {
 			s.t.Fatal(err)

@@ -24,6 +24,7 @@ var sequences = []sequence{
 	{"active", (*goSequence).active},
 	{"aggregate", (*goSequence).aggregate},
 	{"janitor", (*goSequence).janitor},
+	{"inspect", (*goSequence).inspect},
 }
 
 // The same operations leave the same keys, whoever performs them.

@@ -2,9 +2,9 @@
 //! dropped, or for a key of another type.
 
 use queue_core::State;
-use queue_redis::{Error, Inspector, Seen};
+use queue_redis::{Error, Filter, Inspector, Redis, Seen};
 
-use crate::support::{Fixture, NOW, NOW_NS, QUEUE, job};
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job};
 
 /// Does something without the right to read fields, and sees that it is refused and changes nothing.
 async fn is_refused<T: std::fmt::Debug>(fixture: &Fixture, act: impl AsyncFnOnce() -> Result<T, Error>) {
@@ -97,4 +97,56 @@ async fn inspector_changes_nothing_that_it_may_not_read() {
         is_refused(&fixture, async || fixture.broker.archive_tasks(QUEUE, seen, &[id], NOW).await).await;
         is_refused(&fixture, async || fixture.broker.delete_tasks(QUEUE, seen, &[id]).await).await;
     }
+}
+
+#[tokio::test]
+async fn a_redis_that_is_no_cluster_has_slots_and_no_nodes_and_tells_about_itself() {
+    let fixture = Fixture::start().await;
+    let inspector = Inspector::new(fixture.redis());
+    let placement = inspector.cluster_placement("default").await.unwrap();
+    assert_eq!((placement.slot, placement.nodes.len()), (5718, 0));
+    let info = inspector.redis_info().await.unwrap();
+    assert!(info["redis_version"].starts_with(char::is_numeric), "{info:?}");
+    assert!(info["used_memory"].parse::<u64>().unwrap() > 0);
+    fixture.run("ACL SETUSER default -info -cluster").await;
+    assert!(matches!(inspector.redis_info().await, Err(Error::Refused { .. })));
+    assert!(matches!(inspector.cluster_placement("default").await, Err(Error::Refused { .. })));
+    fixture.run("ACL SETUSER default +info +cluster").await;
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_says_which_of_them_has_a_queue() {
+    let cluster = RedisProcess::start(&["--cluster-enabled", "yes"]).await;
+    let redis = Redis::connect(&cluster.url()).await.unwrap();
+    let inspector = Inspector::new(redis);
+    assert!(inspector.cluster_placement("default").await.unwrap().nodes.is_empty(), "no slot is served yet");
+    let mut connection = redis::Client::open(cluster.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut serve = redis::cmd("CLUSTER");
+    serve.arg("ADDSLOTSRANGE").arg(0).arg(5718);
+    serve.query_async::<()>(&mut connection).await.unwrap();
+    let id: String = redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap();
+    let placement = inspector.cluster_placement("default").await.unwrap();
+    assert_eq!((placement.slot, &placement.nodes[0].id), (5718, &id));
+    assert!(inspector.cluster_placement("").await.unwrap().nodes.is_empty(), "its slot is 15341");
+}
+
+/// Deleting is what helps when Redis is out of memory, so Redis has to let it happen.
+#[tokio::test]
+async fn tasks_in_every_state_are_deleted_while_redis_is_out_of_memory() {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    for state in State::ALL.into_iter().filter(|state| *state != State::Active && *state != State::Pending) {
+        fixture.put_in(state, job(&format!("{state}"))).await;
+    }
+    fixture.put(["a", "b", "c"].map(job)).await;
+    fixture.run("CONFIG SET maxmemory 1").await;
+    let inspector = Inspector::new(fixture.redis());
+    let refused = inspector.archive_task(QUEUE, "retry").await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused { code, .. } if code == "OOM"), "{refused}");
+    let refused = inspector.run_task(QUEUE, "retry").await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused { code, .. } if code == "OOM"), "{refused}");
+    inspector.delete_task(QUEUE, "b").await.unwrap();
+    let changed = inspector.delete_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();
+    assert_eq!((changed.changed, changed.skipped), (7, 0));
+    fixture.run("CONFIG SET maxmemory 0").await;
 }

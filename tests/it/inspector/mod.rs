@@ -2,6 +2,7 @@
 
 mod looking;
 mod many_tasks;
+mod measure;
 mod one_task;
 mod remove_queue;
 mod transfer;

@@ -105,6 +105,11 @@ impl Fixture {
         cmd.query_async(&mut self.raw.clone()).await.unwrap_or_else(|error| panic!("{cmd:?}: {error}"))
     }
 
+    /// Sends a command that has bytes in it.
+    pub(crate) async fn raw_query<T: FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
+        cmd.query_async(&mut self.raw.clone()).await.unwrap_or_else(|error| panic!("{cmd:?}: {error}"))
+    }
+
     /// Sends a command whose words are separated by spaces.
     pub(crate) async fn run(&self, words: &str) {
         let _: redis::Value = self.cmd(&words.split(' ').collect::<Vec<_>>()).await;

@@ -28,6 +28,13 @@ enum Command {
     TraceEnqueue(trace::Settings),
     /// Works a task, and prints the span.
     TraceWork(trace::Settings),
+    /// Removes a queue by force, and prints how many tasks it had.
+    RemoveQueue {
+        /// Name of the queue.
+        name: String,
+        #[arg(long)]
+        redis: String,
+    },
     /// Performs the steps of a named sequence on an empty Redis.
     Sequence {
         /// Name of the sequence.
@@ -51,6 +58,7 @@ async fn main() -> ExitCode {
         Command::Worker(settings) => worker::run(settings).await,
         Command::Scheduler(settings) => scheduler::run(settings).await,
         Command::Semaphore(settings) => semaphore::run(settings).await,
+        Command::RemoveQueue { name, redis } => remove_queue(&name, &redis).await,
         Command::Sequence { name, redis } => sequence::run(&name, &redis).await,
     };
     match outcome {
@@ -60,4 +68,10 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn remove_queue(name: &str, url: &str) -> Outcome {
+    let inspector = queue_redis::Inspector::new(queue_redis::Redis::connect(url).await?);
+    println!("{}", inspector.remove_queue(name, true).await?);
+    Ok(())
 }

@@ -7,7 +7,7 @@ use queue_core::{Clock as _, RawTask, State, SystemClock};
 use queue_redis::EnqueueError;
 
 use crate::Outcome;
-use crate::steps::{HOUR, Steps, job};
+use crate::steps::{HOUR, QUEUE, Steps, job};
 
 const LOCK: Duration = Duration::from_secs(30 * 60);
 
@@ -25,6 +25,7 @@ pub(crate) async fn run(name: &str, url: &str) -> Outcome {
         "active" => active(steps).await,
         "aggregate" => aggregate(&steps).await,
         "janitor" => janitor(steps).await,
+        "inspect" => inspect(&steps).await,
         _ => Err(format!("there is no sequence {name:?}").into()),
     }
 }
@@ -124,4 +125,23 @@ async fn janitor(mut steps: Steps) -> Outcome {
     let taken = steps.take("j1").await?;
     steps.end(taken, Ended::Done(None)).await?;
     steps.delete_expired(SystemClock.now_secs() + 1).await
+}
+
+async fn inspect(steps: &Steps) -> Outcome {
+    steps.put(job("i1").process_in(HOUR)).await?;
+    steps.put(job("i2")).await?;
+    steps.put(job("i3").payload("i").unique(LOCK).process_in(HOUR)).await?;
+    steps.put(job("i4")).await?;
+    steps.put(job("i5").group("g")).await?;
+    steps.put(job("i6").group("g2")).await?;
+    steps.put(job("i7").payload("old").process_in(HOUR)).await?;
+    steps.inspector.run_task(QUEUE, "i1").await?;
+    steps.inspector.archive_task(QUEUE, "i2").await?;
+    steps.inspector.delete_task(QUEUE, "i3").await?;
+    steps.inspector.archive_task(QUEUE, "i4").await?;
+    steps.inspector.run_task(QUEUE, "i4").await?;
+    steps.inspector.run_task(QUEUE, "i5").await?;
+    steps.inspector.archive_task(QUEUE, "i6").await?;
+    steps.inspector.update_payload(QUEUE, "i7", "new").await?;
+    steps.pause().await
 }

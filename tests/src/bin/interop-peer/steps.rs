@@ -23,7 +23,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Steps {
     pub(crate) client: Client,
     broker: Broker,
-    inspector: Inspector,
+    pub(crate) inspector: Inspector,
     takes: u64,
 }
 
