@@ -9,6 +9,10 @@ pub(super) enum Action {
     Queue(QueueVerb, String),
     /// Of a task.
     Task { verb: Verb, queue: String, id: String },
+    /// Of all tasks of a queue in one state, or in one of its groups; so many they were when it was asked for.
+    All { verb: Verb, queue: String, state: State, group: Option<String>, count: u64 },
+    /// Of a periodic entry.
+    Cron(CronVerb, String),
 }
 
 /// What can be done to a queue.
@@ -16,6 +20,15 @@ pub(super) enum Action {
 pub(super) enum QueueVerb {
     Pause,
     Resume,
+    Remove,
+}
+
+/// What can be done to a periodic entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CronVerb {
+    Pause,
+    Resume,
+    Run,
 }
 
 /// What can be done to a task.
@@ -64,6 +77,25 @@ impl Verb {
         }
     }
 
+    /// The same in the past.
+    pub(super) fn past(self) -> &'static str {
+        match self {
+            Self::Run => "made pending",
+            Self::Archive => "archived",
+            Self::Delete => "deleted",
+            Self::Cancel => "asked to stop",
+        }
+    }
+
+    fn consequence_for_many(self) -> &'static str {
+        match self {
+            Self::Run => "They become pending now, whatever they were waiting for.",
+            Self::Archive => "They do not run until somebody runs them; archived tasks are kept 90 days.",
+            Self::Delete => "They cannot be brought back.",
+            Self::Cancel => "Their servers are asked to stop them; they count as failed and are retried.",
+        }
+    }
+
     fn consequence(self) -> &'static str {
         match self {
             Self::Run => "It becomes pending now, whatever it was waiting for.",
@@ -82,8 +114,26 @@ impl Action {
                 let (word, consequence) = match verb {
                     QueueVerb::Pause => ("Pause", "Its tasks are handed to no worker; those that are active go on."),
                     QueueVerb::Resume => ("Resume", "Its tasks are handed to workers again."),
+                    QueueVerb::Remove => ("Delete", "A queue that still has tasks is not deleted."),
                 };
                 [format!("{word} this queue?"), queue.clone(), consequence.to_owned()]
+            }
+            Self::All { verb, queue, state, group, count } => {
+                let group = group.as_ref().map_or_else(String::new, |group| format!(" in the group {group}"));
+                let tasks = if *count == 1 { "task" } else { "tasks" };
+                [
+                    format!("{} ALL {state} tasks of {queue}{group}?", verb.word()),
+                    format!("{count} {tasks}"),
+                    verb.consequence_for_many().to_owned(),
+                ]
+            }
+            Self::Cron(verb, entry) => {
+                let (word, consequence) = match verb {
+                    CronVerb::Pause => ("Pause", "Its ticks enqueue nothing, and do not count as missed."),
+                    CronVerb::Resume => ("Resume", "Its ticks enqueue its task again, from the next one on."),
+                    CronVerb::Run => ("Run", "Its task is enqueued now; that counts as a run."),
+                };
+                [format!("{word} this periodic entry?"), entry.clone(), consequence.to_owned()]
             }
             Self::Task { verb, queue, id } => {
                 [format!("{} this task of {queue}?", verb.word()), id.clone(), verb.consequence().to_owned()]
@@ -96,6 +146,11 @@ impl Action {
         match self {
             Self::Queue(QueueVerb::Pause, queue) => format!("queue {queue} is paused"),
             Self::Queue(QueueVerb::Resume, queue) => format!("queue {queue} is running"),
+            Self::Queue(QueueVerb::Remove, queue) => format!("queue {queue} is deleted"),
+            Self::Cron(CronVerb::Pause, entry) => format!("{entry} is paused"),
+            Self::Cron(CronVerb::Resume, entry) => format!("{entry} goes on"),
+            Self::Cron(CronVerb::Run, entry) => format!("the task of {entry} is enqueued"),
+            Self::All { verb, count, .. } => format!("{count} tasks {}", verb.past()),
             Self::Task { verb: Verb::Run, id, .. } => format!("task {id} is pending"),
             Self::Task { verb: Verb::Archive, id, .. } => format!("task {id} is archived"),
             Self::Task { verb: Verb::Delete, id, .. } => format!("task {id} is deleted"),

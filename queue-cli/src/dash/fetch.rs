@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_core::{Clock as _, State, SystemClock, TaskInfo};
-use queue_redis::{Error, Inspector, Page};
+use queue_redis::{Error, Filter, Inspector, Page, Progress, SchedulerEntry};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::action::{Action, QueueVerb, Verb};
+use super::action::{Action, CronVerb, QueueVerb, Verb};
 use super::list::Row as _;
 use super::model::Answer;
-use super::screen::{Found, QueueRow, Wanted};
+use super::screen::{CronRow, Found, QueueRow, Wanted};
 
 /// Queues that are read at the same time; the pool has eight connections, and an action wants one too.
 const AT_ONCE: usize = 4;
@@ -68,7 +68,7 @@ async fn read(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result
     let found = match wanted {
         Wanted::Queues => queues(inspector, memory).await.map(Found::Queues),
         Wanted::Servers => inspector.servers().await.map(Found::Servers),
-        Wanted::Cron => inspector.scheduler_entries().await.map(Found::Cron),
+        Wanted::Cron => cron(inspector).await.map(Found::Cron),
         Wanted::Groups { queue } => groups(inspector, memory, queue).await,
         Wanted::Tasks { .. } => tasks(inspector, memory, wanted).await,
         Wanted::Task { queue, id } => inspector.task(queue, id).await.map(|task| Found::Task(Box::new(task))),
@@ -82,6 +82,15 @@ async fn read(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result
         }
         found => found,
     }
+}
+
+async fn cron(inspector: &Inspector) -> Result<Vec<CronRow>, Error> {
+    let ours = inspector.cron_entries().await?;
+    let row = |entry: SchedulerEntry| {
+        let known = ours.iter().find(|known| known.name == entry.id);
+        CronRow { ours: known.is_some(), paused: known.is_some_and(|known| known.paused.is_some()), entry }
+    };
+    Ok(inspector.scheduler_entries().await?.into_iter().map(row).collect())
 }
 
 async fn queues(inspector: &Inspector, memory: &Memory) -> Result<Vec<QueueRow>, Error> {
@@ -150,6 +159,33 @@ async fn tasks(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Resul
     Ok(Found::Tasks { row, tasks, searched: Some((searched, (searched as u64) >= total)) })
 }
 
+async fn all(
+    inspector: &Inspector,
+    verb: Verb,
+    queue: &str,
+    state: State,
+    group: Option<&str>,
+    answers: &mpsc::Sender<Answer>,
+) -> Result<String, Error> {
+    let mut filter = Filter::new().state(state);
+    if let Some(group) = group {
+        filter = filter.group(group);
+    }
+    let progress = |progress: Progress| {
+        let text = format!("{} tasks {} …", progress.so_far.changed, verb.past());
+        // Only to watch: if there is no room for it, the next one will do.
+        let _ = answers.try_send(Answer::Done(Ok(text)));
+    };
+    let changed = match verb {
+        Verb::Run => inspector.run_all(queue, &filter, progress).await?,
+        Verb::Archive => inspector.archive_all(queue, &filter, progress).await?,
+        Verb::Delete => inspector.delete_all(queue, &filter, progress).await?,
+        Verb::Cancel => inspector.cancel_all(queue, &filter, progress).await?,
+    };
+    let left = if changed.skipped > 0 { format!("; {} had moved on", changed.skipped) } else { String::new() };
+    Ok(format!("{} tasks {}{left}", changed.changed, verb.past()))
+}
+
 async fn some(
     inspector: &Inspector,
     queue: &str,
@@ -171,7 +207,7 @@ pub(super) async fn act(
     answers: mpsc::Sender<Answer>,
 ) {
     while let Some(action) = actions.recv().await {
-        let done = perform(&inspector, &action).await;
+        let done = perform(&inspector, &action, &answers).await;
         changed.notify_one();
         if answers.send(Answer::Done(done)).await.is_err() {
             return;
@@ -181,8 +217,15 @@ pub(super) async fn act(
     sleep(Duration::MAX).await;
 }
 
-async fn perform(inspector: &Inspector, action: &Action) -> Result<String, Error> {
+async fn perform(inspector: &Inspector, action: &Action, answers: &mpsc::Sender<Answer>) -> Result<String, Error> {
     match action {
+        Action::Queue(QueueVerb::Remove, queue) => inspector.remove_queue(queue, false).await.map(drop)?,
+        Action::Cron(CronVerb::Pause, entry) => inspector.pause_cron(entry).await.map(drop)?,
+        Action::Cron(CronVerb::Resume, entry) => inspector.resume_cron(entry).await.map(drop)?,
+        Action::Cron(CronVerb::Run, entry) => inspector.run_cron(entry, false).await.map(drop)?,
+        Action::All { verb, queue, state, group, .. } => {
+            return all(inspector, *verb, queue, *state, group.as_deref(), answers).await;
+        }
         Action::Queue(QueueVerb::Pause, queue) => inspector.pause(queue).await.map(drop)?,
         Action::Queue(QueueVerb::Resume, queue) => inspector.unpause(queue).await.map(drop)?,
         Action::Task { verb: Verb::Run, queue, id } => inspector.run_task(queue, id).await?,

@@ -24,12 +24,21 @@ pub(super) struct QueueRow {
     pub(super) memory: Option<u64>,
 }
 
+/// A periodic entry as its scheduler describes it, and what else is known of it if it is one of ours.
+#[derive(Debug, Clone)]
+pub(super) struct CronRow {
+    pub(super) entry: SchedulerEntry,
+    /// Whether it is one of ours, which can be changed; those of Go's schedulers only they change.
+    pub(super) ours: bool,
+    pub(super) paused: bool,
+}
+
 /// One of the screens.
 #[derive(Debug)]
 pub(super) enum Screen {
     Queues(List<QueueRow>),
     Servers(List<ServerInfo>),
-    Cron(List<SchedulerEntry>),
+    Cron(List<CronRow>),
     Queue(QueueScreen),
     Task(Box<TaskScreen>),
     Workers { server: ServerInfo, list: List<WorkerInfo> },
@@ -85,7 +94,7 @@ pub(super) enum Wanted {
 pub(super) enum Found {
     Queues(Vec<QueueRow>),
     Servers(Vec<ServerInfo>),
-    Cron(Vec<SchedulerEntry>),
+    Cron(Vec<CronRow>),
     Groups(QueueRow, Vec<GroupInfo>),
     Tasks {
         row: QueueRow,
@@ -239,13 +248,14 @@ impl Row for WorkerInfo {
     }
 }
 
-impl Row for SchedulerEntry {
+impl Row for CronRow {
     fn key(&self) -> String {
-        self.id.clone()
+        self.entry.id.clone()
     }
 
     fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.id, &self.spec, &self.kind, &self.options.join(" "), &beginning(&self.payload)])
+        let entry = &self.entry;
+        any(needle, &[&entry.id, &entry.spec, &entry.kind, &entry.options.join(" "), &beginning(&entry.payload)])
     }
 }
 

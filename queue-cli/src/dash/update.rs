@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use queue_core::State;
 use queue_redis::ServerInfo;
 
-use super::action::{Action, QueueVerb, Verb};
+use super::action::{Action, CronVerb, QueueVerb, Verb};
 use super::list::{List, Moves as _};
 use super::model::{Model, Overlay};
 use super::screen::{QueueScreen, Screen, TABS, TaskScreen};
@@ -138,11 +138,11 @@ fn command(model: &mut Model, key: KeyCode) {
         KeyCode::Char(digit @ '1'..='3') => top(model, digit as usize - '1' as usize),
         KeyCode::Enter => open(model),
         KeyCode::Char('s') => pause(model),
-        KeyCode::Char(key) => {
-            if let Some(verb) = Verb::of_key(key) {
-                act(model, verb);
-            }
-        }
+        KeyCode::Char(key) => match (Verb::of_key(key), Verb::of_key(key.to_ascii_lowercase())) {
+            (Some(verb), _) => act(model, verb),
+            (None, Some(verb)) => act_on_all(model, verb),
+            (None, None) => {}
+        },
         _ => {}
     }
 }
@@ -239,7 +239,7 @@ fn open(model: &mut Model) {
         Screen::Servers(list) => list.selected().map(workers),
         Screen::Workers { list, .. } => list.selected().map(|worker| task(&worker.queue, &worker.task_id)),
         Screen::Cron(list) => {
-            list.selected().map(|entry| Screen::Events { entry: entry.clone(), skip: 0, list: List::default() })
+            list.selected().map(|row| Screen::Events { entry: row.entry.clone(), skip: 0, list: List::default() })
         }
         Screen::Events { entry, list, .. } => list.selected().map(|event| task(&entry.queue(), &event.task_id)),
         Screen::Queue(queue) if queue.shows_groups() => {
@@ -274,6 +274,10 @@ fn ask(model: &mut Model, action: Action) {
 
 fn pause(model: &mut Model) {
     let row = match model.screen() {
+        Screen::Cron(list) => match list.selected() {
+            Some(row) if row.paused => return change_entry(model, CronVerb::Resume),
+            _ => return change_entry(model, CronVerb::Pause),
+        },
         Screen::Queues(list) => list.selected(),
         Screen::Queue(queue) => queue.row.as_ref(),
         _ => return,
@@ -284,8 +288,44 @@ fn pause(model: &mut Model) {
     }
 }
 
+fn change_entry(model: &mut Model, verb: CronVerb) {
+    let Screen::Cron(list) = model.screen() else { return };
+    match list.selected() {
+        Some(row) if row.ours => ask(model, Action::Cron(verb, row.entry.id.clone())),
+        Some(_) => model.complain("this entry is of a Go scheduler; only its program can change it"),
+        None => {}
+    }
+}
+
+/// Asks about all tasks of the tab, or of the group that is selected or shown.
+fn act_on_all(model: &mut Model, verb: Verb) {
+    let Screen::Queue(queue) = model.screen() else { return };
+    if !queue.tasks.filter().is_empty() {
+        return model.complain("all means all of this tab, and a filter hides some: end it first, with Esc");
+    }
+    let (group, count) = match (&queue.group, queue.groups.selected()) {
+        (None, Some(group)) if queue.shows_groups() => (Some(group.name.clone()), group.size),
+        (group, _) => (group.clone(), queue.total().unwrap_or(0)),
+    };
+    if count == 0 {
+        return model.complain("there is no task here");
+    }
+    match verb.allowed(queue.state) {
+        Ok(()) => {
+            let (queue, state) = (queue.name.clone(), queue.state);
+            ask(model, Action::All { verb, queue, state, group, count });
+        }
+        Err(reason) => model.complain(reason),
+    }
+}
+
 fn act(model: &mut Model, verb: Verb) {
     let (queue, id, state) = match model.screen() {
+        Screen::Cron(_) if verb == Verb::Run => return change_entry(model, CronVerb::Run),
+        Screen::Queues(list) => match (verb, list.selected()) {
+            (Verb::Delete, Some(row)) => return ask(model, Action::Queue(QueueVerb::Remove, row.info.name.clone())),
+            _ => return,
+        },
         Screen::Queue(queue) if !queue.shows_groups() => match queue.tasks.selected() {
             Some(task) => (queue.name.clone(), task.id.clone(), task.state),
             None => return,

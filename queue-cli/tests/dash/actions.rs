@@ -117,3 +117,64 @@ async fn a_running_task_is_cancelled_from_the_workers_of_its_server() {
     assert_eq!(task.retried, 1);
     terminal.wait_for("this server works on nothing");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_tasks_of_a_tab_are_deleted_and_then_the_queue() {
+    if !terminal::is_there() {
+        return;
+    }
+    let fleet = Fleet::new().await;
+    for n in 0..250 {
+        fleet.enqueue(&n.to_string(), RawTask::new("t").queue("mail").process_in(HOUR)).await;
+    }
+    fleet.enqueue("stays", RawTask::new("t").queue("mail")).await;
+    let terminal = Terminal::start(fleet.url(), (80, 24), "", &[]);
+    terminal.wait_for(">mail");
+    terminal.press(&["d", "y"]);
+    terminal.wait_for("queue \"mail\" holds 251 tasks");
+    terminal.press(&["Enter", "Right", "Right"]);
+    terminal.wait_for("scheduled 1-16 of 250");
+    terminal.press(&["D"]);
+    terminal.wait_for("Delete ALL scheduled tasks of mail?");
+    terminal.wait_for(" 250 tasks ");
+    terminal.press(&["y"]);
+    terminal.wait_for("250 tasks deleted");
+    terminal.wait_for("no scheduled tasks");
+    let queue = fleet.inspector.queue("mail").await.unwrap();
+    assert_eq!((queue.scheduled, queue.pending), (0, 1));
+    terminal.press(&["h", "h"]);
+    terminal.wait_for(">stays");
+    terminal.press(&["d", "y"]);
+    terminal.wait_for("task stays is deleted");
+    terminal.press(&["q"]);
+    terminal.wait_for(">mail          RUN        0");
+    terminal.press(&["d", "y"]);
+    terminal.wait_for("no queues yet");
+    assert!(fleet.inspector.queues().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_periodic_entry_is_stopped_and_run_from_the_keyboard() {
+    if !terminal::is_there() {
+        return;
+    }
+    let mut fleet = Fleet::new().await;
+    fleet.schedule();
+    let terminal = Terminal::start(fleet.url(), (80, 24), "", &[]);
+    terminal.wait_for("no queues yet");
+    terminal.press(&["3"]);
+    terminal.wait_for(">@every 1m");
+    terminal.press(&["s"]);
+    terminal.wait_for("Pause this periodic entry?");
+    terminal.press(&["y"]);
+    terminal.wait_for("PAUSED");
+    assert!(fleet.inspector.cron_entry("report").await.unwrap().paused.is_some());
+    terminal.press(&["r"]);
+    terminal.wait_for("Its task is enqueued now");
+    terminal.press(&["y"]);
+    terminal.wait_for("the task of report is enqueued");
+    assert_eq!(fleet.inspector.queue("low").await.unwrap().pending, 1);
+    terminal.press(&["s", "y"]);
+    terminal.wait_without("PAUSED");
+    assert!(fleet.inspector.cron_entry("report").await.unwrap().paused.is_none());
+}

@@ -43,7 +43,7 @@ async fn every_view_at_80_by_24() {
  throughput       0/s *▁▁
  failures         0/s *▁▁
  latency *
- ? help  Enter open  / filter  s stop/start",
+ ? help  Enter open  / filter  s stop/start  d delete",
     );
     terminal.press(&["Enter", "l", "l", "l", "l"]);
     terminal.wait_for_screen(
@@ -283,7 +283,7 @@ async fn no_color_is_obeyed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_queues_scroll_and_are_filtered_by_typing() {
+async fn hundreds_of_queues_scroll_and_are_filtered_by_typing() {
     if !terminal::is_there() {
         return;
     }

@@ -8,7 +8,7 @@ use queue_core::State;
 use super::given::{answer, buffer, dashboard, entry, event, group, mail, noon, queue, seconds, server, task};
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model};
-use crate::dash::screen::{Found, Wanted};
+use crate::dash::screen::{CronRow, Found, Wanted};
 use crate::dash::update::{paste, press, resize};
 
 /// Something that happens.
@@ -35,7 +35,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
-    let keys: Vec<KeyCode> = "hjklnpgGq?/123sradcyx"
+    let keys: Vec<KeyCode> = "hjklnpgGq?/123sradcRADCyx"
         .chars()
         .map(KeyCode::Char)
         .chain([KeyCode::Enter, KeyCode::Enter, KeyCode::Enter, KeyCode::Esc, KeyCode::Backspace, KeyCode::Tab])
@@ -100,7 +100,7 @@ fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
                     let mut entry = entry();
                     (entry.id, entry.spec, entry.next) = (text.clone(), text.clone(), date);
                     entry.options = vec![text.clone()];
-                    entry
+                    CronRow { entry, ours: number.is_multiple_of(2), paused: number.is_multiple_of(4) }
                 })
                 .collect(),
         ),

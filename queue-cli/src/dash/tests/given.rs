@@ -12,7 +12,7 @@ use ratatui::buffer::Buffer;
 
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model};
-use crate::dash::screen::{Found, QueueRow};
+use crate::dash::screen::{CronRow, Found, QueueRow};
 use crate::dash::update::{Effect, press};
 use crate::dash::view;
 
@@ -77,6 +77,11 @@ pub(super) fn entry() -> SchedulerEntry {
     entry.options = vec!["Queue(\"low\")".to_owned()];
     (entry.next, entry.prev) = (Some(noon() + seconds(54_000)), Some(noon() - seconds(32_400)));
     entry
+}
+
+/// A row of an entry of ours.
+pub(super) fn ours(entry: SchedulerEntry) -> CronRow {
+    CronRow { entry, ours: true, paused: false }
 }
 
 pub(super) fn event(id: &str) -> EnqueueEvent {

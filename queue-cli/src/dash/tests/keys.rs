@@ -3,11 +3,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use queue_core::State;
 
-use super::given::{answer, dashboard, keys, mail, picture, queue, retries, task, tasks};
-use crate::dash::action::{Action, QueueVerb, Verb};
+use super::given::{answer, dashboard, entry, group, keys, mail, ours, picture, queue, retries, task, tasks};
+use crate::dash::action::{Action, CronVerb, QueueVerb, Verb};
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model, Overlay};
-use crate::dash::screen::{Found, Screen, Wanted};
+use crate::dash::screen::{CronRow, Found, Screen, Wanted};
 use crate::dash::update::{Effect, paste, press, resize};
 
 fn selected(model: &Model) -> String {
@@ -48,11 +48,55 @@ fn a_queue_is_stopped_and_started() {
     assert_eq!(keys(&mut model, "sy"), None);
     answer(&mut model, Found::Queues(vec![mail()]));
     assert_eq!(keys(&mut model, "sy"), act(QueueVerb::Pause));
+    assert_eq!(keys(&mut model, "dy"), act(QueueVerb::Remove));
     let mut paused = mail();
     paused.info.paused = true;
     answer(&mut model, Found::Queues(vec![paused]));
     assert_eq!(keys(&mut model, "sy"), act(QueueVerb::Resume));
     assert_eq!(keys(&mut model, "⏎sy"), act(QueueVerb::Resume));
+}
+
+#[test]
+fn all_tasks_of_a_tab_or_of_a_group_are_changed_by_capital_letters() {
+    let all = |verb, state, group: Option<&str>, count| {
+        let group = group.map(str::to_owned);
+        Some(Effect::Act(Action::All { verb, queue: "mail".to_owned(), state, group, count }))
+    };
+    let mut model = retries(&["a"]);
+    assert_eq!(keys(&mut model, "Rn"), None);
+    assert_eq!(keys(&mut model, "Ry"), all(Verb::Run, State::Retry, None, 30));
+    assert_eq!(keys(&mut model, "Cy"), None);
+    keys(&mut model, "/a⏎D");
+    assert!(model.overlay.is_none() && picture(&model)[23].contains("a filter hides some"));
+    keys(&mut model, "⎋hh");
+    let groups = || Found::Groups(mail(), vec![group("g", 7)]);
+    answer(&mut model, groups());
+    assert_eq!(keys(&mut model, "Dy"), all(Verb::Delete, State::Aggregating, Some("g"), 7));
+    keys(&mut model, "⏎");
+    assert_eq!(keys(&mut model, "Ay"), all(Verb::Archive, State::Aggregating, Some("g"), 7));
+    keys(&mut model, "D");
+    let lines = picture(&model).join("\n");
+    assert!(
+        lines.contains("Delete ALL aggregating tasks of mail in the group g?") && lines.contains(" 7 tasks "),
+        "{lines}"
+    );
+}
+
+#[test]
+fn entries_of_ours_are_stopped_started_and_run_and_those_of_go_left_alone() {
+    let act = |verb| Some(Effect::Act(Action::Cron(verb, "nightly".to_owned())));
+    let mut model = dashboard();
+    keys(&mut model, "3");
+    answer(&mut model, Found::Cron(vec![ours(entry())]));
+    assert_eq!(keys(&mut model, "sy"), act(CronVerb::Pause));
+    assert_eq!(keys(&mut model, "ry"), act(CronVerb::Run));
+    answer(&mut model, Found::Cron(vec![CronRow { paused: true, ..ours(entry()) }]));
+    assert!(picture(&model)[3].contains("PAUSED"));
+    assert_eq!(keys(&mut model, "sy"), act(CronVerb::Resume));
+    answer(&mut model, Found::Cron(vec![CronRow { ours: false, ..ours(entry()) }]));
+    assert_eq!(keys(&mut model, "sy"), None);
+    keys(&mut model, "r");
+    assert!(picture(&model)[23].contains("of a Go scheduler"));
 }
 
 #[test]
@@ -70,7 +114,7 @@ fn what_a_state_does_not_allow_is_refused_with_the_reason() {
 
 #[test]
 fn read_only_refuses_every_change() {
-    for key in ["r", "a", "d", "s"] {
+    for key in ["r", "a", "d", "s", "R", "A", "D"] {
         let mut model = retries(&["a"]);
         model.read_only = true;
         assert_eq!(keys(&mut model, &format!("{key}y")), None);

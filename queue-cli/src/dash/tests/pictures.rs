@@ -4,8 +4,8 @@ use queue_core::State;
 use ratatui::style::{Color, Modifier};
 
 use super::given::{
-    answer, buffer, dashboard, entry, event, group, keys, mail, noon, picture, queue, retries, seconds, server, shows,
-    task, tasks,
+    answer, buffer, dashboard, entry, event, group, keys, mail, noon, ours, picture, queue, retries, seconds, server,
+    shows, task, tasks,
 };
 use crate::dash::hear::hear;
 use crate::dash::model::Answer;
@@ -41,7 +41,7 @@ fn queues_with_their_figures_and_the_course_of_the_selected_one() {
             format!(" throughput    12.5/s {}█", " ".repeat(55)),
             format!(" failures      0.50/s {}█", " ".repeat(55)),
             format!(" latency        1m15s {}██", " ".repeat(54)),
-            " ? help  Enter open  / filter  s stop/start".to_owned(),
+            " ? help  Enter open  / filter  s stop/start  d delete".to_owned(),
         ]
     );
 }
@@ -167,7 +167,7 @@ fn servers_and_what_they_work_on() {
 fn periodic_entries_and_their_history() {
     let mut model = dashboard();
     keys(&mut model, "3");
-    answer(&mut model, Found::Cron(vec![entry()]));
+    answer(&mut model, Found::Cron(vec![ours(entry())]));
     shows(
         &model,
         "

@@ -9,11 +9,14 @@ use super::table::{Cell, Column, Table, widest};
 use super::{ago, nothing};
 use crate::dash::list::List;
 use crate::dash::model::Model;
+use crate::dash::screen::CronRow;
 use crate::dash::text::cut;
 use crate::when;
 
-pub(super) fn lines(model: &Model, list: &List<SchedulerEntry>, cells: usize, palette: Palette) -> Vec<Line<'static>> {
-    let widest = |text: fn(&SchedulerEntry) -> &str, most: usize| widest(list.all().iter().map(text)).clamp(8, most);
+pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: Palette) -> Vec<Line<'static>> {
+    let widest = |text: fn(&SchedulerEntry) -> &str, most: usize| {
+        widest(list.all().iter().map(|row| text(&row.entry))).clamp(8, most)
+    };
     let most = if cells >= 110 { 36 } else { 16 };
     let columns = vec![
         Column::text("SPEC", 8, widest(|entry| &entry.spec, most + 4)),
@@ -25,11 +28,16 @@ pub(super) fn lines(model: &Model, list: &List<SchedulerEntry>, cells: usize, pa
     ];
     let table = Table::new(columns, cells, palette);
     let mut lines = vec![table.header()];
-    for (entry, selected) in list.on_screen(model.height()) {
+    for (row, selected) in list.on_screen(model.height()) {
+        let entry = &row.entry;
+        let next = match row.paused {
+            true => Cell::new("PAUSED", palette.warning()),
+            false => Cell::new(ago(entry.next, model.now), palette.plain()),
+        };
         let row = vec![
             Cell::new(&entry.spec, palette.calm()),
             Cell::new(&entry.kind, palette.strong()),
-            Cell::new(ago(entry.next, model.now), palette.plain()),
+            next,
             Cell::new(ago(entry.prev, model.now), palette.plain()),
             Cell::new(&entry.id, palette.plain()),
             Cell::new(entry.options.join(" "), palette.plain()),

@@ -152,9 +152,9 @@ fn bottom(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
     let read_only = model.read_only;
     let changes = |keys: &'static str| if read_only { "" } else { keys };
     let keys = match model.screen() {
-        Screen::Queues(_) => format!("Enter open  / filter{}", changes("  s stop/start")),
+        Screen::Queues(_) => format!("Enter open  / filter{}", changes("  s stop/start  d delete")),
         Screen::Servers(_) => "Enter workers  / filter".to_owned(),
-        Screen::Cron(_) => "Enter history  / filter".to_owned(),
+        Screen::Cron(_) => format!("Enter history  / filter{}", changes("  s stop/start  r run now")),
         Screen::Queue(queue) if queue.shows_groups() => "Enter tasks  ←→ state  / filter  q back".to_owned(),
         Screen::Queue(_) => {
             format!("Enter open  ←→ state  n/p page  / filter{}", changes("  r run  a archive  d delete"))

@@ -10,7 +10,7 @@ use crate::dash::action::Action;
 use crate::dash::model::{Model, Overlay};
 use crate::dash::text::{clean, wrap};
 
-const HELP: [(&str, &str); 16] = [
+const HELP: [(&str, &str); 17] = [
     ("↑ ↓  j k", "select a row; scroll a task"),
     ("← →  h l  Tab", "the tab beside this one"),
     ("Enter", "open what is selected"),
@@ -20,11 +20,12 @@ const HELP: [(&str, &str); 16] = [
     ("1 2 3", "queues, servers, cron"),
     ("/", "filter by typing; Enter keeps it, Esc ends it"),
     ("", ""),
-    ("s", "stop (pause) a queue, or start (resume) it"),
-    ("r", "run a task now"),
+    ("s", "stop (pause) or start (resume) a queue or an entry"),
+    ("r", "run a task now, or a periodic entry"),
     ("a", "archive a task"),
-    ("d", "delete a task"),
+    ("d", "delete a task, or a queue without tasks"),
     ("c", "cancel a task that is active"),
+    ("R A D C", "the same with all tasks of a tab or a group"),
     ("", "each of these asks first"),
     ("Ctrl-L  Ctrl-C", "draw everything anew; quit"),
 ];
