@@ -2,6 +2,9 @@
 """Records a program in a terminal of its own and writes what it showed as an animated SVG.
 
     docs/record.py docs/demo.svg -- target/debug/queuectl demo
+    docs/record.py docs/dash.svg --size 92x24 --keys "4 j 2 Enter ..." -- target/debug/queuectl dash
+
+With --keys it is driven: a number waits so many seconds, Enter and Esc are keys, other words are typed.
 
 The picture is made from the program's real output and its real times. It needs nothing but Python 3 on a Unix
 system. Viewers without animation, and readers who asked for less motion, see the last state.
@@ -24,17 +27,21 @@ COLUMNS, LINES = 92, 120
 CELL_W, CELL_H, FONT, PAD = 8.0, 18, 13, 14
 HOLD = 8.0  # seconds the last state stays before the film begins again
 FOREGROUND, BACKGROUND = "#d0d7de", "#0d1117"
-COLOURS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8ff", 36: "#56d4dd"}
+COLOURS = {30: "#484f58", 37: "#b1bac4", 31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8ff", 36: "#56d4dd"}
 CSI = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 
 
 class Screen:
-    """As much of a terminal as the program uses: text, colours, cursor up, erase to the end of the line."""
+    """As much of a terminal as the programs use: text, colours, moves of the cursor, erasing."""
 
-    def __init__(self):
-        self.cells = [[(" ", ())] * COLUMNS for _ in range(LINES)]
+    def __init__(self, columns, lines):
+        self.columns, self.lines = columns, lines
+        self.cells = self.blank()
         self.row = self.column = 0
         self.style = ()
+
+    def blank(self):
+        return [[(" ", ())] * self.columns for _ in range(self.lines)]
 
     def feed(self, text):
         at = 0
@@ -50,11 +57,11 @@ class Screen:
     def write(self, char):
         if char == "\n":
             self.row += 1
-            if self.row >= LINES:
-                sys.exit(f"the program wrote more than {LINES} lines")
+            if self.row >= self.lines:
+                sys.exit(f"the program wrote more than {self.lines} lines")
         elif char == "\r":
             self.column = 0
-        elif char >= " " and self.column < COLUMNS:
+        elif char >= " " and self.column < self.columns:
             if unicodedata.east_asian_width(char) in "WF":
                 sys.exit(f"{char!r} is wider than a cell, which this script does not know")
             self.cells[self.row][self.column] = (char, self.style)
@@ -63,12 +70,15 @@ class Screen:
     def control(self, arguments, command):
         numbers = [int(number) for number in arguments.lstrip("?").split(";") if number]
         if command == "m":
-            for number in numbers or [0]:
-                self.style = () if number == 0 else tuple(sorted({*self.style, number}))
+            self.style = styled(self.style, numbers or [0])
         elif command == "A":
             self.row = max(0, self.row - (numbers or [1])[0])
+        elif command == "H":
+            self.row, self.column = (numbers[0] - 1, numbers[1] - 1) if len(numbers) == 2 else (0, 0)
+        elif command == "J" and numbers == [2]:
+            self.cells = self.blank()
         elif command == "K":
-            self.cells[self.row][self.column :] = [(" ", ())] * (COLUMNS - self.column)
+            self.cells[self.row][self.column :] = [(" ", ())] * (self.columns - self.column)
         elif command not in "hl":
             sys.exit(f"escape sequence {arguments}{command} is not known to this script")
 
@@ -76,20 +86,55 @@ class Screen:
         return [tuple(row) for row in self.cells]
 
 
-def record(command):
+def styled(style, numbers):
+    """The style after these SGR parameters; colours are kept as 30 to 37."""
+    style, numbers = set(style), list(numbers)
+    while numbers:
+        number = numbers.pop(0)
+        if number == 38 and numbers[:1] == [5]:
+            number = 30 + numbers[1] % 8
+            del numbers[:2]
+        if number == 0:
+            style.clear()
+        elif number == 22:
+            style -= {1, 2}
+        elif number == 27:
+            style.discard(7)
+        elif 30 <= number <= 39:
+            style = {old for old in style if old < 30} | ({number} if number < 38 else set())
+        elif number not in (49, 59):
+            style.add(number)
+    return tuple(sorted(style))
+
+
+def steps_of(keys):
+    """Times from the start, in seconds, and what is typed then."""
+    at, steps = 0.0, []
+    for word in keys.split():
+        try:
+            at += float(word)
+        except ValueError:
+            steps.append((at, {"Enter": b"\r", "Esc": b"\x1b"}.get(word, word.encode())))
+    return steps
+
+
+def record(command, columns, lines, keys):
     """Runs the command; returns what its screen looked like, with times, and its exit code."""
     child, terminal = pty.fork()
     if child == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(LINES))
+        os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(lines))
         os.environ.pop("NO_COLOR", None)
         # The child waits until its terminal has a size.
         time.sleep(0.1)
         os.execvp(command[0], command)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    screen, frames, pending = Screen(), [], b""
-    started = None
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    screen, frames, pending = Screen(columns, lines), [], b""
+    started, steps = None, steps_of(keys)
     while True:
-        select.select([terminal], [], [])
+        wait = max(0.0, started + steps[0][0] - time.monotonic()) if started is not None and steps else None
+        if not select.select([terminal], [], [], wait)[0]:
+            os.write(terminal, steps.pop(0)[1])
+            continue
         try:
             data = os.read(terminal, 65536)
         except OSError:
@@ -111,6 +156,12 @@ def record(command):
     return frames, os.waitstatus_to_exitcode(status)
 
 
+def reversed_runs(row):
+    """Stretches that are shown as light on dark: (column, length)."""
+    found = re.finditer("1+", "".join("1" if 7 in style else "0" for _, style in row))
+    return [(stretch.start(), stretch.end() - stretch.start()) for stretch in found]
+
+
 def runs(row):
     """The row as stretches of one style: (column, text, style)."""
     stretches = []
@@ -127,8 +178,12 @@ def runs(row):
 
 def draw(row, y):
     text = []
+    for column, length in reversed_runs(row):
+        x, width = PAD + column * CELL_W, length * CELL_W
+        text.append(f'<rect x="{x:g}" y="{y - FONT:g}" width="{width:g}" height="{CELL_H}" fill="{FOREGROUND}"/>')
     for column, part, style in runs(row):
         colour = next((COLOURS[number] for number in style if number in COLOURS), None)
+        colour = BACKGROUND if 7 in style else colour
         look = f' fill="{colour}"' if colour else ""
         look += ' font-weight="bold"' if 1 in style else ""
         look += ' opacity="0.6"' if 2 in style else ""
@@ -170,7 +225,7 @@ def svg(frames, stop, title):
                 steps.append(f"{100 * end / total:.2f}%{{visibility:hidden}}")
             styles.append(f"@keyframes {name}{{{''.join(steps)}}}.{name}{{animation-name:{name}}}")
             groups.append(f'<g class="a {name}"{"" if is_last else " visibility=" + chr(34) + "hidden" + chr(34)}>{drawn}</g>')
-    width, tall = 2 * PAD + COLUMNS * CELL_W, 2 * PAD + height * CELL_H
+    width, tall = 2 * PAD + len(last[0]) * CELL_W, 2 * PAD + height * CELL_H
     film = f".a{{animation-duration:{total:.2f}s;animation-timing-function:step-end;animation-iteration-count:infinite}}"
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {tall:g}" width="{width:g}" height="{tall:g}"'
@@ -190,9 +245,12 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--stop-before", default="", help="leave out the lines from this text on")
     parser.add_argument("--title", default="")
+    parser.add_argument("--size", default=f"{COLUMNS}x{LINES}", help="columns and lines of the terminal")
+    parser.add_argument("--keys", default="", help="what is typed, and when")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
-    frames, code = record(arguments.command)
+    columns, lines = map(int, arguments.size.split("x"))
+    frames, code = record(arguments.command, columns, lines, arguments.keys)
     if code != 0:
         sys.exit(f"{arguments.command[0]} ended with {code}; nothing was written")
     picture = svg(frames, arguments.stop_before, arguments.title or " ".join(arguments.command))
