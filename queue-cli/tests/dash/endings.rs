@@ -44,7 +44,7 @@ async fn after_a_panic_or_an_error_the_terminal_is_given_back_and_the_message_ca
     for (failure, code, message) in
         [("panic", 101, "the dashboard was told to panic"), ("error", 1, "queuectl: error: cannot use the terminal")]
     {
-        let (_fleet, terminal) = started(&[("QUEUECTL_DASH_FAILS", failure)]).await;
+        let (_fleet, terminal) = started(&[("QUEUECTL_DASH_FAILS", failure), ("RUST_BACKTRACE", "0")]).await;
         assert_eq!(terminal.ended(), code);
         let screen = terminal.wait_for(message);
         assert!(!screen.iter().any(|line| line.contains("QUEUE ")), "{screen:#?}");
