@@ -11,8 +11,9 @@ pub(super) enum Disturbance {
     DeleteTask(u8),
     /// The message of a task is overwritten.
     SpoilMessage(u8),
-    /// An id is listed once more, whether there is such a task or not.
-    ListAgain(u8),
+    /// An id is listed once more, whether there is such a task or not: pending or active, at the head or at
+    /// the tail.
+    ListAgain { id: u8, active: bool, tail: bool },
     /// Every lock ends.
     EndLocks,
     /// A key has another type for the rest of the sequence.
@@ -43,7 +44,8 @@ impl Disturbance {
         prop_oneof![
             6 => (0..10_u8).prop_map(Self::DeleteTask),
             4 => (0..10_u8).prop_map(Self::SpoilMessage),
-            6 => (0..12_u8).prop_map(Self::ListAgain),
+            8 => (0..12_u8, any::<bool>(), any::<bool>())
+                .prop_map(|(id, active, tail)| Self::ListAgain { id, active, tail }),
             6 => Just(Self::EndLocks),
             1 => (0..KEYS.len()).prop_map(Self::ReplaceKey),
             2 => Just(Self::FlushScripts),
@@ -61,10 +63,11 @@ impl Disturbance {
                     fixture.run(&format!("HSET {task} msg spoiled")).await;
                 }
             }
-            Self::ListAgain(id) => {
-                let pending = key("pending");
-                if fixture.cmd::<String>(&["TYPE", &pending]).await != "stream" {
-                    fixture.run(&format!("RPUSH {pending} {id}")).await;
+            Self::ListAgain { id, active, tail } => {
+                let list = key(if *active { "active" } else { "pending" });
+                if fixture.cmd::<String>(&["TYPE", &list]).await != "stream" {
+                    let push = if *tail { "RPUSH" } else { "LPUSH" };
+                    fixture.run(&format!("{push} {list} {id}")).await;
                 }
             }
             Self::EndLocks => {

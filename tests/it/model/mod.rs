@@ -1,7 +1,7 @@
 //! The testing kit's store against Redis: the same random operations on both, and after each of them the same
 //! answer and the same key space.
 //!
-//! `QUEUE_MODEL_CASES` says how many sequences (96), `QUEUE_MODEL_SEED` which ones (1). A failure is made as
+//! `QUEUE_MODEL_CASES` says how many sequences (64), `QUEUE_MODEL_SEED` which ones (1). A failure is made as
 //! small as possible, and names the operations that lead to it.
 
 mod disturbance;
@@ -29,7 +29,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn redis_and_the_store_answer_alike_and_end_up_alike() {
-    let (cases, seed) = (setting("QUEUE_MODEL_CASES", 96), setting("QUEUE_MODEL_SEED", 1));
+    let (cases, seed) = (setting("QUEUE_MODEL_CASES", 64), setting("QUEUE_MODEL_SEED", 1));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let redis = runtime.block_on(Fixture::start());
     let config = Config { cases: u32::try_from(cases).unwrap(), failure_persistence: None, ..Config::default() };
@@ -45,7 +45,7 @@ fn redis_and_the_store_answer_alike_and_end_up_alike() {
         panic!("QUEUE_MODEL_SEED={seed}: {failure}");
     }
     // A suite in which nothing ever happens would hold too.
-    if cases >= 96 {
+    if cases >= 64 {
         let effects = effects.into_inner();
         let idle: Vec<&&str> = Operation::CHANGING.iter().filter(|name| !effects.contains_key(**name)).collect();
         assert!(idle.is_empty(), "these never changed anything: {idle:?}; the others: {effects:?}");

@@ -156,7 +156,7 @@ impl Operation {
         prop_oneof![
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
             16 => (1..6_u8).prop_map(|count| Self::Take { count }),
-            4 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8).prop_map(
+            6 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8).prop_map(
                 |(count, kinds, skip, window)| Self::TakeMatching { count, kinds, skip, window }
             ),
             8 => (runs(), prop::bool::weighted(0.2)).prop_map(|(runs, resent)| Self::Done { runs, resent }),
