@@ -283,3 +283,31 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
     let numbers: Vec<u64> = order.iter().rev().map(|id| id[1..].parse().unwrap()).collect();
     assert!(numbers.is_sorted(), "the order of what was not touched has changed");
 }
+
+/// While others take out tasks that are none of ours, in front of where we are, none of ours is missed.
+#[tokio::test]
+async fn a_bulk_change_of_a_set_in_motion_misses_none() {
+    let (fixture, inspector) = start().await;
+    for n in 0..2_000_u64 {
+        let payload = format!(r#"{{"ours":{}}}"#, n % 2 == 0);
+        fixture.put([job(&format!("t{n}")).payload(payload).process_in(Duration::from_secs(n / 50))]).await;
+    }
+    let ours = Filter::new().state(State::Scheduled).payload("ours", "true");
+    let work = tokio::spawn({
+        let (inspector, ours) = (inspector.clone(), ours.clone());
+        async move { inspector.archive_all(QUEUE, &ours, |_| {}).await }
+    });
+    let take_others = "for _, id in ipairs(redis.call('ZRANGE', 'asynq:{q}:scheduled', 0, 60)) do
+        if tonumber(string.sub(id, 2)) % 2 == 1 then
+            redis.call('ZREM', 'asynq:{q}:scheduled', id)
+            redis.call('HSET', 'asynq:{q}:t:' .. id, 'state', 'pending')
+            redis.call('LPUSH', 'asynq:{q}:pending', id)
+        end
+    end";
+    while !work.is_finished() {
+        let _: redis::Value = fixture.cmd(&["EVAL", take_others, "0"]).await;
+    }
+    assert_eq!(counts(work.await.unwrap().unwrap()), (1_000, 1_000, 0));
+    assert_eq!(inspector.count(QUEUE, &ours).await.unwrap(), 0);
+    assert_eq!(inspector.queue(QUEUE).await.unwrap().size(), 2_000);
+}
