@@ -290,7 +290,7 @@ async fn a_bulk_change_of_a_set_in_motion_misses_none() {
     let (fixture, inspector) = start().await;
     for n in 0..2_000_u64 {
         let payload = format!(r#"{{"ours":{}}}"#, n % 2 == 0);
-        fixture.put([job(&format!("t{n}")).payload(payload).process_in(Duration::from_secs(n / 50))]).await;
+        fixture.put([job(&format!("t{n}")).payload(payload).process_in(Duration::from_secs(n / 50 + 1))]).await;
     }
     let ours = Filter::new().state(State::Scheduled).payload("ours", "true");
     let work = tokio::spawn({

@@ -112,7 +112,8 @@ impl Inspector {
         self.bulk(queue, filter, Operation::Run, progress).await
     }
 
-    /// Archives tasks, as [`archive_task`](Self::archive_task) does: all that are pending, scheduled, retry
+    /// Archives tasks, as [`archive_task`](Self::archive_task) does (pending ones can be missed while somebody
+    /// else takes tasks out of the middle of the list too; the same call again finds them): all that are pending, scheduled, retry
     /// and aggregating, or those in the states that the filter names; completed ones only if it does. What
     /// was in the archive before may be trimmed by it; what this call has archived is not.
     ///

@@ -7,6 +7,9 @@ use crate::error::Error;
 
 /// How many of the last ids that stayed are remembered, to find the way on.
 const ANCHORS: usize = 3;
+/// How often the place in a set that changes all the time is looked for, before the way that always works,
+/// but may give many ids twice, is taken.
+const ATTEMPTS: usize = 5;
 
 /// In which order ids come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +17,7 @@ pub(super) enum Order {
     /// A sorted set, lowest score first.
     Score,
     /// A list from its head, newest first. What is pushed meanwhile moves the others towards us, so that none
-    /// is missed; some come twice.
+    /// is missed; some come twice. What others take out of the part that we have seen makes us miss as many.
     Newest,
     /// A list from its tail, oldest first. What is taken meanwhile makes us miss some.
     Oldest,
@@ -43,16 +46,32 @@ impl Walk {
 
     /// The next ids, at most `size`; none at the end.
     pub(super) async fn next(&mut self, connection: &mut Connection, size: usize) -> Result<Stretch, Error> {
-        if self.order == Order::Score {
-            self.find_place(connection).await?;
-        }
         let at = self.next;
-        let page = Page { skip: at, size };
         let entries = match self.order {
-            Order::Score => range(connection, &self.key, page).await?,
-            Order::Newest | Order::Oldest => list(connection, &self.key, self.order, page).await?,
+            Order::Score => self.next_of_set(connection, size).await?,
+            Order::Newest | Order::Oldest => list(connection, &self.key, self.order, Page { skip: at, size }).await?,
         };
         Ok(Stretch { at, entries })
+    }
+
+    /// Others may take ids out in front of us, or put some in. So each page begins with the id that we saw last:
+    /// what follows it is what comes next. If it is not there, the place is looked for anew.
+    async fn next_of_set(&mut self, connection: &mut Connection, size: usize) -> Result<Vec<Entry>, Error> {
+        for _ in 0..ATTEMPTS {
+            let Some(last) = self.anchors.first() else {
+                return range(connection, &self.key, Page { skip: 0, size }).await;
+            };
+            let page = Page { skip: self.next.saturating_sub(1), size: size + 1 };
+            let mut entries = range(connection, &self.key, page).await?;
+            if entries.first() == Some(last) {
+                entries.remove(0);
+                return Ok(entries);
+            }
+            if !self.find_place(connection).await? {
+                break;
+            }
+        }
+        self.again_from_last_score(connection, size).await
     }
 
     /// Goes on behind a page of which `gone` ids have been taken out.
@@ -64,23 +83,31 @@ impl Walk {
         }
     }
 
-    /// Others may have taken ids out in front of us, or put some in; so the place is reckoned anew from the
-    /// ids seen last. Where these are gone too, it is that of the first id with the last score: some may come
-    /// twice, none is missed.
-    async fn find_place(&mut self, connection: &mut Connection) -> Result<(), Error> {
-        let Some((_, Some(last_score))) = self.anchors.first() else { return Ok(()) };
+    /// Where the last of the ids is that are still where they were. Returns whether there is one.
+    async fn find_place(&mut self, connection: &mut Connection) -> Result<bool, Error> {
         let mut look = redis::pipe();
-        look.cmd("ZCOUNT").arg(&self.key).arg("-inf").arg(format!("({last_score}"));
         for (id, _) in &self.anchors {
             look.cmd("ZRANK").arg(&self.key).arg(id).cmd("ZSCORE").arg(&self.key).arg(id);
         }
-        let replies: Vec<Option<f64>> = connection.pipeline("looking for the place in a set", &look).await?;
-        let (before, places) =
-            replies.split_first().map_or((0.0, &[][..]), |(first, rest)| (first.unwrap_or(0.0), rest));
+        let places: Vec<Option<f64>> = connection.pipeline("looking for the place in a set", &look).await?;
         // One that has left and come back since is somewhere else.
-        let still = self.anchors.iter().zip(places.chunks_exact(2)).find(|((_, score), place)| place[1] == *score);
-        self.next = still.and_then(|(_, place)| place[0]).map_or(before, |rank| rank + 1.0) as usize;
-        Ok(())
+        let still = self.anchors.iter().zip(places.chunks_exact(2)).position(|((_, score), place)| place[1] == *score);
+        let Some(still) = still else { return Ok(false) };
+        self.next = places[2 * still].map_or(0, |rank| rank as usize + 1);
+        self.anchors.drain(..still);
+        Ok(true)
+    }
+
+    /// The ids from the first with the score seen last: some may come twice, none is missed.
+    async fn again_from_last_score(&mut self, connection: &mut Connection, size: usize) -> Result<Vec<Entry>, Error> {
+        let Some((_, Some(score))) = self.anchors.first() else { return Ok(Vec::new()) };
+        let mut look = redis::pipe();
+        look.cmd("ZCOUNT").arg(&self.key).arg("-inf").arg(format!("({score}"));
+        look.cmd("ZRANGEBYSCORE").arg(&self.key).arg(score).arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(size);
+        let (before, members): (usize, Vec<(Vec<u8>, f64)>) =
+            connection.pipeline("looking for the place in a set", &look).await?;
+        self.next = before;
+        Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
     }
 }
 
