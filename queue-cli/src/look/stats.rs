@@ -1,5 +1,7 @@
 //! `queuectl stats`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use queue_core::State;
 use queue_redis::QueueInfo;
@@ -20,12 +22,14 @@ struct Stats {
     servers: usize,
     busy_workers: usize,
     #[serde(flatten)]
-    states: std::collections::BTreeMap<&'static str, u64>,
+    states: BTreeMap<&'static str, u64>,
     processed_today: u64,
     failed_today: u64,
     processed_total: u64,
     failed_total: u64,
     queues: Vec<view::Queue>,
+    /// What Redis says about itself with `INFO`; `None` where it refuses to.
+    redis_info: Option<BTreeMap<String, String>>,
 }
 
 /// How to show the statistics.
@@ -42,6 +46,12 @@ pub(crate) async fn run(args: &StatsArgs, session: &Session, out: &Output) -> Re
 async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
     let inspector = session.inspector();
     let (queues, servers) = (queues(&inspector).await?, inspector.servers().await?);
+    let redis_info = match inspector.redis_info().await {
+        Ok(info) => Some(info),
+        Err(error) if error.is_transient() => return Err(error.into()),
+        // Some hosted servers do not let everybody ask.
+        Err(_) => None,
+    };
     let sum = |count: &dyn Fn(&QueueInfo) -> u64| queues.iter().map(count).sum::<u64>();
     let stats = Stats {
         redis: session.redis().target().to_owned(),
@@ -53,6 +63,7 @@ async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
         processed_total: sum(&|queue| queue.processed_total),
         failed_total: sum(&|queue| queue.failed_total),
         queues: queues.iter().map(view::Queue::from).collect(),
+        redis_info,
     };
     if out.json {
         return out.json(&stats);
@@ -71,9 +82,23 @@ async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
                 servers => format!("{servers}, tasks in hand: {}", stats.busy_workers),
             },
         ),
-        ("Redis", stats.redis.clone()),
+        ("Redis", format!("{}{}", stats.redis, about(stats.redis_info.as_ref()))),
     ]);
     Ok(format!("{}\n{}\n{facts}", by_state(&stats, out), by_queue(&queues, out)))
+}
+
+/// What is shown of Redis: its version, how long it has been up, its clients and memory.
+fn about(info: Option<&BTreeMap<String, String>>) -> String {
+    let Some(info) = info else { return String::new() };
+    let parts = [
+        ("version", "redis_version", ""),
+        ("up", "uptime_in_days", " days"),
+        ("clients:", "connected_clients", ""),
+        ("memory:", "used_memory_human", ""),
+        ("at most", "used_memory_peak_human", ""),
+    ];
+    let known = parts.iter().filter_map(|(name, key, unit)| Some(format!(", {name} {}{unit}", info.get(*key)?)));
+    known.collect()
 }
 
 fn by_state(stats: &Stats, out: &Output) -> String {

@@ -64,13 +64,16 @@ async fn every_state_can_be_seen() {
     for counts in [&stats, &queues[0]] {
         assert!(State::ALL.iter().all(|state| counts[state.as_str()] == 1), "{counts}");
     }
+    assert!(stats["redis_info"]["redis_version"].is_string(), "{stats}");
     assert_eq!((&stats["servers"], &stats["failed_today"]), (&json!(1), &json!(2)));
     let servers = bench.run(&["server", "ls", "--json"]).await.json();
     assert_eq!((&servers[0]["status"], &servers[0]["workers"][0]["task_id"]), (&json!("active"), &json!("active")));
     for table in [&["stats"][..], &["queue", "ls"], &["server", "ls"]] {
         let table = bench.run(table).await.ok();
         assert!(table.contains("default"), "{table}");
-        assert!(table.lines().all(|line| line.chars().count() <= 80 && line == line.trim_end()), "{table}");
+        // The address of this Redis is a path of any length.
+        let lines = || table.lines().filter(|line| !line.starts_with("Redis "));
+        assert!(lines().all(|line| line.chars().count() <= 80 && line == line.trim_end()), "{table}");
     }
 }
 
