@@ -1,9 +1,9 @@
--- stage: take the tasks of a group that is ready into a set, to be aggregated; up to 1000 of them, or all
+-- stage: take the tasks of a group that is ready into a set, to be aggregated; up to 500 of them, or all
 -- at once.
 --
 -- Transition: aggregating stays aggregating        Go: aggregationCheckCmd
 -- Differs from Go: a set has a largest size also where max_size is off. Where a group has more tasks than
--- go into the set, at most 1000 are moved; the same call again moves more into the same set.
+-- go into the set, at most 500 are moved; the same call again moves more into the same set.
 --
 -- KEYS
 --   1  group      asynq:{<queue>}:g:<group>           ZSET
@@ -47,8 +47,8 @@ if held == 0 and size <= room then
   redis.call('RENAME', group, set)
   taken = size
 else
-  local members = redis.call('ZRANGE', group, 0, math.min(room, 1000) - 1, 'WITHSCORES')
-  local scored = {}
+  local members = redis.call('ZRANGE', group, 0, math.min(room, 500) - 1, 'WITHSCORES')
+  local scored = {} -- at most 1000 words
   for n = 1, #members, 2 do
     scored[n], scored[n + 1] = members[n + 1], members[n]
   end
