@@ -6,7 +6,7 @@
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
 //! * [`exporter`]: what is in the queues, for Prometheus.
 //! * [`scheduler`]: periodic tasks from a file.
-//! * [`bench`]: how fast it all is here.
+//! * [`mod@bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`dash`]: the same, live in the terminal.
 //! * [`transfer`]: export and import.
