@@ -1,13 +1,14 @@
 //! `queuectl dash`: queues, tasks, servers and periodic entries in a terminal, as they are now.
 //!
 //! * [`model`], [`screen`], [`list`], [`samples`]: what is known.
-//! * [`update`] and [`hear`]: what keys and answers from Redis do to that. No I/O.
+//! * [`update`], [`ask`] and [`hear`]: what keys and answers from Redis do to that. No I/O.
 //! * [`view`]: the picture of it. No I/O either.
 //! * [`fetch`]: the only place that talks to Redis; [`terminal`]: the only one that talks to the terminal.
 //!
 //! All of it is one task of the runtime, so that a panic anywhere ends the program with the terminal given back.
 
 mod action;
+mod ask;
 mod fetch;
 mod hear;
 mod list;
