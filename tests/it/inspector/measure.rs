@@ -1,5 +1,5 @@
 //! How long bulk changes hold up Redis, by its own slow log. By hand:
-//! `cargo test -p queue-tests --test it -- --ignored --nocapture how_long_bulk_changes`.
+//! `RUSTFLAGS="--cfg measure" cargo test -p queue-tests --test it -- --nocapture how_long_bulk_changes`.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,6 @@ async fn report(fixture: &Fixture, what: &str, took: std::time::Duration) {
 }
 
 #[tokio::test]
-#[ignore = "measures; run by hand"]
 async fn how_long_bulk_changes_hold_up_redis() {
     let third = Filter::new().header_is("odd", "yes");
     for (state, verb, filter) in [

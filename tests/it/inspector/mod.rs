@@ -2,6 +2,7 @@
 
 mod looking;
 mod many_tasks;
+#[cfg(measure)]
 mod measure;
 mod one_task;
 mod remove_queue;

@@ -106,6 +106,7 @@ impl Fixture {
     }
 
     /// Sends a command that has bytes in it.
+    #[cfg(measure)]
     pub(crate) async fn raw_query<T: FromRedisValue>(&self, cmd: &redis::Cmd) -> T {
         cmd.query_async(&mut self.raw.clone()).await.unwrap_or_else(|error| panic!("{cmd:?}: {error}"))
     }
