@@ -52,6 +52,7 @@ pub(crate) async fn measure(figure: &Figure, args: &Args) -> Result<Measured, Fa
             one_side(figure, args, &mut server, port, us, side).await?;
         }
     }
+    server.stop().await;
     let better = |(ours, go): (&f64, &f64)| if figure.unit == "tasks/s" { ours / go } else { go / ours };
     let ratios: Vec<f64> = ours.values.iter().zip(&go.values).map(better).collect();
     let reached = |target| match target {

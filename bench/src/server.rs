@@ -9,7 +9,7 @@ use crate::Failure;
 
 /// A Redis on a loopback port, and a connection that looks at it.
 pub(crate) struct Server {
-    _redis: RedisServer,
+    redis: Option<RedisServer>,
     directory: Option<std::path::PathBuf>,
     pub(crate) port: u16,
     connection: MultiplexedConnection,
@@ -24,7 +24,14 @@ impl Server {
         all.extend(settings);
         let redis = RedisServer::start_with(directory.as_deref(), &all).await?;
         let connection = redis::Client::open(("127.0.0.1", port))?.get_multiplexed_async_connection().await?;
-        Ok(Self { _redis: redis, directory, port, connection })
+        Ok(Self { redis: Some(redis), directory, port, connection })
+    }
+
+    /// Ends it and waits for that: what it used would otherwise count as used by the programs that run next.
+    pub(crate) async fn stop(mut self) {
+        if let Some(redis) = self.redis.take() {
+            redis.stop().await;
+        }
     }
 
     pub(crate) async fn flush(&mut self) -> Result<(), Failure> {
@@ -35,12 +42,13 @@ impl Server {
     pub(crate) async fn make_active(&mut self, queue: &str, count: u64) -> Result<(), Failure> {
         let script = "local now = tonumber(redis.call('TIME')[1]) + 3600 \
                       for n = ARGV[1], ARGV[2] do \
-                        redis.call('HSET', KEYS[3] .. n, 'msg', 'x', 'state', 'active') \
-                        redis.call('LPUSH', KEYS[1], n) redis.call('ZADD', KEYS[2], now, n) end";
+                        local id = 'other-' .. n \
+                        redis.call('HSET', KEYS[3] .. id, 'msg', 'x', 'state', 'active') \
+                        redis.call('LPUSH', KEYS[1], id) redis.call('ZADD', KEYS[2], now, id) end";
         let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
         for first in (1..=count).step_by(1_000) {
             let mut call = redis::cmd("EVAL");
-            call.arg(script).arg(3).arg(key("active")).arg(key("lease")).arg(key("t:other-"));
+            call.arg(script).arg(3).arg(key("active")).arg(key("lease")).arg(key("t:"));
             let () = call.arg(first).arg(count.min(first + 999)).query_async(&mut self.connection).await?;
         }
         Ok(())
