@@ -18,7 +18,7 @@
 --   2  expiries     lease expiries the worker has set; several are in blanks: " a b "; a recoverer names
 --                   the one it saw
 --   3  run          token of the run; empty for a recoverer
---   4  side         1 or -1: search the active list from its head or tail; 0: all of it
+--   4  side         1 or -1: the end of the active list to search first; 0: all of it
 --   5  msg          encoded task message with the error
 --   6  now          unix time in seconds
 --   7  expire_at    unix second at which a new day counter expires
@@ -45,7 +45,7 @@ if verdict ~= '1' then
   return verdict
 end
 redis.call('ZADD', archived, now, id)
-redis.pcall('LREM', active, side, id)
+unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'msg', msg, 'state', 'archived')
 redis.call('HDEL', task, 'owner', 'x_crashes')

@@ -18,11 +18,10 @@
 --   +1 id          task id
 --   +2 expiries    lease expiries the worker has set; several are in blanks: " a b "
 --   +3 run         token of the run, when the call may have been sent before; empty otherwise
---   +4 side        1 to search the active list from its head, -1 from its tail
---   +5 msg         encoded task message with the time of completion
---   +6 expires     unix second at which the retention ends
---   +7 has_result  1 if a result is to be stored
---   +8 result      the result
+--   +4 msg         encoded task message with the time of completion
+--   +5 expires     unix second at which the retention ends
+--   +6 has_result  1 if a result is to be stored
+--   +7 result      the result
 -- RETURNS one character for each task
 --   1  completed and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -34,10 +33,10 @@ local expire_at = ARGV[1]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
-local verdicts, ids, sides, scores, seen = {}, {}, {}, {}, {}
+local verdicts, ids, scores, seen = {}, {}, {}, {}
 local arg = 2
 for key = 6, #KEYS, 2 do
-  local task, lock, id, msg = KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 4]
+  local task, lock, id, msg = KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 3]
   local verdict = seen[id] and '0' or owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
     local stored = redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')
@@ -50,27 +49,26 @@ for key = 6, #KEYS, 2 do
   end
   if verdict == '1' then
     redis.call('HDEL', task, 'owner', 'x_crashes')
-    if ARGV[arg + 6] == '1' then
-      redis.call('HSET', task, 'result', ARGV[arg + 7])
+    if ARGV[arg + 5] == '1' then
+      redis.call('HSET', task, 'result', ARGV[arg + 6])
     end
     if lock ~= task then
       release(lock, id)
     end
     seen[id] = true
     ids[#ids + 1] = id
-    sides[#sides + 1] = ARGV[arg + 3]
-    scores[#scores + 1] = ARGV[arg + 5]
+    scores[#scores + 1] = ARGV[arg + 4]
     scores[#scores + 1] = id
   elseif verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
     verdict = '4'
   end
   verdicts[#verdicts + 1] = verdict
-  arg = arg + 8
+  arg = arg + 7
 end
 if #ids > 0 then
   redis.call('ZADD', completed, unpack(scores))
   redis.call('ZREM', lease, unpack(ids))
-  unlist(active, ids, sides)
+  unlist(active, ids)
   count(processed, processed_day, #ids, expire_at)
 end
 return table.concat(verdicts)

@@ -19,7 +19,7 @@
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
 --   +3 run        token of the run, when the call may have been sent before; empty otherwise
---   +4 side       1 to search the active list from its head, -1 from its tail
+--   +4 side       1 or -1: the end of the active list to search first; for a single task only
 -- RETURNS one character for each task
 --   1  deleted and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -32,7 +32,7 @@ if #KEYS <= 6 then
   local verdict = owns(lease, task, id, ARGV[3], ARGV[4])
   if verdict == '1' then
     redis.call('ZREM', lease, id)
-    redis.pcall('LREM', active, ARGV[5], id)
+    unlist_one(active, ARGV[5], id)
     if KEYS[6] then
       release(KEYS[6], id)
     end
@@ -43,13 +43,13 @@ if #KEYS <= 6 then
 end
 
 local asked = {}
-for arg = 2, #ARGV, 4 do
+for arg = 2, #ARGV, 3 do
   asked[#asked + 1] = ARGV[arg]
 end
 local expiries = redis.call('ZMSCORE', lease, unpack(asked))
-local verdicts, ids, sides, tasks, seen = {}, {}, {}, {}, {}
+local verdicts, ids, tasks, seen = {}, {}, {}, {}
 for n = 1, #asked do
-  local arg, key = 4 * n - 2, 3 + 2 * n
+  local arg, key = 3 * n - 1, 3 + 2 * n
   local task, id = KEYS[key], asked[n]
   local verdict
   if seen[id] then
@@ -62,7 +62,6 @@ for n = 1, #asked do
   if verdict == '1' then
     seen[id] = true
     ids[#ids + 1] = id
-    sides[#sides + 1] = ARGV[arg + 3]
     tasks[#tasks + 1] = task
     if KEYS[key + 1] ~= task then
       release(KEYS[key + 1], id)
@@ -72,7 +71,7 @@ for n = 1, #asked do
 end
 if #ids > 0 then
   redis.call('ZREM', lease, unpack(ids))
-  unlist(active, ids, sides)
+  unlist(active, ids)
   redis.call('DEL', unpack(tasks))
   count(processed, processed_day, #ids, expire_at)
 end

@@ -12,7 +12,7 @@
 --   1  id       task id
 --   2  expiries lease expiries the worker has set; several are in blanks: " a b "
 --   3  run      token of the run
---   4  side     1 or -1: search the active list from its head or tail
+--   4  side     1 or -1: the end of the active list to search first
 --   5  now_ns   unix time in nanoseconds
 -- RETURNS
 --   1  pending
@@ -26,7 +26,7 @@ if verdict ~= '1' then
   return verdict
 end
 redis.call('RPUSH', pending, id)
-redis.pcall('LREM', active, side, id)
+unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'state', 'pending', 'pending_since', now_ns)
 redis.call('HDEL', task, 'owner')

@@ -65,10 +65,10 @@ scripts! {
     ADD_TO_GROUP = "add_to_group" ["admit"];
     DEQUEUE = "dequeue" ["stray", "release", "hand_out"];
     DEQUEUE_MATCHING = "dequeue_matching" ["hand_out"];
-    DONE = "done" ["owns", "release", "unlist", "count"];
+    DONE = "done" ["owns", "release", "unlist_one", "unlist", "count"];
     COMPLETE = "complete" ["owns", "release", "unlist", "count"];
-    RETRY = "retry" ["owns", "count", "count_failure"];
-    ARCHIVE = "archive" ["owns", "stray", "release", "forget", "trim", "count", "count_failure"];
+    RETRY = "retry" ["owns", "unlist_one", "count", "count_failure"];
+    ARCHIVE = "archive" ["owns", "unlist_one", "stray", "release", "forget", "trim", "count", "count_failure"];
     TRIM_ARCHIVED = "trim_archived" ["stray", "release", "forget", "trim"];
     RUN_TASKS = "run_tasks" ["stray", "seek"];
     ARCHIVE_TASKS = "archive_tasks" ["stray", "release", "forget", "trim", "seek", "pluck"];
@@ -77,7 +77,7 @@ scripts! {
     SWEEP = "sweep" ["stray", "release", "forget", "is_empty"];
     FINISH_REMOVAL = "finish_removal" ["is_empty"];
     UPDATE_PAYLOAD = "update_payload" ["stray"];
-    REQUEUE = "requeue" ["owns"];
+    REQUEUE = "requeue" ["owns", "unlist_one"];
     REQUEUE_RUN = "requeue_run" ["stray"];
     FORWARD = "forward" ["stray"];
     EXTEND_LEASE = "extend_lease" ["owns"];

@@ -157,14 +157,16 @@ fn enqueuing_in_batches_takes_one_call_for_a_hundred_tasks_and_one_command_for_e
 }
 
 #[test]
-fn a_report_costs_no_more_beside_10_000_active_tasks_than_beside_10() {
-    let bench = Bench::new();
-    bench.fill(10_000 + 2 * TASKS);
-    let few = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
-    bench.others_work_on(10_000);
-    let many = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
-    eprintln!("few {few:?}, many {many:?}");
-    assert!(many.cpu / few.cpu <= 1.5, "{} times", many.cpu / few.cpu);
+fn a_server_costs_no_more_beside_10_000_older_active_tasks_than_alone() {
+    for concurrency in [1, 10, 50] {
+        let bench = Bench::new();
+        bench.fill(10_000 + 2 * TASKS);
+        let alone = bench.cost(TASKS, || bench.drain(TASKS, concurrency));
+        bench.others_work_on(10_000);
+        let beside = bench.cost(TASKS, || bench.drain(TASKS, concurrency));
+        eprintln!("concurrency {concurrency}: alone {alone:?}, beside {beside:?}");
+        assert!(beside.cpu / alone.cpu <= 1.5, "concurrency {concurrency}: {} times", beside.cpu / alone.cpu);
+    }
 }
 
 #[test]

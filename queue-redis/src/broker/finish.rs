@@ -44,7 +44,8 @@ fn verdict(byte: u8) -> Option<Verdict> {
     }
 }
 
-/// The side of the active list on which an id is sooner found. A wrong guess costs time, nothing else.
+/// The end of the active list at which a lone report looks first; reports in batches find out by themselves. A
+/// wrong guess costs time, nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
     /// Among the tasks taken last.
@@ -115,7 +116,6 @@ impl Report {
                 call.arg(self.run.expiries()).arg(token)
             }
         };
-        call.arg(self.side_arg());
     }
 
     /// What the owner knew of its lease when a call was made.
@@ -177,6 +177,9 @@ impl Broker {
         for report in reports {
             report.fence(&mut call, report.resent);
         }
+        if let [report] = reports {
+            call.arg(report.side_arg());
+        }
         verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
     }
 
@@ -237,7 +240,7 @@ impl Broker {
             call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(report.run.task_key(&keys));
             statistics(&mut call, &keys, now);
             report.fence(&mut call, true);
-            call.arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
+            call.arg(report.side_arg()).arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
             call.arg(report.crashes.as_ref().map(Crashes::to_string).unwrap_or_default());
             call
         })
@@ -256,7 +259,7 @@ impl Broker {
             call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(report.run.task_key(&keys));
             statistics(&mut call, &keys, now);
             report.fence(&mut call, true);
-            call.arg(message).arg(now).arg(now + STATS_TTL_SECS);
+            call.arg(report.side_arg()).arg(message).arg(now).arg(now + STATS_TTL_SECS);
             call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
             call
         })
@@ -273,7 +276,7 @@ impl Broker {
             let mut call = REQUEUE.call(4);
             call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(report.run.task_key(&keys));
             report.fence(&mut call, true);
-            call.arg(now_ns);
+            call.arg(report.side_arg()).arg(now_ns);
             call
         })
         .await

@@ -45,11 +45,13 @@ impl Running {
         self.lock().by_age.len()
     }
 
-    /// Where in the active list this task should be, judged by its place among ours.
+    /// Where in the active list this task should be, judged by its place among ours. Of a task alone nothing is
+    /// known; most tasks are short, and so among the youngest.
     pub(super) fn side(&self, ticket: u64) -> Side {
         let jobs = self.lock();
         let oldest = jobs.by_age.first_key_value().map_or(ticket, |(oldest, _)| *oldest);
-        if ticket - oldest <= jobs.next - ticket { Side::Oldest } else { Side::Youngest }
+        let youngest = jobs.by_age.last_key_value().map_or(ticket, |(youngest, _)| *youngest);
+        if ticket - oldest < youngest - ticket { Side::Oldest } else { Side::Youngest }
     }
 
     pub(super) fn all(&self) -> Vec<Job> {

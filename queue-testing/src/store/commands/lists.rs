@@ -138,11 +138,14 @@ pub(super) fn lset(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-/// Without options: the first position.
+/// The first position, of the whole list or among the first `MAXLEN`, of which 0 means all.
 pub(super) fn lpos(data: &mut Data, args: Args<'_>) -> Answer {
-    if args.len() > 2 {
-        return Err(Refusal("ERR the in-process store knows no options of LPOS".to_owned()));
-    }
-    let at = data.read::<List>(&args[0])?.and_then(|list| list.iter().position(|item| *item == args[1]));
+    let most = match &args[2..] {
+        [] => 0,
+        [word, most] if is(word, "MAXLEN") => count(most)?,
+        _ => return Err(Refusal("ERR the in-process store knows no option of LPOS but MAXLEN".to_owned())),
+    };
+    let most = if most == 0 { usize::MAX } else { most };
+    let at = data.read::<List>(&args[0])?.and_then(|list| list.iter().take(most).position(|item| *item == args[1]));
     Ok(at.map_or(Reply::Nil, Reply::count))
 }
