@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use queue_core::crash::{DEFAULT_LIMIT, step_after_crash};
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
-use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, Side, Taken, Verdict};
+use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, SHORT_BATCH, Side, Taken, Verdict};
 use queue_worker::inline::{Attempted, Inline};
 use queue_worker::{End, Router, Unhandled};
 
@@ -173,7 +173,7 @@ impl Worker<'_> {
                 let due = loop {
                     let forwarded = self.broker.forward(&name, set, now_ns, skip).await?;
                     skip += forwarded.stayed;
-                    if forwarded.moved + forwarded.dropped + forwarded.stayed < MAX_BATCH as u64 {
+                    if forwarded.moved + forwarded.dropped + forwarded.stayed < SHORT_BATCH as u64 {
                         break forwarded.next_due;
                     }
                 };

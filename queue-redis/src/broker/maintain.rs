@@ -6,7 +6,7 @@ use queue_core::keys::QueueKeys;
 use queue_core::{State, TaskMessage};
 use redis::Value;
 
-use super::{Broker, MAX_BATCH};
+use super::{Broker, MAX_BATCH, SHORT_BATCH};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED};
 
@@ -99,7 +99,7 @@ impl Broker {
         Ok(read_heads(&self.redis, heads))
     }
 
-    /// Makes up to [`MAX_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come; `skip` is
+    /// Makes up to [`SHORT_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come; `skip` is
     /// the sum of what [had to stay](Forwarded::stayed) in the calls before.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Broker {
         let mut call = FORWARD.call(3);
         call.arg(due_set(&keys, from)).arg(keys.pending()).arg(keys.groups());
         call.arg(keys.task_prefix()).arg(keys.group_prefix());
-        call.arg(now_ns.div_euclid(1_000_000_000)).arg(now_ns).arg(MAX_BATCH).arg(skip);
+        call.arg(now_ns.div_euclid(1_000_000_000)).arg(now_ns).arg(SHORT_BATCH).arg(skip);
         let reply = self.redis.run(&FORWARD, &call).await?;
         let Value::Array(items) = &reply else { return Err(Error::unexpected(FORWARD.name, &reply)) };
         let [Value::Int(moved), Value::Int(dropped), Value::Int(stayed), Value::Int(next)] = items[..] else {

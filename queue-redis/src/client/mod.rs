@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use queue_core::clock::Clock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
@@ -14,7 +16,7 @@ use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInf
 pub use self::intercept::{Interceptor, Outgoing};
 use self::intercept::{Interceptors, UnderWay};
 use self::merge::Merger;
-use crate::broker::{Broker, EnqueueVerdict, MAX_BATCH, next_batch};
+use crate::broker::{Broker, EnqueueVerdict, SHORT_BATCH, next_batch};
 use crate::connection::Redis;
 use crate::error::Error;
 
@@ -24,6 +26,10 @@ const LISTED_FOR: Duration = Duration::from_secs(60);
 
 /// How often a call is sent again when its answer was lost, and how long to wait first.
 const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// How many calls of [`Client::enqueue_many`] are under way at once, so that many tasks do not wait for a round trip
+/// each [`SHORT_BATCH`].
+const CHUNKS_UNDER_WAY: usize = 4;
 
 /// Why a task was not enqueued.
 #[derive(Debug, thiserror::Error)]
@@ -169,8 +175,8 @@ impl Client {
         under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
     }
 
-    /// Enqueues many tasks, up to 100 per call to Redis, and tells for each what became of it, in order.
-    /// One that is refused does not hinder the others.
+    /// Enqueues many tasks, [`SHORT_BATCH`] per call to Redis and several calls at a time, and tells for each what became
+    /// of it, in order. One that is refused does not hinder the others.
     pub async fn enqueue_many<T: IntoTask>(
         &self,
         tasks: impl IntoIterator<Item = T>,
@@ -194,12 +200,20 @@ impl Client {
             }
         }
         for ((queue, place), batch) in batches {
-            let size = place.batch_size(MAX_BATCH);
+            let size = place.batch_size(SHORT_BATCH);
             let mut batch = batch.into_iter().peekable();
-            while batch.peek().is_some() {
+            let chunks = std::iter::from_fn(|| {
                 let chunk = next_batch(&mut batch, size, |(_, task)| task.message.payload.len());
+                Some(chunk).filter(|chunk| !chunk.is_empty())
+            });
+            let stored = chunks.map(|chunk| {
                 let (positions, chunk): (Vec<usize>, Vec<Composed>) = chunk.into_iter().unzip();
-                match self.store.store(&queue, place, &chunk, now_ns).await {
+                let queue = &queue;
+                async move { (self.store.store(queue, place, &chunk, now_ns).await, positions, chunk) }
+            });
+            let mut stored = stream::iter(stored).buffered(CHUNKS_UNDER_WAY);
+            while let Some((verdicts, positions, chunk)) = stored.next().await {
+                match verdicts {
                     Ok(verdicts) => {
                         for ((position, composed), verdict) in positions.into_iter().zip(chunk).zip(verdicts) {
                             outcomes[position] = Some(judge(verdict, composed, now_ns));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use queue_core::outcome::Step;
-use queue_redis::{Completion, Error, MAX_BATCH, MAX_BATCH_BYTES, Report, Verdict};
+use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SHORT_BATCH, Verdict};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
@@ -86,7 +86,7 @@ pub(super) async fn run(
         gathered.push(first);
         // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
         tokio::task::yield_now().await;
-        while gathered.len() < 10 * MAX_BATCH
+        while gathered.len() < 25 * SHORT_BATCH
             && let Ok(ack) = acks.try_recv()
         {
             gathered.push(ack);
@@ -173,7 +173,7 @@ fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
         };
         let wrap = if completes { Batch::Complete } else { Batch::Done };
         let (batch, size) = open.entry((ack.report.run.queue.clone(), completes)).or_default();
-        if batch.len() == MAX_BATCH || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
+        if batch.len() == SHORT_BATCH || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
             batches.push(wrap(std::mem::take(batch)));
             *size = 0;
         }

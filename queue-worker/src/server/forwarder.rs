@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::State;
-use queue_redis::{Error, MAX_BATCH};
+use queue_redis::{Error, SHORT_BATCH};
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -120,7 +120,7 @@ impl Set {
             if forwarded.dropped > 0 {
                 warn!(queue = %self.queue, set = %self.state, ids = forwarded.dropped, "ids without tasks were dropped");
             }
-            if forwarded.moved + forwarded.dropped + forwarded.stayed < MAX_BATCH as u64 {
+            if forwarded.moved + forwarded.dropped + forwarded.stayed < SHORT_BATCH as u64 {
                 return Ok(self.settle(now, stayed, forwarded.next_due));
             }
         }

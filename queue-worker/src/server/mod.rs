@@ -4,6 +4,7 @@ mod acks;
 mod aggregator;
 pub(crate) mod attempt;
 mod backoff;
+mod crowd;
 mod forwarder;
 mod groups;
 mod heartbeat;

@@ -1,15 +1,16 @@
 //! Takes tasks whenever a slot is free.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::TaskMessage;
-use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, Side, Taken};
+use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
 
 use super::backoff::Backoff;
+use super::crowd::Crowd;
 use super::queues::Round;
 use super::slots::Slot;
 use super::{Shared, Unhandled, attempt};
@@ -63,17 +64,21 @@ struct Taker {
     /// Counts takes, to name them.
     takes: u64,
     listed: HashMap<Arc<str>, Instant>,
+    /// Queues that gave as many tasks as they were asked for, the last time.
+    plentiful: HashSet<Arc<str>>,
     /// Queues that Redis refuses to serve, and until when they are left alone.
     refused: HashMap<Arc<str>, Instant>,
     /// Rounds of takes, one after another, that gave nothing.
     barren: u32,
+    crowd: Crowd,
     /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
     skips: HashMap<Arc<str>, usize>,
 }
 
 impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, takes: 0, listed: HashMap::new(), refused: HashMap::new(), barren: 0, skips: HashMap::new() }
+        let (listed, plentiful, refused, skips) = Default::default();
+        Self { shared, takes: 0, listed, plentiful, refused, barren: 0, crowd: Crowd::default(), skips }
     }
 
     /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
@@ -89,7 +94,9 @@ impl Taker {
             if slots.is_empty() || shares.is_empty() {
                 return failed.map_or(Ok(()), Err);
             }
-            let takes: Vec<(usize, usize, Arc<str>, i64)> = shares
+            let calls = |(queue, share)| self.split(round.name(queue), share).map(move |share| (queue, share));
+            let calls: Vec<(usize, usize)> = shares.into_iter().flat_map(calls).collect();
+            let takes: Vec<(usize, usize, Arc<str>, i64)> = calls
                 .into_iter()
                 .map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry()))
                 .collect();
@@ -104,12 +111,18 @@ impl Taker {
                         if self.refused.remove(&name).is_some() {
                             info!(queue = %name, "the queue is served again");
                         }
+                        if tasks.len() == share {
+                            self.plentiful.insert(name.clone());
+                        } else {
+                            self.plentiful.remove(&name);
+                        }
                         if tasks.len() < share && !self.look_further(&name, more) {
                             round.close(queue);
                         }
                         if !tasks.is_empty() {
                             shared.tell(|| Event::Taken { queue: &name, tasks: tasks.len() });
                             self.barren = 0;
+                            self.crowd.found();
                             self.list(&name);
                         }
                         for taken in tasks {
@@ -132,30 +145,51 @@ impl Taker {
         }
     }
 
+    /// The calls for so many tasks of one queue. They travel together only if they will hardly find nothing: a lone
+    /// task that wakes this server should cost one call.
+    fn split(&self, queue: &str, share: usize) -> impl Iterator<Item = usize> + use<> {
+        let together = if self.plentiful.contains(queue) { share } else { share.min(SHORT_BATCH) };
+        (0..together).step_by(SHORT_BATCH).map(move |begin| SHORT_BATCH.min(together - begin))
+    }
+
     /// Waits until a queue may have a task.
-    async fn wait_for_work(&self) {
-        let shared = &self.shared;
+    async fn wait_for_work(&mut self) {
+        let shared = self.shared.clone();
         let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
-        let names = shared.queues.names().filter(|name| !self.is_refused(name)).map(|name| &**name);
-        let pause = match shared.watch() {
-            None => interval(shared.options.poll_interval),
-            Some(mut watch) => match watch.has_work(names).await {
-                // Tasks of types nobody here handles stay in their queue, so that there always is "work".
-                Ok(true) if shared.options.unhandled != Unhandled::Leave => {
-                    // It says so again and again, and nothing comes: it listens to another server than we
-                    // take from (after a failover). Then we poll, ever more slowly.
-                    if self.barren > 2 {
-                        let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
-                        tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
+        loop {
+            let names = shared.queues.names().filter(|name| !self.is_refused(name)).map(|name| &**name);
+            let pause = match shared.watch() {
+                None => interval(shared.options.poll_interval),
+                Some(mut watch) => match watch.has_work(names).await {
+                    // Tasks of types nobody here handles stay in their queue, so that there always is "work".
+                    Ok(true) if shared.options.unhandled != Unhandled::Leave => {
+                        // It says so again and again, and nothing comes: it listens to another server than we
+                        // take from (after a failover). Then we poll, ever more slowly.
+                        if self.barren > 2 {
+                            let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
+                            tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
+                        }
+                        return;
                     }
-                    return;
-                }
-                Ok(_) => interval(SAFETY_POLL),
-                // The listening connection is being replaced; until then we poll.
-                Err(_) => interval(shared.options.poll_interval),
-            },
-        };
-        let _ = tokio::time::timeout(pause, shared.work.notified()).await;
+                    Ok(has_work) => {
+                        if !has_work {
+                            self.crowd.found_nothing();
+                        }
+                        interval(SAFETY_POLL)
+                    }
+                    // The listening connection is being replaced; until then we poll.
+                    Err(_) => interval(shared.options.poll_interval),
+                },
+            };
+            if tokio::time::timeout(pause, shared.work.notified()).await.is_err() {
+                return;
+            }
+            match self.crowd.told() {
+                None => return,
+                // The look afterwards costs less than a take, and asks Redis to tell us again.
+                Some(pause) => tokio::time::sleep(pause).await,
+            }
+        }
     }
 
     fn is_refused(&self, queue: &str) -> bool {
