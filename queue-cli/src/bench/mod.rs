@@ -54,7 +54,7 @@ pub(crate) struct Working {
     /// Tasks to work at once
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: u32,
-    /// How long each handler takes
+    /// How long each handler takes; with one, no more than 512 run at once
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "0s")]
     work: Duration,
 }
