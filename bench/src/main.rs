@@ -5,9 +5,11 @@
 //! * [`program`]: one run of one side, with what it used.
 //! * [`server`]: the private Redis, and what it says about itself.
 //! * [`proxy`]: a connection as if Redis were further away.
+//! * [`sizes`], [`huge`]: what is one number; what ten million tasks change.
 //! * [`report`], [`plot`]: the table, the JSON and the picture.
 
 mod figures;
+mod huge;
 mod plot;
 mod program;
 mod proxy;
@@ -37,7 +39,7 @@ struct Args {
     /// A fifth of the tasks, and only the quick figures
     #[arg(long)]
     quick: bool,
-    /// Only figures whose name contains this
+    /// Only figures whose name contains this; also "sizes", "ten million scheduled tasks"
     #[arg(long, default_value = "")]
     only: String,
     /// Directory for results.md, results.json and results.svg
@@ -60,7 +62,14 @@ async fn main() -> Result<(), Failure> {
         results.push(rounds::measure(&figure, &args).await?);
         print!("{}", report::line(&results[results.len() - 1]));
     }
-    let sizes = if args.only.is_empty() { sizes::measure(&args).await? } else { Vec::new() };
+    let mut sizes: Vec<_> =
+        results.iter().filter(|figure| figure.name == figures::PLAIN).flat_map(sizes::of_drains).collect();
+    if "sizes".contains(&args.only) {
+        sizes.extend(sizes::measure(&args).await?);
+    }
+    if "ten million scheduled tasks".contains(&args.only) && !args.quick {
+        sizes.extend(huge::measure(&args).await?);
+    }
     let text = report::document(&results, &sizes, args.rounds).await?;
     println!("{text}");
     if let Some(out) = &args.out {

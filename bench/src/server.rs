@@ -54,6 +54,22 @@ impl Server {
         Ok(())
     }
 
+    /// Schedules so many tasks that are due in some months. Each takes as much memory as a real one.
+    pub(crate) async fn schedule_far_off(&mut self, queue: &str, count: u64) -> Result<(), Failure> {
+        let script = "local now, msg = tonumber(redis.call('TIME')[1]), string.rep('x', 290) \
+                      for n = ARGV[1], ARGV[2] do \
+                        local id = 'far-off-00000000-0000-0000-00' .. string.format('%08d', n) \
+                        redis.call('HSET', KEYS[2] .. id, 'msg', msg, 'state', 'scheduled') \
+                        redis.call('ZADD', KEYS[1], now + 8000000 + n, id) end";
+        let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
+        for first in (1..=count).step_by(1_000) {
+            let mut call = redis::cmd("EVAL");
+            call.arg(script).arg(2).arg(key("scheduled")).arg(key("t:"));
+            let () = call.arg(first).arg(count.min(first + 999)).query_async(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
     /// One number from INFO.
     pub(crate) async fn info(&mut self, section: &str, field: &str) -> Result<f64, Failure> {
         let text: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
