@@ -48,12 +48,16 @@ lint: ## What CI checks before it tests
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features
 
-.PHONY: bench bench-quick bench-programs
+.PHONY: bench bench-quick soak bench-programs
 bench: bench-programs ## Measure beside Go asynq, all figures; takes about half an hour, results in bench/results
-	target/release/queue-bench --queuectl target/release/queuectl --go target/gobench --out bench/results
+	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --out bench/results
 
 bench-quick: bench-programs ## The same in three minutes: fewer tasks, three rounds, no latencies
-	target/release/queue-bench --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
+	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
+
+soak: setup ## Half an hour of steady load: is anything growing? Results in bench/results
+	$(CARGO) build --release -p queue-bench
+	target/release/queue-bench soak --out bench/results
 
 bench-programs: setup
 	$(CARGO) build --release -p queue-cli -p queue-bench

@@ -7,6 +7,7 @@
 //! * [`proxy`]: a connection as if Redis were further away.
 //! * [`sizes`], [`huge`]: what is one number; what ten million tasks change.
 //! * [`report`], [`plot`]: the table, the JSON and the picture.
+//! * [`soak`]: a steady load for a long time.
 
 mod figures;
 mod huge;
@@ -17,6 +18,7 @@ mod report;
 mod rounds;
 mod server;
 mod sizes;
+mod soak;
 
 use std::path::PathBuf;
 
@@ -24,8 +26,17 @@ use clap::Parser;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measure this library and Go asynq in turn on one private Redis.
+/// Measures this library.
 #[derive(Debug, Parser)]
+enum Command {
+    Compare(Args),
+    Soak(soak::Soak),
+    #[command(hide = true)]
+    SoakWorker(soak::worker::Worker),
+}
+
+/// Measure it and Go asynq in turn on one private Redis
+#[derive(Debug, clap::Args)]
 struct Args {
     /// The queuectl to measure, built with --release
     #[arg(long)]
@@ -49,7 +60,14 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let mut args = Args::parse();
+    match Command::parse() {
+        Command::Compare(args) => compare(args).await,
+        Command::Soak(args) => soak::run(&args).await,
+        Command::SoakWorker(args) => soak::worker::run(&args).await,
+    }
+}
+
+async fn compare(mut args: Args) -> Result<(), Failure> {
     for program in [&mut args.queuectl, &mut args.go] {
         *program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
     }

@@ -77,6 +77,11 @@ impl Server {
         Ok(value.ok_or_else(|| format!("INFO {section} has no {field}"))?.trim().parse()?)
     }
 
+    /// How many keys there are.
+    pub(crate) async fn keys(&mut self) -> Result<f64, Failure> {
+        Ok(redis::cmd("DBSIZE").query_async(&mut self.connection).await?)
+    }
+
     /// Seconds of CPU that Redis has used so far.
     pub(crate) async fn cpu(&mut self) -> Result<f64, Failure> {
         Ok(self.info("cpu", "used_cpu_user").await? + self.info("cpu", "used_cpu_sys").await?)
