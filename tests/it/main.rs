@@ -4,6 +4,7 @@ mod abandoned;
 mod client;
 mod conformance;
 mod crash;
+mod documents;
 mod embedded;
 mod golden;
 mod groups;
