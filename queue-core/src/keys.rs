@@ -47,8 +47,7 @@ impl QueueKeys {
     /// specification has it. A name that begins with `}` is no tag, and the keys of such a queue have slots
     /// of their own; this is then the one of `pending`.
     pub fn slot(&self) -> u16 {
-        let tag = self.prefix["asynq:{".len()..].split('}').next().filter(|tag| !tag.is_empty());
-        crc16(tag.unwrap_or(&self.pending()).as_bytes()) % 16_384
+        slot_of(self.pending().as_bytes())
     }
 
     fn with(&self, suffix: &str) -> String {
@@ -238,6 +237,16 @@ pub fn scheduler_history(entry_id: &str) -> String {
 }
 
 /// CRC-16/XMODEM: polynomial 0x1021, starting from 0.
+/// The slot of Redis Cluster in which a key is, 0 to 16383: CRC16 of its hash tag, which is what stands between the
+/// first `{` and the next `}`, or of all of it where there is none.
+pub fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|byte| *byte == b'}').filter(|close| *close > 0).map(|close| &rest[..close])
+    });
+    crc16(tag.unwrap_or(key)) % 16_384
+}
+
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(
