@@ -7,31 +7,22 @@
 //! * A deadpool-redis pool serves calls that need a connection of their own: the leases, which must be
 //!   renewed while the shared connection is busy, and large replies of the inspector.
 //!
-//! The shared connection is replaced when it breaks, and also when Redis does not answer several calls
-//! in a row: a server that hangs keeps its sockets open, and the redis crate alone would wait for ever.
+//! Both exist once per server; of which servers there are, and which one a call is for, the handle takes care.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Cmd, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 
-use crate::address;
+use crate::address::{self, Address};
 use crate::calls::{Call, Calls};
+use crate::cluster::{self, Cluster};
 use crate::error::Error;
-use crate::script::{self, Script};
-use crate::source::{InProcess, Own, Source};
-
-/// Calls that may go unanswered one after another before the shared connection is replaced.
-const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;
-
-/// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
-/// that was cut without a sign is then found out within a minute, also while nothing is sent on it.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+use crate::script::{Dialect, Script};
+use crate::sentinel::Sentinel;
+use crate::server::{Lent, Request, Server};
+use crate::source::{InProcess, Source};
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -84,35 +75,24 @@ impl RedisOptions {
     }
 }
 
-/// A handle on one Redis; clones share the connections.
+/// A handle on Redis: one server, the master that Sentinel names, or a cluster; clones share the connections.
 #[derive(Clone)]
 pub struct Redis {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    source: Source,
+    place: Place,
     target: String,
     options: RedisOptions,
-    shared: Mutex<Shared>,
-    /// Held while connecting, so that a broken connection is replaced once and not by every caller.
-    connecting: tokio::sync::Mutex<()>,
-    /// Counts how often a connection said that its server is not the right one any more, for those who only
-    /// listen and would never be told.
-    moved: tokio::sync::watch::Sender<u64>,
     calls: Calls,
 }
 
-/// A std mutex guards this: it is held for a clone of a few pointers, never across an await.
-#[derive(Default)]
-struct Shared {
-    connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that an error of an old one does not close its successor.
-    generation: u64,
-    unanswered: u32,
-    /// Counts attempts to connect that failed, and why the last one did.
-    failures: u64,
-    failure: Option<Error>,
+/// Where the tasks are.
+enum Place {
+    Server(Arc<Server>),
+    Sentinel(Arc<Sentinel>),
+    Cluster(Arc<Cluster>),
 }
 
 impl fmt::Debug for Redis {
@@ -122,7 +102,9 @@ impl fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// Connects to `redis://`, `rediss://` or a Unix socket (`redis+unix:///path?db=1`, `unix:///path`).
+    /// Connects to `redis://`, `rediss://`, a Unix socket (`redis+unix:///path?db=1`, `unix:///path`), a cluster
+    /// (`redis+cluster://host:port,host:port`), or the master that Sentinel names
+    /// (`redis-sentinel://host:port,host:port/db?master=name`). `docs/deployment.md` has all forms.
     ///
     /// # Errors
     /// When the URL is not one of these, or Redis cannot be reached.
@@ -137,32 +119,26 @@ impl Redis {
     /// # Errors
     /// When the URL is not one of a Redis.
     pub fn lazy(url: &str, options: RedisOptions) -> Result<Self, Error> {
-        let info = address::parse(url, &options.tls)?;
-        let target = address::describe(&info);
-        let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-        let source = Source::network(info, &options)?;
-        Ok(Self::from_source(source, target, options))
+        let address = address::parse(url, &options.tls)?;
+        let target = address.to_string();
+        let place = match address {
+            Address::Server(info) => {
+                let source = Source::network(*info, &options)?;
+                Place::Server(Arc::new(Server::new(source, target.clone(), options.clone(), Dialect::Plain)))
+            }
+            Address::Sentinel(address) => Place::Sentinel(Sentinel::new(address, options.clone())),
+            Address::Cluster(address) => Place::Cluster(Cluster::new(address, options.clone())?),
+        };
+        Ok(Self { inner: Arc::new(Inner { place, target, options, calls: Calls::default() }) })
     }
 
     /// A handle on a store inside this process, for tests. `name` takes the place of the address.
     pub fn in_process(name: impl Into<String>, store: Arc<dyn InProcess>) -> Self {
-        Self::from_source(Source::InProcess(store), name.into(), RedisOptions::default())
-    }
-
-    fn from_source(source: Source, target: String, options: RedisOptions) -> Self {
-        let inner = Inner {
-            source,
-            target,
-            options,
-            shared: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-            moved: tokio::sync::watch::Sender::new(0),
-            calls: Calls::default(),
-        };
-        Self { inner: Arc::new(inner) }
+        let (target, options) = (name.into(), RedisOptions::default());
+        let server = Server::new(Source::InProcess(store), target.clone(), options.clone(), Dialect::Plain);
+        Self {
+            inner: Arc::new(Inner { place: Place::Server(Arc::new(server)), target, options, calls: Calls::default() }),
+        }
     }
 
     /// The address, without credentials.
@@ -188,189 +164,113 @@ impl Redis {
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let watched = self.inner.calls.begin(script.name);
-        let reply = async {
-            let (generation, mut connection) = self.shared().await?;
-            let reply = script.send(&mut connection, call).await;
-            self.settle(generation, script.name, reply)
-        };
-        watched.end(reply.await)
+        let request = Request::Script(script, call);
+        watched.end(match &self.inner.place {
+            Place::Server(server) => server.send(script.name, request).await,
+            other => Box::pin(other.send(script.name, request)).await,
+        })
     }
 
     /// Sends a command on the shared connection.
-    pub(crate) async fn query<T: redis::FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+    pub(crate) async fn query<T: FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.inner.calls.begin(operation);
-        let reply = async {
-            let (generation, mut connection) = self.shared().await?;
-            let reply = cmd.query_async(&mut connection).await;
-            self.settle(generation, operation, reply)
-        };
-        watched.end(reply.await)
+        watched.end(match &self.inner.place {
+            Place::Server(server) => server.query(operation, cmd).await,
+            other => {
+                let reply = Box::pin(other.send(operation, Request::Command(cmd))).await;
+                reply.and_then(|reply| self.read(operation, reply))
+            }
+        })
     }
 
-    /// Sends a pipeline on the shared connection.
-    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+    /// Sends a pipeline on the shared connection; in a cluster, a part of it to each node it concerns.
+    pub(crate) async fn pipeline<T: FromRedisValue>(
         &self,
         operation: &'static str,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
-        let (generation, mut connection) = self.shared().await?;
-        let reply = pipeline.query_async(&mut connection).await;
-        self.settle(generation, operation, reply)
+        match &self.inner.place {
+            Place::Server(server) => server.pipeline(operation, pipeline).await,
+            Place::Sentinel(sentinel) => {
+                let server = sentinel.master().await?;
+                sentinel.judge(&server, server.pipeline(operation, pipeline).await)
+            }
+            Place::Cluster(cluster) => {
+                let replies = Box::pin(cluster.pipeline(cluster::Way::Shared, operation, pipeline)).await?;
+                cluster::replay(pipeline, replies).await.map_err(|error| self.explain(operation, error))
+            }
+        }
     }
 
-    /// A connection of one's own, from the pool.
+    /// A connection of one's own, from the pool; in a cluster one per node, as they are needed.
     ///
     /// # Errors
     /// When none can be made, or none becomes free in time.
     pub async fn pooled(&self) -> Result<Connection, Error> {
         let connecting = self.inner.calls.begin("connecting");
-        let connection = match self.inner.source.own(&self.inner.options).await {
-            Ok(connection) => connection,
-            Err(PoolError::Backend(error)) => return connecting.end(Err(self.unreachable(&error))),
-            Err(other) => {
-                let error = Error::Unreachable { target: self.inner.target.clone(), source: Arc::new(other) };
-                return connecting.end(Err(error));
+        let held = match &self.inner.place {
+            Place::Server(server) => Lent::of(server).await.map(Held::One),
+            Place::Sentinel(sentinel) => {
+                Box::pin(sentinel.lend()).await.map(|lent| Held::Master(lent, sentinel.clone()))
             }
+            Place::Cluster(cluster) => Ok(Held::Nodes(cluster::Lents::default(), cluster.clone())),
         };
-        Ok(Connection { connection: Some(connection), redis: self.clone(), broken: false })
-    }
-
-    /// A connection outside the pool, for a subscription; pushes of the server go to `pushes`.
-    pub(crate) async fn subscriber(
-        &self,
-        pushes: tokio::sync::mpsc::UnboundedSender<redis::PushInfo>,
-    ) -> Result<MultiplexedConnection, Error> {
-        let config = self.inner.options.config().set_push_sender(pushes);
-        self.inner.source.subscriber(config).await.map_err(|error| self.unreachable(&error))
-    }
-
-    /// A connection for subscriptions that needs nothing newer than Redis 2.
-    pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub, Error> {
-        let limit = self.inner.options.connect_timeout;
-        let connect = async {
-            let mut pubsub = self.inner.source.pubsub().await.map_err(|error| self.unreachable(&error))?;
-            let subscribed = pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await;
-            subscribed.map_err(|error| self.explain("SUBSCRIBE", error))?;
-            Ok(pubsub)
-        };
-        // This kind of connection knows no time limits of its own.
-        let timed_out = |_| Err(Error::Timeout { target: self.inner.target.clone(), timeout: limit });
-        tokio::time::timeout(limit, connect).await.unwrap_or_else(timed_out)
-    }
-
-    pub(crate) fn options(&self) -> &RedisOptions {
-        &self.inner.options
-    }
-
-    /// Tells whenever some connection has met the wrong server (after a failover).
-    pub(crate) fn moves(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.inner.moved.subscribe()
-    }
-
-    fn unreachable(&self, error: &redis::RedisError) -> Error {
-        Error::from_connecting(error, &self.inner.target)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
-        // Nothing panics while it is held; a poisoned lock is still consistent.
-        self.inner.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
-        if let Some(found) = self.existing() {
-            return Ok(found);
+        match held {
+            Ok(held) => Ok(Connection { held, redis: self.clone() }),
+            Err(error) => connecting.end(Err(error)),
         }
-        let failures = self.lock().failures;
-        let _single = self.inner.connecting.lock().await;
-        if let Some(found) = self.existing() {
-            return Ok(found);
-        }
-        // Somebody has tried while we waited; trying again, each in turn, would add up.
-        if let Some(error) =
-            Some(self.lock()).filter(|shared| shared.failures != failures).and_then(|s| s.failure.clone())
-        {
-            return Err(error);
-        }
-        let connected = self.connect_shared().await;
-        if let Err(error) = &connected {
-            let mut shared = self.lock();
-            shared.failures += 1;
-            shared.failure = Some(error.clone());
-        }
-        connected
     }
 
-    async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
-        let config = self.inner.options.config();
-        let mut connection = self.inner.source.multiplexed(config).await.map_err(|error| self.unreachable(&error))?;
-        script::load_all(&mut connection).await.map_err(|error| self.explain("loading the scripts", error))?;
-        let mut shared = self.lock();
-        shared.generation += 1;
-        shared.unanswered = 0;
-        shared.connection = Some(connection.clone());
-        Ok((shared.generation, connection))
+    /// The servers that write: one, but in a cluster.
+    pub(crate) async fn masters(&self) -> Result<Vec<Arc<Server>>, Error> {
+        match &self.inner.place {
+            Place::Server(server) => Ok(vec![server.clone()]),
+            Place::Sentinel(sentinel) => Ok(vec![sentinel.master().await?]),
+            Place::Cluster(cluster) => cluster.masters().await,
+        }
     }
 
-    fn existing(&self) -> Option<(u64, MultiplexedConnection)> {
-        let shared = self.lock();
-        Some((shared.generation, shared.connection.clone()?))
+    /// The cluster, if it is one.
+    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &self.inner.place {
+            Place::Cluster(cluster) => Some(cluster),
+            _ => None,
+        }
     }
 
     pub(crate) fn explain(&self, operation: &'static str, error: redis::RedisError) -> Error {
         Error::from_redis(error, operation, &self.inner.target, self.inner.options.response_timeout)
     }
 
-    /// Turns a reply into ours and drops the shared connection if the reply shows that it is no use.
-    fn settle<T>(&self, generation: u64, operation: &'static str, reply: redis::RedisResult<T>) -> Result<T, Error> {
-        let error = match reply {
-            Ok(value) => {
-                // Only a call after a timeout has anything to reset.
-                let mut shared = self.lock();
-                if shared.unanswered != 0 && shared.generation == generation {
-                    shared.unanswered = 0;
-                }
-                return Ok(value);
+    fn read<T: FromRedisValue>(&self, operation: &'static str, reply: Value) -> Result<T, Error> {
+        let read = reply.extract_error().and_then(|reply| Ok(T::from_redis_value(reply)?));
+        read.map_err(|error| self.explain(operation, error))
+    }
+}
+
+impl Place {
+    async fn send(&self, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
+        match self {
+            Self::Server(server) => server.send(operation, request).await,
+            Self::Sentinel(sentinel) => {
+                let server = sentinel.master().await?;
+                sentinel.judge(&server, server.send(operation, request).await)
             }
-            Err(error) => self.explain(operation, error),
-        };
-        let mut shared = self.lock();
-        if shared.generation == generation {
-            let give_up = match &error {
-                Error::Disconnected { .. } => true,
-                Error::Timeout { .. } => {
-                    shared.unanswered += 1;
-                    shared.unanswered >= TIMEOUTS_BEFORE_RECONNECT
-                }
-                error => error.is_wrong_server(),
-            };
-            if give_up {
-                shared.connection = None;
-            }
-            if error.is_wrong_server() {
-                self.inner.moved.send_modify(|moves| *moves += 1);
-            }
+            Self::Cluster(cluster) => cluster.send(cluster::Way::Shared, operation, request).await,
         }
-        Err(error)
     }
 }
 
 /// A connection of one's own; goes back to the pool when it is dropped.
 pub struct Connection {
-    /// `None` only while it is being dropped.
-    connection: Option<Own>,
+    held: Held,
     redis: Redis,
-    /// Whether it is of no more use, although it may still answer: a master that was demoted, or one that
-    /// does not answer in time.
-    broken: bool,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take().filter(|_| self.broken) {
-            // Not back to the pool, which would take an answer to PING for health.
-            connection.close();
-        }
-    }
+enum Held {
+    One(Lent),
+    Master(Lent, Arc<Sentinel>),
+    Nodes(cluster::Lents, Arc<Cluster>),
 }
 
 impl fmt::Debug for Connection {
@@ -381,57 +281,70 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let redis = self.redis.clone();
-        let watched = redis.inner.calls.begin(script.name);
-        let reply = match &mut self.connection {
-            Some(own) => script.send(own.connection(), call).await,
-            None => return Err(self.closed()),
-        };
-        watched.end(reply.map_err(|error| self.judge(script.name, error)))
+        let watched = self.redis.inner.calls.begin(script.name);
+        watched.end(self.held.send(script.name, Request::Script(script, call)).await)
     }
 
-    pub(crate) async fn query<T: redis::FromRedisValue>(
+    pub(crate) async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+        let watched = self.redis.inner.calls.begin(operation);
+        watched.end(match &mut self.held {
+            Held::One(lent) => lent.query(operation, cmd).await,
+            other => {
+                let reply = other.send(operation, Request::Command(cmd)).await;
+                reply.and_then(|reply| self.redis.read(operation, reply))
+            }
+        })
+    }
+
+    /// Sends a command that names no key, such as SCAN, to where this key is.
+    pub(crate) async fn query_near<T: FromRedisValue>(
         &mut self,
+        key: &str,
         operation: &'static str,
         cmd: &Cmd,
     ) -> Result<T, Error> {
-        let redis = self.redis.clone();
-        let watched = redis.inner.calls.begin(operation);
-        let reply = match &mut self.connection {
-            Some(own) => cmd.query_async(own.connection()).await,
-            None => return Err(self.closed()),
-        };
-        watched.end(reply.map_err(|error| self.judge(operation, error)))
+        let Held::Nodes(lents, cluster) = &mut self.held else { return self.query(operation, cmd).await };
+        let watched = self.redis.inner.calls.begin(operation);
+        let slot = queue_core::keys::slot_of(key.as_bytes());
+        let reply = cluster.send_to_slot(cluster::Way::Own(lents), slot, operation, Request::Command(cmd)).await;
+        watched.end(reply.and_then(|reply| self.redis.read(operation, reply)))
     }
 
-    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+    pub(crate) async fn pipeline<T: FromRedisValue>(
         &mut self,
         operation: &'static str,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
-        let redis = self.redis.clone();
-        let watched = redis.inner.calls.begin(operation);
-        let reply = match &mut self.connection {
-            Some(own) => pipeline.query_async(own.connection()).await,
-            None => return Err(self.closed()),
-        };
-        watched.end(reply.map_err(|error| self.judge(operation, error)))
+        let watched = self.redis.inner.calls.begin(operation);
+        watched.end(match &mut self.held {
+            Held::One(lent) => lent.pipeline(operation, pipeline).await,
+            Held::Master(lent, sentinel) => {
+                let reply = lent.pipeline(operation, pipeline).await;
+                sentinel.judge(lent.server(), reply)
+            }
+            Held::Nodes(lents, cluster) => {
+                match Box::pin(cluster.pipeline(cluster::Way::Own(lents), operation, pipeline)).await {
+                    Ok(replies) => {
+                        let reply = cluster::replay(pipeline, replies).await;
+                        reply.map_err(|error| self.redis.explain(operation, error))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        })
     }
+}
 
-    fn judge(&mut self, operation: &'static str, error: redis::RedisError) -> Error {
-        let error = self.redis.explain(operation, error);
-        if error.is_wrong_server() {
-            // An idle server writes nothing but its heartbeat: nobody else would find out.
-            self.redis.lock().connection = None;
-            self.redis.inner.moved.send_modify(|moves| *moves += 1);
+impl Held {
+    async fn send(&mut self, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
+        match self {
+            Self::One(lent) => lent.send(operation, request).await,
+            Self::Master(lent, sentinel) => {
+                let reply = lent.send(operation, request).await;
+                sentinel.judge(lent.server(), reply)
+            }
+            Self::Nodes(lents, cluster) => Box::pin(cluster.send(cluster::Way::Own(lents), operation, request)).await,
         }
-        self.broken |= error.is_transient();
-        error
-    }
-
-    fn closed(&self) -> Error {
-        let source = Arc::new(std::io::Error::other("the connection is being given back"));
-        Error::Disconnected { target: self.redis.target().to_owned(), source }
     }
 }
 

@@ -294,7 +294,7 @@ fn server_code(error: &RedisError, message: &str) -> String {
     code.to_owned()
 }
 
-fn hint(code: &str) -> &'static str {
+pub(crate) fn hint(code: &str) -> &'static str {
     match code {
         "WRONGTYPE" => "; a key of the queue holds another type: something else writes under asynq:*",
         "OOM" => "; Redis is out of memory: raise maxmemory or drain a queue",
@@ -305,6 +305,9 @@ fn hint(code: &str) -> &'static str {
         "LOADING" => "; Redis is still loading its data",
         "BUSY" => "; a long script blocks Redis",
         "NOREPLICAS" => "; Redis has too few replicas in reach, and refuses changes (min-replicas-to-write)",
+        "MOVED" | "ASK" => "; this Redis is a node of a cluster: write redis+cluster:// for redis://",
+        "CROSSSLOT" => "; in a cluster the name of a queue must not begin with a closing brace",
+        "TRYAGAIN" => "; the slot of the queue is moving to another node of the cluster: try again later",
         "CLUSTERDOWN" => "; the cluster misses some of its slots",
         _ => "",
     }

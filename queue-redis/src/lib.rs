@@ -13,6 +13,7 @@ mod address;
 mod broker;
 mod calls;
 mod client;
+mod cluster;
 mod connection;
 #[cfg(feature = "embedded")]
 pub mod embedded;
@@ -23,6 +24,8 @@ mod listener;
 pub mod log;
 mod script;
 mod semaphore;
+mod sentinel;
+mod server;
 mod source;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};

@@ -4,6 +4,7 @@
 //! one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a restart) is loaded again
 //! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
@@ -14,9 +15,54 @@ pub(crate) struct Script {
     pub(crate) name: &'static str,
     source: &'static str,
     script: LazyLock<redis::Script>,
+    guarded: LazyLock<redis::Script>,
 }
 
+/// How the scripts of a server are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// As they are.
+    Plain,
+    /// For a node of a cluster: the last key of every call is a guard, which the script does not see.
+    ///
+    /// While a slot moves from one node to another, its keys are on either. A script that ran there would find
+    /// some of them missing, or be stopped at one of them, half-way. Redis runs nothing that names several keys
+    /// of which one is missing on a node that gives the slot away or takes it over. A key that never exists sees
+    /// to it that no script runs there before all keys of the slot have arrived.
+    Guarded,
+}
+
+/// Takes the guard off the keys, before anything counts them.
+const TAKE_GUARD_OFF: &str = "KEYS[#KEYS] = nil\n";
+
 impl Script {
+    fn in_dialect(&self, dialect: Dialect) -> &redis::Script {
+        match dialect {
+            Dialect::Plain => &self.script,
+            Dialect::Guarded => &self.guarded,
+        }
+    }
+
+    /// The text to load.
+    fn text(&self, dialect: Dialect) -> Cow<'static, str> {
+        match dialect {
+            Dialect::Plain => Cow::Borrowed(self.source),
+            Dialect::Guarded => Cow::Owned(format!("{TAKE_GUARD_OFF}{}", self.source)),
+        }
+    }
+
+    /// The same call with a guard; `None` where it is no call with keys.
+    pub(crate) fn guard(&self, call: &Cmd) -> Option<Cmd> {
+        let words: Vec<&[u8]> = call.args_iter().filter_map(word).collect();
+        let [_, _, count, rest @ ..] = &words[..] else { return None };
+        let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
+        let (keys, arguments) = rest.split_at_checked(count)?;
+        let mut guarded = redis::cmd("EVALSHA");
+        guarded.arg(self.in_dialect(Dialect::Guarded).get_hash()).arg(count + 1);
+        guarded.arg(keys).arg(guard_beside(keys.first()?)).arg(arguments);
+        Some(guarded)
+    }
+
     /// The beginning of a call; the keys (as many as announced) and then the arguments follow.
     pub(crate) fn call(&self, keys: usize) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
@@ -25,10 +71,16 @@ impl Script {
     }
 
     /// Sends a call, loading the script first where Redis has forgotten it.
-    pub(crate) async fn send<C: ConnectionLike>(&self, connection: &mut C, call: &Cmd) -> RedisResult<Value> {
+    pub(crate) async fn send<C: ConnectionLike>(
+        &self,
+        connection: &mut C,
+        call: &Cmd,
+        dialect: Dialect,
+    ) -> RedisResult<Value> {
         match call.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(self.source).query_async(connection).await?;
+                let _: String =
+                    redis::cmd("SCRIPT").arg("LOAD").arg(&*self.text(dialect)).query_async(connection).await?;
                 call.query_async(connection).await
             }
             reply => reply,
@@ -36,11 +88,32 @@ impl Script {
     }
 }
 
+/// A key that never exists, in the slot of this one. Where the key's braces make no tag, the key itself stands in:
+/// that is no guard, but such a queue has no slot of its own anyway.
+fn guard_beside(key: &[u8]) -> Vec<u8> {
+    let tag_end = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let close = key[open + 1..].iter().position(|byte| *byte == b'}')?;
+        (close > 0).then_some(open + 1 + close + 1)
+    });
+    match tag_end {
+        Some(end) => [&key[..end], b":x:guard"].concat(),
+        None if key.contains(&b'}') => key.to_vec(),
+        None => [b"{", key, b"}:x:guard"].concat(),
+    }
+}
+
+pub(crate) fn word(word: redis::Arg<&[u8]>) -> Option<&[u8]> {
+    match word {
+        redis::Arg::Simple(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
 /// Loads all scripts in one round trip.
-pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C) -> RedisResult<()> {
+pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
     let mut pipe = redis::pipe();
     for script in ALL {
-        pipe.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+        pipe.cmd("SCRIPT").arg("LOAD").arg(&*script.text(dialect)).ignore();
     }
     pipe.query_async(connection).await
 }
@@ -54,6 +127,7 @@ macro_rules! scripts {
                 include_str!(concat!("../lua/", $name, ".lua")),
             ),
             script: LazyLock::new(|| redis::Script::new($constant.source)),
+            guarded: LazyLock::new(|| redis::Script::new(&$constant.text(Dialect::Guarded))),
         };)*
         static ALL: &[&Script] = &[$(&$constant),*];
     };

@@ -2,14 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolError, Runtime};
 use redis::aio::{MultiplexedConnection, PubSub};
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::io::DuplexStream;
 
 use crate::connection::RedisOptions;
 use crate::error::Error;
+
+/// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
+/// that was cut without a sign is then found out within a minute, also while nothing is sent on it.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// A store inside this process that speaks Redis' protocol; what a testing kit hands to
 /// [`Redis::in_process`](crate::Redis::in_process).
@@ -29,6 +36,7 @@ impl Source {
     /// Connections to a server, none of them opened yet.
     pub(crate) fn network(info: ConnectionInfo, options: &RedisOptions) -> Result<Self, Error> {
         let invalid = |reason: String| Error::InvalidUrl { reason };
+        let info = with_manners(info);
         let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
         let manager = Manager::new_with_config(info, options.config()).map_err(|error| invalid(error.to_string()))?;
         let pool = Pool::builder(manager)
@@ -81,6 +89,14 @@ impl Source {
             }
         }
     }
+}
+
+/// What every connection of ours has in common.
+pub(crate) fn with_manners(info: ConnectionInfo) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+    info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
 /// Speaks with the store on a connection of its own; it ends when the last clone of it is dropped.

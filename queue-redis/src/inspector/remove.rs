@@ -101,7 +101,7 @@ impl Inspector {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
-            let (next, found): (u64, Vec<Vec<u8>>) = connection.query("SCAN", &scan).await?;
+            let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
             let is_kept = |key: &Vec<u8>| kept.iter().any(|kept| kept.as_bytes() == key.as_slice());
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {

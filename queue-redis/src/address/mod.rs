@@ -1,5 +1,7 @@
 //! Where Redis is: URLs as Redis clients write them, and as asynq does.
 
+mod many;
+
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use url::Url;
@@ -7,14 +9,39 @@ use url::Url;
 use crate::connection::TlsOptions;
 use crate::error::Error;
 
-/// Reads a URL: `redis://`, `rediss://`, `redis+unix://`, `unix://`, and asynq's `redis-socket://`.
-pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
-    let info = match url.split_once("://") {
+pub(crate) use many::{Nodes, Watched};
+
+/// Where the tasks are.
+pub(crate) enum Address {
+    Server(Box<ConnectionInfo>),
+    Sentinel(Watched),
+    Cluster(Nodes),
+}
+
+impl std::fmt::Display for Address {
+    /// Without credentials.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Server(info) => f.write_str(&describe(info)),
+            Self::Sentinel(watched) => watched.fmt(f),
+            Self::Cluster(nodes) => nodes.fmt(f),
+        }
+    }
+}
+
+/// Reads a URL: `redis://`, `rediss://`, `redis+unix://`, `unix://`, asynq's `redis-socket://`, and those that name
+/// several servers.
+pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<Address, Error> {
+    let split = url.split_once("://");
+    if let Some(several) = split.and_then(|(scheme, rest)| many::parse(scheme, rest, tls)) {
+        return several;
+    }
+    let info = match split {
         Some(("redis-socket", rest)) => socket(rest),
-        Some(("redis-sentinel", _)) => Err("Sentinel is not supported yet; give the address of the master".to_owned()),
         _ => url.into_connection_info().map_err(|error| describe_error(url, &error)),
     };
-    with_tls(info.map_err(|reason| Error::InvalidUrl { reason })?, tls)
+    let info = with_tls(info.map_err(|reason| Error::InvalidUrl { reason })?, tls)?;
+    Ok(Address::Server(Box::new(info)))
 }
 
 /// asynq's form for a Unix socket, `redis-socket://[:password@]path[?db=n]`, read as Go's `ParseRedisURI`
@@ -60,7 +87,7 @@ fn describe_error(url: &str, error: &redis::RedisError) -> String {
 }
 
 /// The address, without credentials.
-pub(crate) fn describe(info: &ConnectionInfo) -> String {
+fn describe(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
 }
@@ -101,7 +128,8 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Result<(String, i64, Option<String>, Option<String>), String> {
-        let info = parse(url, &TlsOptions::default()).map_err(|error| error.to_string())?;
+        let address = parse(url, &TlsOptions::default()).map_err(|error| error.to_string())?;
+        let Address::Server(info) = address else { panic!("{url} names several servers") };
         let settings = info.redis_settings();
         let text = |text: Option<&str>| text.map(str::to_owned);
         Ok((info.addr().to_string(), settings.db(), text(settings.username()), text(settings.password())))
@@ -151,8 +179,6 @@ mod tests {
             let (address, db, user, password) = read(url).unwrap();
             assert_eq!((address.as_str(), db, user.as_deref(), password.as_deref()), expected, "{url}");
         }
-        let sentinel = read("redis-sentinel://:secret@h1:26379,h2/0?master=m").unwrap_err();
-        assert!(sentinel.contains("Sentinel is not supported yet") && !sentinel.contains("secret"), "{sentinel}");
         for url in ["redis://h/x", "http://h", "h:6379", ""] {
             assert!(read(url).is_err(), "{url}");
         }

@@ -1,0 +1,175 @@
+//! One connection that listens to one server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use queue_core::keys::CANCEL_CHANNEL;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::Signal;
+use crate::error::Error;
+use crate::server::Server;
+
+/// How long nothing may be heard before the listener asks whether Redis is still there.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// A connection that listens.
+pub(super) struct Ear {
+    source: Source,
+    server: Arc<Server>,
+    /// Counts how often the master has moved.
+    moves: tokio::sync::watch::Receiver<u64>,
+    looks: Arc<Looks>,
+}
+
+/// What looks through the connection have shown.
+#[derive(Default)]
+pub(super) struct Looks {
+    failed: Notify,
+    answered: AtomicBool,
+}
+
+impl Looks {
+    /// A look was answered, or not: then the connection is of no use.
+    pub(super) fn note<T>(&self, found: &Result<T, Error>) {
+        match found {
+            Err(error) if error.is_transient() => self.give_up(),
+            _ => self.answered.store(true, Ordering::Release),
+        }
+    }
+
+    pub(super) fn give_up(&self) {
+        self.failed.notify_one();
+    }
+}
+
+enum Source {
+    Tracking { connection: MultiplexedConnection, pushes: UnboundedReceiver<PushInfo> },
+    PubSub(Box<PubSub>),
+}
+
+/// The sending end of an ear with client tracking: a look through it arms it.
+#[derive(Clone)]
+pub(super) struct Arm {
+    pub(super) server: Arc<Server>,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) looks: Arc<Looks>,
+}
+
+impl Ear {
+    /// Listens for changes of what was looked at, and for cancelations.
+    pub(super) async fn tracking(server: &Arc<Server>) -> Result<Self, Error> {
+        let moves = server.moves();
+        let (sender, pushes) = unbounded_channel();
+        let mut connection = server.subscriber(sender).await?;
+        let mut setup = redis::pipe();
+        setup.cmd("CLIENT").arg("TRACKING").arg("ON").ignore();
+        setup.cmd("SUBSCRIBE").arg(CANCEL_CHANNEL).ignore();
+        let done: RedisResult<()> = setup.query_async(&mut connection).await;
+        done.map_err(|error| server.explain("CLIENT TRACKING", error))?;
+        let source = Source::Tracking { connection, pushes };
+        Ok(Self { source, server: server.clone(), moves, looks: Arc::default() })
+    }
+
+    /// Listens for cancelations only.
+    pub(super) async fn plain(server: &Arc<Server>) -> Result<Self, Error> {
+        let moves = server.moves();
+        let source = Source::PubSub(Box::new(server.pubsub().await?));
+        Ok(Self { source, server: server.clone(), moves, looks: Arc::default() })
+    }
+
+    pub(super) fn arm(&self) -> Option<Arm> {
+        match &self.source {
+            Source::Tracking { connection, .. } => {
+                let (server, connection, looks) = (self.server.clone(), connection.clone(), self.looks.clone());
+                Some(Arm { server, connection, looks })
+            }
+            Source::PubSub(_) => None,
+        }
+    }
+
+    /// Waits for the next signal. After [`Signal::Lost`] there are no more.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no signal is lost.
+    pub(super) async fn signal(&mut self) -> Signal {
+        loop {
+            let Self { source, moves, looks, .. } = self;
+            tokio::select! {
+                signal = source.signal() => return signal,
+                _ = moves.changed() => return Signal::Lost,
+                () = looks.failed.notified() => return Signal::Lost,
+                () = tokio::time::sleep(SILENCE) => {}
+            }
+            if self.looks.answered.swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            let limit = self.server.options().response_timeout;
+            // What arrives meanwhile waits in the source.
+            if !matches!(tokio::time::timeout(limit, self.source.ping()).await, Ok(Ok(()))) {
+                return Signal::Lost;
+            }
+        }
+    }
+}
+
+impl Source {
+    async fn signal(&mut self) -> Signal {
+        match self {
+            Source::Tracking { pushes, .. } => loop {
+                match pushes.recv().await {
+                    None => return Signal::Lost,
+                    Some(push) => {
+                        if let Some(signal) = read(push) {
+                            return signal;
+                        }
+                    }
+                }
+            },
+            Source::PubSub(subscription) => match subscription.on_message().next().await {
+                Some(message) => Signal::Cancel(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
+                None => Signal::Lost,
+            },
+        }
+    }
+
+    async fn ping(&mut self) -> RedisResult<()> {
+        match self {
+            Source::Tracking { connection, .. } => redis::cmd("PING").query_async(connection).await,
+            Source::PubSub(subscription) => subscription.ping::<Value>().await.map(drop),
+        }
+    }
+}
+
+fn read(push: PushInfo) -> Option<Signal> {
+    match (push.kind, push.data.as_slice()) {
+        (PushKind::Disconnection, _) => Some(Signal::Lost),
+        (PushKind::Message, [_, Value::BulkString(id)]) => {
+            Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned()))
+        }
+        (PushKind::Invalidate, [Value::Array(keys)]) => keys.iter().find_map(|key| match key {
+            // A group may have any name, so these come first.
+            Value::BulkString(key) if key.ends_with(b":pending") || key.ends_with(b":paused") => Some(Signal::Work),
+            Value::BulkString(key) if is_group(key) => Some(Signal::Groups),
+            Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => {
+                Some(Signal::Schedule)
+            }
+            Value::BulkString(_) => Some(Signal::Work),
+            _ => None,
+        }),
+        // Redis forgot all keys (FLUSHALL) or the table of tracked keys was full: look at everything.
+        (PushKind::Invalidate, _) => Some(Signal::Work),
+        _ => None,
+    }
+}
+
+/// Whether a key is a group, or the list of them. A group whose name ends in `:pending` is taken for that;
+/// it is looked at a little later.
+fn is_group(key: &[u8]) -> bool {
+    key.ends_with(b":groups") || key.windows(4).any(|part| part == b"}:g:")
+}

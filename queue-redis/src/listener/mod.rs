@@ -1,0 +1,335 @@
+//! What Redis tells by itself: cancelations, and that there may be work.
+//!
+//! One connection listens for both. Work is noticed by client tracking (RESP3, Redis 6 and later): a
+//! look at some keys arms the connection, and the first change of one of them afterwards, also by a
+//! script of Go's, pushes a message. Nothing is written, one connection serves any number of queues, and
+//! since the look itself arms, nothing is missed in between. Where tracking is not to be had, only the
+//! cancelations are heard, and the caller polls.
+//!
+//! A connection on which nothing has to be sent would not notice that it was cut. So a listener that hears
+//! nothing asks for a sign of life, and gives itself up when none comes, when a look through it fails, and
+//! when another connection finds that its server is no longer the master.
+
+mod ear;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+use redis::{Pipeline, RedisResult, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+
+use self::ear::{Arm, Ear};
+use crate::broker::{heads_of, read_heads};
+use crate::cluster::{self, Cluster};
+use crate::connection::Redis;
+use crate::error::Error;
+use crate::server::Server;
+
+/// How long to do without the node of a cluster that could not be reached, before it is tried again.
+const MISSING_FOR: Duration = Duration::from_secs(1);
+
+/// Something that Redis told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// The task with this id is to be canceled.
+    Cancel(String),
+    /// A list of pending tasks that was looked at has changed, or a pause.
+    Work,
+    /// A set of scheduled or retried tasks that was looked at has changed.
+    Schedule,
+    /// A group that was looked at has changed, or which groups there are.
+    Groups,
+    /// The connection broke; connect again.
+    Lost,
+}
+
+/// A connection that listens; in a cluster, one to each master.
+pub struct Listener {
+    redis: Redis,
+    hearing: Hearing,
+    watch: Option<Watch>,
+}
+
+enum Hearing {
+    One(Box<Ear>),
+    Many {
+        heard: UnboundedReceiver<Signal>,
+        // Each waits at its own ear: one that hears much does not keep the others from asking whether theirs still
+        // works. Dropping the set ends them.
+        _ears: JoinSet<()>,
+    },
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("redis", &self.redis).field("tracking", &self.watch.is_some()).finish()
+    }
+}
+
+impl Listener {
+    /// Begins to listen. Falls back to cancelations alone when the server has no client tracking, or the
+    /// user no right to it. In a cluster, nodes that cannot be reached are left out for a while.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached, or refuses the subscription.
+    pub async fn connect(redis: &Redis) -> Result<Self, Error> {
+        let masters = redis.masters().await?;
+        let ears = join_all(masters.iter().map(Ear::tracking)).await;
+        let (heard, failed): (Vec<_>, Vec<_>) = ears.into_iter().partition(Result::is_ok);
+        let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
+        if let Some(error) = failed.iter().find(|error| !error.is_transient()) {
+            crate::log::warn!(%error, "no client tracking; new tasks are noticed by polling");
+            return Self::plain(redis, &masters).await;
+        }
+        let mut ears: Vec<Ear> = heard.into_iter().filter_map(Result::ok).collect();
+        match failed.into_iter().next() {
+            // It may have tracking once it is there.
+            Some(error) if ears.is_empty() => Err(error),
+            None if ears.len() == 1 && redis.cluster().is_none() => {
+                let ear = ears.remove(0);
+                let watch =
+                    Watch { redis: redis.clone(), arms: ear.arm().into_iter().collect(), masters: masters.into() };
+                Ok(Self { redis: redis.clone(), hearing: Hearing::One(Box::new(ear)), watch: Some(watch) })
+            }
+            missing => Ok(Self::many(redis, masters, ears, missing.is_some())),
+        }
+    }
+
+    /// Listens for cancelations only. What one node of a cluster is told is told by all.
+    async fn plain(redis: &Redis, masters: &[Arc<Server>]) -> Result<Self, Error> {
+        let mut failed = None;
+        for master in masters {
+            match Ear::plain(master).await {
+                Ok(ear) => return Ok(Self { redis: redis.clone(), hearing: Hearing::One(Box::new(ear)), watch: None }),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let nobody = || Error::unexpected("CLUSTER SLOTS", &"no masters");
+        Err(failed.unwrap_or_else(nobody))
+    }
+
+    fn many(redis: &Redis, masters: Vec<Arc<Server>>, ears: Vec<Ear>, missing: bool) -> Self {
+        let arms = ears.iter().filter_map(Ear::arm).collect();
+        let (sender, heard) = unbounded_channel();
+        let mut tasks = JoinSet::new();
+        for mut ear in ears {
+            let sender = sender.clone();
+            tasks.spawn(async move {
+                loop {
+                    let signal = ear.signal().await;
+                    let is_lost = signal == Signal::Lost;
+                    if sender.send(signal).is_err() || is_lost {
+                        return;
+                    }
+                }
+            });
+        }
+        if missing {
+            tasks.spawn(async move {
+                tokio::time::sleep(MISSING_FOR).await;
+                // Nobody listens any more, or connects again.
+                let _ = sender.send(Signal::Lost);
+            });
+        }
+        let watch = Watch { redis: redis.clone(), arms, masters: masters.into() };
+        Self { redis: redis.clone(), hearing: Hearing::Many { heard, _ears: tasks }, watch: Some(watch) }
+    }
+
+    /// A handle that looks at keys and arms this connection; `None` when there is no tracking.
+    pub fn watch(&self) -> Option<Watch> {
+        self.watch.clone()
+    }
+
+    /// Waits for the next signal. After [`Signal::Lost`] there are no more.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no signal is lost.
+    pub async fn signal(&mut self) -> Signal {
+        match &mut self.hearing {
+            Hearing::One(ear) => ear.signal().await,
+            Hearing::Many { heard, .. } => heard.recv().await.unwrap_or(Signal::Lost),
+        }
+    }
+}
+
+/// Looks at keys through a listening connection, so that their next change is signalled.
+#[derive(Clone)]
+pub struct Watch {
+    redis: Redis,
+    arms: Vec<Arm>,
+    /// Those who were to be listened to. Not all of them have an arm.
+    masters: Arc<[Arc<Server>]>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("redis", &self.redis).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Sends a look. One that fails tells the listener that its connection is of no use.
+    async fn look<T: redis::FromRedisValue>(&mut self, name: &'static str, look: &Pipeline) -> Result<T, Error> {
+        let redis = &self.redis;
+        if let Some(cluster) = redis.cluster() {
+            let replies = look_at_nodes(cluster, &mut self.arms, &self.masters, look).await;
+            return cluster::replay(look, replies).await.map_err(|error| redis.explain(name, error));
+        }
+        let Some(arm) = self.arms.first_mut() else { return Err(Error::unexpected(name, &"nobody listens")) };
+        let found = look.query_async(&mut arm.connection).await.map_err(|error| arm.server.explain(name, error));
+        arm.looks.note(&found);
+        found
+    }
+
+    /// Whether one of these queues has pending tasks and is not paused. Afterwards the first push to one
+    /// of them, and the end of a pause that was in the way, gives [`Signal::Work`].
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn has_work<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<bool, Error> {
+        let queues: Vec<QueueKeys> = queues.map(QueueKeys::new).collect();
+        let filled = self.existing(queues.iter().map(QueueKeys::pending)).await?;
+        // Whether a queue is paused matters only where something waits.
+        let filled: Vec<_> = queues.iter().zip(filled).filter(|(_, filled)| *filled).map(|(keys, _)| keys).collect();
+        let paused = self.existing(filled.iter().map(|keys| keys.paused())).await?;
+        Ok(paused.contains(&false))
+    }
+
+    /// Whether there is a task with this id. Afterwards the first change of it gives a signal, [`Signal::Work`]
+    /// as a rule, also when it is deleted.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn has_task(&mut self, queue: &str, id: &str) -> Result<bool, Error> {
+        Ok(self.existing(std::iter::once(QueueKeys::new(queue).task(id))).await?.contains(&true))
+    }
+
+    async fn existing(&mut self, keys: impl Iterator<Item = String>) -> Result<Vec<bool>, Error> {
+        let mut look = redis::pipe();
+        for key in keys {
+            look.cmd("EXISTS").arg(key);
+        }
+        if look.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.redis.cluster().is_none() {
+            return self.look("EXISTS", &look).await;
+        }
+        look.ignore_errors();
+        let found: Vec<RedisResult<bool>> = self.look("EXISTS", &look).await?;
+        let exists = |found: RedisResult<bool>| match found {
+            // Where nobody answers there is nothing to be done either; the others have work.
+            Err(error) if error.code() == Some("CLUSTERDOWN") => Ok(false),
+            found => found.map_err(|error| self.redis.explain("EXISTS", error)),
+        };
+        found.into_iter().map(exists).collect()
+    }
+
+    /// As [`Broker::next_due`](crate::Broker::next_due). Afterwards the first change of one of the sets
+    /// gives [`Signal::Schedule`].
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+        let heads = self.look("ZRANGE", &heads_of(sets)).await?;
+        Ok(read_heads(&self.redis, heads))
+    }
+
+    /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or
+    /// of which there are, gives [`Signal::Groups`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn groups(&mut self, queue: &str) -> Result<(), Error> {
+        const MOST: usize = 1_000;
+        let keys = QueueKeys::new(queue);
+        let (mut cursor, mut groups) = (0, Vec::new());
+        loop {
+            let mut scan = redis::pipe();
+            scan.cmd("SSCAN").arg(keys.groups()).arg(cursor).arg("COUNT").arg(100);
+            let ((next, names),): ((u64, Vec<Vec<u8>>),) = self.look("SSCAN", &scan).await?;
+            groups.extend(names);
+            cursor = next;
+            if cursor == 0 || groups.len() >= MOST {
+                break;
+            }
+        }
+        // Redis does not track the keys that a script finds by itself, so each is looked at by a command.
+        let mut look = redis::pipe();
+        for name in &groups {
+            look.cmd("EXISTS").arg([keys.group_prefix().as_bytes(), name].concat()).ignore();
+        }
+        if look.is_empty() {
+            return Ok(());
+        }
+        self.look("EXISTS", &look).await
+    }
+}
+
+/// Sends each command of a look to the node that has its key. Where nobody can be asked, an error stands in the
+/// place of the reply.
+async fn look_at_nodes(
+    cluster: &Arc<Cluster>,
+    arms: &mut [Arm],
+    masters: &[Arc<Server>],
+    look: &Pipeline,
+) -> Vec<Value> {
+    let commands: Vec<&redis::Cmd> = look.cmd_iter().collect();
+    let mut replies = vec![Value::Nil; commands.len()];
+    let mut open: Vec<usize> = (0..commands.len()).collect();
+    // Twice: who was wrong about where a slot is has been told by then.
+    for _ in 0..2 {
+        let mut parts: Vec<(Pipeline, Vec<usize>)> = vec![Default::default(); arms.len()];
+        for position in open.drain(..) {
+            let owner = cluster.server_of_command(commands[position]);
+            let is = |server: &Arc<Server>| owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, server));
+            match arms.iter().position(|arm| is(&arm.server)) {
+                Some(arm) => {
+                    parts[arm].0.add_command(commands[position].clone());
+                    parts[arm].1.push(position);
+                }
+                None => {
+                    // A node that is new is to be listened to from now on.
+                    if !masters.iter().any(is) {
+                        arms.iter().for_each(|arm| arm.looks.give_up());
+                    }
+                    replies[position] = cluster::unanswered("nobody listens to the node of this key");
+                }
+            }
+        }
+        let asked = arms.iter_mut().zip(&parts).filter(|(_, (part, _))| !part.is_empty());
+        let answers = join_all(asked.map(|(arm, (part, positions))| async move {
+            let found = crate::server::send_all(&mut arm.connection, part).await;
+            let found = found.map_err(|error| arm.server.explain("looking at keys", error));
+            arm.looks.note(&found);
+            (&arm.server, positions, found)
+        }))
+        .await;
+        for (server, positions, found) in answers {
+            match found {
+                Ok(found) => {
+                    for (position, reply) in positions.iter().zip(found) {
+                        if let Value::ServerError(error) = &reply
+                            && error.code() == "MOVED"
+                        {
+                            cluster.heard(error.details().unwrap_or_default(), server);
+                            open.push(*position);
+                        }
+                        replies[*position] = reply;
+                    }
+                }
+                Err(error) => {
+                    positions.iter().for_each(|position| replies[*position] = cluster::unanswered(&error.to_string()));
+                }
+            }
+        }
+        if open.is_empty() {
+            break;
+        }
+    }
+    replies
+}

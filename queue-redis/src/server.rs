@@ -1,0 +1,350 @@
+//! One Redis server: the shared connection to it, and a pool of others.
+//!
+//! The shared connection is made when it is first used, loads all scripts, and is replaced when it breaks, and
+//! also when Redis does not answer several calls in a row: a server that hangs keeps its sockets open, and the
+//! redis crate alone would wait for ever.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use deadpool_redis::PoolError;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{Cmd, Pipeline, Value};
+
+use crate::connection::RedisOptions;
+use crate::error::Error;
+use crate::script::{self, Dialect, Script};
+use crate::source::{Own, Source};
+
+/// Calls that may go unanswered one after another before the shared connection is replaced.
+const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;
+
+/// A server and the connections to it.
+pub(crate) struct Server {
+    source: Source,
+    target: String,
+    options: RedisOptions,
+    /// How its scripts are written.
+    dialect: Dialect,
+    shared: Mutex<Shared>,
+    /// Held while connecting, so that a broken connection is replaced once and not by every caller.
+    connecting: tokio::sync::Mutex<()>,
+    /// Counts how often a connection said that its server is not the right one any more, for those who only
+    /// listen and would never be told.
+    moved: tokio::sync::watch::Sender<u64>,
+}
+
+/// A std mutex guards this: it is held for a clone of a few pointers, never across an await.
+#[derive(Default)]
+struct Shared {
+    connection: Option<MultiplexedConnection>,
+    /// Counts connections, so that an error of an old one does not close its successor.
+    generation: u64,
+    unanswered: u32,
+    /// Counts attempts to connect that failed, and why the last one did.
+    failures: u64,
+    failure: Option<Error>,
+}
+
+/// What is sent in one go.
+#[derive(Clone, Copy)]
+pub(crate) enum Request<'a> {
+    /// A call of a script; one that the server has forgotten is loaded first.
+    Script(&'static Script, &'a Cmd),
+    /// A command.
+    Command(&'a Cmd),
+    /// The same for a server that takes over the slot of the command's key, and has not been told to serve it
+    /// (`ASKING`).
+    Asking(&'a Cmd),
+}
+
+impl Request<'_> {
+    async fn send(self, connection: &mut MultiplexedConnection, dialect: Dialect) -> redis::RedisResult<Value> {
+        match self {
+            Self::Script(script, call) => script.send(connection, call, dialect).await,
+            Self::Command(command) => command.query_async(connection).await,
+            Self::Asking(command) => {
+                let mut asking = redis::pipe();
+                asking.cmd("ASKING").ignore().add_command(command.clone());
+                let (reply,): (Value,) = asking.query_async(connection).await?;
+                Ok(reply)
+            }
+        }
+    }
+}
+
+/// Sends a pipeline; returns the replies as they came, errors of single commands among them.
+pub(crate) async fn send_all(
+    connection: &mut MultiplexedConnection,
+    pipeline: &Pipeline,
+) -> redis::RedisResult<Vec<Value>> {
+    let commands = pipeline.len();
+    let (offset, count) = if pipeline.is_transaction() { (commands + 1, 1) } else { (0, commands) };
+    connection.req_packed_commands(pipeline, offset, count).await
+}
+
+impl Server {
+    pub(crate) fn new(source: Source, target: String, options: RedisOptions, dialect: Dialect) -> Self {
+        Self {
+            source,
+            target,
+            options,
+            dialect,
+            shared: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            moved: tokio::sync::watch::Sender::new(0),
+        }
+    }
+
+    /// The address, without credentials.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.options
+    }
+
+    /// Sends on the shared connection.
+    pub(crate) async fn send(&self, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
+        let (generation, mut connection) = self.shared().await?;
+        let reply = request.send(&mut connection, self.dialect).await;
+        self.settle(generation, operation, reply)
+    }
+
+    /// Sends a command on the shared connection.
+    pub(crate) async fn query<T: redis::FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+        let (generation, mut connection) = self.shared().await?;
+        let reply = cmd.query_async(&mut connection).await;
+        self.settle(generation, operation, reply)
+    }
+
+    /// Sends a pipeline on the shared connection.
+    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+        &self,
+        operation: &'static str,
+        pipeline: &Pipeline,
+    ) -> Result<T, Error> {
+        let (generation, mut connection) = self.shared().await?;
+        let reply = pipeline.query_async(&mut connection).await;
+        self.settle(generation, operation, reply)
+    }
+
+    /// Sends a pipeline on the shared connection; the replies as they came.
+    pub(crate) async fn replies(&self, operation: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, Error> {
+        let (generation, mut connection) = self.shared().await?;
+        let replies = send_all(&mut connection, pipeline).await;
+        self.settle(generation, operation, replies)
+    }
+
+    /// A connection of one's own, from the pool.
+    pub(crate) async fn own(&self) -> Result<Own, Error> {
+        match self.source.own(&self.options).await {
+            Ok(connection) => Ok(connection),
+            Err(PoolError::Backend(error)) => Err(self.unreachable(&error)),
+            Err(other) => Err(Error::Unreachable { target: self.target.clone(), source: Arc::new(other) }),
+        }
+    }
+
+    /// A connection outside the pool, for a subscription; pushes of the server go to `pushes`.
+    pub(crate) async fn subscriber(
+        &self,
+        pushes: tokio::sync::mpsc::UnboundedSender<redis::PushInfo>,
+    ) -> Result<MultiplexedConnection, Error> {
+        let config = self.options.config().set_push_sender(pushes);
+        self.source.subscriber(config).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// A connection for subscriptions that needs nothing newer than Redis 2.
+    pub(crate) async fn pubsub(&self) -> Result<redis::aio::PubSub, Error> {
+        let limit = self.options.connect_timeout;
+        let connect = async {
+            let mut pubsub = self.source.pubsub().await.map_err(|error| self.unreachable(&error))?;
+            let subscribed = pubsub.subscribe(queue_core::keys::CANCEL_CHANNEL).await;
+            subscribed.map_err(|error| self.explain("SUBSCRIBE", error))?;
+            Ok(pubsub)
+        };
+        // This kind of connection knows no time limits of its own.
+        let timed_out = |_| Err(Error::Timeout { target: self.target.clone(), timeout: limit });
+        tokio::time::timeout(limit, connect).await.unwrap_or_else(timed_out)
+    }
+
+    /// Tells whenever some connection has met the wrong server (after a failover).
+    pub(crate) fn moves(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// Gives up the shared connection, and tells those who listen to do likewise: this server is not, or no
+    /// longer, the right one.
+    pub(crate) fn abandon(&self) {
+        self.lock().connection = None;
+        self.moved.send_modify(|moves| *moves += 1);
+    }
+
+    fn unreachable(&self, error: &redis::RedisError) -> Error {
+        Error::from_connecting(error, &self.target)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        // Nothing panics while it is held; a poisoned lock is still consistent.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
+        if let Some(found) = self.existing() {
+            return Ok(found);
+        }
+        let failures = self.lock().failures;
+        let _single = self.connecting.lock().await;
+        if let Some(found) = self.existing() {
+            return Ok(found);
+        }
+        // Somebody has tried while we waited; trying again, each in turn, would add up.
+        if let Some(error) =
+            Some(self.lock()).filter(|shared| shared.failures != failures).and_then(|s| s.failure.clone())
+        {
+            return Err(error);
+        }
+        let connected = self.connect_shared().await;
+        if let Err(error) = &connected {
+            let mut shared = self.lock();
+            shared.failures += 1;
+            shared.failure = Some(error.clone());
+        }
+        connected
+    }
+
+    async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
+        let config = self.options.config();
+        let mut connection = self.source.multiplexed(config).await.map_err(|error| self.unreachable(&error))?;
+        let loaded = script::load_all(&mut connection, self.dialect).await;
+        loaded.map_err(|error| self.explain("loading the scripts", error))?;
+        let mut shared = self.lock();
+        shared.generation += 1;
+        shared.unanswered = 0;
+        shared.connection = Some(connection.clone());
+        Ok((shared.generation, connection))
+    }
+
+    fn existing(&self) -> Option<(u64, MultiplexedConnection)> {
+        let shared = self.lock();
+        Some((shared.generation, shared.connection.clone()?))
+    }
+
+    pub(crate) fn explain(&self, operation: &'static str, error: redis::RedisError) -> Error {
+        Error::from_redis(error, operation, &self.target, self.options.response_timeout)
+    }
+
+    /// Turns a reply into ours and drops the shared connection if the reply shows that it is no use.
+    fn settle<T>(&self, generation: u64, operation: &'static str, reply: redis::RedisResult<T>) -> Result<T, Error> {
+        let error = match reply {
+            Ok(value) => {
+                // Only a call after a timeout has anything to reset.
+                let mut shared = self.lock();
+                if shared.unanswered != 0 && shared.generation == generation {
+                    shared.unanswered = 0;
+                }
+                return Ok(value);
+            }
+            Err(error) => self.explain(operation, error),
+        };
+        let mut shared = self.lock();
+        if shared.generation == generation {
+            let give_up = match &error {
+                Error::Disconnected { .. } => true,
+                Error::Timeout { .. } => {
+                    shared.unanswered += 1;
+                    shared.unanswered >= TIMEOUTS_BEFORE_RECONNECT
+                }
+                error => error.is_wrong_server(),
+            };
+            if give_up {
+                shared.connection = None;
+            }
+            if error.is_wrong_server() {
+                self.moved.send_modify(|moves| *moves += 1);
+            }
+        }
+        Err(error)
+    }
+}
+
+/// A pooled connection to a server; goes back to the pool when it is dropped.
+pub(crate) struct Lent {
+    /// `None` only while it is being dropped.
+    connection: Option<Own>,
+    server: Arc<Server>,
+    /// Whether it is of no more use, although it may still answer: a master that was demoted, or one that
+    /// does not answer in time.
+    broken: bool,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take().filter(|_| self.broken) {
+            // Not back to the pool, which would take an answer to PING for health.
+            connection.close();
+        }
+    }
+}
+
+impl Lent {
+    pub(crate) async fn of(server: &Arc<Server>) -> Result<Self, Error> {
+        Ok(Self { connection: Some(server.own().await?), server: server.clone(), broken: false })
+    }
+
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Whether it is of no more use.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(crate) async fn send(&mut self, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
+        let dialect = self.server.dialect;
+        let reply = request.send(self.connection()?, dialect).await;
+        reply.map_err(|error| self.judge(operation, error))
+    }
+
+    pub(crate) async fn query<T: redis::FromRedisValue>(
+        &mut self,
+        operation: &'static str,
+        cmd: &Cmd,
+    ) -> Result<T, Error> {
+        let reply = cmd.query_async(self.connection()?).await;
+        reply.map_err(|error| self.judge(operation, error))
+    }
+
+    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+        &mut self,
+        operation: &'static str,
+        pipeline: &Pipeline,
+    ) -> Result<T, Error> {
+        let reply = pipeline.query_async(self.connection()?).await;
+        reply.map_err(|error| self.judge(operation, error))
+    }
+
+    pub(crate) async fn replies(&mut self, operation: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, Error> {
+        let replies = send_all(self.connection()?, pipeline).await;
+        replies.map_err(|error| self.judge(operation, error))
+    }
+
+    fn connection(&mut self) -> Result<&mut MultiplexedConnection, Error> {
+        let closed = || {
+            let source = Arc::new(std::io::Error::other("the connection is being given back"));
+            Error::Disconnected { target: self.server.target.clone(), source }
+        };
+        self.connection.as_mut().map(Own::connection).ok_or_else(closed)
+    }
+
+    fn judge(&mut self, operation: &'static str, error: redis::RedisError) -> Error {
+        let error = self.server.explain(operation, error);
+        if error.is_wrong_server() {
+            // An idle server writes nothing but its heartbeat: nobody else would find out.
+            self.server.abandon();
+        }
+        self.broken |= error.is_transient();
+        error
+    }
+}
