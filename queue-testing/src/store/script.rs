@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use queue_core::keys::slot_of;
 use sha1_smol::Sha1;
 
 use super::commands;
@@ -20,18 +21,23 @@ pub(crate) struct Scripts {
     /// Runs a script with its keys and arguments; answers whether it ended well, and its reply or error.
     run: Function,
     compiled: HashMap<String, Function>,
+    /// The slot of Redis Cluster in which the keys of the script at work have to be.
+    slot: Arc<Mutex<Option<u16>>>,
 }
 
 impl Scripts {
     pub(crate) fn new(data: Arc<Mutex<Data>>) -> mlua::Result<Self> {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
+        let slot = Arc::new(Mutex::new(None));
+        let kept = slot.clone();
         let send = lua.create_function(move |lua, words: MultiValue| {
             let mut data = data.lock().unwrap_or_else(PoisonError::into_inner);
-            to_lua(lua, &call(&mut data, words).into())
+            let slot = *kept.lock().unwrap_or_else(PoisonError::into_inner);
+            to_lua(lua, &call(&mut data, slot, words).into())
         })?;
         let sha1hex = lua.create_function(|_, text: mlua::LuaString| Ok(hex(&text.as_bytes())))?;
         let run = lua.load(PRELUDE).set_name("=prelude").call((send, sha1hex))?;
-        Ok(Self { lua, run, compiled: HashMap::new() })
+        Ok(Self { lua, run, compiled: HashMap::new(), slot })
     }
 
     /// Compiles a script; returns the name it is called by.
@@ -63,6 +69,8 @@ impl Scripts {
         let (keys, arguments) = words[1..]
             .split_at_checked(count)
             .ok_or_else(|| Refusal("ERR Number of keys can't be greater than number of args".to_owned()))?;
+        let slot = slot_of_all(keys)?;
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
         let broken = |error: mlua::Error| Refusal(format!("ERR {error} script: {sha}"));
         let list = |words: &[Vec<u8>]| -> mlua::Result<Table> {
             self.lua.create_sequence_from(
@@ -84,12 +92,23 @@ impl Scripts {
     }
 }
 
+/// The slot of the keys of a call. All have to be in one, also where there is no cluster, so that what a test meets
+/// runs on a cluster too. Queues whose names make no hash tag are none for a cluster, and are let pass.
+fn slot_of_all(keys: &[Vec<u8>]) -> Result<Option<u16>, Refusal> {
+    let Some(first) = keys.first().filter(|key| !key.starts_with(b"asynq:{}")) else { return Ok(None) };
+    let slot = slot_of(first);
+    if keys.iter().any(|key| slot_of(key) != slot) {
+        return Err(Refusal("CROSSSLOT Keys in request don't hash to the same slot".to_owned()));
+    }
+    Ok(Some(slot))
+}
+
 fn hex(text: &[u8]) -> String {
     Sha1::from(text).digest().to_string()
 }
 
 /// A command that a script calls.
-fn call(data: &mut Data, words: MultiValue) -> Answer {
+fn call(data: &mut Data, slot: Option<u16>, words: MultiValue) -> Answer {
     let mut args = Vec::with_capacity(words.len());
     for word in &words {
         args.push(match word {
@@ -106,7 +125,12 @@ fn call(data: &mut Data, words: MultiValue) -> Answer {
         let name = String::from_utf8_lossy(name);
         Refusal(format!("ERR the in-process store does not know the command {name:?}, which a script has called"))
     };
-    commands::find(name).ok_or_else(unknown)?.run(data, args)
+    let command = commands::find(name).ok_or_else(unknown)?;
+    if slot.is_some_and(|slot| command.keys(args).iter().any(|key| slot_of(key) != slot)) {
+        let text = "ERR Script attempted to access keys that do not hash to the same slot";
+        return Err(Refusal(text.to_owned()));
+    }
+    command.run(data, args)
 }
 
 /// A reply as a script sees it, by the rules of RESP2.
@@ -196,6 +220,18 @@ mod tests {
         assert!(error.contains("\"NOSUCH\""), "{error}");
         let error = eval("return nil + 1", &["0"]).unwrap_err().0;
         assert!(error.starts_with("ERR user_script:1: attempt to perform arithmetic"), "{error}");
+    }
+
+    #[test]
+    fn keys_of_two_slots_are_refused_as_by_a_cluster() {
+        let get = "return redis.call('GET', ARGV[1])";
+        assert_eq!(eval(get, &["1", "{a}:x", "{a}:y"]), Ok(Reply::Nil));
+        let error = eval(get, &["1", "{a}:x", "{b}:x"]).unwrap_err().0;
+        assert!(error.contains("do not hash to the same slot"), "{error}");
+        let error = eval(get, &["2", "{a}:x", "{b}:x", "{a}:x"]).unwrap_err().0;
+        assert!(error.starts_with("CROSSSLOT"), "{error}");
+        let error = eval("return redis.call('EXISTS', KEYS[1], '{b}:x')", &["1", "{a}:x"]).unwrap_err().0;
+        assert!(error.contains("do not hash to the same slot"), "{error}");
     }
 
     #[test]

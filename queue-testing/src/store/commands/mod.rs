@@ -44,6 +44,18 @@ impl Command {
         }
     }
 
+    /// The keys that it names.
+    pub(crate) fn keys<'a>(&self, args: Args<'a>) -> Args<'a> {
+        let count = match self.name {
+            "del" | "exists" | "mget" | "touch" | "unlink" => args.len(),
+            "copy" | "lmove" | "rename" | "renamenx" | "rpoplpush" => 2,
+            "cluster" | "config" | "dbsize" | "echo" | "flushall" | "flushdb" | "info" | "keys" | "memory"
+            | "publish" | "role" | "scan" | "time" => 0,
+            _ => 1,
+        };
+        &args[..count.min(args.len())]
+    }
+
     pub(crate) fn run(&self, data: &mut Data, args: Args<'_>) -> Answer {
         if args.len() < self.least || args.len() > self.most {
             return Err(Refusal(format!("ERR wrong number of arguments for '{}' command", self.name)));
