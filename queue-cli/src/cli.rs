@@ -47,6 +47,9 @@ or task, 4 refused because of a state, 128 + n for signal n; `task wait` has mor
 pub(crate) struct Global {
     /// Redis to use: redis://user:password@host:port/db, rediss://…, or redis+unix:///path/to.sock
     ///
+    /// A cluster: redis+cluster://host:port,host:port. A master that Sentinel names:
+    /// redis-sentinel://:password@host:port,host:port/db?master=name&password=…
+    ///
     /// Without it, the environment variable REDIS_URL counts, and without that redis://127.0.0.1:6379. A
     /// password is better kept in REDIS_URL: everybody on the machine can see command lines.
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]

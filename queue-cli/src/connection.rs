@@ -28,16 +28,36 @@ pub(crate) struct ConnectionArgs {
     /// Do not check the certificate of the server
     #[arg(long, global = true, hide_short_help = true)]
     insecure: bool,
+    /// Connect to a Redis Cluster
+    #[arg(long, global = true, hide_short_help = true, conflicts_with = "uri")]
+    cluster: bool,
+    /// Nodes of the cluster; others are found through them
+    #[arg(
+        long = "cluster_addrs",
+        alias = "cluster-addrs",
+        global = true,
+        value_name = "HOST:PORT,…",
+        hide_short_help = true,
+        requires = "cluster",
+        default_value_if("cluster", "true", CLUSTER_ADDRS)
+    )]
+    cluster_addrs: Option<String>,
 }
+
+/// As in asynq's CLI.
+const CLUSTER_ADDRS: &str = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005";
 
 impl ConnectionArgs {
     /// Whether any of them was given.
     pub(crate) fn any(&self) -> bool {
-        self.uri.is_some() || self.adjusts()
+        self.uri.is_some() || self.cluster || self.adjusts()
     }
 
-    /// The URL that `--uri` stands for.
+    /// The URL that `--uri` or `--cluster` stands for.
     pub(crate) fn uri(&self) -> Option<String> {
+        if self.cluster {
+            return Some(format!("redis+cluster://{}", self.cluster_addrs.as_deref().unwrap_or(CLUSTER_ADDRS)));
+        }
         self.uri.as_ref().map(|uri| if uri.contains("://") { uri.clone() } else { format!("redis://{uri}") })
     }
 
@@ -51,6 +71,16 @@ impl ConnectionArgs {
             return Ok(url);
         }
         let usage = |text: &str| CliError::Usage(text.to_owned());
+        // A list of hosts is none for the parser, and an unknown scheme is not to be changed.
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if scheme.ends_with("cluster") {
+            return self.adjust_cluster(&url);
+        }
+        if scheme.ends_with("sentinel") {
+            return Err(usage(
+                "put user, password, database and TLS into the URL of the Sentinels; there are two logins",
+            ));
+        }
         let mut url = Url::parse(&url).map_err(|error| CliError::Usage(format!("invalid Redis URL: {error}")))?;
         if url.scheme().contains("unix") || url.scheme() == "redis-socket" {
             return self.adjust_socket(url);
@@ -75,6 +105,29 @@ impl ConnectionArgs {
             url.set_fragment(Some("insecure"));
         }
         Ok(url.into())
+    }
+
+    fn adjust_cluster(&self, url: &str) -> Result<String, CliError> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        if self.db.is_some_and(|db| db > 0) {
+            return Err(CliError::Usage("a cluster has only the database 0".to_owned()));
+        }
+        let kind = scheme.trim_start_matches("rediss").trim_start_matches("redis");
+        let encrypted = self.tls || scheme.starts_with("rediss");
+        if self.insecure && !encrypted {
+            return Err(CliError::Usage("--insecure is about certificates, and needs --tls".to_owned()));
+        }
+        let scheme = if encrypted { "rediss" } else { "redis" };
+        let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, fragment)| (rest, Some(fragment)));
+        let fragment = fragment.or(self.insecure.then_some("insecure"));
+        let (credentials, hosts) = rest.rsplit_once('@').map_or(("", rest), |(before, hosts)| (before, hosts));
+        // The login alone is what the parser knows how to write.
+        let login =
+            ConnectionArgs { username: self.username.clone(), password: self.password.clone(), ..Default::default() };
+        let login = login.adjust(format!("redis://{credentials}{}h", if credentials.is_empty() { "" } else { "@" }))?;
+        let login = login.trim_start_matches("redis://").trim_end_matches('h');
+        let fragment = fragment.map_or(String::new(), |fragment| format!("#{fragment}"));
+        Ok(format!("{scheme}{kind}://{login}{hosts}{fragment}"))
     }
 
     fn adjust_socket(&self, mut url: Url) -> Result<String, CliError> {
@@ -118,6 +171,25 @@ mod tests {
         let uri = |text: &str| ConnectionArgs { uri: Some(text.to_owned()), ..Default::default() }.uri().unwrap();
         assert_eq!(uri("localhost:6380"), "redis://localhost:6380");
         assert_eq!(uri("rediss://h"), "rediss://h");
+    }
+
+    #[test]
+    fn flags_of_a_cluster_are_read_as_in_asynq() {
+        let addresses =
+            |text: &str| ConnectionArgs { cluster: true, cluster_addrs: Some(text.to_owned()), ..Default::default() };
+        let url = addresses("a:1,b:2").uri().unwrap();
+        assert_eq!(url, "redis+cluster://a:1,b:2");
+        let login =
+            ConnectionArgs { password: Some("p@ss".to_owned()), username: Some("u".to_owned()), ..Default::default() };
+        assert_eq!(login.adjust(url.clone()).unwrap(), "redis+cluster://u:p%40ss@a:1,b:2");
+        let tls = ConnectionArgs { tls: true, insecure: true, ..Default::default() };
+        assert_eq!(
+            tls.adjust("redis-cluster://:old@a:1,b:2".to_owned()).unwrap(),
+            "rediss-cluster://:old@a:1,b:2#insecure"
+        );
+        let db = ConnectionArgs { db: Some(1), ..Default::default() };
+        assert!(db.adjust(url).is_err());
+        assert!(login.adjust("redis-sentinel://a?master=m".to_owned()).is_err());
     }
 
     #[test]
