@@ -2,9 +2,9 @@
 
 mod abandoned;
 mod client;
+mod cluster;
 mod conformance;
 mod crash;
-mod documents;
 mod embedded;
 mod golden;
 mod groups;
@@ -17,6 +17,7 @@ mod races;
 mod refusals;
 mod scheduler;
 mod semaphore;
+mod sentinel;
 mod server;
 mod stranded;
 mod support;

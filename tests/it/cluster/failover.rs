@@ -1,0 +1,103 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_core::keys::QueueKeys;
+use queue_redis::Client;
+
+use super::{Counts, connect, pour, queues, serve};
+use crate::support::{Cluster, eventually, wait_for};
+
+/// Replication of Redis is not awaited by a write, so that a master that dies may take the last of them with it. With
+/// `WAIT` between the load and its death nothing is lost by Redis, and nothing may be lost by us.
+#[tokio::test]
+async fn a_master_that_dies_under_load_loses_nothing_that_redis_kept() {
+    queue_redis::log_to_stderr(false);
+    let mut cluster = Cluster::start().await;
+    let names = queues();
+    let patience = Duration::from_secs(1);
+    let client = Client::new(connect(&cluster, patience));
+    // Enough to be under way when it happens.
+    let waiting = (0..2_000).map(|n| RawTask::new("job").queue(names[0].as_str()).task_id(format!("waiting-{n}")));
+    assert!(client.enqueue_many(waiting).await.iter().all(Result::is_ok));
+    let replicated: i64 = cluster.nodes[0].cmd(&["WAIT", "1", "10000"]).await;
+    assert_eq!(replicated, 1);
+
+    let counts = Counts::default();
+    let server = serve(connect(&cluster, patience), &counts, &names).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let pouring = tokio::spawn(pour(client.clone(), names[1..].to_vec(), stop.clone()));
+    eventually("it works", async || counts.distinct() > 100).await;
+    cluster.nodes[0].kill();
+    // The other masters' queues go on meanwhile.
+    let before = counts.distinct();
+    eventually("the other queues go on", async || counts.distinct() > before + 50).await;
+    let key = QueueKeys::new(&names[0]).pending();
+    wait_for("its replica is promoted", async || (cluster.master_of(&key).await == 3).then_some(())).await;
+    client_is_served(&client, &names[0]).await;
+    stop.store(true, Ordering::Relaxed);
+    let poured = pouring.await.unwrap();
+    eventually("all that was enqueued is worked", async || counts.distinct() > 2_000 + poured.len()).await;
+    for id in &poured {
+        assert_eq!(counts.of(id), 1, "{id}: its master was well all the time");
+    }
+    server.shutdown().await;
+
+    // The old master comes back, as a replica.
+    assert!(cluster.nodes[0].start_again().await);
+    cluster.all_agree().await;
+    client_is_served(&client, &names[0]).await;
+}
+
+async fn client_is_served(client: &Client, queue: &str) {
+    eventually("the promoted master serves", async || client.enqueue(RawTask::new("job").queue(queue)).await.is_ok())
+        .await;
+}
+
+/// It does not refuse, it does not answer: the connections to it stay open.
+#[tokio::test]
+async fn a_master_that_hangs_is_left_for_its_replica() {
+    queue_redis::log_to_stderr(false);
+    let cluster = Cluster::start().await;
+    let names = queues();
+    let counts = Counts::default();
+    let server = serve(connect(&cluster, Duration::from_secs(1)), &counts, &names).await;
+    let client = Client::new(connect(&cluster, Duration::from_secs(1)));
+    for name in &names {
+        client.enqueue(RawTask::new("job").queue(name.as_str()).task_id(format!("before-{name}"))).await.unwrap();
+    }
+    eventually("it works", async || counts.distinct() == 3).await;
+    let _stopped = Stopped::stop(cluster.nodes[1].id());
+    for name in &names {
+        let id = format!("after-{name}");
+        eventually("the task is accepted", async || {
+            let task = RawTask::new("job").queue(name.as_str()).task_id(id.as_str());
+            !matches!(client.enqueue(task).await, Err(queue_redis::EnqueueError::Redis(_)))
+        })
+        .await;
+    }
+    eventually("all queues are worked", async || names.iter().all(|name| counts.of(&format!("after-{name}")) > 0))
+        .await;
+    server.shutdown().await;
+}
+
+/// A process that stands still until this is dropped.
+struct Stopped(u32);
+
+impl Stopped {
+    fn stop(process: u32) -> Self {
+        signal("-STOP", process);
+        Self(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(std::process::Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}

@@ -1,0 +1,87 @@
+//! On a master with two replicas, watched by three Sentinels.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::{Client, Inspector, Listener, Redis, RedisOptions, Signal};
+use queue_worker::Server;
+
+use crate::cluster::{Counts, pour};
+use crate::support::{Watched, eventually};
+
+fn connect(watched: &Watched) -> Redis {
+    let brief = Duration::from_secs(1);
+    let options = RedisOptions { connect_timeout: brief, response_timeout: brief, ..RedisOptions::default() };
+    Redis::lazy(&watched.url(), options).unwrap()
+}
+
+#[tokio::test]
+async fn a_master_that_dies_under_load_is_left_for_the_one_that_sentinel_names() {
+    queue_redis::log_to_stderr(false);
+    let mut watched = Watched::start().await;
+    let client = Client::new(connect(&watched));
+    let counts = Counts::default();
+    let server = Server::new(connect(&watched), counts.router()).queues([("q", 1)]).start().await.unwrap();
+    let waiting = (0..500).map(|n| RawTask::new("job").queue("kept").task_id(format!("waiting-{n}")));
+    assert!(client.enqueue_many(waiting).await.iter().all(Result::is_ok));
+    let stop = Arc::new(AtomicBool::new(false));
+    let pouring = tokio::spawn(pour(client.clone(), vec!["q".to_owned()], stop.clone()));
+    eventually("it works", async || counts.distinct() > 100).await;
+    let replicated: i64 = watched.servers[0].cmd(&["WAIT", "2", "10000"]).await;
+    assert_eq!(replicated, 2);
+    watched.servers[0].kill();
+    eventually("Sentinel names another", async || ![0, usize::MAX].contains(&watched.master().await)).await;
+    let before = counts.distinct();
+    eventually("it goes on with the new one", async || counts.distinct() > before + 100).await;
+    stop.store(true, Ordering::Relaxed);
+    let poured = pouring.await.unwrap();
+    let inspector = Inspector::new(connect(&watched));
+    eventually("everything is worked", async || {
+        // What the old master answered and did not pass on in time is lost; of what is there nothing is left over.
+        inspector.queue("q").await.is_ok_and(|info| info.size() == 0)
+    })
+    .await;
+    let missing = poured.iter().filter(|id| counts.of(id) == 0).count();
+    assert!(missing <= 5, "{missing} of {} were lost, more than can be on their way", poured.len());
+    assert_eq!(inspector.queue("kept").await.unwrap().size(), 500);
+    server.shutdown().await;
+
+    // The old master comes back as a replica, and nobody is misled.
+    assert!(watched.servers[0].start_again().await);
+    eventually("it is a replica", async || {
+        watched.servers[0].cmd::<String>(&["INFO", "replication"]).await.contains("role:slave")
+    })
+    .await;
+    client.enqueue(RawTask::new("job").queue("kept")).await.unwrap();
+    assert_eq!(inspector.queue("kept").await.unwrap().size(), 501);
+}
+
+/// Connections to the old master stay open, and it answers; only Sentinel says that it is a replica now.
+#[tokio::test]
+async fn a_planned_failover_is_heard_by_those_who_only_listen() {
+    queue_redis::log_to_stderr(false);
+    let watched = Watched::start().await;
+    let redis = connect(&watched);
+    let mut listener = Listener::connect(&redis).await.unwrap();
+    watched.sentinels[0].cmd::<()>(&["SENTINEL", "FAILOVER", "mymaster"]).await;
+    while listener.signal().await != Signal::Lost {}
+    eventually("all Sentinels agree", async || ![0, usize::MAX].contains(&watched.master().await)).await;
+    let client = Client::new(redis);
+    eventually("the new master serves", async || client.enqueue(RawTask::new("job")).await.is_ok()).await;
+    let new = &watched.servers[watched.master().await];
+    assert_eq!(new.cmd::<i64>(&["LLEN", "asynq:{default}:pending"]).await, 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told() {
+    let watched = Watched::start().await;
+    let unknown = watched.url().replace("mymaster", "other");
+    let error = Redis::connect(&unknown).await.unwrap_err().to_string();
+    assert!(error.contains("no Sentinel") && error.contains("master other"), "{error}");
+    let options = RedisOptions { connect_timeout: Duration::from_secs(1), ..RedisOptions::default() };
+    let nobody = Redis::lazy("redis-sentinel://:secret@127.0.0.1:1/0?master=m&password=secret", options).unwrap();
+    let error = nobody.ping().await.unwrap_err();
+    assert!(error.is_transient() && !format!("{error} {error:?}").contains("secret"), "{error:?}");
+}

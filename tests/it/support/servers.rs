@@ -1,0 +1,281 @@
+//! Several Redis processes on the loopback interface that know each other: a cluster, or a master with replicas and
+//! Sentinels.
+//!
+//! Ports are free ones, tried anew when somebody else was faster. They end with the fixture.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use redis::{FromRedisValue, RedisResult};
+use tempfile::TempDir;
+
+use super::wait_for;
+
+/// A process of `redis-server`.
+pub(crate) struct Process {
+    pub(crate) port: u16,
+    child: Option<Child>,
+    directory: TempDir,
+    settings: Vec<String>,
+}
+
+impl Process {
+    /// Starts a server with these lines of configuration on a free port.
+    async fn start(settings: &[String], sentinel: bool) -> Self {
+        loop {
+            let port = free_port();
+            let directory = tempfile::Builder::new().prefix("queue-it-").tempdir().unwrap();
+            let mut lines = vec![
+                format!("port {port}"),
+                "bind 127.0.0.1".to_owned(),
+                format!("dir {}", directory.path().display()),
+            ];
+            lines.extend_from_slice(settings);
+            // Sentinel and the cluster write into their files.
+            std::fs::write(directory.path().join("redis.conf"), lines.join("\n") + "\n").unwrap();
+            let mut process = Self { port, child: None, directory, settings: Vec::new() };
+            if sentinel {
+                process.settings.push("--sentinel".to_owned());
+            }
+            if process.start_again().await {
+                return process;
+            }
+        }
+    }
+
+    /// Starts it with what it has written; whether it could.
+    pub(crate) async fn start_again(&mut self) -> bool {
+        let mut command = Command::new("redis-server");
+        command.arg(self.directory.path().join("redis.conf")).args(&self.settings);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let up =
+            wait_for(format!("the server on port {} answers", self.port), async || {
+                match try_cmd::<redis::Value>(self.port, &["PING"]).await {
+                    Err(error) if !error.to_string().contains("NOAUTH") => None,
+                    _ => Some(()),
+                }
+            });
+        let ended = async {
+            while child.try_wait().unwrap().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        let is_up = tokio::select! { () = up => true, () = ended => false };
+        self.child = Some(child);
+        is_up
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Ends it as a power failure does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub(crate) async fn cmd<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        try_cmd(self.port, words).await.unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The bus of a cluster has a port of its own, 10000 above.
+fn free_port() -> u16 {
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
+            return port;
+        }
+    }
+}
+
+async fn try_cmd<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut cmd = redis::Cmd::new();
+    words.iter().for_each(|word| {
+        cmd.arg(word);
+    });
+    cmd.query_async(&mut connection).await
+}
+
+/// A cluster of three masters with a replica each.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Process>,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let settings = ["save \"\"", "cluster-enabled yes", "cluster-node-timeout 2000", "repl-diskless-sync-delay 0"];
+        let settings = settings.map(str::to_owned);
+        let nodes = futures_util::future::join_all((0..6).map(|_| Process::start(&settings, false))).await;
+        let cluster = Self { nodes };
+        for (master, range) in [(0, "0 5461"), (1, "5462 10922"), (2, "10923 16383")] {
+            let (first, last) = range.split_once(' ').unwrap();
+            cluster.nodes[master].cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", first, last]).await;
+        }
+        for (epoch, node) in cluster.nodes.iter().enumerate() {
+            node.cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(epoch + 1).to_string()]).await;
+        }
+        let first = cluster.nodes[0].port.to_string();
+        for node in &cluster.nodes[1..] {
+            node.cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &first]).await;
+        }
+        for replica in 3..6 {
+            let master: String = cluster.nodes[replica - 3].cmd(&["CLUSTER", "MYID"]).await;
+            wait_for("the replica knows its master", async || {
+                try_cmd::<()>(cluster.nodes[replica].port, &["CLUSTER", "REPLICATE", &master]).await.ok()
+            })
+            .await;
+        }
+        cluster.all_agree().await;
+        cluster
+    }
+
+    /// Waits until every node that runs sees all slots served and its replicas in step.
+    pub(crate) async fn all_agree(&self) {
+        for node in self.nodes.iter().filter(|node| node.child.is_some()) {
+            wait_for("the cluster is well", async || {
+                let info: String = try_cmd(node.port, &["CLUSTER", "INFO"]).await.ok()?;
+                let slots: redis::Value = try_cmd(node.port, &["CLUSTER", "SLOTS"]).await.ok()?;
+                let replication: String = try_cmd(node.port, &["INFO", "replication"]).await.ok()?;
+                let redis::Value::Array(ranges) = slots else { return None };
+                let with_replica =
+                    ranges.iter().filter(|range| matches!(range, redis::Value::Array(parts) if parts.len() > 3));
+                let well = info.contains("cluster_state:ok")
+                    && (with_replica.count() >= 3 || self.nodes.iter().any(|node| node.child.is_none()))
+                    && !replication.contains("master_link_status:down");
+                well.then_some(())
+            })
+            .await;
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        format!("redis+cluster://{}", nodes.join(","))
+    }
+
+    /// The node that serves the slot of a key now.
+    pub(crate) async fn master_of(&self, key: &str) -> usize {
+        let slot = i64::from(queue_core::keys::slot_of(key.as_bytes()));
+        wait_for("somebody serves the slot", async || {
+            for node in self.nodes.iter().filter(|node| node.child.is_some()) {
+                let Ok(ranges) = try_cmd::<Vec<Vec<redis::Value>>>(node.port, &["CLUSTER", "SLOTS"]).await else {
+                    continue;
+                };
+                for range in ranges {
+                    let (first, last) =
+                        (i64::from_redis_value_ref(&range[0]).unwrap(), i64::from_redis_value_ref(&range[1]).unwrap());
+                    let redis::Value::Array(master) = &range[2] else { continue };
+                    let port = u16::from_redis_value_ref(&master[1]).unwrap();
+                    if (first..=last).contains(&slot) {
+                        return self.nodes.iter().position(|node| node.port == port);
+                    }
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// All keys of all masters.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for node in self.nodes.iter().filter(|node| node.child.is_some()) {
+            let role: Vec<redis::Value> = node.cmd(&["ROLE"]).await;
+            if String::from_redis_value_ref(&role[0]).unwrap() == "master" {
+                all.extend(node.cmd::<Vec<String>>(&["KEYS", "*"]).await);
+            }
+        }
+        all.sort();
+        all
+    }
+
+    /// Moves slots between masters as an operator does; returns the process of `redis-cli`.
+    pub(crate) async fn reshard(&self, from: usize, to: usize, slots: u32) -> tokio::process::Child {
+        let (from_id, to_id): (String, String) =
+            (self.nodes[from].cmd(&["CLUSTER", "MYID"]).await, self.nodes[to].cmd(&["CLUSTER", "MYID"]).await);
+        let mut command = tokio::process::Command::new("redis-cli");
+        command.args(["--cluster", "reshard", &format!("127.0.0.1:{}", self.nodes[from].port)]);
+        command.args(["--cluster-from", &from_id, "--cluster-to", &to_id, "--cluster-slots", &slots.to_string()]);
+        command.args(["--cluster-yes", "--cluster-pipeline", "10"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        command.spawn().unwrap()
+    }
+}
+
+/// A master with two replicas, and three Sentinels that watch it under the name `mymaster`.
+pub(crate) struct Watched {
+    pub(crate) servers: Vec<Process>,
+    pub(crate) sentinels: Vec<Process>,
+}
+
+impl Watched {
+    pub(crate) async fn start() -> Self {
+        Self::start_with("", "").await
+    }
+
+    /// With passwords for the servers and for the Sentinels, unless they are empty.
+    pub(crate) async fn start_with(password: &str, sentinel_password: &str) -> Self {
+        assert!(password.is_empty() && sentinel_password.is_empty(), "the fixture itself logs in nowhere");
+        let settings = ["save \"\"".to_owned(), "repl-diskless-sync-delay 0".to_owned()];
+        let master = Process::start(&settings, false).await;
+        let mut servers = vec![master];
+        for _ in 0..2 {
+            let replica = [settings.to_vec(), vec![format!("replicaof 127.0.0.1 {}", servers[0].port)]].concat();
+            servers.push(Process::start(&replica, false).await);
+        }
+        let settings = [
+            format!("sentinel monitor mymaster 127.0.0.1 {} 2", servers[0].port),
+            "sentinel down-after-milliseconds mymaster 1000".to_owned(),
+            "sentinel failover-timeout mymaster 6000".to_owned(),
+        ];
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Process::start(&settings, true).await);
+        }
+        for sentinel in &sentinels {
+            wait_for("each Sentinel knows the others and the replicas", async || {
+                let master: std::collections::HashMap<String, String> =
+                    sentinel.cmd(&["SENTINEL", "MASTER", "mymaster"]).await;
+                (master["num-other-sentinels"] == "2" && master["num-slaves"] == "2").then_some(())
+            })
+            .await;
+        }
+        for replica in &servers[1..] {
+            wait_for("the replica is in step", async || {
+                replica.cmd::<String>(&["INFO", "replication"]).await.contains("master_link_status:up").then_some(())
+            })
+            .await;
+        }
+        Self { servers, sentinels }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let sentinels: Vec<String> = self.sentinels.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        format!("redis-sentinel://{}/0?master=mymaster", sentinels.join(","))
+    }
+
+    /// The server that most Sentinels call the master.
+    pub(crate) async fn master(&self) -> usize {
+        let mut votes = vec![0; self.servers.len()];
+        for sentinel in &self.sentinels {
+            let (_, port): (String, u16) = sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"]).await;
+            if let Some(server) = self.servers.iter().position(|server| server.port == port) {
+                votes[server] += 1;
+            }
+        }
+        votes.iter().position(|votes| *votes >= 2).unwrap_or(usize::MAX)
+    }
+}
