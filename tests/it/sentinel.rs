@@ -50,10 +50,7 @@ async fn a_master_that_dies_under_load_is_left_for_the_one_that_sentinel_names()
 
     // The old master comes back as a replica, and nobody is misled.
     assert!(watched.servers[0].start_again().await);
-    eventually("it is a replica", async || {
-        watched.servers[0].cmd::<String>(&["INFO", "replication"]).await.contains("role:slave")
-    })
-    .await;
+    eventually("it is a replica", async || watched.servers[0].is_replica().await).await;
     client.enqueue(RawTask::new("job").queue("kept")).await.unwrap();
     assert_eq!(inspector.queue("kept").await.unwrap().size(), 501);
 }

@@ -78,6 +78,12 @@ impl Process {
         }
     }
 
+    /// Whether it is a replica; a server that is changing its role cuts its connections.
+    pub(crate) async fn is_replica(&self) -> bool {
+        let info = try_cmd::<String>(self.port, &["INFO", "replication"]).await;
+        info.is_ok_and(|info| info.contains("role:slave"))
+    }
+
     pub(crate) async fn cmd<T: FromRedisValue>(&self, words: &[&str]) -> T {
         try_cmd(self.port, words).await.unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port))
     }
