@@ -1,0 +1,151 @@
+//! Judges a run: the ledgers, what is left in Redis, and what was broken.
+
+mod counters;
+mod keys;
+mod runs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::faults::Happened;
+use crate::findings::{Findings, Invariant};
+use crate::history::{History, Story};
+use crate::ledger::Step;
+use crate::name::{Place, Plan};
+use crate::plan::Kind;
+use crate::snapshot::{Snapshot, Stored};
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Tasks that exist, or existed.
+    pub(crate) tasks: BTreeMap<Plan, u64>,
+    pub(crate) acknowledged: u64,
+    /// Tasks whose enqueueing was not answered, and how many of them were stored all the same.
+    pub(crate) unknown: u64,
+    pub(crate) unknown_stored: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) refused: u64,
+    pub(crate) starts: u64,
+    /// Runs of a task that had been started already, by what allows them.
+    pub(crate) again: BTreeMap<&'static str, u64>,
+    /// Of these, how many follow a run that had succeeded.
+    pub(crate) done_again: u64,
+    /// Tasks that were archived because their workers died again and again.
+    pub(crate) given_up: u64,
+    /// Seconds from the kill of a worker to the start of its task elsewhere, by the worker's lease.
+    pub(crate) takeover: BTreeMap<String, Vec<f64>>,
+}
+
+/// All that is judged.
+pub(crate) struct Evidence<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) happened: &'a [Happened],
+    /// Whether Go took part, which does not fence and spends retries on crashes.
+    pub(crate) mixed: bool,
+}
+
+/// asynq's text for a task whose lease has ended.
+const LEASE_EXPIRED: &str = "asynq: task lease expired";
+
+pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
+    let (mut findings, mut tally) = (Findings::default(), Tally::default());
+    let mut stored: HashMap<u64, Vec<&Stored>> = HashMap::new();
+    for task in evidence.snapshot.tasks.values() {
+        if let Some(name) = task.name() {
+            stored.entry(name.key()).or_default().push(task);
+        }
+    }
+    let mut least = counters::Least::default();
+    for story in evidence.history.stories() {
+        let here = stored.remove(&story.name.key()).unwrap_or_default();
+        if judge_story(evidence, &story, &here, &mut findings, &mut tally) {
+            *tally.tasks.entry(story.name.plan).or_default() += 1;
+            least.add(&story);
+            runs::judge(evidence, &story, &here, &mut findings, &mut tally);
+        }
+    }
+    for task in stored.into_values().flatten() {
+        findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
+    }
+    keys::judge(evidence, &mut findings, &mut tally);
+    counters::judge(evidence, &least, &tally, &mut findings);
+    (findings, tally)
+}
+
+/// Judges whether a task is where it should be; returns whether there ever was one.
+fn judge_story(
+    evidence: &Evidence<'_>,
+    story: &Story,
+    here: &[&Stored],
+    findings: &mut Findings,
+    tally: &mut Tally,
+) -> bool {
+    let exists = !here.is_empty() || !story.attempts.is_empty();
+    match story.answer {
+        Some((_, Step::Stored)) => tally.acknowledged += 1,
+        Some((_, Step::Refused)) => tally.refused += 1,
+        Some((_, Step::Duplicate)) => tally.duplicates += 1,
+        _ => {
+            tally.unknown += 1;
+            tally.unknown_stored += u64::from(exists);
+        }
+    }
+    // An answer that was lost can make a task stand in its own way, when it is sent again.
+    let sent_again = matches!(story.answer, Some((_, Step::Duplicate))) && met_producer(evidence, story).is_some();
+    match story.answer {
+        Some((_, step @ (Step::Refused | Step::Duplicate))) if exists && !sent_again => {
+            findings.add(Invariant::Phantom, format!("{}: the producer was told {step:?}: {story:?}", story.name));
+        }
+        Some((_, Step::Stored)) => {}
+        _ if !exists => return false,
+        _ => {}
+    }
+    if here.len() > 1 {
+        findings.add(Invariant::Misplaced, format!("{}: stored more than once: {here:?}", story.name));
+    }
+    let wanted = story.name.plan.ends();
+    let Some(task) = here.first() else {
+        let is_over = wanted == Place::Gone && story.succeeded();
+        if !is_over {
+            findings.add(Invariant::Lost, format!("{} should be {wanted:?}, and is gone: {story:?}", story.name));
+        }
+        return true;
+    };
+    let message = task.message.as_ref();
+    let crashed = message.is_some_and(|message| message.error_msg.starts_with(LEASE_EXPIRED));
+    let found = match task.state.as_str() {
+        "completed" => Place::Completed,
+        "archived" => Place::Archived,
+        // The keys are judged by themselves.
+        _ => return true,
+    };
+    if found == Place::Archived && crashed {
+        // Its workers died again and again; and so the ledger has to say.
+        tally.given_up += 1;
+        let cut_short = story.attempts.iter().filter(|attempt| attempt.end.is_none()).count();
+        if wanted != Place::Archived && cut_short == 0 {
+            findings.add(Invariant::WrongEnd, format!("{} was given up, and no run of it was cut short", story.name));
+        }
+    } else if found != wanted {
+        findings.add(Invariant::WrongEnd, format!("{} should be {wanted:?}: {task:?} {story:?}", story.name));
+    } else if wanted == Place::Completed && task.result.is_none() {
+        findings.add(Invariant::WrongEnd, format!("{} has no result", story.name));
+    }
+    true
+}
+
+/// A fault that can have cost the producer an answer to the call that enqueued this task.
+fn met_producer(evidence: &Evidence<'_>, story: &Story) -> Option<Kind> {
+    let until = story.answer.map_or(u64::MAX, |(at, _)| at);
+    let meets = |fault: &&Happened| {
+        let fits = match fault.process {
+            Some(process) => process == story.name.producer,
+            None => matches!(fault.kind, Kind::ClientKill | Kind::CrashRedis | Kind::FailOver),
+        };
+        fits && fault.from <= until && fault.to >= story.intent
+    };
+    evidence.happened.iter().find(meets).map(|fault| fault.kind)
+}

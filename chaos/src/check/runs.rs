@@ -1,0 +1,114 @@
+//! Judges the runs of a task: which of them may follow another one.
+
+use super::{Evidence, Tally, met_producer};
+use crate::faults::Happened;
+use crate::findings::{Findings, Invariant};
+use crate::fleet::Role;
+use crate::history::{Attempt, Story};
+use crate::ledger::Step;
+use crate::name::Plan;
+use crate::plan::Kind;
+use crate::snapshot::Stored;
+
+pub(super) fn judge(
+    evidence: &Evidence<'_>,
+    story: &Story,
+    here: &[&Stored],
+    findings: &mut Findings,
+    tally: &mut Tally,
+) {
+    tally.starts += story.attempts.len() as u64;
+    for (earlier, later) in story.attempts.iter().zip(story.attempts.iter().skip(1)) {
+        if is_planned(earlier, later) {
+            continue;
+        }
+        tally.done_again += u64::from(matches!(earlier.end, Some((at, Step::Success)) if at <= later.at));
+        match excuse(evidence, story, earlier, later) {
+            Some(excuse) => *tally.again.entry(excuse).or_default() += 1,
+            None => findings.add(Invariant::NeedlessRun, format!("{}: {earlier:?}, then {later:?}", story.name)),
+        }
+    }
+    measure_takeover(evidence, story, tally);
+    judge_retries(evidence, story, findings);
+    judge_result(evidence, story, here, findings);
+    if let Some(first) = story.attempts.first()
+        && story.name.plan == Plan::Scheduled
+        && u128::from(first.at) < u128::from(story.intent) + story.name.delay().as_nanos()
+    {
+        let early = story.name.delay().as_secs_f64() - (first.at - story.intent) as f64 / 1e9;
+        findings.add(Invariant::Early, format!("{} started {early:.3} s too early", story.name));
+    }
+}
+
+/// A failure, and the retry that was spent on it.
+fn is_planned(earlier: &Attempt, later: &Attempt) -> bool {
+    matches!(earlier.end, Some((at, Step::Failure)) if at <= later.at) && later.retried == earlier.retried + 1
+}
+
+/// What allows a task to run again.
+fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Attempt) -> Option<&'static str> {
+    let is_go = evidence.history.is_go(earlier.process);
+    let during = |fault: &&Happened| fault.from <= later.at && fault.to >= earlier.at;
+    let met = |fault: &&Happened| match fault.process {
+        Some(process) => process == earlier.process && (is_go || takes_tasks_away(fault.kind)),
+        // Go drops a report that Redis does not take at once.
+        None => is_go,
+    };
+    let fault = evidence.happened.iter().filter(during).find(met);
+    if let Some(fault) = fault {
+        return Some(fault.kind.text());
+    }
+    // Go's recoverers and ours take what a Go worker has whose call was not answered; so its later start tells.
+    met_producer(evidence, story).map(|_| "enqueued again after a lost answer")
+}
+
+/// Whether a healthy worker of ours may lose its task by this.
+fn takes_tasks_away(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::KillWorker | Kind::TermWorker | Kind::Zombie | Kind::Partition | Kind::LoseAnswers | Kind::Delay
+    )
+}
+
+/// How long tasks of killed workers took to start elsewhere.
+fn measure_takeover(evidence: &Evidence<'_>, story: &Story, tally: &mut Tally) {
+    for (earlier, later) in story.attempts.iter().zip(story.attempts.iter().skip(1)) {
+        let killed = evidence.happened.iter().find(|fault| {
+            fault.kind == Kind::KillWorker && fault.process == Some(earlier.process) && earlier.at <= fault.from
+        });
+        let Some(killed) = killed else { continue };
+        if earlier.end.is_none() && later.at > killed.from {
+            let lease = match evidence.history.roles.get(usize::from(earlier.process)) {
+                Some(Some(Role::Worker { lease_secs, .. })) => format!("Rust, lease of {lease_secs} s"),
+                _ => "Go, lease of 30 s".to_owned(),
+            };
+            tally.takeover.entry(lease).or_default().push((later.at - killed.from) as f64 / 1e9);
+        }
+    }
+}
+
+/// Only a failure spends a retry; Go's recoverers spend one on a crash too.
+fn judge_retries(evidence: &Evidence<'_>, story: &Story, findings: &mut Findings) {
+    if evidence.mixed || story.name.plan == Plan::Grouped {
+        return;
+    }
+    for attempt in &story.attempts {
+        if usize::from(attempt.retried) > story.failures_before(attempt.at) {
+            let text = format!("{} has spent {} retries: {story:?}", story.name, attempt.retried);
+            findings.add(Invariant::RetrySpent, text);
+            return;
+        }
+    }
+}
+
+/// The result that is kept is that of the run that began last: all others had lost the task by then.
+fn judge_result(evidence: &Evidence<'_>, story: &Story, here: &[&Stored], findings: &mut Findings) {
+    let (Some(last), Some(result)) = (story.attempts.last(), here.first().and_then(|task| task.result.as_ref())) else {
+        return;
+    };
+    let by_go = story.attempts.iter().any(|attempt| evidence.history.is_go(attempt.process));
+    let process = result.split(' ').next().and_then(|process| process.parse::<u16>().ok());
+    if !by_go && process != Some(last.process) {
+        findings.add(Invariant::NotFenced, format!("{} has the result {result:?}: {story:?}", story.name));
+    }
+}

@@ -1,0 +1,208 @@
+//! A run from beginning to end.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use crate::Failure;
+use crate::check::{Evidence, judge};
+use crate::faults::Hand;
+use crate::findings::Invariant;
+use crate::fleet::{Fleet, Process, Role};
+use crate::history::History;
+use crate::name::QUEUES;
+use crate::node::Redis;
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::snapshot::Snapshot;
+use crate::tamper::Tamper;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Settings {
+    /// The plan to follow; a run with the same seed breaks the same things in the same order. Drawn by chance
+    /// if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Breaks at least so many things
+    #[arg(long, default_value_t = 1_000)]
+    faults: usize,
+    /// Enqueues at least so many tasks
+    #[arg(long, default_value_t = 1_000_000)]
+    tasks: u64,
+    /// Tasks per second
+    #[arg(long, default_value_t = 1_000)]
+    rate: u32,
+    /// Mean pause between two faults, in milliseconds
+    #[arg(long, default_value_t = 500)]
+    pause_ms: u64,
+    /// Seconds by which the clocks of two workers are wrong, one in each direction
+    #[arg(long, default_value_t = 60)]
+    skew_secs: i64,
+    /// The worker on Go asynq; without it only workers of ours take part
+    #[arg(long)]
+    go: Option<PathBuf>,
+    /// Where to write the report
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Keeps the ledgers and the logs of all processes in this directory
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// How many seconds everybody has to finish when nothing is broken any more
+    #[arg(long, default_value_t = 300)]
+    patience_secs: u64,
+    /// Does something wrong behind the back of the ledger, to see that it is found
+    #[arg(long, hide = true)]
+    tamper: Option<Tamper>,
+}
+
+/// Runs; whether nothing was found.
+pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
+    let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+    println!("seed {seed}; to do the same again: queue-chaos run --seed {seed}, with the other options as they were");
+    let begun = Instant::now();
+    let temporary = tempfile::Builder::new().prefix("queue-chaos-").tempdir()?;
+    let directory = settings.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&directory)?;
+    let mut redis = Redis::start().await?;
+    let version = redis.version().await?;
+    let tasks = u32::try_from(settings.tasks).unwrap_or(u32::MAX);
+    let fleet = Fleet::new(&directory, settings.go.clone(), seed, tasks, &redis.upstream, &roles(&settings)).await?;
+    let mut hand = Hand::new(Arc::new(Mutex::new(fleet)));
+
+    break_things(&settings, seed, &mut hand, &mut redis).await?;
+    println!("{} faults; nothing is broken any more", hand.count());
+    while hand.later.join_next().await.is_some() {}
+    let mut fleet = hand.fleet.lock().await;
+    for slot in fleet.of(true) {
+        fleet.end(slot, Duration::from_secs(60)).await?;
+    }
+    if let Some(tamper) = settings.tamper {
+        tamper.during(&redis, &directory, &mut fleet).await?;
+    }
+    let drained = drain(&redis, Duration::from_secs(settings.patience_secs)).await?;
+    let fallen = fleet.fallen();
+    for slot in fleet.of(false) {
+        fleet.end(slot, Duration::from_secs(30)).await?;
+    }
+    if let Some(tamper) = settings.tamper {
+        tamper.after(&redis).await?;
+    }
+
+    let snapshot = Snapshot::read(&mut redis.connection().await?).await?;
+    redis.stop().await?;
+    let history = History::read(&fleet.processes)?;
+    let happened = hand.happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let mixed = settings.go.is_some();
+    let evidence = Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed };
+    let (mut findings, tally) = judge(&evidence);
+    for process in fallen {
+        let log = std::fs::read_to_string(directory.join(format!("{process}.log"))).unwrap_or_default();
+        let last = log.lines().next_back().unwrap_or("nothing was said");
+        findings.add(Invariant::Fallen, format!("process {process}: {last}"));
+    }
+    let report = Report {
+        seed,
+        mixed,
+        rate: settings.rate,
+        skew_secs: settings.skew_secs,
+        redis: version,
+        lasted: begun.elapsed(),
+        drained,
+        processes: fleet.processes.len(),
+        happened: &happened,
+        history: &history,
+        tally: &tally,
+        snapshot: &snapshot,
+        findings: &findings,
+    };
+    println!("{report}");
+    if let Some(path) = settings.report {
+        std::fs::write(path, report.to_string())?;
+    }
+    Ok(findings.is_empty())
+}
+
+fn roles(settings: &Settings) -> Vec<Role> {
+    let skew = settings.skew_secs;
+    let mut roles = vec![Role::Producer { rate: settings.rate / 2 }; 2];
+    for (lease_secs, skew_secs) in [(5, 0), (5, skew), (30, -skew), (30, 0)] {
+        roles.push(Role::Worker { lease_secs, skew_secs });
+    }
+    if settings.go.is_some() {
+        roles.extend([Role::GoWorker, Role::GoWorker]);
+    }
+    roles
+}
+
+/// Follows the plan until there were enough faults and enough tasks.
+async fn break_things(settings: &Settings, seed: u64, hand: &mut Hand, redis: &mut Redis) -> Result<(), Failure> {
+    let mut plan = Plan::new(seed, Duration::from_millis(settings.pause_ms));
+    let mut intents = Intents::default();
+    let (mut told, mut number) = (Instant::now(), 0);
+    loop {
+        let tasks = intents.count(&hand.fleet.lock().await.processes)?;
+        if told.elapsed() > Duration::from_secs(30) {
+            println!("{} faults, {tasks} tasks", hand.count());
+            told = Instant::now();
+        }
+        if hand.count() >= settings.faults && tasks >= settings.tasks {
+            return Ok(());
+        }
+        if settings.faults == 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        }
+        let Some(fault) = plan.next() else { return Ok(()) };
+        tokio::time::sleep(fault.pause).await;
+        number += 1;
+        let did = hand.do_it(&fault, redis).await;
+        did.map_err(|error| format!("fault {number}, {fault}, could not be made: {error}"))?;
+    }
+}
+
+/// Counts what producers were about to enqueue, reading on where it stopped.
+#[derive(Default)]
+struct Intents {
+    read: HashMap<u16, u64>,
+    total: u64,
+}
+
+impl Intents {
+    fn count(&mut self, processes: &[Process]) -> Result<u64, Failure> {
+        for process in processes.iter().filter(|process| matches!(process.role, Role::Producer { .. })) {
+            let Ok(mut file) = std::fs::File::open(&process.ledger) else { continue };
+            let read = self.read.entry(process.number).or_default();
+            file.seek(SeekFrom::Start(*read))?;
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            *read += text.len() as u64;
+            // A line begins with what it says, and the letter stands nowhere else.
+            self.total += text.iter().filter(|byte| **byte == b'I').count() as u64;
+        }
+        Ok(self.total)
+    }
+}
+
+/// Waits until nothing is on its way any more; returns how long that took, or nothing.
+async fn drain(redis: &Redis, patience: Duration) -> Result<Option<Duration>, Failure> {
+    let begun = Instant::now();
+    let mut connection = redis.connection().await?;
+    while begun.elapsed() < patience {
+        let mut look = redis::pipe();
+        for queue in QUEUES {
+            let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
+            let keys = ["pending", "active", "lease", "scheduled", "retry", "aggregation_sets", "g:g0", "g:g1", "g:g2"];
+            look.cmd("EXISTS").arg(keys.map(key).to_vec());
+        }
+        let left: Vec<u64> = look.query_async(&mut connection).await?;
+        if left.iter().all(|count| *count == 0) {
+            return Ok(Some(begun.elapsed()));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(None)
+}

@@ -1,0 +1,217 @@
+//! Does what the plan says, and notes when it did what to whom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::sync::Mutex;
+
+use crate::Failure;
+use crate::fleet::{Fleet, Role};
+use crate::ledger::now_ns;
+use crate::node::Redis;
+use crate::plan::{Fault, Kind};
+
+/// A fault that has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Happened {
+    pub(crate) kind: Kind,
+    /// The process it met; none for those that meet all.
+    pub(crate) process: Option<u16>,
+    /// From when until when, in Unix nanoseconds.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// How long a process is stopped so that others have its tasks when it comes back: its lease, the margin
+/// of 30 s, and the time until somebody has looked.
+fn takeover(role: Role) -> Duration {
+    match role {
+        Role::Worker { lease_secs, .. } => Duration::from_secs(lease_secs + 40),
+        _ => Duration::from_secs(75),
+    }
+}
+
+/// At least so many workers are left alone.
+const WORKING: usize = 2;
+
+/// What it takes to break things; shared with what is healed later.
+pub(crate) struct Hand {
+    pub(crate) fleet: Arc<Mutex<Fleet>>,
+    pub(crate) happened: Arc<std::sync::Mutex<Vec<Happened>>>,
+    pub(crate) later: tokio::task::JoinSet<()>,
+}
+
+impl Hand {
+    pub(crate) fn new(fleet: Arc<Mutex<Fleet>>) -> Self {
+        Self { fleet, happened: Arc::default(), later: tokio::task::JoinSet::new() }
+    }
+
+    fn note(&self, kind: Kind, process: Option<u16>, from: u64) {
+        let happened = Happened { kind, process, from, to: now_ns() };
+        self.happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(happened);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
+    }
+
+    /// Breaks something. What lasts for long goes on in the background.
+    pub(crate) async fn do_it(&mut self, fault: &Fault, redis: &mut Redis) -> Result<(), Failure> {
+        while self.later.try_join_next().is_some() {}
+        let from = now_ns();
+        match fault.kind {
+            Kind::ScriptFlush => redis.ask::<()>(&["SCRIPT", "FLUSH"]).await?,
+            Kind::ClientKill => {
+                for kind in ["normal", "pubsub"] {
+                    let _: u64 = redis.ask(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await?;
+                }
+            }
+            Kind::OutOfMemory => redis.out_of_memory(fault.lasts).await?,
+            Kind::DiskFull => redis.disk_full(fault.lasts).await?,
+            Kind::NoReplicas => redis.no_replicas(fault.lasts).await?,
+            Kind::CrashRedis => redis.crash(fault.lasts).await?,
+            Kind::FailOver => redis.fail_over().await?,
+            _ => return self.break_process(fault, from).await,
+        }
+        self.note(fault.kind, None, from);
+        Ok(())
+    }
+
+    /// Waits until a process can be broken, so that enough others are at work.
+    async fn target(&mut self, fault: &Fault) -> (usize, u16) {
+        loop {
+            let fleet = self.fleet.lock().await;
+            let producers = match fault.kind {
+                Kind::KillProducer => true,
+                Kind::Cut | Kind::Delay | Kind::LoseAnswers => fault.target.is_multiple_of(4),
+                _ => false,
+            };
+            let slots = fleet.of(producers);
+            let free = slots.iter().filter(|slot| fleet.slots[**slot].busy_until <= now_ns()).count();
+            let enough = free > if producers || fault.kind == Kind::Cut { 0 } else { WORKING };
+            if enough && let Some(slot) = fleet.pick(&slots, fault.target / 4) {
+                return (slot, fleet.slots[slot].process);
+            }
+            drop(fleet);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn break_process(&mut self, fault: &Fault, from: u64) -> Result<(), Failure> {
+        let (slot, process) = self.target(fault).await;
+        let mut fleet = self.fleet.lock().await;
+        let proxy = fleet.slots[slot].proxy.clone();
+        let role = fleet.slots[slot].role;
+        let lasts = if fault.kind == Kind::Zombie { takeover(role) } else { fault.lasts };
+        match fault.kind {
+            Kind::Cut => {
+                drop(fleet);
+                let cut = proxy.cut_next_answer(fault.byte, Duration::from_secs(3)).await;
+                if cut.is_some() {
+                    self.note(fault.kind, Some(process), from);
+                }
+                return Ok(());
+            }
+            Kind::LoseAnswers => {
+                proxy.lose_answers();
+                drop(fleet);
+                // Until the calls under way have timed out, and the connections were given up.
+                let wait = Duration::from_secs(12);
+                self.fleet.lock().await.busy(slot, wait);
+                self.after(wait, fault.kind, slot, process, from, |_, _, _| {});
+                return Ok(());
+            }
+            Kind::KillWorker | Kind::KillProducer => {
+                fleet.kill(slot).await?;
+                fleet.busy(slot, lasts + Duration::from_millis(500));
+                drop(fleet);
+                self.note(fault.kind, Some(process), from);
+                self.restart(slot, lasts);
+                return Ok(());
+            }
+            Kind::TermWorker => {
+                fleet.signal(slot, process, Signal::SIGTERM);
+                fleet.busy(slot, Duration::from_secs(60));
+                drop(fleet);
+                self.wait_and_restart(fault.kind, slot, process, from);
+                return Ok(());
+            }
+            Kind::Pause | Kind::Zombie => {
+                fleet.signal(slot, process, Signal::SIGSTOP);
+                fleet.busy(slot, lasts);
+                drop(fleet);
+                self.after(lasts, fault.kind, slot, process, from, |fleet, slot, process| {
+                    fleet.signal(slot, process, Signal::SIGCONT);
+                });
+            }
+            Kind::Delay => {
+                let total = Duration::from_secs(4).max(lasts);
+                proxy.delay(lasts);
+                fleet.busy(slot, total);
+                drop(fleet);
+                self.after(total, fault.kind, slot, process, from, |fleet, slot, _| {
+                    fleet.slots[slot].proxy.delay(Duration::ZERO);
+                });
+            }
+            Kind::Partition => {
+                proxy.partition();
+                fleet.busy(slot, lasts);
+                drop(fleet);
+                self.after(lasts, fault.kind, slot, process, from, |fleet, slot, _| fleet.slots[slot].proxy.heal());
+            }
+            _ => return Err(format!("{:?} meets no process", fault.kind).into()),
+        }
+        Ok(())
+    }
+
+    /// Ends a fault later.
+    fn after(
+        &mut self,
+        lasts: Duration,
+        kind: Kind,
+        slot: usize,
+        process: u16,
+        from: u64,
+        heal: impl FnOnce(&mut Fleet, usize, u16) + Send + 'static,
+    ) {
+        let (fleet, happened) = (self.fleet.clone(), self.happened.clone());
+        self.later.spawn(async move {
+            tokio::time::sleep(lasts).await;
+            heal(&mut *fleet.lock().await, slot, process);
+            let ended = Happened { kind, process: Some(process), from, to: now_ns() };
+            happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ended);
+        });
+    }
+
+    fn restart(&mut self, slot: usize, after: Duration) {
+        let fleet = self.fleet.clone();
+        self.later.spawn(async move {
+            tokio::time::sleep(after).await;
+            if let Err(error) = fleet.lock().await.start(slot) {
+                eprintln!("cannot start a process again: {error}");
+            }
+        });
+    }
+
+    /// Waits until a process that was told to end has ended, and starts another one.
+    fn wait_and_restart(&mut self, kind: Kind, slot: usize, process: u16, from: u64) {
+        let (fleet, happened) = (self.fleet.clone(), self.happened.clone());
+        self.later.spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let mut fleet = fleet.lock().await;
+                if !fleet.has_ended(slot) {
+                    continue;
+                }
+                let ended = Happened { kind, process: Some(process), from, to: now_ns() };
+                happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ended);
+                fleet.slots[slot].busy_until = 0;
+                if let Err(error) = fleet.start(slot) {
+                    eprintln!("cannot start a process again: {error}");
+                }
+                return;
+            }
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! The tasks of a run: everything about one follows from its name, so that a ledger of names is enough.
+
+use std::fmt;
+use std::time::Duration;
+
+use queue_core::RawTask;
+
+pub(crate) const QUEUES: [&str; 4] = ["chaos-0", "chaos-1", "chaos-2", "chaos-3"];
+
+/// The header that carries the name of a task.
+pub(crate) const HEADER: &str = "chaos";
+
+/// The type of the tasks that groups become.
+pub(crate) const DIGEST: &str = "chaos:digest";
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Payloads of unique tasks, so few that some meet.
+const UNIQUE_PAYLOADS: u32 = 400;
+
+/// What a task is meant to go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Plan {
+    /// Succeeds at once.
+    Plain,
+    /// Takes up to two seconds, so that faults meet it half-way.
+    Slow,
+    /// Succeeds and is kept with its result.
+    Kept,
+    /// Holds a uniqueness lock.
+    Unique,
+    /// Starts some seconds later.
+    Scheduled,
+    /// Fails once to three times, then succeeds.
+    Flaky,
+    /// Its handler archives it.
+    Doomed,
+    /// Fails until its only retry is used up.
+    Exhausted,
+    /// Becomes a digest together with others.
+    Grouped,
+}
+
+/// Where a task is in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Gone,
+    Completed,
+    Archived,
+}
+
+impl Plan {
+    pub(crate) const ALL: [Plan; 9] = [
+        Plan::Plain,
+        Plan::Slow,
+        Plan::Kept,
+        Plan::Unique,
+        Plan::Scheduled,
+        Plan::Flaky,
+        Plan::Doomed,
+        Plan::Exhausted,
+        Plan::Grouped,
+    ];
+
+    /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
+    fn share(self) -> u32 {
+        match self {
+            Plan::Plain => 540,
+            Plan::Slow => 20,
+            Plan::Kept => 40,
+            Plan::Unique => 100,
+            Plan::Scheduled => 100,
+            Plan::Flaky => 90,
+            Plan::Doomed => 8,
+            Plan::Exhausted => 8,
+            Plan::Grouped => 94,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Plan::Plain => 'p',
+            Plan::Slow => 's',
+            Plan::Kept => 'k',
+            Plan::Unique => 'u',
+            Plan::Scheduled => 't',
+            Plan::Flaky => 'f',
+            Plan::Doomed => 'd',
+            Plan::Exhausted => 'x',
+            Plan::Grouped => 'g',
+        }
+    }
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Plan::Plain => "plain",
+            Plan::Slow => "slow",
+            Plan::Kept => "kept with a result",
+            Plan::Unique => "unique",
+            Plan::Scheduled => "scheduled",
+            Plan::Flaky => "failing, then succeeding",
+            Plan::Doomed => "archived by the handler",
+            Plan::Exhausted => "archived without retries",
+            Plan::Grouped => "grouped",
+        }
+    }
+
+    pub(crate) fn ends(self) -> Place {
+        match self {
+            Plan::Kept => Place::Completed,
+            Plan::Doomed | Plan::Exhausted => Place::Archived,
+            _ => Place::Gone,
+        }
+    }
+}
+
+/// The name of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) plan: Plan,
+    pub(crate) queue: u8,
+    /// Number of the process that enqueues it.
+    pub(crate) producer: u16,
+    pub(crate) number: u32,
+}
+
+impl Name {
+    /// The task of this number; its plan and queue are drawn from the seed.
+    pub(crate) fn draw(seed: u64, producer: u16, number: u32) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ (u64::from(producer) << 32) ^ u64::from(number));
+        let mut left = random.u32(0..1_000);
+        let plan = Plan::ALL.into_iter().find(|plan| {
+            let share = plan.share();
+            let hit = left < share;
+            left = left.saturating_sub(share);
+            hit
+        });
+        let queue = random.u8(0..4);
+        Self { plan: plan.unwrap_or(Plan::Plain), queue, producer, number }
+    }
+
+    /// The same as a number.
+    pub(crate) fn key(self) -> u64 {
+        let plan = Plan::ALL.iter().position(|plan| *plan == self.plan).unwrap_or(0) as u64;
+        plan << 56 | u64::from(self.queue) << 48 | u64::from(self.producer) << 32 | u64::from(self.number)
+    }
+
+    pub(crate) fn of_key(key: u64) -> Self {
+        let byte = |shift: u32| (key >> shift & 0xff) as u8;
+        Self {
+            plan: Plan::ALL[usize::from(byte(56)) % Plan::ALL.len()],
+            queue: byte(48),
+            producer: (key >> 32 & 0xffff) as u16,
+            number: (key & 0xffff_ffff) as u32,
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut letters = text.chars();
+        let letter = letters.next()?;
+        let plan = Plan::ALL.into_iter().find(|plan| plan.letter() == letter)?;
+        let mut numbers = letters.as_str().split('-');
+        let name = Self {
+            plan,
+            queue: numbers.next()?.parse().ok()?,
+            producer: numbers.next()?.parse().ok()?,
+            number: numbers.next()?.parse().ok()?,
+        };
+        (numbers.next().is_none() && usize::from(name.queue) < QUEUES.len()).then_some(name)
+    }
+
+    pub(crate) fn queue_name(self) -> &'static str {
+        QUEUES[usize::from(self.queue) % QUEUES.len()]
+    }
+
+    /// How often its handler is meant to fail.
+    pub(crate) fn failures(self) -> u32 {
+        match self.plan {
+            Plan::Flaky => 1 + self.number % 3,
+            Plan::Exhausted => 2,
+            Plan::Doomed => 1,
+            _ => 0,
+        }
+    }
+
+    /// How long it waits before it starts.
+    pub(crate) fn delay(self) -> Duration {
+        match self.plan {
+            Plan::Scheduled => Duration::from_secs(1 + u64::from(self.number % 7)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// How long its handler takes.
+    pub(crate) fn work(self) -> Duration {
+        match self.plan {
+            Plan::Slow => Duration::from_millis(200 + u64::from(self.number * 37 % 1_800)),
+            _ if self.number.is_multiple_of(10) => Duration::from_millis(u64::from(self.number / 10 % 20)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether the library makes its id, as most users let it.
+    pub(crate) fn has_generated_id(self) -> bool {
+        self.number.is_multiple_of(2)
+    }
+
+    pub(crate) fn task(self) -> RawTask {
+        let kind = format!("chaos:{}", self.plan.letter());
+        let task = RawTask::new(kind).queue(self.queue_name()).header(HEADER, self.to_string());
+        let task = if self.has_generated_id() { task } else { task.task_id(self.to_string()) };
+        match self.plan {
+            Plan::Kept => task.retention(6 * HOUR),
+            Plan::Unique => task.unique(HOUR).payload((self.number % UNIQUE_PAYLOADS).to_string()),
+            Plan::Scheduled => task.process_in(self.delay()),
+            Plan::Exhausted => task.max_retry(1),
+            Plan::Grouped => task.group(format!("g{}", self.number % 3)),
+            _ => task,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}-{}-{}", self.plan.letter(), self.queue, self.producer, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_survives_being_written_and_numbered() {
+        for number in 0..2_000 {
+            let name = Name::draw(7, 3, number);
+            assert_eq!(Name::parse(&name.to_string()), Some(name));
+            assert_eq!(Name::of_key(name.key()), name);
+        }
+        for nonsense in ["", "z0-1-2", "p9-1-2", "p0-1", "p0-1-2-3", "p0-x-2"] {
+            assert_eq!(Name::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn every_plan_is_drawn_and_the_shares_add_up() {
+        assert_eq!(Plan::ALL.iter().map(|plan| plan.share()).sum::<u32>(), 1_000);
+        let drawn: std::collections::BTreeSet<Plan> = (0..2_000).map(|n| Name::draw(1, 0, n).plan).collect();
+        assert_eq!(drawn.len(), Plan::ALL.len());
+    }
+}

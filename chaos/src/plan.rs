@@ -1,0 +1,193 @@
+//! The plan of a run: which faults come, drawn from a seed, so that a run can be repeated.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What can be broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    KillWorker,
+    KillProducer,
+    TermWorker,
+    Pause,
+    Zombie,
+    Cut,
+    Delay,
+    LoseAnswers,
+    Partition,
+    ScriptFlush,
+    ClientKill,
+    OutOfMemory,
+    DiskFull,
+    NoReplicas,
+    CrashRedis,
+    FailOver,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 16] = [
+        Kind::KillWorker,
+        Kind::KillProducer,
+        Kind::TermWorker,
+        Kind::Pause,
+        Kind::Zombie,
+        Kind::Cut,
+        Kind::Delay,
+        Kind::LoseAnswers,
+        Kind::Partition,
+        Kind::ScriptFlush,
+        Kind::ClientKill,
+        Kind::OutOfMemory,
+        Kind::DiskFull,
+        Kind::NoReplicas,
+        Kind::CrashRedis,
+        Kind::FailOver,
+    ];
+
+    /// How many of a hundred faults. The short ones come often.
+    fn share(self) -> u32 {
+        match self {
+            Kind::KillWorker => 10,
+            Kind::KillProducer => 5,
+            Kind::TermWorker => 3,
+            Kind::Pause => 5,
+            Kind::Zombie => 3,
+            Kind::Cut => 38,
+            Kind::Delay => 5,
+            Kind::LoseAnswers => 5,
+            Kind::Partition => 3,
+            Kind::ScriptFlush => 5,
+            Kind::ClientKill => 6,
+            Kind::OutOfMemory => 3,
+            Kind::DiskFull => 2,
+            Kind::NoReplicas => 2,
+            Kind::CrashRedis => 3,
+            Kind::FailOver => 2,
+        }
+    }
+
+    /// What it is called in a report.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Kind::KillWorker => "kill -9 of a worker",
+            Kind::KillProducer => "kill -9 of a producer",
+            Kind::TermWorker => "SIGTERM of a worker, and a new one",
+            Kind::Pause => "SIGSTOP for less than a lease",
+            Kind::Zombie => "SIGSTOP until others have taken over, then SIGCONT",
+            Kind::Cut => "connection cut inside an answer",
+            Kind::Delay => "answers delayed",
+            Kind::LoseAnswers => "answers lost after Redis did what was asked",
+            Kind::Partition => "partition: nothing arrives, either way",
+            Kind::ScriptFlush => "SCRIPT FLUSH",
+            Kind::ClientKill => "CLIENT KILL of all connections",
+            Kind::OutOfMemory => "out of memory (OOM)",
+            Kind::DiskFull => "snapshot fails, changes refused (MISCONF)",
+            Kind::NoReplicas => "replicas missing, changes refused (NOREPLICAS)",
+            Kind::CrashRedis => "kill -9 of Redis, restart from its append-only file",
+            Kind::FailOver => "failover to a replica",
+        }
+    }
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// How long nothing new is broken before it.
+    pub(crate) pause: Duration,
+    /// Which process it meets, of those there are.
+    pub(crate) target: usize,
+    /// How long it lasts; what that means depends on the kind.
+    pub(crate) lasts: Duration,
+    /// Where an answer is cut.
+    pub(crate) byte: usize,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (target {}, {:?}", self.kind.text(), self.target, self.lasts)?;
+        if self.kind == Kind::Cut { write!(f, ", byte {})", self.byte) } else { f.write_str(")") }
+    }
+}
+
+/// The faults of a seed, without end.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    random: fastrand::Rng,
+    mean_pause: Duration,
+    cuts: usize,
+    /// The first faults are one of each kind, in an order of the seed, so that short runs have them all.
+    first: Vec<Kind>,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, mean_pause: Duration) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut first = Kind::ALL.to_vec();
+        random.shuffle(&mut first);
+        // What takes longest to be over comes first: they are taken from the end.
+        first.sort_by_key(|kind| *kind == Kind::Zombie);
+        Self { random, mean_pause, cuts: 0, first }
+    }
+
+    fn kind(&mut self) -> Kind {
+        if let Some(kind) = self.first.pop() {
+            return kind;
+        }
+        let mut left = self.random.u32(0..100);
+        for kind in Kind::ALL {
+            if left < kind.share() {
+                return kind;
+            }
+            left -= kind.share();
+        }
+        Kind::Cut
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Fault;
+
+    fn next(&mut self) -> Option<Fault> {
+        let kind = self.kind();
+        let (least, most) = match kind {
+            Kind::Pause => (500, 3_500),
+            Kind::Zombie => (0, 0),
+            Kind::Delay => (50, 7_000),
+            Kind::Partition => (1_000, 25_000),
+            Kind::CrashRedis => (0, 2_500),
+            Kind::OutOfMemory | Kind::DiskFull | Kind::NoReplicas => (300, 2_500),
+            _ => (100, 1_500),
+        };
+        let lasts = Duration::from_millis(self.random.u64(least..=most));
+        let target = self.random.usize(0..1_000);
+        let pause = self.mean_pause.mul_f64(2.0 * self.random.f64());
+        if kind == Kind::Cut {
+            self.cuts += 1;
+        }
+        // Byte by byte; a longer answer is met further behind, where longer answers are cut too.
+        Some(Fault { kind, pause, target, lasts, byte: self.cuts.saturating_sub(1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_faults_again_and_another_one_others() {
+        let faults = |seed| Plan::new(seed, Duration::from_secs(1)).take(200).collect::<Vec<_>>();
+        assert_eq!(faults(5), faults(5));
+        assert_ne!(faults(5), faults(6));
+    }
+
+    #[test]
+    fn the_first_faults_are_of_all_kinds_and_cuts_go_byte_by_byte() {
+        let faults: Vec<Fault> = Plan::new(9, Duration::ZERO).take(2_000).collect();
+        let kinds: std::collections::BTreeSet<Kind> = faults[..Kind::ALL.len()].iter().map(|fault| fault.kind).collect();
+        assert_eq!(kinds.len(), Kind::ALL.len());
+        assert_eq!(Kind::ALL.iter().map(|kind| kind.share()).sum::<u32>(), 100);
+        let cuts: Vec<usize> = faults.iter().filter(|fault| fault.kind == Kind::Cut).map(|fault| fault.byte).collect();
+        assert!(cuts.len() > 500 && cuts.iter().enumerate().all(|(n, byte)| n == *byte));
+    }
+}

@@ -1,0 +1,79 @@
+//! A producer: enqueues tasks at a steady rate with the public client, and notes what it was told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_redis::{Client, EnqueueError, Redis, RedisOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Failure;
+use crate::ledger::{Book, Step};
+use crate::name::Name;
+
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Settings {
+    #[arg(long)]
+    redis: String,
+    #[arg(long)]
+    ledger: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    /// Number of this process.
+    #[arg(long)]
+    process: u16,
+    /// Tasks per second.
+    #[arg(long)]
+    rate: u32,
+    /// Ends after so many.
+    #[arg(long, default_value_t = u32::MAX)]
+    tasks: u32,
+}
+
+/// Runs until it has enqueued all its tasks, or is told to end.
+pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
+    let mut end = signal(SignalKind::terminate())?;
+    let book = Book::open(&settings.ledger)?;
+    let client = Client::new(Redis::lazy(&settings.redis, RedisOptions::default())?);
+    let mut ticks = tokio::time::interval(TICK);
+    // After an outage it goes on at its rate, and does not make up for what it missed.
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let per_tick = (settings.rate / 10).max(1);
+    let mut next = 0;
+    while next < settings.tasks {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = end.recv() => return Ok(()),
+        }
+        let last = settings.tasks.min(next + per_tick);
+        let names: Vec<Name> = (next..last).map(|n| Name::draw(settings.seed, settings.process, n)).collect();
+        // Every other time one by one, as a service does that has many callers.
+        let one_by_one = (next / per_tick).is_multiple_of(2);
+        next = last;
+        book.note(Step::Intent, &names);
+        let outcomes: Vec<_> = if one_by_one {
+            join_all(names.iter().map(|name| client.enqueue(name.task()))).await
+        } else {
+            client.enqueue_many(names.iter().map(|name| name.task())).await
+        };
+        let steps = outcomes.iter().map(|outcome| match outcome {
+            Ok(_) => Step::Stored,
+            Err(error) => step(error),
+        });
+        book.write(steps.zip(names));
+    }
+    Ok(())
+}
+
+fn step(error: &EnqueueError) -> Step {
+    match error {
+        EnqueueError::DuplicateTask { .. } | EnqueueError::TaskIdConflict { .. } => Step::Duplicate,
+        EnqueueError::Redis(error) if error.is_ambiguous() => Step::Unknown,
+        error => {
+            eprintln!("refused: {error}");
+            Step::Refused
+        }
+    }
+}

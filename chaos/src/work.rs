@@ -1,0 +1,123 @@
+//! A worker: a server as anybody would write it, whose handlers do what the plan of their task says.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::{Clock, RawTask, SystemClock};
+use queue_redis::{Redis, RedisOptions};
+use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
+
+use crate::ledger::{Book, Step, now_ns};
+use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Settings {
+    #[arg(long)]
+    redis: String,
+    #[arg(long)]
+    ledger: PathBuf,
+    /// Number of this process.
+    #[arg(long)]
+    process: u16,
+    #[arg(long)]
+    concurrency: usize,
+    #[arg(long)]
+    lease_secs: u64,
+    /// Seconds by which the clock of this host is wrong.
+    #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
+    skew_secs: i64,
+}
+
+/// The clock of a host that goes wrong by a constant.
+#[derive(Debug)]
+struct Skewed(i64);
+
+impl Clock for Skewed {
+    fn now_ns(&self) -> i64 {
+        SystemClock.now_ns() + self.0 * 1_000_000_000
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Host {
+    book: Book,
+    process: u16,
+}
+
+/// Serves until it is told to end.
+pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
+    let book = Book::open(&settings.ledger)?;
+    let redis = Redis::lazy(&settings.redis, RedisOptions::default())?;
+    loop {
+        let host = Host { book: book.clone(), process: settings.process };
+        let (worker, digester) = (host.clone(), host);
+        let router = Router::new(())
+            .route_exact(DIGEST, move |job: Job| digest(digester.clone(), job))
+            .route("chaos:", move |job: Job| work(worker.clone(), job))
+            .aggregate(aggregate);
+        let told = book.clone();
+        let server = Server::new(redis.clone(), router)
+            .queues(QUEUES.map(|queue| (queue, 1)))
+            .concurrency(settings.concurrency)
+            .lease(Duration::from_secs(settings.lease_secs))
+            .retry_policy(RetryPolicy::Fixed(Duration::from_secs(1)))
+            .shutdown_timeout(Duration::from_secs(3))
+            .group_grace_period(Duration::from_secs(1))
+            .group_max_delay(Duration::from_secs(3))
+            .group_max_size(60)
+            .clock(Arc::new(Skewed(settings.skew_secs)))
+            .observe(move |event| match event {
+                Event::Reported { refused, .. } if *refused > 0 => told.tell('L', *refused),
+                Event::Recovered { .. } => told.tell('V', 1),
+                _ => {}
+            });
+        match server.run().await {
+            // Redis may be away at this very moment; whoever runs a service starts it again.
+            Err(ServerError::Redis(_)) => tokio::time::sleep(Duration::from_millis(300)).await,
+            ended => return Ok(ended?),
+        }
+    }
+}
+
+async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
+    let name = job.headers().get(HEADER).and_then(|name| Name::parse(name));
+    let Some(name) = name else { return Err(Failure::archive("a task without a name")) };
+    let begun = now_ns();
+    host.book.note(Step::Start(u16::try_from(job.retried()).unwrap_or(u16::MAX)), &[name]);
+    if !name.work().is_zero() {
+        tokio::time::sleep(name.work()).await;
+    }
+    match name.plan {
+        Plan::Doomed => {
+            host.book.note(Step::Archive, &[name]);
+            Err(Failure::archive("meant to be archived"))
+        }
+        _ if job.retried() < name.failures() => {
+            host.book.note(Step::Failure, &[name]);
+            Err("meant to fail".into())
+        }
+        _ => {
+            host.book.note(Step::Success, &[name]);
+            // Whose result is kept in the end?
+            Ok(format!("{} {begun}", host.process).into())
+        }
+    }
+}
+
+async fn aggregate(_group: Group, tasks: Vec<RawTask>) -> RawTask {
+    let names: Vec<&str> =
+        tasks.iter().filter_map(|task| task.options.headers.get(HEADER)).map(String::as_str).collect();
+    RawTask::new(DIGEST).payload(names.join(" "))
+}
+
+async fn digest(host: Host, job: Job) -> Result<(), Failure> {
+    let payload = String::from_utf8_lossy(job.payload()).into_owned();
+    let names: Vec<Name> = payload.split(' ').filter_map(Name::parse).collect();
+    host.book.note(Step::Start(u16::try_from(job.retried()).unwrap_or(u16::MAX)), &names);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    host.book.note(Step::Success, &names);
+    host.book.tell('G', 1);
+    Ok(())
+}
