@@ -252,13 +252,14 @@ impl Store {
         now_ns: i64,
     ) -> Result<Vec<EnqueueVerdict>, Error> {
         let mut resends = RESENDS.into_iter();
-        let mut ambiguous = false;
+        // Why nobody knows whether the tasks are stored, as soon as that is so.
+        let mut unsure: Option<Error> = None;
         loop {
             let error = match self.store_once(queue, place, batch, now_ns).await {
                 Ok(mut verdicts) => {
-                    if ambiguous {
+                    if let Some(unsure) = unsure {
                         for (verdict, task) in verdicts.iter_mut().zip(batch) {
-                            if self.is_ours(*verdict, task).await? {
+                            if self.is_ours(*verdict, task).await.map_err(|_| unsure.clone())? {
                                 *verdict = EnqueueVerdict::Stored;
                             }
                         }
@@ -267,10 +268,13 @@ impl Store {
                 }
                 Err(error) => error,
             };
-            ambiguous |= error.is_ambiguous();
+            if error.is_ambiguous() {
+                unsure = Some(error.clone());
+            }
             match resends.next() {
                 Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
-                _ => return Err(error),
+                // That Redis cannot be reached now, or refuses, does not undo what it may have done before.
+                _ => return Err(unsure.unwrap_or(error)),
             }
         }
     }

@@ -6,7 +6,7 @@ use queue_core::RawTask;
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Error, Redis, RedisOptions};
 
-use crate::support::{Fixture, Proxy, QUEUE, eventually, job, report};
+use crate::support::{Fixture, Proxy, QUEUE, RedisProcess, eventually, job, report};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -91,4 +91,27 @@ async fn callers_that_wait_for_a_connection_share_the_failure_of_the_one_who_tri
         assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     }
     assert!(proxy.accepted() <= 2, "{} connections were tried", proxy.accepted());
+}
+
+/// The last error said that Redis could not be reached, as if the task were not there. `queue-chaos` counts tasks
+/// that run although their enqueueing was refused.
+#[tokio::test]
+async fn a_redis_that_dies_after_it_has_stored_a_task_leaves_the_caller_unsure() {
+    let mut redis = RedisProcess::start(&[]).await;
+    let proxy = Proxy::start(&redis.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_secs(20), ..RedisOptions::default() };
+    let client = Client::new(Redis::lazy(&proxy.url(), options).unwrap());
+    client.enqueue(RawTask::new("warm").queue(QUEUE)).await.unwrap();
+    proxy.lose_answers();
+    let enqueued = tokio::spawn(async move { client.enqueue(job("a")).await });
+    let raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    eventually("it is stored", async || {
+        let mut look = redis::cmd("EXISTS");
+        look.arg("asynq:{q}:t:a").query_async::<usize>(&mut raw.clone()).await.unwrap() == 1
+    })
+    .await;
+    redis.kill();
+    let error = enqueued.await.unwrap().unwrap_err();
+    let queue_redis::EnqueueError::Redis(error) = error else { panic!("{error:?}") };
+    assert!(error.is_ambiguous(), "{error:?}");
 }
