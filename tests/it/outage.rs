@@ -175,3 +175,33 @@ async fn a_late_renewal_does_not_reach_into_the_run_of_a_go_worker() {
     }
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
+
+/// It ran a task that another server had recovered and finished long before. `queue-chaos` found it: a worker
+/// that was stopped while the answer to its take was under way.
+#[tokio::test]
+async fn a_task_that_comes_after_its_lease_has_ended_is_put_back_and_not_started() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    // As if the process were stopped between any two looks at its clock.
+    let clock = Arc::new(Leaping(SystemClock.now_ns().into()));
+    let tell = with(&events, async |events: Events, job: Job| events.tell(job.id()));
+    let server = Server::new(fixture.another_redis(), Router::new(()).route("job", tell)).queues([("q", 1)]);
+    let server = server.lease(Duration::from_secs(5)).clock(clock).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    // Only what puts a task back in front does this.
+    let stats = async || fixture.cmd::<String>(&["INFO", "commandstats"]).await;
+    eventually("it was put back", async || stats().await.contains("cmdstat_rpush:")).await;
+    server.shutdown().await;
+    assert_eq!(events.all(), Vec::<String>::new());
+    assert_eq!(fixture.keyspace().await.get("{q}:t:a state"), Some("pending"));
+}
+
+/// A clock that is six seconds later with each look at it.
+#[derive(Debug)]
+struct Leaping(AtomicI64);
+
+impl Clock for Leaping {
+    fn now_ns(&self) -> i64 {
+        self.0.fetch_add(6_000_000_000, Ordering::Relaxed)
+    }
+}

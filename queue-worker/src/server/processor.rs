@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::TaskMessage;
-use queue_redis::{Dequeued, Error, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
+use queue_redis::{Delivery, Dequeued, Error, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
 
 use super::backoff::Backoff;
 use super::crowd::Crowd;
@@ -277,6 +277,11 @@ async fn dequeue(
 
 fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
     match taken {
+        // The answer was a long time under way, or this process was stopped: somebody else may have the task.
+        Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
+            warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
+            shared.lookups.spawn(put_back(shared.clone(), delivery));
+        }
         Taken::Task(delivery) => {
             let Some(slot) = slots.pop() else { return };
             let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), Arc::downgrade(&slot));
@@ -297,6 +302,15 @@ async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {
     // Failing that, the recoverer archives it when its lease has ended.
     if let Err(error) = shared.broker.archive(&report, &raw, shared.now()).await {
         error!(task = report.run.id, %error, "could not archive the task");
+    }
+}
+
+/// Puts back a task that is still ours, although it should not be started any more.
+async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
+    let report = Report::by_owner(delivery.run, &delivery.message, Side::Oldest);
+    // Failing that, somebody recovers it: its lease has ended.
+    if let Err(error) = shared.broker.requeue(&report, shared.now_ns()).await {
+        warn!(task = report.run.id, %error, "could not put the task back");
     }
 }
 
