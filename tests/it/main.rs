@@ -3,6 +3,7 @@
 mod abandoned;
 mod client;
 mod cluster;
+mod clocks;
 mod conformance;
 mod crash;
 mod embedded;

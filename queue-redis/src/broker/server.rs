@@ -45,6 +45,17 @@ impl Broker {
         }
     }
 
+    /// What time it is for Redis, in Unix nanoseconds.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn redis_time(&self, connection: &mut Connection) -> Result<i64, Error> {
+        let mut ask = redis::pipe();
+        ask.cmd("TIME");
+        let ((secs, micros),): ((i64, i64),) = connection.pipeline("TIME", &ask).await?;
+        Ok(secs.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
+    }
+
     /// Takes a server off the list.
     ///
     /// # Errors

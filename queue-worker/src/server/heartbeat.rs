@@ -16,6 +16,9 @@ use crate::panic;
 /// As in asynq; what is written lives for twice as long.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// In how many heartbeats the clocks are compared.
+const COMPARE_EVERY: u32 = 6;
+
 /// Who this server is.
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -99,14 +102,35 @@ pub(super) async fn beat(shared: &Shared) -> Result<(), Error> {
     shared.broker.write_server_state(&mut connection, &server, &workers, shared.now()).await
 }
 
+/// Finds out whether this machine's clock is wrong.
+pub(super) async fn compare_clocks(shared: &Shared) -> Result<(), Error> {
+    if !shared.time.corrects() {
+        return Ok(());
+    }
+    let mut connection = shared.broker.redis().pooled().await?;
+    let sent_ns = shared.time.own_ns();
+    match shared.broker.redis_time(&mut connection).await {
+        Ok(redis_ns) => shared.time.compare(sent_ns, redis_ns, shared.time.own_ns()),
+        // A user who may not ask can do without.
+        Err(error) => debug!(%error, "Redis does not tell the time"),
+    }
+    Ok(())
+}
+
 /// Writes the server's state over and over, and at once when its status changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut failing = false;
+    let mut beats = 0_u32;
     loop {
         if shared.quiet.is_cancelled() {
             tokio::time::sleep(INTERVAL).await;
         } else {
             let _ = tokio::time::timeout(INTERVAL, shared.quiet.cancelled()).await;
+        }
+        beats = beats.wrapping_add(1);
+        if beats.is_multiple_of(COMPARE_EVERY) && compare_clocks(&shared).await.is_err() {
+            // The heartbeat will not fare better, and tells.
+            beats = beats.wrapping_sub(1);
         }
         match beat(&shared).await {
             Ok(()) => failing = false,

@@ -15,6 +15,7 @@ mod queues;
 mod running;
 mod signals;
 mod slots;
+mod time;
 mod trouble;
 
 use std::future::Future;
@@ -37,6 +38,7 @@ use self::heartbeat::Identity;
 use self::queues::Queues;
 use self::running::Running;
 use self::slots::Slots;
+use self::time::Time;
 use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
 use crate::job::{CancelReason, Job};
@@ -84,6 +86,7 @@ struct Options {
     span: Box<SpanHook>,
     groups: GroupOptions,
     clock: Arc<dyn Clock>,
+    correct_clock: bool,
 }
 
 /// A server that is not running yet.
@@ -151,6 +154,7 @@ impl Server {
             span: Box::new(attempt::default_span),
             groups: GroupOptions::default(),
             clock: Arc::new(SystemClock),
+            correct_clock: true,
         };
         Self { redis, routes: router.into_routes(), options }
     }
@@ -291,9 +295,19 @@ impl Server {
         self
     }
 
-    /// The clock that decides about leases and due times, for tests.
+    /// The clock that decides about leases and due times, for tests. It is not
+    /// [corrected](Self::correct_clock).
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.options.clock = clock;
+        self.options.correct_clock = false;
+        self
+    }
+
+    /// Whether the server goes by Redis' clock when its own differs from that by more than a second, as it
+    /// finds out at its start and every 30 s. Defaults to `true`, except with a [`clock`](Self::clock) that was
+    /// set before. A Go server always goes by its own.
+    pub fn correct_clock(mut self, correct: bool) -> Self {
+        self.options.correct_clock = correct;
         self
     }
 
@@ -361,6 +375,7 @@ impl Server {
             slots: Slots::new(options.concurrency),
             groups: Groups::new(options.groups.concurrency),
             identity: Identity::new(options.clock.now_ns()),
+            time: Time::new(options.clock.clone(), options.correct_clock),
             options,
             routes,
             queues,
@@ -374,6 +389,7 @@ impl Server {
             handlers: TaskTracker::new(),
             lookups: TaskTracker::new(),
         });
+        heartbeat::compare_clocks(&shared).await?;
         // The server is on the list before it takes its first task.
         heartbeat::beat(&shared).await?;
         if !shared.options.observers.is_empty() {
@@ -437,6 +453,7 @@ where
 struct Shared {
     broker: Broker,
     options: Options,
+    time: Time,
     routes: Routes,
     queues: Queues,
     slots: Slots,
@@ -465,11 +482,11 @@ impl Shared {
     }
 
     fn now(&self) -> i64 {
-        self.options.clock.now_secs()
+        self.time.now_ns().div_euclid(1_000_000_000)
     }
 
     fn now_ns(&self) -> i64 {
-        self.options.clock.now_ns()
+        self.time.now_ns()
     }
 
     fn lease_expiry(&self) -> i64 {
