@@ -17,7 +17,7 @@ demo: ## See it work: a private Redis, tasks of every kind, what became of each
 	@./scripts/setup redis
 	$(CARGO) run --quiet -p queue-cli -- demo
 
-test: setup test-rust examples test-interop ## Run all tests, those against real Go asynq too
+test: setup test-rust examples test-interop chaos-quick ## Run all tests, those against real Go asynq too
 
 test-rust:
 	$(CARGO) test --workspace --all-features
@@ -39,9 +39,23 @@ test-interop:
 		cd tests/interop && $(GO) vet ./... && $(GO) test -count=1 ./...; \
 	fi
 
+# Needs Go only for the workers of Go asynq; without it, those are left out.
+.PHONY: chaos chaos-quick
+CHAOS_SEED ?= 1
+CHAOS_GO = $$(if command -v $(GO) > /dev/null; then echo --go target/gochaos; fi)
+
+chaos: setup ## Break the queue a thousand times while a million tasks are worked; about half an hour, report in chaos/
+	$(CARGO) build --release -p queue-chaos
+	@if command -v $(GO) > /dev/null; then cd chaos/go && $(GO) build -o ../../target/gochaos .; fi
+	target/release/queue-chaos run --report chaos/report.md $(CHAOS_GO)
+
+chaos-quick: ## The same in two minutes: each kind of fault, ours only
+	$(CARGO) build -p queue-chaos
+	target/debug/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200
+
 fmt: ## Format everything
 	$(CARGO) fmt --all
-	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go; fi
+	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go chaos/go; fi
 
 lint: ## What CI checks before it tests
 	$(CARGO) fmt --all --check

@@ -96,6 +96,12 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     redis.stop().await?;
     let history = History::read(&fleet.processes)?;
     let happened = hand.happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    if settings.keep.is_some() {
+        std::fs::write(
+            directory.join("faults.txt"),
+            happened.iter().map(|fault| format!("{fault:?}\n")).collect::<String>(),
+        )?;
+    }
     let mixed = settings.go.is_some();
     let evidence = Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed };
     let (mut findings, tally) = judge(&evidence);

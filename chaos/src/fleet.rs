@@ -28,7 +28,6 @@ pub(crate) struct Process {
     pub(crate) number: u16,
     pub(crate) role: Role,
     pub(crate) ledger: PathBuf,
-    pub(crate) slot: usize,
 }
 
 /// A place in the fleet: when its process ends, another one takes the place.
@@ -108,7 +107,7 @@ impl Fleet {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0).kill_on_drop(true);
         place.child = Some(command.spawn()?);
         place.process = number;
-        self.processes.push(Process { number, role: place.role, ledger, slot });
+        self.processes.push(Process { number, role: place.role, ledger });
         Ok(())
     }
 

@@ -85,8 +85,7 @@ impl History {
 }
 
 fn story(entries: &[Entry]) -> Story {
-    let mut story =
-        Story { name: Name::of_key(entries[0].task), intent: 0, answer: None, attempts: Vec::new() };
+    let mut story = Story { name: Name::of_key(entries[0].task), intent: 0, answer: None, attempts: Vec::new() };
     for entry in entries {
         match entry.step {
             Step::Intent => story.intent = entry.at,

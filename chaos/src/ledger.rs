@@ -182,11 +182,8 @@ mod tests {
         let told = read(&path, 9, &mut entries).unwrap();
         assert_eq!(told, Told { refused: 5, ..Told::default() });
         let read: Vec<_> = entries.iter().map(|entry| (entry.step, entry.task, entry.process)).collect();
-        let expected = [
-            (Step::Intent, names[0].key(), 9),
-            (Step::Intent, names[1].key(), 9),
-            (Step::Start(7), names[0].key(), 9),
-        ];
+        let expected =
+            [(Step::Intent, names[0].key(), 9), (Step::Intent, names[1].key(), 9), (Step::Start(7), names[0].key(), 9)];
         assert_eq!(read, expected);
         assert_eq!(super::read(&directory.path().join("none"), 1, &mut entries).unwrap(), Told::default());
     }

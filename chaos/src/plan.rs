@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn the_first_faults_are_of_all_kinds_and_cuts_go_byte_by_byte() {
         let faults: Vec<Fault> = Plan::new(9, Duration::ZERO).take(2_000).collect();
-        let kinds: std::collections::BTreeSet<Kind> = faults[..Kind::ALL.len()].iter().map(|fault| fault.kind).collect();
+        let kinds: std::collections::BTreeSet<Kind> =
+            faults[..Kind::ALL.len()].iter().map(|fault| fault.kind).collect();
         assert_eq!(kinds.len(), Kind::ALL.len());
         assert_eq!(Kind::ALL.iter().map(|kind| kind.share()).sum::<u32>(), 100);
         let cuts: Vec<usize> = faults.iter().filter(|fault| fault.kind == Kind::Cut).map(|fault| fault.byte).collect();

@@ -38,9 +38,18 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "# Faults, counted\n")?;
         writeln!(f, "| | |\n| --- | --- |")?;
         writeln!(f, "| seed | {} |", self.seed)?;
-        writeln!(f, "| fleet | {fleet}; {} processes one after another; clocks wrong by ±{} s |", self.processes, self.skew_secs)?;
+        writeln!(
+            f,
+            "| fleet | {fleet}; {} processes one after another; clocks wrong by ±{} s |",
+            self.processes, self.skew_secs
+        )?;
         let arch = std::env::consts::ARCH;
-        writeln!(f, "| machine | {cores} cores, {arch}, {}; Redis {}, appendfsync always |", std::env::consts::OS, self.redis)?;
+        writeln!(
+            f,
+            "| machine | {cores} cores, {arch}, {}; Redis {}, appendfsync always |",
+            std::env::consts::OS,
+            self.redis
+        )?;
         writeln!(f, "| lasted | {:.0} s at {} tasks/s; {} |", self.lasted.as_secs_f64(), self.rate, self.ending())?;
         writeln!(f, "| faults | {} |", self.happened.len())?;
         writeln!(f, "| tasks | {total} |")?;

@@ -50,8 +50,7 @@ pub(crate) struct Snapshot {
 }
 
 /// Keys of servers, which expire by themselves, and lists that stay.
-const FLEET: [&str; 5] =
-    ["asynq:queues", "asynq:servers", "asynq:workers", "asynq:servers:{", "asynq:workers:{"];
+const FLEET: [&str; 5] = ["asynq:queues", "asynq:servers", "asynq:workers", "asynq:servers:{", "asynq:workers:{"];
 
 impl Snapshot {
     pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failure> {

@@ -63,7 +63,8 @@ impl Tamper {
             redis.ask::<redis::Value>(&words).await
         };
         let kept = async || {
-            let first: Vec<String> = FromRedisValue::from_redis_value(ask("ZRANGE asynq:{chaos-0}:completed 0 0").await?)?;
+            let first: Vec<String> =
+                FromRedisValue::from_redis_value(ask("ZRANGE asynq:{chaos-0}:completed 0 0").await?)?;
             first.into_iter().next().ok_or_else(|| Failure::from("no task was kept"))
         };
         match self {

@@ -28,6 +28,9 @@ pub(crate) struct Settings {
     /// Seconds by which the clock of this host is wrong.
     #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     skew_secs: i64,
+    /// Does not compare it with Redis' clock, to see what that would lead to.
+    #[arg(long)]
+    trust_clock: bool,
 }
 
 /// The clock of a host that goes wrong by a constant.
@@ -68,6 +71,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
             .group_max_delay(Duration::from_secs(3))
             .group_max_size(60)
             .clock(Arc::new(Skewed(settings.skew_secs)))
+            .correct_clock(!settings.trust_clock)
             .observe(move |event| match event {
                 Event::Reported { refused, .. } if *refused > 0 => told.tell('L', *refused),
                 Event::Recovered { .. } => told.tell('V', 1),

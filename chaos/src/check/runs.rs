@@ -58,7 +58,6 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
     if let Some(fault) = fault {
         return Some(fault.kind.text());
     }
-    // Go's recoverers and ours take what a Go worker has whose call was not answered; so its later start tells.
     met_producer(evidence, story).map(|_| "enqueued again after a lost answer")
 }
 
