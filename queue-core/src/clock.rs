@@ -98,8 +98,12 @@ pub fn unix_ns(time: SystemTime) -> i64 {
 ///
 /// asynq rounds down, which starts tasks up to a second early.
 pub fn unix_secs_ceil(time: SystemTime) -> i64 {
-    let nanos = unix_ns(time);
-    nanos.div_euclid(NANOS_PER_SEC) + i64::from(nanos.rem_euclid(NANOS_PER_SEC) > 0)
+    let secs = |distance: Duration| i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => secs_ceil(after),
+        // Rounded towards 1970, which is up.
+        Err(before) => -secs(before.duration()),
+    }
 }
 
 /// Whole seconds of a duration, rounded up, so that a sub-second value never turns into "none".
@@ -131,5 +135,13 @@ mod tests {
     #[test]
     fn times_before_1970_are_negative() {
         assert_eq!(unix_secs_ceil(UNIX_EPOCH - Duration::from_millis(1_500)), -1);
+        assert_eq!(unix_secs_ceil(UNIX_EPOCH - Duration::from_millis(500)), 0);
+    }
+
+    /// As nanoseconds they would not fit, and become a time in 2262.
+    #[test]
+    fn seconds_beyond_the_year_2262_are_what_they_are() {
+        assert_eq!(unix_secs_ceil(UNIX_EPOCH + Duration::from_secs(9_400_000_000_000)), 9_400_000_000_000);
+        assert_eq!(unix_secs_ceil(UNIX_EPOCH - Duration::from_secs(9_400_000_000_000)), -9_400_000_000_000);
     }
 }

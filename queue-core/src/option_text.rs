@@ -4,10 +4,11 @@
 //! Each text has an opening parenthesis, or Go's Inspector panics (R13). Those it does not know it leaves out.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
 
+use crate::clock::secs_ceil;
 use crate::duration;
 use crate::options::{ProcessTime, TaskOptions};
 
@@ -43,9 +44,15 @@ pub fn parse_queue(text: &str) -> Option<String> {
     serde_json::from_str(quoted).ok()
 }
 
-/// The layout of Go's `time.UnixDate`, in UTC.
+/// The layout of Go's `time.UnixDate`, in UTC. For a time beyond all dates, for which chrono's own conversion panics,
+/// its Unix second.
 fn date(at: SystemTime) -> String {
-    DateTime::<Utc>::from(at).format("%a %b %e %H:%M:%S UTC %Y").to_string()
+    let secs = match at.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => -secs_ceil(before.duration()),
+    };
+    DateTime::<Utc>::from_timestamp(secs, 0)
+        .map_or_else(|| secs.to_string(), |date| date.format("%a %b %e %H:%M:%S UTC %Y").to_string())
 }
 
 /// A text in double quotes as Go's `%q` writes it.
@@ -71,7 +78,7 @@ fn quote(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::Duration;
 
     use super::*;
 
@@ -104,6 +111,15 @@ mod tests {
         assert_eq!(format(&options), expected);
         let later = TaskOptions::new().process_in(Duration::from_millis(1_500));
         assert_eq!(format(&later), ["ProcessIn(1.5s)"]);
+    }
+
+    /// Found by the fuzz target `options`: it was a panic.
+    #[test]
+    fn a_time_beyond_all_dates_is_written_in_seconds() {
+        let far = UNIX_EPOCH + Duration::from_secs(1 << 60);
+        assert_eq!(format(&TaskOptions::new().deadline(far)), ["Deadline(1152921504606846976)"]);
+        let past = UNIX_EPOCH - Duration::from_millis(1_500);
+        assert_eq!(format(&TaskOptions::new().process_at(past)), ["ProcessAt(Wed Dec 31 23:59:58 UTC 1969)"]);
     }
 
     #[test]

@@ -74,7 +74,8 @@ macro_rules! setters {
 }
 
 setters! {
-    /// The queue to put the task in. Any text that is not blank; used as it is. Defaults to `default`.
+    /// The queue to put the task in. Any text that is not blank, of at most 1,024 bytes ([`MAX_NAME_LEN`]) and without
+    /// control characters and `}:`; used as it is. Defaults to `default`.
     queue(name: impl Into<String>) => queue = name.into();
     /// How often a failed task is tried again. 0: the first failure archives it. Defaults to 25.
     max_retry(count: u32) => max_retry = count;
@@ -89,7 +90,7 @@ setters! {
     /// Start at this instant, rounded up to the second; one that is past means now.
     /// Replaces [`process_in`](Self::process_in).
     process_at(instant: impl Into<SystemTime>) => process = ProcessTime::At(instant.into());
-    /// The id of the task. An id that is taken in this queue, in any state, is refused.
+    /// The id of the task, of at most 1,024 bytes and without control characters. An id that is taken in this queue, in any state, is refused.
     /// Defaults to a random UUID.
     task_id(id: impl Into<String>) => task_id = id.into();
     /// Refuse another task of the same type and payload in this queue until this one succeeds, is
@@ -99,7 +100,8 @@ setters! {
     /// Keep the task, with its result, this long after success. Rounded up to the second.
     /// Defaults to zero: it is deleted at once.
     retention(duration: Duration) => retention = duration;
-    /// Collect the task in this group, to be aggregated with others. Any text that is not blank.
+    /// Collect the task in this group, to be aggregated with others. Any text that is not blank, of at most
+    /// 1,024 bytes and without control characters.
     /// Defaults to none.
     group(name: impl Into<String>) => group = name.into();
 }
@@ -170,6 +172,27 @@ pub enum OptionError {
     /// A queue name that would break Redis Cluster.
     #[error("the queue name {0:?} begins with a closing brace, which spreads its keys over the slots of a cluster")]
     QueueBreaksHashTag(String),
+    /// A queue name whose keys would be keys of another queue.
+    #[error(
+        "the queue name {0:?} contains \"}}:\", which makes its keys those of another queue; leave out the brace or the colon"
+    )]
+    QueueOverlapsAnother(String),
+    /// A name with a control character, which would garble every list it is shown in.
+    #[error("the {what} {text:?} contains a control character; leave it out")]
+    ControlCharacter {
+        /// Which name: `queue name`, `task type`, `task id` or `group name`.
+        what: &'static str,
+        /// The name, shortened.
+        text: String,
+    },
+    /// A name that is too long to be one.
+    #[error("the {what} is {bytes} bytes long, and {max} are the most; put data into the payload", max = MAX_NAME_LEN)]
+    NameTooLong {
+        /// Which name: `queue name`, `task type`, `task id` or `group name`.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// A time that a whole number of seconds cannot hold or that Redis would print with an exponent.
     #[error("{option} lies beyond the year 9999")]
     TimeTooFar {
@@ -177,6 +200,10 @@ pub enum OptionError {
         option: &'static str,
     },
 }
+
+/// The longest name of a queue, task type, task or group that a client of ours sends, in bytes. It becomes a
+/// part of many keys, log lines and lists. Longer ones that Go has written are read and worked all the same.
+pub const MAX_NAME_LEN: usize = 1_024;
 
 /// Where a new task goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,18 +243,39 @@ pub(crate) const FARTHEST: i64 = 253_402_300_799;
 /// # Errors
 /// When an option cannot be honoured; see [`OptionError`].
 pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed, OptionError> {
+    compose_checked(task, call, now_ns, check_queue_name)
+}
+
+/// The same for a queue that exists, whatever Go has called it.
+///
+/// # Errors
+/// When an option cannot be honoured; see [`OptionError`].
+pub fn compose_for(queue: &str, task: RawTask, now_ns: i64) -> Result<Composed, OptionError> {
+    compose_checked(task, TaskOptions::new().queue(queue), now_ns, check_existing_queue_name)
+}
+
+fn compose_checked(
+    task: RawTask,
+    call: TaskOptions,
+    now_ns: i64,
+    check_queue: fn(&str) -> Result<(), OptionError>,
+) -> Result<Composed, OptionError> {
     let RawTask { kind, payload, options } = task;
     let options = options.overlaid_with(call);
     if kind.trim().is_empty() {
         return Err(OptionError::BlankType);
     }
+    check_name("task type", &kind)?;
     let queue = options.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
-    check_queue_name(&queue)?;
+    check_queue(&queue)?;
     if options.task_id.as_deref().is_some_and(|id| id.trim().is_empty()) {
         return Err(OptionError::BlankTaskId);
     }
     if options.group.as_deref().is_some_and(|group| group.trim().is_empty()) {
         return Err(OptionError::BlankGroup);
+    }
+    for (what, name) in [("task id", &options.task_id), ("group name", &options.group)] {
+        name.as_deref().map_or(Ok(()), |name| check_name(what, name))?;
     }
     if let Some(ttl) = options.unique
         && ttl < Duration::from_secs(1)
@@ -301,11 +349,36 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
     Ok(Composed { message, placement, unique_ttl, generated_id })
 }
 
-/// Checks the name of a queue.
+/// Whether a name can be shown, and used as a part of keys.
+fn check_name(what: &'static str, name: &str) -> Result<(), OptionError> {
+    if name.len() > MAX_NAME_LEN {
+        return Err(OptionError::NameTooLong { what, bytes: name.len() });
+    }
+    if name.contains(char::is_control) {
+        return Err(OptionError::ControlCharacter { what, text: name.chars().take(80).collect() });
+    }
+    Ok(())
+}
+
+/// Checks the name of a queue that is to get tasks.
+///
+/// # Errors
+/// As [`check_existing_queue_name`]; and when it is too long, has control characters, or contains `}:`, so that its
+/// keys would be those of another queue.
+pub fn check_queue_name(queue: &str) -> Result<(), OptionError> {
+    check_existing_queue_name(queue)?;
+    check_name("queue name", queue)?;
+    if queue.contains("}:") {
+        return Err(OptionError::QueueOverlapsAnother(queue.to_owned()));
+    }
+    Ok(())
+}
+
+/// Checks the name of a queue that is served or restored; Go puts tasks into queues of nearly any name.
 ///
 /// # Errors
 /// When it is blank, or begins with `}` and would break the hash tag that keeps a queue in one slot.
-pub fn check_queue_name(queue: &str) -> Result<(), OptionError> {
+pub fn check_existing_queue_name(queue: &str) -> Result<(), OptionError> {
     if queue.trim().is_empty() {
         return Err(OptionError::BlankQueue);
     }
@@ -395,6 +468,24 @@ mod tests {
         assert_eq!(refused(RawTask::new("t").queue("}x")), OptionError::QueueBreaksHashTag("}x".into()));
         assert_eq!(refused(RawTask::new("t").task_id("")), OptionError::BlankTaskId);
         assert_eq!(refused(RawTask::new("t").group(" ")), OptionError::BlankGroup);
+        assert_eq!(refused(RawTask::new("t").queue("a}:t:b")), OptionError::QueueOverlapsAnother("a}:t:b".into()));
+        for task in [
+            RawTask::new("a\u{1b}[2J"),
+            RawTask::new("t").queue("a\nb"),
+            RawTask::new("t").task_id("\0"),
+            RawTask::new("t").group("a\u{9b}"),
+        ] {
+            assert!(matches!(refused(task), OptionError::ControlCharacter { .. }));
+        }
+        let long = "ä".repeat(5_000);
+        for task in [
+            RawTask::new(&long),
+            RawTask::new("t").queue(&long),
+            RawTask::new("t").task_id(&long),
+            RawTask::new("t").group(&long),
+        ] {
+            assert!(matches!(refused(task), OptionError::NameTooLong { bytes: 10_000, .. }));
+        }
         let short = Duration::from_millis(999);
         assert_eq!(refused(RawTask::new("t").unique(short)), OptionError::UniqueTooShort(short));
         assert_eq!(refused(RawTask::new("t").max_retry(u32::MAX)), OptionError::MaxRetryTooLarge(u32::MAX));

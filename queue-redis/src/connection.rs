@@ -21,8 +21,9 @@ use crate::cluster::{self, Cluster};
 use crate::error::Error;
 use crate::script::{Dialect, Script};
 use crate::sentinel::Sentinel;
-use crate::server::{Lent, Request, Server};
+use crate::server::{Lent, Request, Server, read};
 use crate::source::{InProcess, Source};
+use crate::wrong_type;
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -165,26 +166,64 @@ impl Redis {
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let watched = self.inner.calls.begin(script.name);
         let request = Request::Script(script, call);
-        watched.end(match &self.inner.place {
+        let reply = watched.end(match &self.inner.place {
             Place::Server(server) => server.send(script.name, request).await,
             other => Box::pin(other.send(script.name, request)).await,
-        })
+        });
+        match reply {
+            Err(error) => Err(self.name_keys(call, error).await),
+            reply => reply,
+        }
     }
 
     /// Sends a command on the shared connection.
     pub(crate) async fn query<T: FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.inner.calls.begin(operation);
-        watched.end(match &self.inner.place {
+        let reply = watched.end(match &self.inner.place {
             Place::Server(server) => server.query(operation, cmd).await,
             other => {
                 let reply = Box::pin(other.send(operation, Request::Command(cmd))).await;
                 reply.and_then(|reply| self.read(operation, reply))
             }
-        })
+        });
+        match reply {
+            Err(error) => Err(self.name_keys(cmd, error).await),
+            reply => reply,
+        }
     }
 
     /// Sends a pipeline on the shared connection; in a cluster, a part of it to each node it concerns.
     pub(crate) async fn pipeline<T: FromRedisValue>(
+        &self,
+        operation: &'static str,
+        pipeline: &redis::Pipeline,
+    ) -> Result<T, Error> {
+        match self.send_pipeline(operation, pipeline).await {
+            Err(error) if error.is_wrong_type() => Err(self.name_keys(&keys_of(pipeline), error).await),
+            reply => reply,
+        }
+    }
+
+    /// The types of keys, by the names that Redis has for them.
+    pub(crate) async fn types_of(&self, keys: impl Iterator<Item = &[u8]>) -> Result<Vec<String>, Error> {
+        let mut look = redis::pipe();
+        for key in keys {
+            look.cmd("TYPE").arg(key);
+        }
+        self.send_pipeline("TYPE", &look).await
+    }
+
+    /// The error of a call; if it is about the type of a key, with the name of that key.
+    async fn name_keys(&self, call: &Cmd, error: Error) -> Error {
+        if error.is_wrong_type() { Box::pin(wrong_type::named(self, call, error)).await } else { error }
+    }
+
+    /// An error about a command that was sent with others.
+    pub(crate) async fn explain_one(&self, operation: &'static str, cmd: &Cmd, error: redis::RedisError) -> Error {
+        self.name_keys(cmd, self.explain(operation, error)).await
+    }
+
+    async fn send_pipeline<T: FromRedisValue>(
         &self,
         operation: &'static str,
         pipeline: &redis::Pipeline,
@@ -243,8 +282,7 @@ impl Redis {
     }
 
     fn read<T: FromRedisValue>(&self, operation: &'static str, reply: Value) -> Result<T, Error> {
-        let read = reply.extract_error().and_then(|reply| Ok(T::from_redis_value(reply)?));
-        read.map_err(|error| self.explain(operation, error))
+        read(operation, reply.extract_error().map_err(|error| self.explain(operation, error))?)
     }
 }
 
@@ -282,18 +320,25 @@ impl fmt::Debug for Connection {
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let watched = self.redis.inner.calls.begin(script.name);
-        watched.end(self.held.send(script.name, Request::Script(script, call)).await)
+        match watched.end(self.held.send(script.name, Request::Script(script, call)).await) {
+            Err(error) => Err(self.redis.name_keys(call, error).await),
+            reply => reply,
+        }
     }
 
     pub(crate) async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.redis.inner.calls.begin(operation);
-        watched.end(match &mut self.held {
+        let reply = watched.end(match &mut self.held {
             Held::One(lent) => lent.query(operation, cmd).await,
             other => {
                 let reply = other.send(operation, Request::Command(cmd)).await;
                 reply.and_then(|reply| self.redis.read(operation, reply))
             }
-        })
+        });
+        match reply {
+            Err(error) => Err(self.redis.name_keys(cmd, error).await),
+            reply => reply,
+        }
     }
 
     /// Sends a command that names no key, such as SCAN, to where this key is.
@@ -316,7 +361,7 @@ impl Connection {
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
         let watched = self.redis.inner.calls.begin(operation);
-        watched.end(match &mut self.held {
+        let reply = watched.end(match &mut self.held {
             Held::One(lent) => lent.pipeline(operation, pipeline).await,
             Held::Master(lent, sentinel) => {
                 let reply = lent.pipeline(operation, pipeline).await;
@@ -331,7 +376,11 @@ impl Connection {
                     Err(error) => Err(error),
                 }
             }
-        })
+        });
+        match reply {
+            Err(error) if error.is_wrong_type() => Err(self.redis.name_keys(&keys_of(pipeline), error).await),
+            reply => reply,
+        }
     }
 }
 
@@ -346,6 +395,17 @@ impl Held {
             Self::Nodes(lents, cluster) => Box::pin(cluster.send(cluster::Way::Own(lents), operation, request)).await,
         }
     }
+}
+
+/// All that the commands of a pipeline name, as one command.
+fn keys_of(pipeline: &redis::Pipeline) -> Cmd {
+    let mut all = Cmd::new();
+    for arg in pipeline.cmd_iter().flat_map(Cmd::args_iter) {
+        if let redis::Arg::Simple(arg) = arg {
+            all.arg(arg);
+        }
+    }
+    all
 }
 
 #[cfg(test)]

@@ -185,6 +185,16 @@ pub enum Error {
         /// How many were archived before.
         archived: u64,
     },
+    /// A result is larger than the server keeps.
+    #[error(
+        "the result has {bytes} bytes, and this server keeps {limit} at the most; store it elsewhere and keep its address, or raise the limit (Server::max_result_bytes)"
+    )]
+    ResultTooLarge {
+        /// Bytes of the result.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The message stored with a task cannot be decoded.
     #[error("task {id:?} in queue {queue:?} is unreadable: {source}")]
     Unreadable {
@@ -229,6 +239,22 @@ impl Error {
     /// is about to take over another's data. It stays reachable; only a new connection finds its successor.
     pub(crate) fn is_wrong_server(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if ["READONLY", "LOADING", "MASTERDOWN"].contains(&&**code))
+    }
+
+    /// Whether a key has another type than it should.
+    pub(crate) fn is_wrong_type(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
+    }
+
+    /// The same, with what is known of the keys it is about.
+    pub(crate) fn with_keys(mut self, keys: &[String]) -> Self {
+        if let Self::Refused { message, hint, .. } = &mut self
+            && !keys.is_empty()
+        {
+            *message = format!("{}: {}", message.trim_end().trim_end_matches('.'), keys.join(", "));
+            *hint = "; something else has written there: look at it, then rename or delete it";
+        }
+        self
     }
 
     pub(crate) fn unexpected(operation: &'static str, reply: &impl std::fmt::Debug) -> Self {

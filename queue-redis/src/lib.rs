@@ -19,6 +19,7 @@ mod connection;
 pub mod embedded;
 mod error;
 mod inspector;
+mod lenient;
 mod listener;
 #[doc(hidden)]
 pub mod log;
@@ -27,6 +28,7 @@ mod semaphore;
 mod sentinel;
 mod server;
 mod source;
+mod wrong_type;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use broker::{
@@ -36,7 +38,7 @@ pub use broker::{
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
-pub use client::{Client, EnqueueError, Interceptor, Outgoing};
+pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{Changed, ClusterNode, Filter, Placement, Progress};

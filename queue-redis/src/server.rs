@@ -82,6 +82,11 @@ pub(crate) async fn send_all(
     connection.req_packed_commands(pipeline, offset, count).await
 }
 
+/// The value of a reply. One that is not what it should be says nothing against the connection.
+pub(crate) fn read<T: redis::FromRedisValue>(operation: &'static str, reply: Value) -> Result<T, Error> {
+    T::from_redis_value(reply).map_err(|error| Error::unexpected(operation, &error.to_string()))
+}
+
 impl Server {
     pub(crate) fn new(source: Source, target: String, options: RedisOptions, dialect: Dialect) -> Self {
         Self {
@@ -114,8 +119,8 @@ impl Server {
     /// Sends a command on the shared connection.
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let (generation, mut connection) = self.shared().await?;
-        let reply = cmd.query_async(&mut connection).await;
-        self.settle(generation, operation, reply)
+        let reply = cmd.query_async::<Value>(&mut connection).await;
+        read(operation, self.settle(generation, operation, reply)?)
     }
 
     /// Sends a pipeline on the shared connection.
@@ -125,8 +130,8 @@ impl Server {
         pipeline: &Pipeline,
     ) -> Result<T, Error> {
         let (generation, mut connection) = self.shared().await?;
-        let reply = pipeline.query_async(&mut connection).await;
-        self.settle(generation, operation, reply)
+        let reply = pipeline.query_async::<Value>(&mut connection).await;
+        read(operation, self.settle(generation, operation, reply)?)
     }
 
     /// Sends a pipeline on the shared connection; the replies as they came.
@@ -312,8 +317,8 @@ impl Lent {
         operation: &'static str,
         cmd: &Cmd,
     ) -> Result<T, Error> {
-        let reply = cmd.query_async(self.connection()?).await;
-        reply.map_err(|error| self.judge(operation, error))
+        let reply = cmd.query_async::<Value>(self.connection()?).await;
+        read(operation, reply.map_err(|error| self.judge(operation, error))?)
     }
 
     pub(crate) async fn pipeline<T: redis::FromRedisValue>(
@@ -321,8 +326,8 @@ impl Lent {
         operation: &'static str,
         pipeline: &Pipeline,
     ) -> Result<T, Error> {
-        let reply = pipeline.query_async(self.connection()?).await;
-        reply.map_err(|error| self.judge(operation, error))
+        let reply = pipeline.query_async::<Value>(self.connection()?).await;
+        read(operation, reply.map_err(|error| self.judge(operation, error))?)
     }
 
     pub(crate) async fn replies(&mut self, operation: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, Error> {

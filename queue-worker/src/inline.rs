@@ -11,7 +11,7 @@ use queue_redis::{Broker, Completion, Delivery, Error, Report, Side, Verdict};
 use crate::events::{End, is_revoked};
 use crate::job::Job;
 use crate::router::{Router, Routes};
-use crate::server::{Unhandled, attempt};
+use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt};
 
 /// Runs attempts one by one, exactly as a server does between taking a task and reporting on it: layers,
 /// extractors, timeouts, panics, the decision about what happens next.
@@ -68,8 +68,9 @@ impl Inline {
     /// Runs the handler of a task that was taken. Writes nothing about its outcome.
     pub async fn attempt(&self, delivery: Delivery, clock: &dyn Clock) -> Attempted {
         let report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::default());
-        let job = Job::new(delivery, clock.now_ns(), self.broker.clone(), Weak::new());
-        let limits = attempt::Limits { unhandled: self.unhandled, cancel_grace: Duration::from_secs(1) };
+        let job = Job::new(delivery, clock.now_ns(), self.broker.clone(), Weak::new(), MAX_RESULT_BYTES);
+        let (unhandled, cancel_grace) = (self.unhandled, Duration::from_secs(1));
+        let limits = attempt::Limits { unhandled, cancel_grace, max_result_bytes: MAX_RESULT_BYTES };
         let Some(outcome) = attempt::work(&self.routes, &limits, &job, &attempt::default_span(&job)).await else {
             return Attempted { end: End::LeaseLost, result: None, error: None, step: None, report };
         };

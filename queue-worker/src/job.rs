@@ -30,6 +30,8 @@ pub enum CancelReason {
 #[derive(Debug, Clone)]
 pub struct Job {
     inner: Arc<Inner>,
+    /// What a layer has put in place of the payload.
+    payload: Option<Bytes>,
 }
 
 #[derive(Debug)]
@@ -43,10 +45,17 @@ struct Inner {
     reason: AtomicU8,
     broker: Broker,
     slot: Weak<Slot>,
+    max_result_bytes: usize,
 }
 
 impl Job {
-    pub(crate) fn new(delivery: Delivery, started_ns: i64, broker: Broker, slot: Weak<Slot>) -> Self {
+    pub(crate) fn new(
+        delivery: Delivery,
+        started_ns: i64,
+        broker: Broker,
+        slot: Weak<Slot>,
+        max_result_bytes: usize,
+    ) -> Self {
         let Delivery { message, run, pending_since_ns } = delivery;
         let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, started_ns);
         let inner = Inner {
@@ -59,8 +68,9 @@ impl Job {
             reason: AtomicU8::new(0),
             broker,
             slot,
+            max_result_bytes,
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), payload: None }
     }
 
     /// Task id, unique within its queue.
@@ -80,7 +90,14 @@ impl Job {
 
     /// Payload bytes.
     pub fn payload(&self) -> &Bytes {
-        &self.inner.message.payload
+        self.payload.as_ref().unwrap_or(&self.inner.message.payload)
+    }
+
+    /// The same attempt with another payload, for layers that unpack or decrypt it: handlers inside see this
+    /// one. What is stored when the task is retried or archived is the payload it came with.
+    #[must_use]
+    pub fn with_payload(self, payload: impl Into<Bytes>) -> Self {
+        Self { payload: Some(payload.into()), ..self }
     }
 
     /// User metadata.
@@ -129,9 +146,14 @@ impl Job {
     /// those that end in the archive, can be looked at after they have ended.
     ///
     /// # Errors
-    /// When Redis cannot be asked or refuses. Returns `false`, having written nothing, when the task is
+    /// When Redis cannot be asked or refuses, or the result is larger than the server keeps
+    /// ([`Server::max_result_bytes`](crate::Server::max_result_bytes)). Returns `false`, having written nothing, when the task is
     /// no longer this handler's.
     pub async fn write_result(&self, result: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let (bytes, limit) = (result.as_ref().len(), self.inner.max_result_bytes);
+        if bytes > limit {
+            return Err(Error::ResultTooLarge { bytes, limit });
+        }
         let verdict = self.inner.broker.write_result(&self.inner.run, result.as_ref()).await?;
         Ok(matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied))
     }

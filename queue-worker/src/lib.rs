@@ -57,7 +57,7 @@ pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::Task;
 pub use queue_redis::log_to_stderr;
 pub use router::{Route, Router};
-pub use server::{Handle, Server, ServerError, Unhandled};
+pub use server::{Handle, MAX_RESULT_BYTES, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;
 
 #[doc(hidden)]

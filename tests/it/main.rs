@@ -1,6 +1,7 @@
 //! Tests across the crates, against real Redis servers of their own.
 
 mod abandoned;
+mod bad_input;
 mod client;
 mod cluster;
 mod clocks;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use queue_core::options::check_queue_name;
+use queue_core::options::check_existing_queue_name;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::{Broker, Error, Inspector, MAX_BATCH, MAX_BATCH_BYTES, RestoreVerdict, Restored, StoredTask};
 use serde::Serialize;
@@ -186,7 +186,7 @@ impl Import {
     async fn begin(&mut self, line: QueueLine) -> Result<(), CliError> {
         self.flush().await?;
         let queue = line.queue.clone();
-        check_queue_name(&queue).map_err(|error| CliError::failed(error.to_string()))?;
+        check_existing_queue_name(&queue).map_err(|error| CliError::failed(error.to_string()))?;
         self.broker.publish_queue(&queue).await?;
         if self.again {
             self.broker.forget_restored(&queue, self.export_id()).await?;

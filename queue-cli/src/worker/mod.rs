@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use queue_core::options::check_queue_name;
+use queue_core::options::check_existing_queue_name;
 use queue_worker::{Router, Server, Unhandled};
 
 use self::command::Command;
@@ -134,7 +134,7 @@ fn queue(text: &str) -> Result<(String, u32), String> {
             }
         },
     };
-    check_queue_name(name).map_err(|error| error.to_string())?;
+    check_existing_queue_name(name).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), weight))
 }
 

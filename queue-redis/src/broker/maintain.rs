@@ -69,12 +69,22 @@ pub(crate) fn heads_of(sets: &[(&str, State)]) -> redis::Pipeline {
 /// Members and scores, as one ZRANGE returns them.
 pub(crate) type Head = Vec<(Vec<u8>, f64)>;
 
-pub(crate) fn read_heads(
+pub(crate) async fn read_heads(
     redis: &crate::Redis,
+    sets: &[(&str, State)],
     heads: Vec<redis::RedisResult<Head>>,
 ) -> Vec<Result<Option<i64>, Error>> {
-    let due = |head: Head| head.first().map(|(_, due)| *due as i64);
-    heads.into_iter().map(|head| head.map(due).map_err(|error| redis.explain("ZRANGE", error))).collect()
+    let mut read = Vec::with_capacity(heads.len());
+    for (head, (queue, state)) in heads.into_iter().zip(sets) {
+        read.push(match head {
+            Ok(head) => Ok(head.first().map(|(_, due)| *due as i64)),
+            Err(error) => {
+                let look = redis::cmd("ZRANGE").arg(due_set(&QueueKeys::new(queue), *state)).to_owned();
+                Err(redis.explain_one("ZRANGE", &look, error).await)
+            }
+        });
+    }
+    read
 }
 
 fn due_set(keys: &QueueKeys, state: State) -> String {
@@ -96,7 +106,7 @@ impl Broker {
     /// When Redis cannot be asked.
     pub async fn next_due(&self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
         let heads = self.redis.pipeline("ZRANGE", &heads_of(sets)).await?;
-        Ok(read_heads(&self.redis, heads))
+        Ok(read_heads(&self.redis, sets, heads).await)
     }
 
     /// Makes up to [`SHORT_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come; `skip` is

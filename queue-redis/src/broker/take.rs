@@ -257,7 +257,7 @@ impl Broker {
             let reply = self.redis.run(&REQUEUE_RUN, &call).await?;
             let (seen, count) = match &reply {
                 Value::Array(counts) => match counts[..] {
-                    [Value::Int(seen), Value::Int(count)] if seen >= count => (seen, count),
+                    [Value::Int(seen), Value::Int(count)] if is_page(seen, count) => (seen, count),
                     _ => return Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
                 },
                 _ => return Err(Error::unexpected(REQUEUE_RUN.name, &reply)),
@@ -269,6 +269,11 @@ impl Broker {
             }
         }
     }
+}
+
+/// Whether a call can have looked at so many ids and have put back so many of them.
+fn is_page(seen: i64, count: i64) -> bool {
+    (0..=MAX_BATCH as i64).contains(&seen) && (0..=seen).contains(&count)
 }
 
 /// What the tasks of one call have in common.
@@ -318,6 +323,17 @@ fn sort_out(run: Run, raw: Bytes, pending_since_ns: Option<i64>) -> Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by the fuzz target `replies`: the sum of such numbers was a panic.
+    #[test]
+    fn a_page_has_no_more_ids_than_were_asked_for() {
+        for (seen, count) in [(0, 0), (100, 0), (100, 100), (7, 3)] {
+            assert!(is_page(seen, count), "{seen} {count}");
+        }
+        for (seen, count) in [(101, 0), (1, 2), (-1, -1), (i64::MAX, i64::MIN), (i64::MIN, i64::MIN), (5, -1)] {
+            assert!(!is_page(seen, count), "{seen} {count}");
+        }
+    }
 
     #[test]
     fn an_unanswered_renewal_leaves_both_expiries_possible() {

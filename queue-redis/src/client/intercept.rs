@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use queue_core::EncodeError;
+use queue_core::keys::QueueKeys;
 use queue_core::options::Composed;
 use tracing::Span;
 
-/// A task on its way into a queue: all is decided but for its headers.
+/// A task on its way into a queue: all is decided but for its headers and its payload.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     composed: &'a mut Composed,
+    refusal: Option<EncodeError>,
 }
 
 impl Outgoing<'_> {
@@ -43,6 +47,31 @@ impl Outgoing<'_> {
     pub fn set_header(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.composed.message.headers.insert(name.into(), value.into());
     }
+
+    /// Removes a header.
+    pub fn remove_header(&mut self, name: &str) {
+        self.composed.message.headers.remove(name);
+    }
+
+    /// Sets the payload, for those who pack or encrypt it. The uniqueness lock of the task, if it has one, stays
+    /// that of the payload before.
+    pub fn set_payload(&mut self, payload: impl Into<Bytes>) {
+        self.composed.message.payload = payload.into();
+    }
+
+    /// Names the uniqueness lock of the task, if it has one, after these bytes instead of its payload. Tasks of
+    /// the same type in the same queue with the same bytes exclude each other.
+    pub fn set_lock_payload(&mut self, bytes: &[u8]) {
+        let message = &mut self.composed.message;
+        if !message.unique_key.is_empty() {
+            message.unique_key = QueueKeys::new(&message.queue).unique(&message.r#type, Some(bytes));
+        }
+    }
+
+    /// Refuses the task: it is not sent, and whoever enqueues it gets this error. The first refusal counts.
+    pub fn refuse(&mut self, error: EncodeError) {
+        self.refusal.get_or_insert(error);
+    }
 }
 
 /// Something to do with every task that a client enqueues; see [`Client::intercept`](super::Client::intercept).
@@ -55,7 +84,7 @@ pub trait Interceptor: Send + Sync {
         Span::none()
     }
 
-    /// Called inside the span, before the task is sent.
+    /// Called inside the span, before the task is sent. What it [refuses](Outgoing::refuse) is not.
     fn intercept(&self, task: &mut Outgoing<'_>);
 }
 
@@ -80,15 +109,16 @@ impl Interceptors {
         Self(self.0.iter().cloned().chain([one]).collect())
     }
 
-    /// Lets all see the task, in the order in which they were added.
-    pub(super) fn see(&self, composed: &mut Composed) -> UnderWay {
-        let mut task = Outgoing { composed };
+    /// Lets all see the task, in the order in which they were added; an error if one of them refused it.
+    pub(super) fn see(&self, composed: &mut Composed) -> (UnderWay, Result<(), EncodeError>) {
+        let mut task = Outgoing { composed, refusal: None };
         let spans = self.0.iter().map(|one| {
             let span = one.span(&task);
             span.in_scope(|| one.intercept(&mut task));
             span
         });
-        UnderWay(spans.collect())
+        let under_way = UnderWay(spans.collect());
+        (under_way, task.refusal.map_or(Ok(()), Err))
     }
 }
 

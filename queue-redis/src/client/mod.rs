@@ -24,12 +24,20 @@ use crate::error::Error;
 /// somebody removed stays invisible for the life of the process (W27).
 const LISTED_FOR: Duration = Duration::from_secs(60);
 
+/// So many queues are remembered as listed: names may be made of what users send.
+const MAX_LISTED: usize = 10_000;
+
 /// How often a call is sent again when its answer was lost, and how long to wait first.
 const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
 
 /// How many calls of [`Client::enqueue_many`] are under way at once, so that many tasks do not wait for a round trip
 /// each [`SHORT_BATCH`].
 const CHUNKS_UNDER_WAY: usize = 4;
+
+/// The most bytes of payload and headers that a client sends in one task, unless told otherwise: 16 MiB. Go has no
+/// limit. Each heartbeat of a server writes the payloads of its running tasks again, and Redis itself refuses
+/// values beyond 512 MB (`proto-max-bulk-len`).
+pub const MAX_TASK_BYTES: usize = 16 * 1024 * 1024;
 
 /// Why a task was not enqueued.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +67,16 @@ pub enum EnqueueError {
     /// The payload cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// The payload and headers are larger than this client sends.
+    #[error(
+        "the task has {bytes} bytes of payload and headers, and this client sends {limit} at the most; store large data elsewhere and put its address into the payload, or raise the limit (Client::max_task_bytes)"
+    )]
+    TooLarge {
+        /// Bytes of the payload and the headers.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Redis could not be asked, or refused. After an [ambiguous](Error::is_ambiguous) error the task may
     /// have been stored; enqueue it again with the same task id to find out.
     #[error(transparent)]
@@ -85,6 +103,7 @@ pub struct Client {
     merger: Arc<Merger>,
     clock: Arc<dyn Clock>,
     interceptors: Interceptors,
+    max_task_bytes: usize,
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
@@ -127,7 +146,17 @@ impl Client {
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
-        Self { store, merger: Arc::default(), clock, interceptors: Interceptors::default() }
+        let (merger, interceptors) = (Arc::default(), Interceptors::default());
+        Self { store, merger, clock, interceptors, max_task_bytes: MAX_TASK_BYTES }
+    }
+
+    /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to
+    /// [`MAX_TASK_BYTES`], 16 MiB. More than 512 MB Redis refuses by itself, unless its `proto-max-bulk-len` is
+    /// raised, and then the connection is closed. Clones made before are not changed.
+    #[must_use]
+    pub fn max_task_bytes(mut self, bytes: usize) -> Self {
+        self.max_task_bytes = bytes;
+        self
     }
 
     /// The connections it uses.
@@ -170,8 +199,11 @@ impl Client {
     pub async fn enqueue_with(&self, task: impl IntoTask, options: TaskOptions) -> Result<TaskInfo, EnqueueError> {
         let now_ns = self.clock.now_ns();
         let mut composed = compose(task.into_task()?, options, now_ns)?;
-        let under_way = self.interceptors.see(&mut composed);
-        let stored = self.merger.store(&self.store, composed, now_ns).await.map_err(EnqueueError::from);
+        let (under_way, seen) = self.interceptors.see(&mut composed);
+        let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
+            Ok(()) => self.merger.store(&self.store, composed, now_ns).await.map_err(EnqueueError::from),
+            Err(refusal) => Err(refusal),
+        };
         under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
     }
 
@@ -192,9 +224,15 @@ impl Client {
             let composed = task.into_task().map_err(EnqueueError::from);
             match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), now_ns)?)) {
                 Ok(mut composed) => {
-                    under_way[position] = Some(self.interceptors.see(&mut composed));
-                    let key = (composed.message.queue.clone(), Place::of(&composed));
-                    batches.entry(key).or_default().push((position, composed));
+                    let (seen_by, seen) = self.interceptors.see(&mut composed);
+                    under_way[position] = Some(seen_by);
+                    match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
+                        Ok(()) => {
+                            let key = (composed.message.queue.clone(), Place::of(&composed));
+                            batches.entry(key).or_default().push((position, composed));
+                        }
+                        Err(refusal) => outcomes[position] = Some(Err(refusal)),
+                    }
                 }
                 Err(error) => outcomes[position] = Some(Err(error)),
             }
@@ -232,6 +270,13 @@ impl Client {
             None => outcome,
         });
         outcomes.flatten().collect()
+    }
+
+    /// After the interceptors, who may add to it.
+    fn check_size(&self, task: &Composed) -> Result<(), EnqueueError> {
+        let headers: usize = task.message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let (bytes, limit) = (task.message.payload.len() + headers, self.max_task_bytes);
+        if bytes > limit { Err(EnqueueError::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 }
 
@@ -328,7 +373,14 @@ impl Store {
             return Ok(());
         }
         self.broker.publish_queue(queue).await?;
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.to_owned(), now);
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.len() >= MAX_LISTED {
+            listed.retain(|_, at| now - *at < LISTED_FOR);
+            if listed.len() >= MAX_LISTED {
+                listed.clear();
+            }
+        }
+        listed.insert(queue.to_owned(), now);
         Ok(())
     }
 }

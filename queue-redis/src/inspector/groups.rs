@@ -4,6 +4,7 @@ use queue_core::{State, TaskInfo};
 use super::Inspector;
 use super::tasks::{Page, range};
 use crate::error::Error;
+use crate::lenient::sorted;
 
 /// A group of tasks that wait to be aggregated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,11 +25,10 @@ impl Inspector {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
-        let mut names: Vec<String> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+        let names = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        names.sort();
         let mut count = redis::pipe();
         for name in &names {
             count.cmd("ZCARD").arg(keys.group(name));

@@ -4,6 +4,7 @@ use queue_core::keys::QueueKeys;
 use super::Inspector;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::sorted;
 
 /// Tasks measured of each list, set or group; asynq measures as many.
 const SAMPLE: isize = 20;
@@ -58,7 +59,7 @@ async fn container(connection: &mut Connection, state: State, key: String) -> Re
 }
 
 async fn aggregating(connection: &mut Connection, keys: &QueueKeys) -> Result<Part, Error> {
-    let groups: Vec<String> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
+    let groups = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
     let mut part = Part::default();
     if groups.is_empty() {
         return Ok(part);

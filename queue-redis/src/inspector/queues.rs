@@ -6,6 +6,7 @@ use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
 use crate::error::Error;
+use crate::lenient::{Number, sorted};
 
 /// A queue as it was at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,9 +72,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn queues(&self) -> Result<Vec<String>, Error> {
-        let mut names: Vec<String> = self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
-        names.sort();
-        Ok(names)
+        self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await.map(sorted)
     }
 
     pub(super) async fn require_queue(&self, queue: &str) -> Result<(), Error> {
@@ -107,7 +106,7 @@ impl Inspector {
             details.cmd("GET").arg(counter);
         }
         details.cmd("LRANGE").arg(keys.pending()).arg(-1).arg(-1).cmd("SMEMBERS").arg(keys.groups());
-        type Details = (Option<u64>, Option<u64>, Option<u64>, Option<u64>, Vec<Vec<u8>>, Vec<Vec<u8>>);
+        type Details = (Number, Number, Number, Number, Vec<Vec<u8>>, Vec<Vec<u8>>);
         let (processed, failed, processed_total, failed_total, oldest, groups): Details =
             connection.pipeline("reading the statistics of a queue", &details).await?;
 
@@ -118,10 +117,10 @@ impl Inspector {
         for group in &groups {
             rest.cmd("ZCARD").arg([keys.group_prefix().as_bytes(), group].concat());
         }
-        let rest: Vec<Option<i64>> = connection.pipeline("counting groups", &rest).await?;
-        let since = rest.first().copied().flatten().unwrap_or(0);
+        let rest: Vec<Number> = connection.pipeline("counting groups", &rest).await?;
+        let since = rest.first().and_then(|since| since.0).unwrap_or(0);
         let waited = if pending > 0 && since > 0 { u64::try_from(now_ns - since).unwrap_or(0) } else { 0 };
-        let aggregating = rest.iter().skip(1).flatten().map(|count| u64::try_from(*count).unwrap_or(0)).sum();
+        let aggregating = rest.iter().skip(1).map(Number::count).sum();
         Ok(QueueInfo {
             name: queue.to_owned(),
             paused: paused == 1,
@@ -134,10 +133,10 @@ impl Inspector {
             completed,
             aggregating,
             groups: groups.len() as u64,
-            processed: processed.unwrap_or(0),
-            failed: failed.unwrap_or(0),
-            processed_total: processed_total.unwrap_or(0),
-            failed_total: failed_total.unwrap_or(0),
+            processed: processed.count(),
+            failed: failed.count(),
+            processed_total: processed_total.count(),
+            failed_total: failed_total.count(),
             timestamp: DateTime::from_timestamp_nanos(now_ns),
         })
     }

@@ -56,7 +56,7 @@ impl Inspector {
         let mut connection = self.redis.pooled().await?;
         let mut index = redis::cmd("ZRANGEBYSCORE");
         index.arg(SCHEDULERS).arg(self.clock.now_secs()).arg("+inf");
-        let keys: Vec<String> = connection.query("ZRANGEBYSCORE", &index).await?;
+        let keys: Vec<Vec<u8>> = connection.query("ZRANGEBYSCORE", &index).await?;
         let mut entries = Vec::new();
         for key in keys {
             let list: Vec<Vec<u8>> = connection.query("LRANGE", redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?;

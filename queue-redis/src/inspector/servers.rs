@@ -62,7 +62,7 @@ impl Inspector {
         for set in [SERVERS, WORKERS] {
             index.cmd("ZRANGEBYSCORE").arg(set).arg(now).arg("+inf");
         }
-        let (infos, hashes): (Vec<String>, Vec<String>) = connection.pipeline("listing servers", &index).await?;
+        let (infos, hashes): (Vec<Vec<u8>>, Vec<Vec<u8>>) = connection.pipeline("listing servers", &index).await?;
         if infos.is_empty() {
             return Ok(Vec::new());
         }

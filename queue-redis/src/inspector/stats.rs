@@ -3,6 +3,7 @@ use queue_core::keys::QueueKeys;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::lenient::Number;
 
 /// Days asked for in one call.
 const DAYS_PER_CALL: usize = 100;
@@ -37,11 +38,11 @@ impl Inspector {
                 let noon = date.and_hms_opt(12, 0, 0).unwrap_or_default().and_utc().timestamp();
                 fetch.arg(keys.processed_on(noon)).arg(keys.failed_on(noon));
             }
-            let counts: Vec<Option<u64>> = self.redis.query("MGET", &fetch).await?;
+            let counts: Vec<Number> = self.redis.query("MGET", &fetch).await?;
             history.extend(dates.iter().zip(counts.chunks_exact(2)).map(|(&date, counts)| DailyStats {
                 date,
-                processed: counts[0].unwrap_or(0),
-                failed: counts[1].unwrap_or(0),
+                processed: counts[0].count(),
+                failed: counts[1].count(),
             }));
         }
         Ok(history)

@@ -6,6 +6,7 @@ use queue_core::{State, TaskInfo, TaskMessage};
 use super::Inspector;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::sorted;
 
 /// A part of a long list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +60,7 @@ impl Inspector {
         keys: &QueueKeys,
         page: Page,
     ) -> Result<Vec<Entry>, Error> {
-        let mut groups: Vec<String> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
-        groups.sort();
+        let groups = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
         let (mut skip, mut entries) = (page.skip, Vec::new());
         for group in groups {
             let size = page.size - entries.len();

@@ -236,7 +236,7 @@ impl Watch {
     /// When the connection is lost.
     pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
         let heads = self.look("ZRANGE", &heads_of(sets)).await?;
-        Ok(read_heads(&self.redis, heads))
+        Ok(read_heads(&self.redis, sets, heads).await)
     }
 
     /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or

@@ -4,9 +4,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::options::{DEFAULT_TIMEOUT, compose};
+use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_core::{RawTask, RetryPolicy, TaskMessage, TaskOptions};
+use queue_core::{RawTask, RetryPolicy, TaskMessage};
 use queue_redis::{Aggregated, Error, MAX_BATCH, StagedSet, StagedTask};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -191,10 +191,7 @@ async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: 
     let now_ns = shared.now_ns();
     let composed = match task {
         None => None,
-        Some(task) => {
-            let here = TaskOptions::new().queue(&*set.queue);
-            Some(compose(task, here, now_ns).map_err(|error| Ended::Failed(error.into()))?)
-        }
+        Some(task) => Some(compose_for(&set.queue, task, now_ns).map_err(|error| Ended::Failed(error.into()))?),
     };
     if composed.is_some() {
         shared.broker.publish_queue(&set.queue).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_redis::Report;
+use queue_redis::{Error, Report};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug, info_span};
@@ -32,7 +32,11 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     let held = Held { shared: shared.clone(), ticket, slot: Some(slot) };
     let began = begin(&shared, &job);
     let span = (shared.options.span)(&job);
-    let limits = Limits { unhandled: shared.options.unhandled, cancel_grace: shared.options.cancel_grace };
+    let limits = Limits {
+        unhandled: shared.options.unhandled,
+        cancel_grace: shared.options.cancel_grace,
+        max_result_bytes: shared.options.max_result_bytes,
+    };
     let outcome = match work(&shared.routes, &limits, &job, &span).await {
         Some(outcome) => outcome,
         None => {
@@ -140,10 +144,23 @@ impl Drop for Held {
 pub(crate) struct Limits {
     pub(crate) unhandled: Unhandled,
     pub(crate) cancel_grace: Duration,
+    pub(crate) max_result_bytes: usize,
 }
 
 /// How the attempt ended; `None` when the task is no longer ours and the handler did not finish it.
 pub(crate) async fn work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -> Option<Outcome> {
+    let outcome = try_to_work(routes, limits, job, span).await?;
+    match &outcome {
+        Outcome::Done(Some(result)) if job.message().retention > 0 && result.len() > limits.max_result_bytes => {
+            let error = Error::ResultTooLarge { bytes: result.len(), limit: limits.max_result_bytes };
+            // The work is done; doing it again would not make its result any smaller.
+            Some(Outcome::Failed(Failure::archive(error)))
+        }
+        _ => Some(outcome),
+    }
+}
+
+async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -> Option<Outcome> {
     let Some(route) = routes.find(job.kind()) else {
         return Some(unhandled(limits.unhandled, job));
     };

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use queue_core::options::{OptionError, check_queue_name};
+use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy, SystemClock};
 use queue_redis::{Broker, Error, MAX_SET, Redis, Watch};
@@ -65,6 +65,9 @@ pub enum Unhandled {
     Archive,
 }
 
+/// The most bytes of a result that a server keeps, unless told otherwise.
+pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
 type ErrorHook = dyn Fn(&Job, &Failure) + Send + Sync;
 type SpanHook = dyn Fn(&Job) -> tracing::Span + Send + Sync;
 type HealthHook = dyn Fn(Result<(), &Error>) + Send + Sync;
@@ -80,6 +83,7 @@ struct Options {
     lease: Duration,
     max_crashes: u32,
     unhandled: Unhandled,
+    max_result_bytes: usize,
     on_error: Option<Box<ErrorHook>>,
     health: Option<(Duration, Box<HealthHook>)>,
     observers: Observers,
@@ -148,6 +152,7 @@ impl Server {
             lease: Duration::from_secs(30),
             max_crashes: queue_core::crash::DEFAULT_LIMIT,
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),
+            max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
             health: None,
             observers: Observers::default(),
@@ -224,6 +229,14 @@ impl Server {
     /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.options.unhandled = choice;
+        self
+    }
+
+    /// The most bytes of a result that are kept. A task whose handler returns more goes to the archive, with the
+    /// reason: its work is done, and doing it again would not help. Defaults to [`MAX_RESULT_BYTES`], 16 MiB;
+    /// asynq has no limit.
+    pub fn max_result_bytes(mut self, bytes: usize) -> Self {
+        self.options.max_result_bytes = bytes;
         self
     }
 
@@ -364,7 +377,7 @@ impl Server {
         require(sensible, "group_concurrency", concurrency, "it must be between 1 and 100000")?;
         let queues = Queues::new(&options.queues, options.strict);
         for queue in queues.names() {
-            check_queue_name(queue)?;
+            check_existing_queue_name(queue)?;
         }
         crate::panic::install_hook();
         redis.ping().await?;

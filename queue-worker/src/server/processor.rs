@@ -284,7 +284,8 @@ fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
         }
         Taken::Task(delivery) => {
             let Some(slot) = slots.pop() else { return };
-            let job = Job::new(delivery, shared.now_ns(), shared.broker.clone(), Arc::downgrade(&slot));
+            let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
+            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot), limit);
             let ticket = shared.running.insert(job.clone());
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }

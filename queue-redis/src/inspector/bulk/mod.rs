@@ -24,6 +24,7 @@ use super::Inspector;
 use super::tasks::Entry;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::sorted;
 use walk::{Order, Walk};
 
 /// Ids looked at in one go. The messages of so many tasks are in memory at a time.
@@ -70,9 +71,7 @@ impl Inspector {
                 places.push(Place { state, group: None, key });
                 continue;
             }
-            let mut groups: Vec<String> =
-                connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await?;
-            groups.sort();
+            let groups = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
             places.extend(groups.into_iter().map(|group| Place { state, key: keys.group(&group), group: Some(group) }));
         }
         Ok(places)
