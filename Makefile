@@ -24,7 +24,7 @@ test-rust:
 
 examples:
 	$(CARGO) build -p queue-examples --examples
-	@for example in quickstart go_fleet middleware metrics opentelemetry cron digest rate_limit testing inspector; do \
+	@for example in quickstart go_fleet middleware metrics opentelemetry cron digest rate_limit testing inspector encryption; do \
 		echo "example $$example"; \
 		timeout 60 $(CARGO) run --quiet -p queue-examples --example $$example > /dev/null || exit 1; \
 	done

@@ -8,6 +8,7 @@ mod clocks;
 mod conformance;
 mod crash;
 mod embedded;
+mod encryption;
 mod golden;
 mod groups;
 mod inspector;

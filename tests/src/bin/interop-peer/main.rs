@@ -1,5 +1,6 @@
 //! The Rust side of the tests against Go asynq; `tests/interop/PEER.md` says what it has to do.
 
+mod encrypted;
 mod scheduler;
 mod semaphore;
 mod sequence;
@@ -28,6 +29,10 @@ enum Command {
     TraceEnqueue(trace::Settings),
     /// Works a task, and prints the span.
     TraceWork(trace::Settings),
+    /// Enqueues an encrypted task.
+    EncryptEnqueue(encrypted::Settings),
+    /// Works an encrypted task, and prints what its handler sees.
+    EncryptWork(encrypted::Settings),
     /// Removes a queue by force, and prints how many tasks it had.
     RemoveQueue {
         /// Name of the queue.
@@ -55,6 +60,8 @@ async fn main() -> ExitCode {
     let outcome = match command {
         Command::TraceEnqueue(settings) => trace::enqueue(settings).await,
         Command::TraceWork(settings) => trace::work(settings).await,
+        Command::EncryptEnqueue(settings) => encrypted::enqueue(settings).await,
+        Command::EncryptWork(settings) => encrypted::work(settings).await,
         Command::Worker(settings) => worker::run(settings).await,
         Command::Scheduler(settings) => scheduler::run(settings).await,
         Command::Semaphore(settings) => semaphore::run(settings).await,

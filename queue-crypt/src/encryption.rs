@@ -1,0 +1,185 @@
+use std::sync::Arc;
+
+use queue_core::outcome::Failure;
+use queue_core::{EncodeError, FromMessage as _, RawTask};
+use queue_redis::{Client, Interceptor, Outgoing};
+use queue_worker::{Job, Route, Router};
+use tower::layer::layer_fn;
+use tower::{ServiceExt as _, service_fn};
+
+use crate::headers::{self, Binding};
+use crate::keys::KeyRing;
+use crate::seal::{self, OpenError, Place, SealError, What};
+use crate::task::SealedTask;
+
+/// Encrypts the payloads of a client's tasks, and decrypts those of a router's; cheap to clone.
+///
+/// Without further ado all tasks are encrypted as a whole.
+#[derive(Debug, Clone)]
+pub struct Encryption {
+    keys: KeyRing,
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rules {
+    /// Task types, with a `*` at the end beginnings of types; empty for all.
+    kinds: Vec<String>,
+    /// Fields by task type.
+    fields: Vec<(String, Vec<String>)>,
+    required: bool,
+}
+
+impl Rules {
+    fn of(&self, kind: &str) -> Option<What> {
+        let fits = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => kind.starts_with(beginning),
+            None => kind == pattern,
+        };
+        if let Some((_, paths)) = self.fields.iter().find(|(pattern, _)| fits(pattern)) {
+            return Some(What::Fields(paths.clone()));
+        }
+        (self.kinds.is_empty() || self.kinds.iter().any(fits)).then_some(What::Whole)
+    }
+}
+
+impl Encryption {
+    /// Encrypts everything with the newest of these keys.
+    pub fn new(keys: KeyRing) -> Self {
+        Self { keys, rules: Arc::default() }
+    }
+
+    /// Encrypts tasks of these types only, and those named in [`fields`](Self::fields); a `*` at the end stands for
+    /// all types that begin like this. Whatever is encrypted is decrypted all the same.
+    #[must_use]
+    pub fn kinds<I: Into<String>>(mut self, kinds: impl IntoIterator<Item = I>) -> Self {
+        Arc::make_mut(&mut self.rules).kinds.extend(kinds.into_iter().map(Into::into));
+        self
+    }
+
+    /// Of tasks of this type, encrypts these fields instead of the whole payload, which has to be a JSON object: names with
+    /// dots between them (`card.number`). A field that a payload does not have is passed over. What is said first
+    /// about a type counts.
+    #[must_use]
+    pub fn fields<I: Into<String>>(mut self, kind: impl Into<String>, paths: impl IntoIterator<Item = I>) -> Self {
+        let paths = paths.into_iter().map(Into::into).collect();
+        Arc::make_mut(&mut self.rules).fields.push((kind.into(), paths));
+        self
+    }
+
+    /// Has workers archive tasks that come unencrypted although their type should be, instead of working them.
+    /// Belongs where every client encrypts: otherwise whoever can write into Redis can leave the headers out.
+    #[must_use]
+    pub fn required(mut self) -> Self {
+        Arc::make_mut(&mut self.rules).required = true;
+        self
+    }
+
+    /// A client that encrypts. Interceptors added before see the plain payload, those added later the
+    /// encrypted one.
+    #[must_use]
+    pub fn client(&self, client: Client) -> Client {
+        client.intercept(self.clone())
+    }
+
+    /// A router that decrypts for all handlers added so far. A task that cannot be decrypted is archived with the
+    /// reason. Layers added before see the plain payload, those added later the encrypted one.
+    #[must_use]
+    pub fn router<S: Clone + Send + Sync + 'static>(&self, router: Router<S>) -> Router<S> {
+        let encryption = self.clone();
+        router.layer(layer_fn(move |inner: Route| {
+            let encryption = encryption.clone();
+            service_fn(move |job: Job| {
+                let (encryption, inner) = (encryption.clone(), inner.clone());
+                async move { inner.oneshot(encryption.decrypted(job).map_err(Failure::archive)?).await }
+            })
+        }))
+    }
+
+    /// Encrypts a task that does not go through a client of this kind: that of a periodic entry, or the one an aggregator
+    /// returns. It is bound to its type only, since it has no id yet; give it no `unique`, because each
+    /// encryption of the same payload is another one.
+    ///
+    /// # Errors
+    /// As [`SealError`] says.
+    pub fn seal(&self, mut task: RawTask) -> Result<RawTask, SealError> {
+        let Some(what) = self.rules.of(&task.kind) else { return Ok(task) };
+        let place = Place { kind: &task.kind, queue: "", id: "" };
+        let payload = task.payload.as_deref().unwrap_or_default();
+        let (sealed, said) = seal::seal(&self.keys, Binding::Type, place, &what, payload)?;
+        task.payload = Some(sealed.into());
+        for name in headers::ALL {
+            task.options.headers.remove(name);
+        }
+        task.options.headers.extend(said.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        Ok(task)
+    }
+
+    /// Decrypts a task of a group, for an aggregator that takes [`SealedTask`]s. Router layers do not reach aggregators.
+    ///
+    /// # Errors
+    /// As [`OpenError`] says.
+    pub fn open(&self, task: &SealedTask) -> Result<RawTask, OpenError> {
+        let message = &task.message;
+        let place = Place { kind: &message.r#type, queue: &message.queue, id: &message.id };
+        let opened = seal::open(&self.keys, place, &message.headers, &message.payload)?;
+        self.check(&message.r#type, opened.is_some())?;
+        let Ok(mut raw) = RawTask::from_message(message) else { return Err(OpenError::NotEncrypted) };
+        if let Some(payload) = opened {
+            raw.payload = Some(payload.into());
+            for name in headers::ALL {
+                raw.options.headers.remove(name);
+            }
+        }
+        Ok(raw)
+    }
+
+    fn check(&self, kind: &str, encrypted: bool) -> Result<(), OpenError> {
+        if self.rules.required && !encrypted && self.rules.of(kind).is_some() {
+            return Err(OpenError::NotEncrypted);
+        }
+        Ok(())
+    }
+
+    fn decrypted(&self, job: Job) -> Result<Job, OpenError> {
+        let place = Place { kind: job.kind(), queue: job.queue(), id: job.id() };
+        let opened = seal::open(&self.keys, place, job.headers(), job.payload())?;
+        self.check(job.kind(), opened.is_some())?;
+        Ok(match opened {
+            Some(payload) => job.with_payload(payload),
+            None => job,
+        })
+    }
+
+    fn encrypt(&self, task: &mut Outgoing<'_>) -> Result<(), SealError> {
+        let Some(what) = self.rules.of(task.kind()) else { return Ok(()) };
+        let place = Place { kind: task.kind(), queue: task.queue(), id: task.id() };
+        match seal::open(&self.keys, place, task.headers(), task.payload()) {
+            // Sealed before.
+            Ok(Some(_)) => return Ok(()),
+            // Headers that were copied from another task say nothing about this one.
+            Ok(None) | Err(OpenError::Tampered { .. }) => {}
+            // Encrypting it once more would hide by which key it was encrypted first.
+            Err(foreign) => return Err(SealError::Foreign(foreign)),
+        }
+        let (sealed, said) = seal::seal(&self.keys, Binding::Task, place, &what, task.payload())?;
+        let lock = self.keys.lock_name(task.payload());
+        task.set_lock_payload(&lock);
+        task.set_payload(sealed);
+        for name in headers::ALL {
+            task.remove_header(name);
+        }
+        for (name, value) in said {
+            task.set_header(name, value);
+        }
+        Ok(())
+    }
+}
+
+impl Interceptor for Encryption {
+    fn intercept(&self, task: &mut Outgoing<'_>) {
+        if let Err(error) = self.encrypt(task) {
+            task.refuse(EncodeError::new("encrypted payload", error));
+        }
+    }
+}

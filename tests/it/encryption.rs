@@ -1,0 +1,235 @@
+//! Encrypted payloads from a client to a handler, by way of Redis.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::{Json, RawTask, State, Task};
+use queue_crypt::{Encryption, KeyRing, SealedTask};
+use queue_redis::{Client, EnqueueError, Outgoing};
+use queue_worker::{Failure, Group, Job, Router};
+use serde::{Deserialize, Serialize};
+
+use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
+
+const SECRET: &str = "4242-4242";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Paid {
+    card: String,
+    user: u64,
+}
+
+impl Task for Paid {
+    const KIND: &'static str = "user:paid";
+    type Codec = Json;
+    fn options() -> queue_core::TaskOptions {
+        queue_core::TaskOptions::new().queue(QUEUE)
+    }
+}
+
+fn paid() -> Paid {
+    Paid { card: SECRET.to_owned(), user: 7 }
+}
+
+fn keys(ids: &[u8]) -> KeyRing {
+    KeyRing::new(ids.iter().map(|id| (format!("key-{id}"), [*id; 32]))).unwrap()
+}
+
+/// A router that notes what its handler gets.
+fn noting(seen: &Arc<Mutex<Vec<Paid>>>, events: &Events) -> Router {
+    let (seen, events) = (seen.clone(), events.clone());
+    Router::new(()).task(move |task: Paid| {
+        seen.lock().unwrap().push(task);
+        events.tell("paid");
+        std::future::ready(())
+    })
+}
+
+/// Everything that is in Redis, as text.
+async fn everything(fixture: &Fixture) -> String {
+    format!("{:?}", fixture.keyspace().await)
+}
+
+#[tokio::test]
+async fn the_handler_sees_the_payload_and_redis_does_not() {
+    for encryption in
+        [Encryption::new(keys(&[1])), Encryption::new(keys(&[1])).fields("user:paid", ["card"]).kinds(["none"])]
+    {
+        let fixture = Fixture::start().await;
+        let client = encryption.client(fixture.client());
+        for outcome in client.enqueue_many([paid(), paid()]).await {
+            outcome.unwrap();
+        }
+        client.enqueue(paid()).await.unwrap();
+        assert!(!everything(&fixture).await.contains(SECRET));
+        let (seen, events) = (Arc::default(), Events::default());
+        let server = fixture.server(encryption.router(noting(&seen, &events))).start().await.unwrap();
+        events.wait(3).await;
+        server.shutdown().await;
+        assert_eq!(*seen.lock().unwrap(), [paid(), paid(), paid()]);
+    }
+}
+
+#[tokio::test]
+async fn a_retried_task_stays_encrypted_and_works_at_last() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    let task = encryption.client(fixture.client()).enqueue(paid()).await.unwrap();
+    let router = encryption.router(Router::new(()).task(async |task: Paid, job: Job| match job.retried() {
+        0 => Err(Failure::retry_in(Duration::from_secs(3_600), format!("user {} is busy", task.user))),
+        _ => Ok(()),
+    }));
+    let server = fixture.server(router).start().await.unwrap();
+    let info = fixture.in_state(&task.id, State::Retry).await;
+    assert_eq!(info.last_error.as_deref(), Some("user 7 is busy"));
+    assert!(!everything(&fixture).await.contains(SECRET));
+    fixture.inspector().run_task(QUEUE, &task.id).await.unwrap();
+    fixture.gone(&task.id).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn keys_rotate_while_tasks_wait() {
+    let fixture = Fixture::start().await;
+    Encryption::new(keys(&[1])).client(fixture.client()).enqueue(paid()).await.unwrap();
+    let rotated = Encryption::new(keys(&[2, 1]));
+    let newer = rotated.client(fixture.client()).enqueue(paid()).await.unwrap();
+    assert_eq!(newer.headers["x-encrypted-key"], "key-2");
+    let (seen, events) = (Arc::default(), Events::default());
+    let server = fixture.server(rotated.router(noting(&seen, &events))).start().await.unwrap();
+    events.wait(2).await;
+    server.shutdown().await;
+    assert_eq!(*seen.lock().unwrap(), [paid(), paid()]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_decrypted_is_archived_with_the_reason_and_spares_the_others() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    let client = encryption.client(fixture.client());
+    let unknown = Encryption::new(keys(&[9])).client(fixture.client()).enqueue(paid()).await.unwrap();
+    let tampered = client.enqueue(paid()).await.unwrap();
+    // Somebody swaps the payload for that of another task.
+    let other = client.enqueue(paid()).await.unwrap();
+    fixture.inspector().update_payload(QUEUE, &tampered.id, other.payload.clone()).await.unwrap();
+    let plain = fixture.client().enqueue(paid()).await.unwrap();
+    let (seen, events) = (Arc::default(), Events::default());
+    let server = fixture.server(encryption.clone().required().router(noting(&seen, &events))).start().await.unwrap();
+    for (id, reason) in [
+        (&unknown.id, "encrypted with the key \"key-9\", which this key ring does not have"),
+        (&tampered.id, "not encrypted with the key \"key-1\" for this task, or was changed since"),
+        (&plain.id, "the payload is not encrypted, and tasks of this type have to be"),
+    ] {
+        let info = fixture.in_state(id, State::Archived).await;
+        let error = info.last_error.unwrap();
+        assert!(error.contains(reason), "{error}");
+        assert_eq!(info.retried, 0);
+    }
+    events.wait(1).await;
+    server.shutdown().await;
+    assert_eq!(*seen.lock().unwrap(), [paid()], "the one that is as it should be");
+    // With the key, the archived task works when it is run again.
+    let (seen, events) = (Arc::default(), Events::default());
+    fixture.inspector().run_task(QUEUE, &unknown.id).await.unwrap();
+    let router = Encryption::new(keys(&[1, 9])).router(noting(&seen, &events));
+    let server = fixture.server(router).start().await.unwrap();
+    events.wait(1).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn plain_tasks_of_a_mixed_fleet_still_work() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    fixture.client().enqueue(paid()).await.unwrap();
+    let (seen, events) = (Arc::default(), Events::default());
+    let server = fixture.server(encryption.router(noting(&seen, &events))).start().await.unwrap();
+    events.wait(1).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn unique_tasks_exclude_each_other_and_their_locks_tell_nothing() {
+    let fixture = Fixture::start().await;
+    let client = Encryption::new(keys(&[1])).client(fixture.client());
+    let unique = |n: u8| RawTask::new("t").queue(QUEUE).payload(vec![n]).unique(Duration::from_secs(60));
+    client.enqueue(unique(1)).await.unwrap();
+    let refused = client.enqueue(unique(1)).await.unwrap_err();
+    assert!(matches!(refused, EnqueueError::DuplicateTask { .. }), "{refused}");
+    client.enqueue(unique(2)).await.unwrap();
+    // Who knows the payload cannot find its lock.
+    let plain = queue_core::keys::QueueKeys::new(QUEUE).unique("t", Some(&[1]));
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", &plain]).await, 0);
+    assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "asynq:{q}:unique:t:*"]).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_payload_without_the_fields_to_encrypt_is_refused_and_nothing_is_sent() {
+    let fixture = Fixture::start().await;
+    let client = Encryption::new(keys(&[1])).fields("t", ["card"]).client(fixture.client());
+    let bad = || RawTask::new("t").queue(QUEUE).payload("no JSON");
+    let refused = client.enqueue(bad()).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "failed to encode the payload as encrypted payload: the field \"card\" cannot be encrypted: what should hold it is no JSON object"
+    );
+    let mut outcomes = client.enqueue_many([bad(), bad().payload("{}")]).await.into_iter();
+    assert!(matches!(outcomes.next(), Some(Err(EnqueueError::Encode(_)))));
+    assert!(matches!(outcomes.next(), Some(Ok(_))));
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{q}:pending"]).await, 1);
+}
+
+#[tokio::test]
+async fn a_follow_up_with_copied_headers_is_encrypted_by_itself() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    let client = encryption.client(fixture.client());
+    let first = client.enqueue(paid()).await.unwrap();
+    let copied: BTreeMap<String, String> = first.headers;
+    let follow_up = copied.into_iter().fold(job("follow-up").payload(SECRET), |task, (k, v)| task.header(k, v));
+    client.enqueue(follow_up).await.unwrap();
+    assert!(!everything(&fixture).await.contains(SECRET));
+}
+
+#[tokio::test]
+async fn a_sealed_task_goes_its_way_through_a_plain_client_and_an_aggregator() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    let client: Client = encryption.client(fixture.client());
+    for n in 0..3 {
+        client.enqueue(job(&n.to_string()).payload(format!("{SECRET}{n}")).group("g")).await.unwrap();
+    }
+    let events = Events::default();
+    let sealing = encryption.clone();
+    let router = Router::new(()).route(
+        "digest",
+        with(&events, async |events: Events, job: Job| {
+            events.tell(std::str::from_utf8(job.payload()).unwrap());
+        }),
+    );
+    let router = encryption.router(router).aggregate(move |_: Group, tasks: Vec<SealedTask>| {
+        let sealing = sealing.clone();
+        async move {
+            let opened: Result<Vec<RawTask>, _> = tasks.iter().map(|task| sealing.open(task)).collect();
+            let texts: Vec<Vec<u8>> = opened?.into_iter().map(|task| task.payload.unwrap().to_vec()).collect();
+            Ok::<_, Failure>(sealing.seal(RawTask::new("digest").payload(texts.join(&b'+')))?)
+        }
+    });
+    let server = fixture.server(router).group_grace_period(Duration::from_secs(1)).start().await.unwrap();
+    events.wait(1).await;
+    server.shutdown().await;
+    assert_eq!(events.all(), ["4242-42420+4242-42421+4242-42422"]);
+}
+
+#[tokio::test]
+async fn an_interceptor_that_comes_later_sees_no_secret() {
+    let fixture = Fixture::start().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let client = Encryption::new(keys(&[1])).client(fixture.client());
+    let client = client.intercept(move |task: &mut Outgoing<'_>| noted.lock().unwrap().extend(task.payload().to_vec()));
+    client.enqueue(paid()).await.unwrap();
+    assert!(!String::from_utf8_lossy(&seen.lock().unwrap()).contains(SECRET));
+    eventually("the task is there", || async { fixture.cmd::<i64>(&["LLEN", "asynq:{q}:pending"]).await == 1 }).await;
+}
