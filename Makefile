@@ -77,6 +77,13 @@ bench-programs: setup
 	$(CARGO) build --release -p queue-cli -p queue-bench
 	cd bench/go && $(GO) build -o ../../target/gobench .
 
+.PHONY: fuzz
+FUZZ_SECONDS ?= 60
+fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly compiler
+	@for target in wire steps options address texts lines replies; do \
+		$(CARGO) +nightly fuzz run $$target --fuzz-dir fuzz -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
+	done
+
 golden: setup ## Have Go write the golden vectors anew
 	cd tests/interop && $(GO) run ./goldengen ../golden
 
