@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use clap::Args;
 
 use crate::error::CliError;
+use crate::payload::one_line;
 
 /// Whether to ask.
 #[derive(Debug, Clone, Copy, Args)]
@@ -26,7 +27,7 @@ impl ConfirmArgs {
             let text = format!("this would {act}; there is no terminal to ask on, so give --yes to do it");
             return Err(CliError::Coded(2, text));
         }
-        let question = format!("{act}? [y/N] ");
+        let question = format!("{}? [y/N] ", one_line(act));
         // On a thread of its own, so that a signal ends the wait.
         let answer = tokio::task::spawn_blocking(move || -> io::Result<String> {
             io::stderr().lock().write_all(question.as_bytes())?;

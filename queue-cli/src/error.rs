@@ -11,6 +11,7 @@ use queue_redis::{EnqueueError, Error, TickVerdict};
 use queue_worker::ServerError;
 
 use crate::cli::Cli;
+use crate::payload::one_line;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.
 pub(crate) mod exit {
@@ -71,7 +72,7 @@ impl CliError {
 
 /// Writes one line on standard error. Unlike `eprintln!`, it does not panic when nobody reads it.
 pub(crate) fn complain(message: &str) {
-    let line = format!("queuectl: {}\n", message.replace('\n', " "));
+    let line = format!("queuectl: {}\n", one_line(&message.replace('\n', " ")));
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 

@@ -1,5 +1,6 @@
 //! Standard output.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
@@ -57,6 +58,36 @@ impl Output {
         let json =
             if self.terminal.is_some() { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         let json = json.map_err(|error| CliError::failed(format!("cannot write this as JSON: {error}")))?;
-        Ok(json + "\n")
+        Ok(without_controls(json) + "\n")
+    }
+}
+
+/// JSON without the control characters that it may have in texts, but a terminal obeys.
+fn without_controls(json: String) -> String {
+    let is_control = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
+    if !json.contains(is_control) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_control(c) {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_reads_the_same_without_its_control_characters() {
+        let text = "a\u{7f}\u{9b}31m\u{1b}\n\\é";
+        let json = without_controls(serde_json::to_string(text).unwrap());
+        assert_eq!(json, r#""a\u007f\u009b31m\u001b\n\\é""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }

@@ -3,6 +3,7 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::output::Output;
+use crate::payload;
 
 /// A table under construction. In a terminal it is as wide as that at the most; in a pipe nothing is wrapped,
 /// so that `grep` and `awk` see whole cells.
@@ -41,7 +42,7 @@ impl Rows {
     fn cells(&self, values: impl IntoIterator<Item = String>) -> Vec<Cell> {
         let align = |(value, number): (String, &bool)| {
             let alignment = if *number { CellAlignment::Right } else { CellAlignment::Left };
-            Cell::new(value).set_alignment(alignment)
+            Cell::new(payload::one_line(&value)).set_alignment(alignment)
         };
         values.into_iter().zip(&self.numbers).map(align).collect()
     }
@@ -82,5 +83,5 @@ impl Rows {
 /// Facts, one on a line, their names aligned.
 pub(crate) fn facts(facts: &[(&str, String)]) -> String {
     let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+    facts.iter().map(|(name, value)| format!("{name:<width$}  {}\n", payload::harmless(value))).collect()
 }

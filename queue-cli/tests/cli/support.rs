@@ -240,6 +240,11 @@ impl Worker {
         self.child.kill().await.unwrap();
     }
 
+    /// What it has said so far on standard error.
+    pub(crate) fn all_lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
     /// Waits for a line on standard error with this in it.
     pub(crate) async fn wait_for_line(&self, part: &str) -> String {
         let end = Instant::now() + PATIENCE;
