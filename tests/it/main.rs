@@ -7,6 +7,7 @@ mod cluster;
 mod clocks;
 mod conformance;
 mod crash;
+mod documents;
 mod embedded;
 mod encryption;
 mod golden;

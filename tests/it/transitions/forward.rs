@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, State};
-use queue_redis::{Error, Forwarded, MAX_BATCH};
+use queue_redis::{Error, Forwarded, SHORT_BATCH};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 
@@ -92,9 +92,9 @@ async fn forward_moves_a_task_with_a_group_into_the_group_and_lists_it() {
 #[tokio::test]
 async fn forward_moves_a_batch_per_call() {
     let fixture = Fixture::start().await;
-    fixture.put((0..MAX_BATCH + 1).map(|n| due_in(10, &n.to_string()))).await;
+    fixture.put((0..SHORT_BATCH + 1).map(|n| due_in(10, &n.to_string()))).await;
     let first = forward(&fixture, State::Scheduled).await.unwrap();
-    assert_eq!(first, forwarded(MAX_BATCH as u64, 0, None), "none is waiting for its time");
+    assert_eq!(first, forwarded(SHORT_BATCH as u64, 0, None), "none is waiting for its time");
     assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
 }
 
@@ -146,7 +146,7 @@ async fn a_task_whose_group_has_another_type_keeps_waiting_and_holds_up_nobody()
 #[tokio::test]
 async fn forward_leaves_out_tasks_that_had_to_stay_before() {
     let fixture = Fixture::start().await;
-    fixture.put((0..MAX_BATCH).map(|n| due_in(5, &n.to_string()).group("g"))).await;
+    fixture.put((0..SHORT_BATCH).map(|n| due_in(5, &n.to_string()).group("g"))).await;
     fixture.put([due_in(10, "behind"), due_in(11, "later")]).await;
     let (first, second) = fixture
         .with_stray("asynq:{q}:g:g", async || {
@@ -155,7 +155,7 @@ async fn forward_leaves_out_tasks_that_had_to_stay_before() {
             (first, second.unwrap())
         })
         .await;
-    assert_eq!(first, Forwarded { stayed: MAX_BATCH as u64, ..forwarded(0, 0, Some(NOW + 11)) });
+    assert_eq!(first, Forwarded { stayed: SHORT_BATCH as u64, ..forwarded(0, 0, Some(NOW + 11)) });
     assert_eq!(second, forwarded(1, 0, Some(NOW + 11)));
     assert_eq!(fixture.keyspace().await.get("{q}:pending"), Some("[behind]"));
 }

@@ -1,0 +1,59 @@
+//! What the documents say of tests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            sources(&path, found);
+        } else if name.ends_with(".rs") || name.ends_with(".go") {
+            found.push(path);
+        }
+    }
+}
+
+/// The names of all functions, and of all modules.
+fn functions() -> BTreeSet<String> {
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    let mut names = BTreeSet::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for pair in words.windows(2) {
+            if matches!(pair[0], "fn" | "func" | "mod") {
+                let end = pair[1].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(pair[1].len());
+                names.insert(pair[1][..end].to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// Such a name in the last column of a table.
+fn named(row: &str) -> impl Iterator<Item = &str> {
+    let tests = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+    let quoted = tests.split('`').skip(1).step_by(2);
+    quoted.filter(|name| name.len() > 12 && name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+}
+
+#[test]
+fn tests_that_the_documents_name_exist() {
+    let functions = functions();
+    for document in ["docs/weaknesses.md", "docs/peer-defects.md"] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let names: BTreeSet<&str> = rows.flat_map(named).collect();
+        assert!(names.len() > 40, "{document} names {} tests", names.len());
+        let missing: Vec<_> = names.into_iter().filter(|name| !functions.contains(*name)).collect();
+        assert!(missing.is_empty(), "{document} names tests that do not exist: {missing:?}");
+    }
+}
