@@ -77,7 +77,21 @@ bench-programs: setup
 	$(CARGO) build --release -p queue-cli -p queue-bench
 	cd bench/go && $(GO) build -o ../../target/gobench .
 
-.PHONY: fuzz
+.PHONY: deny fuzz
+# The advisory database is a git repository of its own: where it cannot be had, that check alone is left out, loudly.
+deny: ## Check licences, sources and known vulnerabilities of all dependencies
+	@if ! command -v cargo-deny > /dev/null; then \
+		echo "!!! cargo-deny is not installed: licences, sources and advisories are NOT CHECKED (cargo install cargo-deny --locked)" >&2; \
+		test -z "$$CI"; \
+	else \
+		$(CARGO) deny check licenses bans sources && \
+		if $(CARGO) deny fetch db 2> /dev/null; then \
+			$(CARGO) deny check advisories; \
+		else \
+			echo "!!! the advisory database cannot be reached: known vulnerabilities are NOT CHECKED" >&2; \
+		fi; \
+	fi
+
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly compiler
 	@for target in wire steps options address texts lines replies; do \
@@ -87,7 +101,7 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly 
 golden: setup ## Have Go write the golden vectors anew
 	cd tests/interop && $(GO) run ./goldengen ../golden
 
-ci: lint test ## All that CI runs
+ci: lint deny test ## All that CI runs
 
 clean: ## Delete what was built
 	$(CARGO) clean
