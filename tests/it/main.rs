@@ -3,8 +3,8 @@
 mod abandoned;
 mod bad_input;
 mod client;
-mod cluster;
 mod clocks;
+mod cluster;
 mod conformance;
 mod crash;
 mod documents;

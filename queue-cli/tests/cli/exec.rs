@@ -84,7 +84,7 @@ async fn a_result_that_is_too_long_is_archived_with_the_reason() {
 async fn a_type_that_no_environment_can_hold_is_archived() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "*=true"]).await;
-    bench.enqueue("a\0b", "nul").await;
+    bench.enqueue_as_go("a\0b", RawTask::new("t"), "nul").await;
     let task = bench.wait_for("nul", &[State::Completed, State::Retry, State::Archived]).await;
     assert_eq!(task.state, State::Archived, "{task:?}");
 }

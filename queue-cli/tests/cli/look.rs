@@ -100,7 +100,8 @@ async fn payloads_that_are_no_text_are_shown_all_the_same() {
     let pack = rmp_serde::to_vec_named(&json!({"user": 7})).unwrap();
     bench.enqueue_task(RawTask::new("t").payload(pack), "pack").await;
     bench.enqueue_task(RawTask::new("t").payload(vec![0xff, 0x1b]), "binary").await;
-    bench.enqueue_task(RawTask::new("t\x1b[2J").payload("{\"a\":\n\"ü\"}").header("k", "\x1b"), "text").await;
+    let text = RawTask::new("t").payload("{\"a\":\n\"ü\"}").header("k", "\x1b");
+    bench.enqueue_as_go("t\x1b[2J", text, "text").await;
     let table = bench.run(&["task", "ls", "--queue=default", "--state=pending"]).await.ok();
     assert!(table.contains("<MessagePack, 7 bytes>") && table.contains("<binary, 2 bytes>"), "{table}");
     assert!(table.contains("{\"a\": \"ü\"}") && !table.contains('\x1b'), "{table:?}");

@@ -6,9 +6,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskInfo};
+use queue_core::clock::Clock as _;
+use queue_core::options::compose;
+use queue_core::{RawTask, State, SystemClock, TaskInfo, TaskOptions};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Error, Inspector};
+use queue_redis::{Broker, Client, EnqueueVerdict, Error, Inspector};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -144,6 +146,15 @@ impl Bench {
 
     pub(crate) async fn enqueue_task(&self, task: RawTask, id: &str) {
         self.client.enqueue(task.task_id(id).retention(Duration::from_secs(3_600))).await.unwrap();
+    }
+
+    /// Enqueues a task of a type that our client refuses, and Go's does not.
+    pub(crate) async fn enqueue_as_go(&self, kind: &str, task: RawTask, id: &str) {
+        let mut composed = compose(task.task_id(id), TaskOptions::new(), SystemClock.now_ns()).unwrap();
+        kind.clone_into(&mut composed.message.r#type);
+        let broker = Broker::new(self.client.redis().clone());
+        let stored = broker.enqueue(&composed.message.queue.clone(), &[composed], SystemClock.now_ns()).await.unwrap();
+        assert_eq!(stored, [EnqueueVerdict::Stored]);
     }
 
     /// Waits until a task of the queue `default` is in one of these states.
