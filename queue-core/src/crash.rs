@@ -64,6 +64,11 @@ impl Crashes {
         self.count
     }
 
+    /// The last ten of them, oldest first: the Unix second at which the lease ended, and who had it.
+    pub fn holders(&self) -> &[(i64, String)] {
+        &self.holders
+    }
+
     /// For people.
     fn story(&self) -> String {
         let when = |until| DateTime::from_timestamp(until, 0).map_or(String::new(), |time| format!("{time:?}"));

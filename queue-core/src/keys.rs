@@ -148,6 +148,11 @@ impl QueueKeys {
         self.with("x:removing")
     }
 
+    /// STRING that names the server which looks whether the queue is in order. Not asynq's.
+    pub fn reconciler(&self) -> String {
+        self.with("x:reconciler")
+    }
+
     /// SET of the key names of sets that were aggregated and wait for their deletion. Not asynq's.
     pub fn aggregated(&self) -> String {
         self.with("x:aggregated")

@@ -42,6 +42,7 @@ pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{Changed, ClusterNode, Filter, Placement, Progress};
+pub use inspector::{Copied, Examination, Explanation, Fault, Finding, Reason, Severity};
 pub use inspector::{
     CronEntry, CronEvent, DailyStats, EnqueueEvent, GroupInfo, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo,
     WorkerInfo,

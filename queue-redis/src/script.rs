@@ -177,6 +177,10 @@ scripts! {
     RELEASE_ENTRY = "release_entry";
     PAUSE_ENTRY = "pause_entry";
     ENQUEUE_TICK = "enqueue_tick" ["admit"];
+    EXAMINE_TASKS = "examine_tasks" ["stray", "whereabouts"];
+    MEND_TASK = "mend_task" ["stray", "whereabouts"];
+    REMOVE_KEY = "remove_key" ["stray"];
+    PUT_BACK_ENTRY = "put_back_entry";
 }
 
 #[cfg(test)]

@@ -3,8 +3,13 @@
 use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed.
-const OF_A_SERVER: [&str; 3] =
-    ["the_health_hook_tells_when_redis_goes_and_comes", "a_report_overtaken_by_a_renewal", "scheduler::faults"];
+const OF_A_SERVER: [&str; 5] = [
+    "the_health_hook_tells_when_redis_goes_and_comes",
+    "a_report_overtaken_by_a_renewal",
+    "scheduler::faults",
+    "doctor::copies::what_was_deleted",
+    "cluster::doctor",
+];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal
 /// ends before it enqueues.
@@ -17,6 +22,7 @@ fn what_holds_on_redis_holds_on_the_testing_kits_store() {
     again.args([
         "transitions::",
         "inspector::",
+        "doctor::",
         "abandoned::",
         "races::",
         "server::",

@@ -7,6 +7,7 @@ mod clocks;
 mod cluster;
 mod conformance;
 mod crash;
+mod doctor;
 mod documents;
 mod embedded;
 mod encryption;

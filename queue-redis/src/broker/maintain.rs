@@ -1,5 +1,7 @@
 //! What keeps queues moving: `forward.lua`, `list_expired.lua`, `delete_expired_completed.lua`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
@@ -184,6 +186,26 @@ impl Broker {
             });
         }
         Ok(expired)
+    }
+
+    /// Claims the upkeep of a queue for a server, or extends its claim; returns whether it has it. Two servers
+    /// that have it at the same time do no harm.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn claim_upkeep(&self, queue: &str, server: &str, lives: Duration) -> Result<bool, Error> {
+        let key = QueueKeys::new(queue).reconciler();
+        let secs = queue_core::clock::secs_ceil(lives).max(1);
+        let mut claim = redis::cmd("SET");
+        claim.arg(&key).arg(server).arg("NX").arg("EX").arg(secs);
+        if self.redis.query::<Option<String>>("SET", &claim).await?.is_some() {
+            return Ok(true);
+        }
+        let holder: Option<String> = self.redis.query("GET", redis::cmd("GET").arg(&key)).await?;
+        if holder.as_deref() != Some(server) {
+            return Ok(false);
+        }
+        self.redis.query("EXPIRE", redis::cmd("EXPIRE").arg(&key).arg(secs)).await
     }
 
     /// Deletes up to [`MAX_BATCH`] completed tasks whose retention has ended; returns how many.

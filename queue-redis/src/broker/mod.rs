@@ -2,6 +2,7 @@
 
 mod cron;
 mod enqueue;
+mod examine;
 mod finish;
 mod group;
 mod maintain;
@@ -14,6 +15,7 @@ mod take;
 
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
+pub(crate) use examine::{Entry, Remedy, Suspect, Target, Whereabouts};
 pub(crate) use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};

@@ -3,6 +3,8 @@
 mod bulk;
 mod change;
 mod cron;
+mod doctor;
+mod explain;
 mod groups;
 mod memory;
 mod placement;
@@ -16,6 +18,8 @@ mod transfer;
 
 pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};
+pub use doctor::{Copied, Examination, Fault, Finding, Severity};
+pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
 pub use placement::{ClusterNode, Placement};
 pub use queues::QueueInfo;

@@ -55,6 +55,41 @@ impl Inspector {
     }
 }
 
+impl Inspector {
+    /// For each node that has keys the name of one that could be there, so that a command without a key can be
+    /// sent to it. One, for a Redis that is no cluster.
+    pub(super) async fn key_on_each_node(&self) -> Result<Vec<String>, Error> {
+        let reply: Result<Value, Error> = self.redis.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await;
+        let keys = match reply {
+            Ok(reply) => keys_of(&reply),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => Vec::new(),
+        };
+        Ok(if keys.is_empty() { vec![QueueKeys::new(queue_core::keys::DEFAULT_QUEUE).pending()] } else { keys })
+    }
+}
+
+/// Numbers that are tried until their slot is in a range. A range of one slot in 16,384 is met by one of these,
+/// but for one time in 200,000.
+const TRIES: u32 = 200_000;
+
+/// A key for each master in the reply of `CLUSTER SLOTS`.
+fn keys_of(reply: &Value) -> Vec<String> {
+    let Value::Array(ranges) = reply else { return Vec::new() };
+    let mut keys = BTreeMap::new();
+    for range in ranges {
+        let Value::Array(parts) = range else { continue };
+        let [Value::Int(first), Value::Int(last), master, ..] = &parts[..] else { continue };
+        let Some(master) = node(master) else { continue };
+        keys.entry(master.id).or_insert_with(|| {
+            let candidates = (0..TRIES).map(|n| QueueKeys::new(&n.to_string()));
+            let found = candidates.into_iter().find(|keys| (*first..=*last).contains(&i64::from(keys.slot())));
+            found.map(|keys| keys.pending())
+        });
+    }
+    keys.into_values().flatten().collect()
+}
+
 /// The nodes that serve a slot, from ranges like `[first, last, [host, port, id, …], …]`.
 fn nodes_of(reply: &Value, slot: u16) -> Vec<ClusterNode> {
     let Value::Array(ranges) = reply else { return Vec::new() };
@@ -105,5 +140,7 @@ mod tests {
         assert_eq!(ids(5719), ["c"]);
         assert_eq!(nodes_of(&reply, 0)[1].address, "10.0.0.2:6379");
         assert!(nodes_of(&Value::Array(Vec::new()), 0).is_empty());
+        let slots: Vec<u16> = keys_of(&reply).iter().map(|key| queue_core::keys::slot_of(key.as_bytes())).collect();
+        assert!(matches!(slots[..], [0..=5718, 5719..=16383]), "{slots:?}");
     }
 }

@@ -163,7 +163,7 @@ async fn forget_cron(
 }
 
 /// What SCAN is to match: the keys that begin like this.
-fn pattern(prefix: &str) -> String {
+pub(super) fn pattern(prefix: &str) -> String {
     let mut pattern = String::with_capacity(prefix.len() + 1);
     for char in prefix.chars() {
         if "*?[]^\\".contains(char) {

@@ -6,7 +6,7 @@ use crate::support::{Fixture, QUEUE};
 
 /// Something that no client of the queue does.
 #[derive(Debug, Clone)]
-pub(super) enum Disturbance {
+pub(crate) enum Disturbance {
     /// The hash of a task is deleted.
     DeleteTask(u8),
     /// The message of a task is overwritten.

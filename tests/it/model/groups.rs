@@ -9,7 +9,7 @@ use crate::support::QUEUE;
 
 /// An operation on groups and the sets that were taken out of them.
 #[derive(Debug, Clone)]
-pub(super) enum GroupOperation {
+pub(crate) enum GroupOperation {
     ListReady {
         rules: Rules,
     },
@@ -39,7 +39,7 @@ pub(super) enum GroupOperation {
 
 /// Rules with which groups are ready now and then.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     grace: u8,
     delay: u8,
     size: u8,

@@ -9,7 +9,7 @@ use crate::support::QUEUE;
 
 /// An operation on tasks that no worker has.
 #[derive(Debug, Clone)]
-pub(super) enum ManageOperation {
+pub(crate) enum ManageOperation {
     Run {
         seen: Where,
         ids: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) enum ManageOperation {
 
 /// Where tasks were seen.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Where {
+pub(crate) enum Where {
     Anywhere,
     In(State),
     InGroup(u8),

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use queue_testing::Store;
 
-use self::operation::Operation;
-use self::world::World;
+pub(crate) use self::operation::Operation;
+pub(crate) use self::world::World;
 use crate::support::Fixture;
 
 /// Longest sequence of operations.
 const LONGEST: usize = 100;
 
-fn setting(name: &str, default: u64) -> u64 {
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
 }
 

@@ -8,7 +8,7 @@ use super::manage::ManageOperation;
 
 /// A task that somebody enqueues.
 #[derive(Debug, Clone)]
-pub(super) struct NewTask {
+pub(crate) struct NewTask {
     /// One of a few, so that ids collide.
     pub(super) id: u8,
     pub(super) kind: u8,
@@ -43,7 +43,7 @@ impl NewTask {
 
 /// One of the things there ever were, counted from the youngest; mostly one of the last.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Nth(u8);
+pub(crate) struct Nth(u8);
 
 impl Nth {
     pub(super) fn any() -> impl Strategy<Value = Self> {
@@ -59,7 +59,7 @@ impl Nth {
 /// One step of a sequence. Runs and takes are named by their place among all there were, so that most reports
 /// are made by their owners, and some by those who have lost their tasks.
 #[derive(Debug, Clone)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Store(Vec<NewTask>),
     Take {
         count: u8,
@@ -152,7 +152,7 @@ impl Operation {
         "update payload",
     ];
 
-    pub(super) fn any() -> impl Strategy<Value = Self> {
+    pub(crate) fn any() -> impl Strategy<Value = Self> {
         prop_oneof![
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
             16 => (1..6_u8).prop_map(|count| Self::Take { count }),

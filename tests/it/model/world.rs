@@ -15,7 +15,7 @@ use super::operation::{NewTask, Nth, Operation};
 use crate::support::{Fixture, NOW, QUEUE};
 
 /// A store, and all that its users remember.
-pub(super) struct World<'a> {
+pub(crate) struct World<'a> {
     fixture: &'a Fixture,
     clock: Arc<ManualClock>,
     /// Every run there ever was, with the message it was given.
@@ -38,7 +38,7 @@ pub(super) fn told<T: Debug>(answer: Result<T, impl std::borrow::Borrow<Error>>)
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(fixture: &'a Fixture) -> Self {
+    pub(crate) fn new(fixture: &'a Fixture) -> Self {
         let clock = Arc::new(ManualClock::at_secs(NOW));
         Self { fixture, clock, runs: Vec::new(), takes: Vec::new(), sets: Vec::new() }
     }
@@ -108,7 +108,7 @@ impl<'a> World<'a> {
         take
     }
 
-    pub(super) async fn apply(&mut self, operation: &Operation) -> String {
+    pub(crate) async fn apply(&mut self, operation: &Operation) -> String {
         let (broker, now, now_ns) = (self.broker(), self.now(), self.now_ns());
         let queue: Arc<str> = QUEUE.into();
         match operation {
@@ -206,7 +206,7 @@ impl<'a> World<'a> {
         }
     }
 
-    pub(super) fn inspector(&self) -> Inspector {
+    pub(crate) fn inspector(&self) -> Inspector {
         Inspector::with_clock(self.broker().redis().clone(), self.clock.clone())
     }
 

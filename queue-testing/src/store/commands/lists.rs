@@ -138,14 +138,22 @@ pub(super) fn lset(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-/// The first position, of the whole list or among the first `MAXLEN`, of which 0 means all.
+/// The first position, of the whole list or among the first `MAXLEN`, of which 0 means all; with `COUNT`, so many of
+/// them, of which 0 means all.
 pub(super) fn lpos(data: &mut Data, args: Args<'_>) -> Answer {
-    let most = match &args[2..] {
-        [] => 0,
-        [word, most] if is(word, "MAXLEN") => count(most)?,
-        _ => return Err(Refusal("ERR the in-process store knows no option of LPOS but MAXLEN".to_owned())),
-    };
+    let (mut most, mut wanted) = (0, None);
+    match &args[2..] {
+        [] => {}
+        [word, number] if is(word, "MAXLEN") => most = count(number)?,
+        [word, number] if is(word, "COUNT") => wanted = Some(count(number)?),
+        _ => return Err(Refusal("ERR the in-process store knows no options of LPOS but MAXLEN or COUNT".to_owned())),
+    }
     let most = if most == 0 { usize::MAX } else { most };
-    let at = data.read::<List>(&args[0])?.and_then(|list| list.iter().take(most).position(|item| *item == args[1]));
-    Ok(at.map_or(Reply::Nil, Reply::count))
+    let list = data.read::<List>(&args[0])?.into_iter().flatten().take(most).enumerate();
+    let mut found = list.filter(|(_, item)| **item == args[1]).map(|(at, _)| at);
+    match wanted {
+        None => Ok(found.next().map_or(Reply::Nil, Reply::count)),
+        Some(0) => Ok(Reply::Array(found.map(Reply::count).collect())),
+        Some(wanted) => Ok(Reply::Array(found.take(wanted).map(Reply::count).collect())),
+    }
 }

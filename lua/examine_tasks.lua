@@ -1,0 +1,38 @@
+-- examine_tasks: where tasks are, and what their hashes say, 1 to 100 per call.
+--
+-- Transition: none                         Go: none
+-- Searches the lists for each task: the longer they are, the fewer should be asked about in one call.
+--
+-- KEYS
+--   1  pending     asynq:{<queue>}:pending           LIST
+--   2  active      asynq:{<queue>}:active            LIST
+--   3  lease       asynq:{<queue>}:lease             ZSET
+--   4  scheduled   asynq:{<queue>}:scheduled         ZSET
+--   5  retry       asynq:{<queue>}:retry             ZSET
+--   6  archived    asynq:{<queue>}:archived          ZSET
+--   7  completed   asynq:{<queue>}:completed         ZSET
+--   8  sets        asynq:{<queue>}:aggregation_sets  ZSET
+--   9  aggregated  asynq:{<queue>}:x:aggregated      SET
+-- ARGV
+--   1  prefix      asynq:{<queue>}:
+--   then for each task
+--   +1 id          task id
+--   +2 groups      how many names follow
+--   +3 group       names of groups in which it was seen
+-- DERIVED
+--   prefix .. 't:' .. id, prefix .. 'g:' .. group, and the members of sets and aggregated
+-- RETURNS for each task what lib/whereabouts.lua says
+local holders = holders_of(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
+local prefix = ARGV[1]
+
+local reply, at = {}, 2
+while at < #ARGV do
+  local id, count = ARGV[at], tonumber(ARGV[at + 1])
+  local groups = {}
+  for n = 1, count do
+    groups[n] = ARGV[at + 1 + n]
+  end
+  reply[#reply + 1] = whereabouts(holders, prefix, id, groups)
+  at = at + 2 + count
+end
+return reply

@@ -1,0 +1,277 @@
+//! What an examination finds, in words.
+
+use bytes::Bytes;
+
+use super::mend::Repair;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Good to know; nothing is wrong.
+    Note,
+    /// Something is left over, or will go wrong one day.
+    Warning,
+    /// Tasks are stuck or lost, or servers stumble.
+    Error,
+}
+
+impl Severity {
+    /// `note`, `warning` or `error`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident $word:literal $severity:ident $text:literal, $advice:literal;)*) => {
+        /// What can be wrong; `docs/doctor.md` has the same list.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Fault {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// In words joined by hyphens, as JSON has it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// How bad it is.
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$name => Severity::$severity,)* }
+            }
+
+            /// What it means, in a sentence without the names.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What to do, and what a repair does.
+            pub fn advice(self) -> &'static str {
+                match self { $(Self::$name => $advice,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// An id is listed, and there is no task of that name.
+    NoTask "no-task" Error "an id is listed and has no task",
+        "the repair takes the id out of the lists; Go servers keep such an id active for ever";
+    /// A task's hash has no message.
+    NoMessage "no-message" Error "a task has no message, so that nobody can work it",
+        "the repair deletes the hash and takes its id out of the lists";
+    /// A message cannot be read.
+    Unreadable "unreadable" Error "the message of a task cannot be read, or is that of another task",
+        "the repair moves it to the archive as it is, where it stops no server";
+    /// The same, in the archive, where it does no harm.
+    UnreadableArchived "unreadable-archived" Note "an archived task cannot be read",
+        "look at it with redis-cli, or delete it with `queuectl task delete`";
+    /// An id stands in more than one place.
+    ManyPlaces "many-places" Error "a task stands in more than one place, and may run twice",
+        "the repair keeps the place that its state names, else the one nearest to a worker";
+    /// A task is in no list.
+    NoPlace "no-place" Error "a task is in no list, so that it never runs and never goes",
+        "the repair puts it back where its state says: pending at the front, scheduled and retry due at once";
+    /// The state differs from the list.
+    WrongState "wrong-state" Error "a task is called by another state than that of its list",
+        "the repair writes the state of the list";
+    /// The group differs from the set.
+    WrongGroup "wrong-group" Error "an aggregating task is not called by the group in which it waits",
+        "the repair writes the group in which it waits";
+    /// A lease without a run.
+    StrayLease "stray-lease" Warning "a task has a lease and is not active",
+        "the repair removes the lease";
+    /// A run without a lease.
+    NoLease "no-lease" Error "an active task has no lease, so that nobody takes it over when its worker is gone",
+        "the repair gives it a lease of 30 s: if no worker renews that, the task is recovered";
+    /// A score is no whole second.
+    OddScore "odd-score" Error "a time is no whole Unix second, so that Go's tools cannot read the list",
+        "the repair rounds it up; one beyond the year 9999 is taken for smaller units";
+    /// The hash expires.
+    Expires "expires" Error "a task will vanish, because its key expires",
+        "the repair takes the expiry away";
+    /// A key has another type than its name says.
+    WrongType "wrong-type" Error "a key is of another type than its name says, so that servers stumble over it",
+        "the repair copies it to the dump file and deletes it; tasks that it hid are put back then";
+    /// A counter is no number.
+    BadCounter "bad-counter" Error "a counter is no number, so that Go's servers cannot finish tasks",
+        "the repair copies it to the dump file and deletes it; counting starts again";
+    /// A lock names a task that is gone.
+    DeadLock "dead-lock" Warning "a uniqueness lock is held by a task that is gone or finished, and keeps twins out until it ends",
+        "the repair copies it to the dump file and deletes it";
+    /// A lock names a task that knows nothing of it.
+    ForeignLock "foreign-lock" Warning "a uniqueness lock names a task that took another one or none, and will not release it",
+        "the repair copies it to the dump file and deletes it";
+    /// A group is not listed.
+    UnlistedGroup "unlisted-group" Error "a group with tasks is not listed, so that nobody aggregates it",
+        "the repair lists it";
+    /// A set taken out of a group is not listed.
+    UnlistedSet "unlisted-set" Error "tasks were taken out of their group for an aggregation of which nobody knows",
+        "the repair lists them as lost, and a server puts them back into their group";
+    /// An aggregation is over and nobody has put its tasks back.
+    LostAggregation "lost-aggregation" Error "an aggregation has not ended in its time, and no server has put its tasks back",
+        "the repair puts the tasks back into their group; start a server for the queue";
+    /// A listed set has no tasks.
+    EmptySet "empty-set" Warning "an aggregation is listed and has no tasks",
+        "the repair takes it off the list";
+    /// A queue with tasks is not listed.
+    UnlistedQueue "unlisted-queue" Error "a queue with tasks is not listed, so that no tool shows it",
+        "the repair lists it";
+    /// A listed queue has nothing.
+    EmptyQueue "empty-queue" Note "a queue is listed, and Redis holds nothing of it",
+        "`queuectl queue remove` takes it off the list, if it is not needed";
+    /// Tasks wait and nobody serves them.
+    Unserved "unserved" Note "tasks wait, and no server that is alive serves their queue",
+        "start a server for it, or `queuectl worker`";
+    /// A server is listed as alive and says nothing.
+    SilentServer "silent-server" Warning "a server is listed as alive, and has told nothing about itself",
+        "the repair takes it off the list; a server that lives is back with its next heartbeat";
+    /// Servers that are gone are still listed.
+    ExpiredServers "expired-servers" Note "servers or schedulers that are gone are still listed",
+        "nothing is wrong: whoever lists them next removes them, and so does the repair";
+    /// The tasks of a server are listed, and the server is not.
+    OrphanWorkers "orphan-workers" Warning "running tasks are told of a server that is not listed",
+        "the repair takes them off the list; a server that lives is back with its next heartbeat";
+    /// A scheduler that is gone will always be shown.
+    EndlessScheduler "endless-scheduler" Warning "the entries of a scheduler that is gone never expire",
+        "the repair copies them to the dump file and deletes them";
+    /// An entry that Go's tools choke on.
+    BadEntry "bad-entry" Error "a periodic entry has an option without a bracket, on which Go's tools panic",
+        "mend the program that registers the entry";
+    /// Redis may delete tasks.
+    Eviction "eviction" Error "Redis may delete tasks when its memory is full",
+        "set maxmemory-policy to noeviction";
+    /// The same, while there is no limit.
+    EvictionWithoutLimit "eviction-without-limit" Warning "Redis would delete tasks if its memory were limited",
+        "set maxmemory-policy to noeviction before maxmemory is set";
+    /// Memory is nearly used up.
+    MemoryNear "memory-near" Warning "Redis has used nine tenths of the memory it may use, and refuses new tasks when it is full",
+        "raise maxmemory, or delete tasks";
+    /// Redis is too old.
+    OldRedis "old-redis" Error "Redis is older than 6.2, where tasks cannot be archived",
+        "update Redis";
+    /// Redis only reads.
+    Replica "replica" Error "this Redis is a replica, and takes no tasks",
+        "connect to its master";
+    /// Nothing is on disk.
+    NotPersistent "not-persistent" Note "Redis writes no append-only file: tasks of the last seconds or minutes are lost when it crashes",
+        "set appendonly to yes if they matter";
+    /// Redis cannot write to its disk.
+    WriteFailing "write-failing" Error "Redis failed to write to its disk",
+        "look at its log and its disk; by default it refuses new tasks in this state";
+    /// Redis does not tell its settings.
+    Unasked "unasked" Note "Redis does not tell its settings, so they were not checked",
+        "allow INFO to this user";
+}
+
+/// Something that was found.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// Queue name; `None` where no queue is concerned.
+    pub queue: Option<String>,
+    /// What it is about: a task's id, a key, a group or a setting. What is not UTF-8 in it is replaced.
+    pub subject: String,
+    /// The facts, in a few words; may be empty.
+    pub detail: String,
+    pub(super) repair: Option<Repair>,
+}
+
+impl Finding {
+    pub(super) fn new(fault: Fault, queue: Option<&str>, subject: &[u8]) -> Self {
+        Self {
+            fault,
+            queue: queue.map(str::to_owned),
+            subject: String::from_utf8_lossy(subject).into_owned(),
+            detail: String::new(),
+            repair: None,
+        }
+    }
+
+    pub(super) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    pub(super) fn repair(mut self, repair: Repair) -> Self {
+        self.repair = Some(repair);
+        self
+    }
+
+    /// Whether there is a repair.
+    pub fn is_mendable(&self) -> bool {
+        self.repair.is_some()
+    }
+
+    /// Whether the repair deletes something, so that a [copy](super::Copied) of it should be kept.
+    pub fn deletes(&self) -> bool {
+        self.repair.as_ref().is_some_and(Repair::deletes)
+    }
+
+    /// Whether the repair can lose nothing and needs nobody's judgement; servers do it by themselves.
+    pub fn is_harmless(&self) -> bool {
+        use Fault::{EmptySet, ExpiredServers, Expires, NoLease, NoPlace, StrayLease};
+        use Fault::{LostAggregation, OrphanWorkers, SilentServer, UnlistedGroup, UnlistedQueue, UnlistedSet};
+        let harmless = [
+            EmptySet,
+            ExpiredServers,
+            Expires,
+            NoLease,
+            NoPlace,
+            StrayLease,
+            LostAggregation,
+            OrphanWorkers,
+            SilentServer,
+            UnlistedGroup,
+            UnlistedQueue,
+            UnlistedSet,
+        ];
+        harmless.contains(&self.fault) && self.is_mendable() && !self.deletes()
+    }
+}
+
+/// What a repair deletes, as it was: to be kept until nobody misses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Copied {
+    /// A whole key.
+    Key {
+        /// Its name.
+        key: Bytes,
+        /// What `DUMP` gives for it.
+        dump: Bytes,
+        /// Unix millisecond at which it would have expired; `None` for never.
+        expires_at_ms: Option<i64>,
+    },
+    /// An id in a list or sorted set.
+    Entry {
+        /// The name of the list or set.
+        key: Bytes,
+        /// The id.
+        id: Bytes,
+        /// Its score; `None` in a list.
+        score: Option<String>,
+    },
+}
+
+impl Copied {
+    /// The copy of a key, read back from where it was kept.
+    pub fn key(key: impl Into<Bytes>, dump: impl Into<Bytes>, expires_at_ms: Option<i64>) -> Self {
+        Self::Key { key: key.into(), dump: dump.into(), expires_at_ms }
+    }
+
+    /// The copy of an id in a list or sorted set, read back from where it was kept.
+    pub fn entry(key: impl Into<Bytes>, id: impl Into<Bytes>, score: Option<String>) -> Self {
+        Self::Entry { key: key.into(), id: id.into(), score }
+    }
+}

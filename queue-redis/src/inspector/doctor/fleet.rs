@@ -1,0 +1,188 @@
+//! Redis, servers, schedulers, and the list of queues.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS};
+use queue_core::wire::SchedulerEntry;
+
+use super::finding::{Fault, Finding};
+use super::mend::Repair;
+use super::{Examination, Step, names, settings};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// How many servers, schedulers or entries are looked at. A fleet that is larger is looked at in part.
+const MOST: i64 = 1_000;
+
+impl Examination {
+    pub(super) async fn settings(&self) -> Result<Vec<Finding>, Error> {
+        match self.inspector.redis_info().await {
+            Ok(info) => Ok(settings::judge(&info)),
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) => Ok(vec![Finding::new(Fault::Unasked, None, b"INFO").detail(error.to_string())]),
+        }
+    }
+
+    /// The types of the keys that all queues share.
+    pub(super) async fn globals(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let mut look = redis::pipe();
+        for (key, _) in names::GLOBAL {
+            look.cmd("TYPE").arg(key);
+        }
+        let types: Vec<String> = connection.pipeline("TYPE", &look).await?;
+        let wrong = names::GLOBAL.iter().zip(types).filter(|((_, kind), found)| found != "none" && found != kind);
+        Ok(wrong
+            .map(|((key, kind), found)| {
+                let repair = Repair::Key { key: Bytes::from_static(key.as_bytes()), holder: None };
+                let detail = format!("a {found} instead of a {kind}");
+                Finding::new(Fault::WrongType, None, key.as_bytes()).detail(detail).repair(repair)
+            })
+            .collect())
+    }
+
+    pub(super) async fn list_queues(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        self.nodes = self.inspector.key_on_each_node().await?;
+        for node in &self.nodes {
+            self.steps.push_front(Step::Keys { node: node.clone(), cursor: 0 });
+        }
+        let names: Vec<Vec<u8>> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
+        self.listed = names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
+        Ok(Vec::new())
+    }
+
+    pub(super) async fn servers(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        let mut told = HashSet::new();
+        for (set, fault) in [(SERVERS, Fault::SilentServer), (WORKERS, Fault::OrphanWorkers)] {
+            findings.extend(self.expired(connection, set).await?);
+            for member in self.alive(connection, set).await? {
+                // A server's entries have the same name after the first part.
+                let name = member.splitn(3, |byte| *byte == b':').nth(2).unwrap_or_default().to_vec();
+                let is_told = if set == SERVERS {
+                    let is_told = self.exists(connection, &member).await?;
+                    is_told.then(|| told.insert(name));
+                    is_told
+                } else {
+                    told.contains(&name) || self.exists(connection, &[b"asynq:servers:", &name[..]].concat()).await?
+                };
+                if !is_told {
+                    let repair = Repair::Unlist { set, member: Bytes::copy_from_slice(&member) };
+                    findings.push(Finding::new(fault, None, &member).repair(repair));
+                }
+            }
+        }
+        Ok(findings)
+    }
+
+    pub(super) async fn schedulers(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let mut findings = self.expired(connection, SCHEDULERS).await?;
+        for member in self.alive(connection, SCHEDULERS).await? {
+            if !self.exists(connection, &member).await? {
+                let repair = Repair::Unlist { set: SCHEDULERS, member: Bytes::copy_from_slice(&member) };
+                findings.push(Finding::new(Fault::SilentServer, None, &member).repair(repair));
+                continue;
+            }
+            let mut range = redis::cmd("LRANGE");
+            range.arg(&member[..]).arg(0).arg(MOST - 1);
+            let entries: Vec<Vec<u8>> = connection.query("LRANGE", &range).await?;
+            for entry in entries.iter().filter_map(|raw| SchedulerEntry::from_bytes(raw).ok()) {
+                if let Some(option) = entry.enqueue_options.iter().find(|option| !option.contains('(')) {
+                    let found = Finding::new(Fault::BadEntry, None, entry.id.as_bytes());
+                    findings.push(found.detail(format!("the option is {option:?}")));
+                }
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Members that expired some seconds ago, of which nobody has taken notice.
+    async fn expired(&self, connection: &mut Connection, set: &'static str) -> Result<Vec<Finding>, Error> {
+        let before = self.inspector.clock.now_secs() - 1;
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(set).arg("-inf").arg(before);
+        let expired: u64 = connection.query("ZCOUNT", &count).await?;
+        if expired == 0 {
+            return Ok(Vec::new());
+        }
+        let found = Finding::new(Fault::ExpiredServers, None, set.as_bytes()).detail(format!("{expired} entries"));
+        let mut findings = vec![found.repair(Repair::Purge { set, before })];
+        if set == SCHEDULERS {
+            let mut range = redis::cmd("ZRANGEBYSCORE");
+            range.arg(set).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(MOST);
+            let members: Vec<Vec<u8>> = connection.query("ZRANGEBYSCORE", &range).await?;
+            for member in members {
+                let ttl: i64 = connection.query("TTL", redis::cmd("TTL").arg(&member)).await?;
+                if ttl == -1 {
+                    let repair = Repair::Key { key: Bytes::copy_from_slice(&member), holder: None };
+                    findings.push(Finding::new(Fault::EndlessScheduler, None, &member).repair(repair));
+                }
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Members that are alive, and will be for two seconds: a key and its entry do not end at the same moment.
+    async fn alive(&self, connection: &mut Connection, set: &str) -> Result<Vec<Vec<u8>>, Error> {
+        let mut range = redis::cmd("ZRANGEBYSCORE");
+        range.arg(set).arg(self.inspector.clock.now_secs() + 2).arg("+inf").arg("LIMIT").arg(0).arg(MOST);
+        connection.query("ZRANGEBYSCORE", &range).await
+    }
+
+    async fn exists(&self, connection: &mut Connection, key: &[u8]) -> Result<bool, Error> {
+        connection.query("EXISTS", redis::cmd("EXISTS").arg(key)).await
+    }
+
+    /// The queues that servers which are alive serve.
+    async fn served(&self) -> Result<HashSet<String>, Error> {
+        match self.inspector.servers().await {
+            Ok(servers) => Ok(servers.into_iter().flat_map(|server| server.queues.into_keys()).collect()),
+            Err(error) if error.is_transient() => Err(error),
+            Err(_) => Ok(HashSet::new()),
+        }
+    }
+
+    /// What is said of queues as such, now that the names of all keys are known.
+    pub(super) async fn listing(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let served = if self.only_harmless { HashSet::new() } else { self.served().await? };
+        let mut findings = Vec::new();
+        for (queue, facts) in &self.facts {
+            let keys = QueueKeys::new(queue);
+            if facts.has_tasks && !self.listed.contains(queue) {
+                // One that is being removed is not lost.
+                let mut look = redis::pipe();
+                look.cmd("EXISTS").arg(keys.removing());
+                look.cmd("SISMEMBER").arg(QUEUES).arg(queue).ignore_errors();
+                let found: Vec<redis::RedisResult<bool>> = connection.pipeline("looking at a queue", &look).await?;
+                if !found.into_iter().any(|is_so| is_so.unwrap_or(false)) {
+                    let repair = Repair::ListQueue { queue: queue.clone() };
+                    findings.push(Finding::new(Fault::UnlistedQueue, Some(queue), queue.as_bytes()).repair(repair));
+                }
+            }
+            if self.only_harmless || !facts.holders.contains("pending") {
+                continue;
+            }
+            let mut look = redis::pipe();
+            look.cmd("LLEN").arg(keys.pending()).cmd("EXISTS").arg(keys.paused()).ignore_errors();
+            let found: Vec<redis::RedisResult<u64>> = connection.pipeline("looking at a queue", &look).await?;
+            if let [Ok(pending @ 1..), Ok(0)] = found[..]
+                && !served.contains(queue)
+            {
+                let detail = format!("{pending} pending");
+                findings.push(Finding::new(Fault::Unserved, Some(queue), queue.as_bytes()).detail(detail));
+            }
+        }
+        let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);
+        for queue in self.listed.iter().filter(|queue| !self.only_harmless && is_bare(queue)) {
+            let keys = QueueKeys::new(queue);
+            let mut exists = redis::cmd("EXISTS");
+            exists.arg(keys.pending()).arg(keys.active()).arg(keys.scheduled()).arg(keys.retry());
+            exists.arg(keys.archived()).arg(keys.completed()).arg(keys.processed_total()).arg(keys.paused());
+            if connection.query::<u64>("EXISTS", &exists).await? == 0 {
+                findings.push(Finding::new(Fault::EmptyQueue, Some(queue), queue.as_bytes()));
+            }
+        }
+        findings.sort_by(|a, b| a.queue.cmp(&b.queue));
+        Ok(findings)
+    }
+}

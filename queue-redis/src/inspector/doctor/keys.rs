@@ -1,0 +1,233 @@
+//! Going through the names of all keys: their types, counters, locks, groups, and tasks in no list.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+use queue_core::{State, TaskMessage};
+
+use super::finding::{Fault, Finding};
+use super::mend::Repair;
+use super::names::{Name, Part, parse};
+use super::{Examination, Holder, Step, Trail, mark};
+use crate::broker::{MAX_BATCH, Suspect};
+use crate::connection::Connection;
+use crate::error::Error;
+
+/// Keys that Redis looks at in one call.
+const SCAN: usize = 500;
+
+type Named = (Vec<u8>, Name);
+
+impl Examination {
+    /// The next keys whose names we can read.
+    async fn scan(&self, connection: &mut Connection, node: &str, cursor: u64) -> Result<(u64, Vec<Named>), Error> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg("asynq:{*").arg("COUNT").arg(SCAN);
+        let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(node, "SCAN", &scan).await?;
+        let named = found.into_iter().filter_map(|key| {
+            let name = parse(&key, |queue| self.listed.contains(queue))?;
+            let is_wanted = !self.only_harmless || !matches!(name.part, Part::Counter | Part::Lock | Part::Other);
+            (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
+        });
+        Ok((next, named.collect()))
+    }
+
+    /// The first time: what the names and the types tell.
+    pub(super) async fn keys(
+        &mut self,
+        connection: &mut Connection,
+        node: String,
+        cursor: u64,
+    ) -> Result<Vec<Finding>, Error> {
+        let (next, named) = self.scan(connection, &node, cursor).await?;
+        if next != 0 {
+            self.steps.push_front(Step::Keys { node, cursor: next });
+        }
+        let mut findings = Vec::new();
+        for named in named.chunks(MAX_BATCH) {
+            let mut look = redis::pipe();
+            for (key, _) in named {
+                look.cmd("TYPE").arg(key);
+            }
+            let types: Vec<String> = connection.pipeline("TYPE", &look).await?;
+            let mut counters = Vec::new();
+            for ((key, name), kind) in named.iter().zip(types) {
+                if kind == "none" {
+                    continue;
+                }
+                let facts = self.facts.entry(name.queue.clone()).or_default();
+                if kind != name.kind {
+                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+                    let found = Finding::new(Fault::WrongType, Some(&name.queue), key);
+                    findings.push(found.detail(format!("a {kind} instead of a {}", name.kind)).repair(repair));
+                    continue;
+                }
+                match &name.part {
+                    Part::Task(_) => facts.has_tasks = true,
+                    Part::Holder(name) => {
+                        facts.has_tasks = true;
+                        facts.holders.insert(*name);
+                    }
+                    Part::Group(group) => {
+                        facts.has_tasks = true;
+                        facts.groups.push(group.clone());
+                    }
+                    Part::Counter => counters.push((key, name)),
+                    Part::Lock | Part::Other => {}
+                }
+            }
+            findings.extend(bad_counters(connection, &counters).await?);
+        }
+        Ok(findings)
+    }
+
+    /// What is to be done once the names of all keys are known.
+    pub(super) fn plan(&mut self) {
+        self.steps.push_back(Step::Listing);
+        for (queue, facts) in &self.facts {
+            // Groups first: which of them a task stands in can only be known by having seen it there.
+            if !facts.groups.is_empty() || facts.holders.contains("aggregation_sets") {
+                self.steps.push_back(Step::Groups { queue: queue.clone() });
+            }
+            // Against the way that tasks go: one that moves meanwhile is rather not seen than seen twice. Lists
+            // that come into being meanwhile are left out; what is in them is met as a hash in no list.
+            let states = [State::Completed, State::Archived, State::Active, State::Pending, State::Retry];
+            let states = states.into_iter().chain([State::Scheduled]);
+            let holders = states.filter(|state| facts.holders.contains(state.as_str())).map(Holder::State);
+            for holder in holders.chain(facts.holders.contains("lease").then_some(Holder::Lease)) {
+                self.steps.push_back(Step::Walk { queue: queue.clone(), holder, at: 0, trail: Trail::default() });
+            }
+        }
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        self.steps.extend(nodes.map(|node| Step::Hashes { node, cursor: 0 }));
+    }
+
+    /// The second time: hashes of tasks that stood in no list, and locks, now that tasks are what they should be.
+    pub(super) async fn hashes(
+        &mut self,
+        connection: &mut Connection,
+        node: String,
+        cursor: u64,
+    ) -> Result<Vec<Finding>, Error> {
+        let (next, named) = self.scan(connection, &node, cursor).await?;
+        if next != 0 {
+            self.steps.push_front(Step::Hashes { node, cursor: next });
+        }
+        let mut unseen: HashMap<String, Vec<Bytes>> = HashMap::new();
+        let mut findings = Vec::new();
+        for (key, name) in named {
+            match name.part {
+                Part::Task(id) if !self.seen.contains(&mark(&name.queue, &id[..])) => {
+                    unseen.entry(name.queue).or_default().push(id);
+                }
+                Part::Lock => findings.extend(look_at_lock(connection, &key, &name.queue).await?),
+                _ => {}
+            }
+        }
+        for (queue, ids) in unseen {
+            for ids in ids.chunks(MAX_BATCH) {
+                let suspects = self.not_on_their_way(connection, &queue, ids).await?;
+                findings.extend(self.confirm(&queue, suspects).await?);
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Those that cannot be found where their hashes say, or that would have to be searched for.
+    async fn not_on_their_way(
+        &self,
+        connection: &mut Connection,
+        queue: &str,
+        ids: &[Bytes],
+    ) -> Result<Vec<Suspect>, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut look = redis::pipe();
+        for id in ids {
+            let task = [keys.task_prefix().as_bytes(), id].concat();
+            look.cmd("HMGET").arg(task).arg("state").arg("pending_since").arg("group");
+        }
+        type Fields = (Option<String>, Option<i64>, Option<Vec<u8>>);
+        let fields: Vec<Fields> = match connection.pipeline("reading tasks", &look).await {
+            Err(error) if super::is_wrong_type(&error) => vec![(None, None, None); ids.len()],
+            fields => fields?,
+        };
+        let mut look = redis::pipe();
+        for (id, (state, _, group)) in ids.iter().zip(&fields) {
+            let state = state.as_deref().and_then(|state| state.parse::<State>().ok());
+            let set = match (state, group) {
+                (Some(State::Active), _) => keys.lease().into_bytes(),
+                (Some(State::Aggregating), Some(group)) => [keys.group_prefix().as_bytes(), group].concat(),
+                (Some(state), _) if state != State::Pending => keys.container(state).unwrap_or_default().into_bytes(),
+                _ => keys.lease().into_bytes(),
+            };
+            look.cmd("ZSCORE").arg(set).arg(&id[..]);
+        }
+        look.ignore_errors();
+        let scores: Vec<redis::RedisResult<Option<f64>>> = connection.pipeline("ZSCORE", &look).await?;
+        let unplaced = ids.iter().zip(fields).zip(scores).filter(|((_, (state, since, _)), score)| {
+            if state.as_deref() == Some("pending") {
+                // It came while we looked elsewhere.
+                return since.is_none_or(|since| since <= self.started_ns);
+            }
+            !matches!(score, Ok(Some(_)))
+        });
+        Ok(unplaced.map(|((id, _), _)| Suspect { id: id.clone(), groups: Vec::new() }).collect())
+    }
+}
+
+async fn bad_counters(connection: &mut Connection, counters: &[(&Vec<u8>, &Name)]) -> Result<Vec<Finding>, Error> {
+    if counters.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut look = redis::pipe();
+    for (key, _) in counters {
+        look.cmd("GET").arg(key);
+    }
+    let values: Vec<Option<Vec<u8>>> = connection.pipeline("reading counters", &look).await?;
+    let is_number = |value: &[u8]| std::str::from_utf8(value).is_ok_and(|text| text.parse::<i64>().is_ok());
+    let bad = counters.iter().zip(values).filter(|(_, value)| value.as_deref().is_some_and(|value| !is_number(value)));
+    Ok(bad
+        .map(|((key, name), _)| {
+            let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+            Finding::new(Fault::BadCounter, Some(&name.queue), key).repair(repair)
+        })
+        .collect())
+}
+
+/// Whether a task holds this lock that lives, and knows of it.
+async fn look_at_lock(connection: &mut Connection, lock: &[u8], queue: &str) -> Result<Option<Finding>, Error> {
+    let holder = match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(lock)).await {
+        Err(error) if super::is_wrong_type(&error) => return Ok(None),
+        holder => holder?,
+    };
+    let Some(holder) = holder else { return Ok(None) };
+    let task = [QueueKeys::new(queue).task_prefix().as_bytes(), &holder].concat();
+    let mut look = redis::pipe();
+    look.atomic().cmd("GET").arg(lock).cmd("HMGET").arg(&task).arg("msg").arg("state").arg("unique_key");
+    type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
+    let found: Result<(Option<Vec<u8>>, Fields), Error> = connection.pipeline("looking at a lock", &look).await;
+    let (still, fields) = match found {
+        // That the task's key has another type is a finding of its own, and comes first.
+        Err(error) if super::is_wrong_type(&error) => return Ok(None),
+        found => found?,
+    };
+    let (message, state, noted) = fields;
+    if still.as_deref() != Some(&holder[..]) {
+        return Ok(None);
+    }
+    let named = message.as_ref().and_then(|raw| TaskMessage::from_bytes(raw.clone().into()).ok());
+    let knows = noted.as_deref() == Some(lock)
+        // Go leaves the name out of the hash of a task that joins a group.
+        || named.is_some_and(|message| message.unique_key.as_bytes() == lock);
+    let (fault, state) = match (&message, state.as_deref()) {
+        (None, _) => (Fault::DeadLock, "gone"),
+        (Some(_), Some("completed")) => (Fault::DeadLock, "completed"),
+        (Some(_), state) if !knows => (Fault::ForeignLock, state.unwrap_or_default()),
+        _ => return Ok(None),
+    };
+    let detail = format!("it names task {:?}, which is {state}", String::from_utf8_lossy(&holder));
+    let holder = Some((task.into(), message.unwrap_or_default().into()));
+    let repair = Repair::Key { key: Bytes::copy_from_slice(lock), holder };
+    Ok(Some(Finding::new(fault, Some(queue), lock).detail(detail).repair(repair)))
+}

@@ -1,0 +1,167 @@
+//! Repairs: each is one atomic step that looks again before it writes.
+
+use bytes::Bytes;
+use queue_core::keys::QueueKeys;
+
+use super::finding::{Copied, Finding};
+use crate::broker::{Entry, Remedy, Suspect};
+use crate::error::Error;
+use crate::inspector::Inspector;
+
+/// What helps.
+#[derive(Debug, Clone)]
+pub(super) enum Repair {
+    /// A task goes where it belongs, or what is left of it goes.
+    Task { queue: String, suspect: Suspect, digest: Bytes, remedy: Remedy, entries: Vec<Entry>, lease: String },
+    /// A key is deleted; for a lock, if the task that it names (key, message) is as it was.
+    Key { key: Bytes, holder: Option<(Bytes, Bytes)> },
+    /// A group is listed.
+    ListGroup { queue: String, group: String },
+    /// A set that was taken out of a group is listed as lost.
+    ListSet { queue: String, key: Bytes },
+    /// The tasks of a set go back into their group; only if its time is over.
+    Reclaim { queue: String, group: String, set: String, only_expired: bool },
+    /// A queue is listed.
+    ListQueue { queue: String },
+    /// A member of a global set is removed.
+    Unlist { set: &'static str, member: Bytes },
+    /// What has expired by this second is removed from a global set.
+    Purge { set: &'static str, before: i64 },
+}
+
+impl Repair {
+    pub(super) fn deletes(&self) -> bool {
+        match self {
+            Self::Task { remedy, entries, .. } => match remedy {
+                Remedy::Delete { .. } => true,
+                // An id that stands somewhere else too; but not one that only moves.
+                Remedy::Place(_) => entries.len() > 1,
+            },
+            Self::Key { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Inspector {
+    /// What the repair of a finding would delete, as it is now. Keep it before you [`mend`](Self::mend): in a
+    /// file that is on disk, say. Empty for a repair that deletes nothing.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn copies(&self, finding: &Finding) -> Result<Vec<Copied>, Error> {
+        match &finding.repair {
+            Some(Repair::Key { key, .. }) => Ok(self.copy_key(key).await?.into_iter().collect()),
+            Some(repair @ Repair::Task { queue, suspect, remedy, entries, lease, .. }) if repair.deletes() => {
+                let keys = QueueKeys::new(queue);
+                let entry = |key: &[u8], score: &str| Copied::Entry {
+                    key: Bytes::copy_from_slice(key),
+                    id: suspect.id.clone(),
+                    score: Some(score.to_owned()).filter(|score| !score.is_empty()),
+                };
+                let mut copies: Vec<Copied> = entries.iter().map(|found| entry(&found.key, &found.score)).collect();
+                if !lease.is_empty() {
+                    copies.push(entry(keys.lease().as_bytes(), lease));
+                }
+                if matches!(remedy, Remedy::Delete { .. }) {
+                    let task = [keys.task_prefix().as_bytes(), &suspect.id].concat();
+                    copies.extend(self.copy_key(&task).await?);
+                }
+                Ok(copies)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn copy_key(&self, key: &[u8]) -> Result<Option<Copied>, Error> {
+        let mut look = redis::pipe();
+        look.cmd("DUMP").arg(key).cmd("PTTL").arg(key).cmd("TIME");
+        let mut connection = self.redis.pooled().await?;
+        type Found = (Option<Vec<u8>>, i64, (i64, i64));
+        let (dump, ttl_ms, (secs, micros)): Found = connection.pipeline("copying a key", &look).await?;
+        let expires_at_ms = (ttl_ms >= 0).then(|| secs * 1_000 + micros / 1_000 + ttl_ms);
+        Ok(dump.map(|dump| Copied::Key { key: Bytes::copy_from_slice(key), dump: dump.into(), expires_at_ms }))
+    }
+
+    /// Repairs what was found, in one atomic step, if it is still as it was found, and what is deleted is what
+    /// `copies` holds ([`copies`](Self::copies) gave them). Returns whether it was; if not, nothing was changed:
+    /// examine again.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn mend(&self, finding: &Finding, copies: &[Copied]) -> Result<bool, Error> {
+        let Some(repair) = &finding.repair else { return Ok(false) };
+        let broker = self.broker();
+        let dump_of = |name: &[u8]| {
+            copies.iter().find_map(|copy| match copy {
+                Copied::Key { key, dump, .. } if key == name => Some(dump.clone()),
+                _ => None,
+            })
+        };
+        match repair {
+            Repair::Task { queue, suspect, digest, remedy, .. } => {
+                if repair.deletes() && copies.is_empty() {
+                    return Ok(false);
+                }
+                let task = [QueueKeys::new(queue).task_prefix().as_bytes(), &suspect.id].concat();
+                let remedy = match remedy {
+                    Remedy::Delete { .. } => Remedy::Delete { copy: dump_of(&task).unwrap_or_default() },
+                    remedy => remedy.clone(),
+                };
+                broker.mend_task(queue, suspect, digest, &remedy, self.clock.now_ns()).await
+            }
+            Repair::Key { key, holder } => {
+                let Some(dump) = dump_of(key) else { return Ok(false) };
+                let holder = holder.as_ref().map(|(task, message)| (&task[..], &message[..]));
+                broker.remove_key(key, &dump, holder).await
+            }
+            Repair::ListGroup { queue, group } => {
+                Ok(broker.list_groups_again(queue, std::slice::from_ref(group)).await? > 0)
+            }
+            Repair::ListSet { queue, key } => {
+                let mut add = redis::cmd("ZADD");
+                add.arg(QueueKeys::new(queue).aggregation_sets()).arg("NX").arg(self.clock.now_secs()).arg(&key[..]);
+                Ok(self.redis.query::<u64>("ZADD", &add).await? > 0)
+            }
+            Repair::Reclaim { queue, group, set, only_expired } => {
+                let cutoff = only_expired.then(|| self.clock.now_secs());
+                broker.reclaim(queue, group, set, cutoff).await?;
+                Ok(true)
+            }
+            Repair::ListQueue { queue } => {
+                broker.publish_queue(queue).await?;
+                Ok(true)
+            }
+            Repair::Unlist { set, member } => {
+                Ok(self.redis.query::<u64>("ZREM", redis::cmd("ZREM").arg(set).arg(&member[..])).await? > 0)
+            }
+            Repair::Purge { set, before } => {
+                let mut purge = redis::cmd("ZREMRANGEBYSCORE");
+                purge.arg(set).arg("-inf").arg(*before);
+                Ok(self.redis.query::<u64>("ZREMRANGEBYSCORE", &purge).await? > 0)
+            }
+        }
+    }
+
+    /// Puts back what a repair has deleted, if its place is free; returns whether it was. A key of a Redis that
+    /// is newer than this one may be refused.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn put_back(&self, copy: &Copied) -> Result<bool, Error> {
+        match copy {
+            Copied::Entry { key, id, score } => {
+                self.broker().put_back_entry(key, id, score.as_deref().unwrap_or_default()).await
+            }
+            Copied::Key { key, dump, expires_at_ms } => {
+                let mut restore = redis::cmd("RESTORE");
+                restore.arg(&key[..]).arg(expires_at_ms.unwrap_or(0)).arg(&dump[..]).arg("ABSTTL");
+                match self.redis.query::<()>("RESTORE", &restore).await {
+                    Ok(()) => Ok(true),
+                    Err(Error::Refused { code, .. }) if code == "BUSYKEY" => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}

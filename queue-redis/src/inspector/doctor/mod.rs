@@ -1,0 +1,277 @@
+//! The doctor: whether all queues are in order, and repairs where they are not.
+//!
+//! * `names`, `judge`, `settings`: decisions, without I/O.
+//! * `keys`, `walk`, `fleet`: the steps of an [`Examination`].
+//! * `finding`: what was found, in words. `mend`: repairs.
+
+mod finding;
+mod fleet;
+mod judge;
+mod keys;
+mod mend;
+mod names;
+mod settings;
+mod walk;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use bytes::Bytes;
+pub use finding::{Copied, Fault, Finding, Severity};
+use queue_core::State;
+use queue_core::keys::QueueKeys;
+
+use self::judge::judge;
+use self::mend::Repair;
+use super::Inspector;
+use crate::broker::{MAX_BATCH, Suspect, Whereabouts};
+use crate::error::Error;
+
+impl Inspector {
+    /// Begins to look whether everything is in order: each task in the one place that its state names, leases,
+    /// locks, groups, types of keys, the list of queues, servers, schedulers, and the settings of Redis.
+    ///
+    /// ```no_run
+    /// # async fn examine(inspector: queue_redis::Inspector) -> Result<(), queue_redis::Error> {
+    /// let mut examination = inspector.examine();
+    /// while let Some(findings) = examination.next().await? {
+    ///     for finding in findings {
+    ///         println!("{}: {}; {}", finding.subject, finding.fault.meaning(), finding.fault.advice());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn examine(&self) -> Examination {
+        Examination {
+            inspector: self.clone(),
+            only: None,
+            only_harmless: false,
+            steps: VecDeque::from([
+                Step::Settings,
+                Step::Globals,
+                Step::Servers,
+                Step::Schedulers,
+                Step::Queues,
+                Step::Plan,
+            ]),
+            nodes: Vec::new(),
+            listed: HashSet::new(),
+            facts: BTreeMap::new(),
+            seen: HashSet::new(),
+            strays: HashMap::new(),
+            reported: HashSet::new(),
+            started_ns: self.clock.now_ns(),
+            tasks: 0,
+        }
+    }
+}
+
+/// An examination on its way, in short steps.
+///
+/// Nothing is changed. A step reads at most 100 tasks, or the names of 500 keys. What looks wrong is looked at
+/// again in one atomic step before it is reported, so that tasks on their way are no findings, however busy the
+/// fleet; such a step searches the pending list, 20,000 entries at the most for a call, but never less than for
+/// one task. About 20 bytes are kept for each task until the end. Dropping it ends it.
+#[derive(Debug)]
+pub struct Examination {
+    inspector: Inspector,
+    /// The queues to look at; all without it.
+    only: Option<HashSet<String>>,
+    only_harmless: bool,
+    steps: VecDeque<Step>,
+    /// A key on each node that has keys.
+    nodes: Vec<String>,
+    listed: HashSet<String>,
+    facts: BTreeMap<String, Facts>,
+    /// Tasks that stand in some list, by a hash of queue and id.
+    seen: HashSet<u64>,
+    /// Of those that stand in a group or set which their hashes do not name, in which. One look at a task knows
+    /// only of the groups that it is told of.
+    strays: HashMap<u64, Vec<Bytes>>,
+    reported: HashSet<u64>,
+    started_ns: i64,
+    tasks: u64,
+}
+
+/// What the names of keys tell about a queue.
+#[derive(Debug, Default)]
+struct Facts {
+    has_tasks: bool,
+    /// The lists and sets that exist, by what follows the queue in their names.
+    holders: HashSet<&'static str>,
+    /// What follows `g:` in the names of keys.
+    groups: Vec<Bytes>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Settings,
+    Globals,
+    Servers,
+    Schedulers,
+    Queues,
+    Keys {
+        node: String,
+        cursor: u64,
+    },
+    /// The names of all keys are known.
+    Plan,
+    /// What the names have told: queues that are not listed, and those that are listed and have nothing.
+    Listing,
+    Groups {
+        queue: String,
+    },
+    Walk {
+        queue: String,
+        holder: Holder,
+        at: u64,
+        trail: Trail,
+    },
+    Hashes {
+        node: String,
+        cursor: u64,
+    },
+}
+
+/// A list or set to go through.
+#[derive(Debug, Clone)]
+enum Holder {
+    State(State),
+    Lease,
+    /// A group or a set taken out of one: what follows `g:`.
+    Group(Bytes, bool),
+}
+
+/// How a list looked when its last page was read.
+#[derive(Debug, Clone, Default)]
+struct Trail {
+    head: Vec<u8>,
+    /// The last id that was new to us.
+    last: Vec<u8>,
+}
+
+fn mark(queue: &str, of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (queue, of).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn is_wrong_type(error: &Error) -> bool {
+    matches!(error, Error::Refused { code, .. } if code == "WRONGTYPE")
+}
+
+impl Examination {
+    /// Looks at these queues only. Redis and the servers are looked at anyway.
+    #[must_use]
+    pub fn queues<N: Into<String>>(mut self, queues: impl IntoIterator<Item = N>) -> Self {
+        self.only = Some(queues.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Looks only for what [is harmless](Finding::is_harmless) to repair, which is what servers do: Redis is asked
+    /// for less.
+    #[must_use]
+    pub fn only_harmless(mut self) -> Self {
+        self.only_harmless = true;
+        self.steps.retain(|step| !matches!(step, Step::Settings | Step::Globals));
+        self
+    }
+
+    /// The tasks that were looked at so far.
+    pub fn tasks(&self) -> u64 {
+        self.tasks
+    }
+
+    /// Does the next step; what it found, or `None` at the end.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. The step is lost then, and the examination incomplete.
+    pub async fn next(&mut self) -> Result<Option<Vec<Finding>>, Error> {
+        let Some(step) = self.steps.pop_front() else { return Ok(None) };
+        let mut connection = self.inspector.redis.pooled().await?;
+        let connection = &mut connection;
+        let found = match step {
+            Step::Settings => self.settings().await,
+            Step::Globals => self.globals(connection).await,
+            Step::Servers => self.servers(connection).await,
+            Step::Schedulers => self.schedulers(connection).await,
+            Step::Queues => self.list_queues(connection).await,
+            Step::Keys { node, cursor } => self.keys(connection, node, cursor).await,
+            Step::Plan => {
+                self.plan();
+                Ok(Vec::new())
+            }
+            Step::Listing => self.listing(connection).await,
+            Step::Groups { queue } => self.groups(connection, &queue).await,
+            Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
+            Step::Hashes { node, cursor } => self.hashes(connection, node, cursor).await,
+        };
+        match found {
+            // That a key has another type is found by its name.
+            Err(error) if is_wrong_type(&error) => Ok(Some(Vec::new())),
+            found => found.map(Some),
+        }
+    }
+
+    fn is_meant(&self, queue: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(queue))
+    }
+
+    /// Looks at tasks again, each at one moment; what is wrong with them then is.
+    async fn confirm(&mut self, queue: &str, suspects: Vec<Suspect>) -> Result<Vec<Finding>, Error> {
+        if suspects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let broker = self.inspector.broker();
+        let at_once = broker.examine_at_once(queue).await?;
+        let mut findings = Vec::new();
+        for suspects in suspects.chunks(at_once) {
+            let begun = tokio::time::Instant::now();
+            let seen = broker.examine_tasks(queue, suspects).await?;
+            if at_once < MAX_BATCH {
+                // Searching long lists for one task after the other must leave Redis half of its time.
+                tokio::time::sleep(begun.elapsed()).await;
+            }
+            for (suspect, seen) in suspects.iter().zip(seen) {
+                let found = finding(queue, suspect, seen, self.inspector.clock.now_secs());
+                // In another group it is another finding.
+                if found.is_some() && self.reported.insert(mark(queue, suspect)) {
+                    findings.extend(found);
+                }
+            }
+        }
+        Ok(findings)
+    }
+}
+
+/// What is wrong with a task as it was seen at one moment, if anything is.
+pub(super) fn fault_of(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Fault> {
+    judge(queue, id, seen, now).map(|judgement| judgement.fault)
+}
+
+/// The same as a finding, with its repair.
+fn finding(queue: &str, suspect: &Suspect, seen: Whereabouts, now: i64) -> Option<Finding> {
+    let judgement = judge(queue, &suspect.id, &seen, now)?;
+    let found = Finding::new(judgement.fault, Some(queue), &suspect.id).detail(places(queue, &seen));
+    let Some(remedy) = judgement.remedy else { return Some(found) };
+    let Whereabouts { digest, entries, lease, .. } = seen;
+    let (queue, suspect) = (queue.to_owned(), suspect.clone());
+    Some(found.repair(Repair::Task { queue, suspect, digest, remedy, entries, lease }))
+}
+
+/// Where a task was seen: `state "pending", in pending and retry`.
+fn places(queue: &str, seen: &Whereabouts) -> String {
+    let prefix = QueueKeys::new(queue).prefix().len();
+    let name = |key: &Bytes| String::from_utf8_lossy(key.get(prefix..).unwrap_or_default()).into_owned();
+    let mut places: Vec<String> = seen.entries.iter().map(|entry| name(&entry.key)).collect();
+    if !seen.lease.is_empty() {
+        places.push("lease".to_owned());
+    }
+    let places = if places.is_empty() { "in no list".to_owned() } else { format!("in {}", places.join(" and ")) };
+    match (seen.kind.as_str(), seen.state.as_str()) {
+        ("none", _) => places,
+        (_, "") => format!("without a state, {places}"),
+        (_, state) => format!("state {state:?}, {places}"),
+    }
+}

@@ -1,0 +1,294 @@
+//! Why a task is not running, in data and in words.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::inspector::Fault;
+
+/// One reason, or something that one should know with it. Instants are Unix seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The queue is paused.
+    Paused {
+        /// Since when, if the pause says so.
+        since: Option<i64>,
+    },
+    /// The queue is being removed.
+    Removing,
+    /// The queue is not on the list of queues.
+    Unlisted,
+    /// It waits for its time.
+    Scheduled {
+        /// When it is due.
+        at: i64,
+    },
+    /// It failed and waits for its next attempt.
+    Retry {
+        /// When that is due.
+        at: i64,
+        /// How often it was retried.
+        retried: i32,
+        /// How often it may be.
+        max_retry: i32,
+        /// The last error.
+        error: String,
+    },
+    /// It is due, and no server has made it pending.
+    Overdue {
+        /// Since when.
+        since: i64,
+    },
+    /// No server that is alive serves the queue.
+    NoServer,
+    /// Those that serve it take no more tasks.
+    ServersEnding,
+    /// It is pending, and others are before it.
+    Behind {
+        /// How many are to be taken first.
+        ahead: u64,
+    },
+    /// The servers of the queue have no free place.
+    Busy {
+        /// Tasks in the hands of the servers of the queue.
+        running: usize,
+        /// How many those can run at once.
+        slots: i64,
+    },
+    /// It is pending, the first, and a server has places free.
+    Next,
+    /// It waits in a group.
+    InGroup {
+        /// Group name.
+        group: String,
+        /// Tasks in it.
+        size: u64,
+        /// When the oldest of them joined.
+        oldest: i64,
+        /// When the youngest joined.
+        youngest: i64,
+    },
+    /// It was taken out of its group and is being aggregated.
+    Aggregating {
+        /// Group name.
+        group: String,
+        /// When the aggregation counts as lost.
+        deadline: i64,
+    },
+    /// It was aggregated, and is about to be deleted.
+    Aggregated,
+    /// A worker has it.
+    Running {
+        /// Which: `host:pid` and what else is known of it; empty when nothing is.
+        worker: String,
+        /// Since when.
+        since: Option<i64>,
+        /// Until when it has it, unless it renews that.
+        lease_until: i64,
+    },
+    /// A worker had it and is silent.
+    Silent {
+        /// Which; empty when nothing is known of it.
+        worker: String,
+        /// When its lease ended.
+        lease_ended: i64,
+        /// When any server takes the task over.
+        recovered_at: i64,
+    },
+    /// Workers went silent over it.
+    Crashes {
+        /// How often.
+        count: u32,
+        /// The last of them: when the lease ended, and whose it was.
+        holders: Vec<(i64, String)>,
+    },
+    /// It was given up.
+    Archived {
+        /// When.
+        at: i64,
+        /// The last error.
+        error: String,
+    },
+    /// It succeeded.
+    Completed {
+        /// When; `None` when it does not say.
+        at: Option<i64>,
+        /// Until when it is kept.
+        until: i64,
+    },
+    /// Its uniqueness lock belongs to another task.
+    LockedByTwin {
+        /// Id of that task.
+        twin: String,
+    },
+    /// There is no such task.
+    NotFound,
+    /// There is no such task, and a lock names it, so that twins are refused.
+    LockLeft {
+        /// Name of the lock.
+        lock: String,
+        /// Seconds until it ends; `None` for never.
+        ends_in: Option<i64>,
+    },
+    /// Something is wrong with it.
+    Damaged {
+        /// What.
+        fault: Fault,
+    },
+}
+
+struct At(i64);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match DateTime::<Utc>::from_timestamp(self.0, 0) {
+            Some(date) => f.write_str(&date.to_rfc3339_opts(SecondsFormat::Secs, true)),
+            None => write!(f, "Unix second {}", self.0),
+        }
+    }
+}
+
+impl Reason {
+    /// In words joined by hyphens, as JSON has it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Paused { .. } => "paused",
+            Self::Removing => "removing",
+            Self::Unlisted => "unlisted",
+            Self::Scheduled { .. } => "scheduled",
+            Self::Retry { .. } => "retry",
+            Self::Overdue { .. } => "overdue",
+            Self::NoServer => "no-server",
+            Self::ServersEnding => "servers-ending",
+            Self::Behind { .. } => "behind",
+            Self::Busy { .. } => "busy",
+            Self::Next => "next",
+            Self::InGroup { .. } => "in-group",
+            Self::Aggregating { .. } => "aggregating",
+            Self::Aggregated => "aggregated",
+            Self::Running { .. } => "running",
+            Self::Silent { .. } => "silent",
+            Self::Crashes { .. } => "crashes",
+            Self::Archived { .. } => "archived",
+            Self::Completed { .. } => "completed",
+            Self::LockedByTwin { .. } => "locked-by-twin",
+            Self::NotFound => "not-found",
+            Self::LockLeft { .. } => "lock-left",
+            Self::Damaged { .. } => "damaged",
+        }
+    }
+
+    /// The instant that matters, if there is one.
+    pub fn at(&self) -> Option<i64> {
+        match self {
+            Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
+            Self::Overdue { since } => Some(*since),
+            Self::Paused { since } => *since,
+            Self::Aggregating { deadline, .. } => Some(*deadline),
+            Self::Running { lease_until, .. } => Some(*lease_until),
+            Self::Silent { recovered_at, .. } => Some(*recovered_at),
+            Self::Completed { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+}
+
+/// A sentence, with what to do where something can be done.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused { since } => {
+                f.write_str("its queue is paused")?;
+                since.iter().try_for_each(|since| write!(f, " since {}", At(*since)))?;
+                f.write_str("; `queuectl queue resume` lets its tasks run")
+            }
+            Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
+            Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
+            Self::Scheduled { at } => write!(f, "it waits for its time, {}", At(*at)),
+            Self::Retry { at, retried, max_retry, error } => {
+                write!(f, "it failed, was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
+                if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
+            }
+            Self::Overdue { since } => {
+                write!(f, "it is due since {}, and no server has taken notice of it", At(*since))
+            }
+            Self::NoServer => f.write_str("no server that is alive serves its queue; start one"),
+            Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
+            Self::Behind { ahead: 1 } => f.write_str("it is pending, and one task is before it"),
+            Self::Behind { ahead } => write!(f, "it is pending, and {ahead} tasks are before it"),
+            Self::Busy { running, slots } => {
+                write!(f, "the servers of its queue work on {running} tasks and run {slots} at once")
+            }
+            Self::Next => f.write_str(
+                "it is pending and next to be taken; if it stays so, the servers have no handler for its type, or \
+                 serve other queues first",
+            ),
+            Self::InGroup { group, size, oldest, youngest } => write!(
+                f,
+                "it waits in group {group:?}, which has {size} tasks, the oldest since {} and the youngest since {}; a \
+                 server with an aggregator takes them when none has joined for its grace period (1 minute by default), \
+                 when the oldest has waited for its largest delay, or when the group is full",
+                At(*oldest),
+                At(*youngest)
+            ),
+            Self::Aggregating { group, deadline } => write!(
+                f,
+                "a server aggregates group {group:?}, to which it belongs; if that is not over by {}, it goes back",
+                At(*deadline)
+            ),
+            Self::Aggregated => f.write_str("it was made part of another task, and is about to be deleted"),
+            Self::Running { worker, since, lease_until } => {
+                f.write_str("a worker has it")?;
+                if !worker.is_empty() {
+                    write!(f, ", {worker}")?;
+                }
+                since.iter().try_for_each(|since| write!(f, ", since {}", At(*since)))?;
+                write!(f, "; its lease ends at {} unless it is renewed", At(*lease_until))
+            }
+            Self::Silent { worker, lease_ended, recovered_at } => {
+                f.write_str("the worker that has it")?;
+                if !worker.is_empty() {
+                    write!(f, " ({worker})")?;
+                }
+                write!(
+                    f,
+                    " is silent: its lease ended at {}; from {} on, any server of the queue takes the task over",
+                    At(*lease_ended),
+                    At(*recovered_at)
+                )
+            }
+            Self::Crashes { count, holders } => {
+                write!(f, "its workers went silent {count} times")?;
+                holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {}", At(*until)))
+            }
+            Self::Archived { at, error } => {
+                write!(f, "it was given up at {}", At(*at))?;
+                if !error.is_empty() {
+                    write!(f, ": {error}")?;
+                }
+                f.write_str("; `queuectl task run` gives it another try")
+            }
+            Self::Completed { at, until } => {
+                f.write_str("it succeeded")?;
+                at.iter().try_for_each(|at| write!(f, " at {}", At(*at)))?;
+                write!(f, ", and is kept until {}", At(*until))
+            }
+            Self::LockedByTwin { twin } => {
+                write!(f, "its uniqueness lock belongs to task {twin:?} by now; that does not keep it from running")
+            }
+            Self::NotFound => f.write_str(
+                "there is no such task: it was never enqueued, or it is done and had no retention, or it was deleted",
+            ),
+            Self::LockLeft { lock, ends_in } => {
+                write!(f, "the uniqueness lock {lock:?} still names it, so that twins are refused")?;
+                match ends_in {
+                    Some(secs) => write!(f, " for another {secs} s")?,
+                    None => f.write_str(" for ever")?,
+                }
+                f.write_str("; `queuectl doctor --fix --dump FILE` removes it")
+            }
+            Self::Damaged { fault } => write!(f, "{}; `queuectl doctor` tells more", fault.meaning()),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! From facts to reasons.
+
+use super::*;
+use crate::broker::Entry;
+
+const NOW: i64 = 4_000_000_000;
+
+/// A task in this state, standing there with this score.
+fn facts(state: &str, place: &str, score: &str) -> Facts {
+    let message = TaskMessage { id: "a".into(), queue: "q".into(), retry: 25, ..Default::default() };
+    let entry = Entry { key: format!("asynq:{{q}}:{place}").into(), score: score.into(), is_staged: false };
+    Facts {
+        seen: Whereabouts {
+            kind: "hash".into(),
+            message: message.to_bytes(),
+            state: state.into(),
+            entries: vec![entry],
+            ..Default::default()
+        },
+        message: Some(message),
+        is_listed: true,
+        servers: vec![server(10)],
+        ..Default::default()
+    }
+}
+
+fn server(concurrency: i32) -> ServerInfo {
+    ServerInfo { queues: [("q".to_owned(), 1)].into(), status: "active".into(), concurrency, ..Default::default() }
+}
+
+fn told(facts: &Facts) -> Vec<&'static str> {
+    reasons("q", "a", facts, NOW).iter().map(Reason::as_str).collect()
+}
+
+#[test]
+fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
+    let pending = |ahead| Facts { ahead: Some(ahead), ..facts("pending", "pending", "") };
+    assert_eq!(told(&pending(0)), ["next"]);
+    assert_eq!(told(&pending(3)), ["behind"]);
+    assert_eq!(told(&Facts { paused: Some("5".into()), ..pending(3) }), ["paused", "behind"]);
+    assert_eq!(told(&Facts { servers: Vec::new(), ..pending(0) }), ["no-server"]);
+    assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(0) }), ["busy"]);
+    let ending = ServerInfo { status: "stopped".into(), ..server(10) };
+    assert_eq!(told(&Facts { servers: vec![ending.clone()], ..pending(0) }), ["servers-ending"]);
+    assert_eq!(told(&Facts { servers: vec![ending, server(10)], ..pending(0) }), ["next"]);
+    assert_eq!(told(&Facts { is_removing: true, is_listed: false, ..pending(0) }), ["removing", "unlisted"]);
+    assert_eq!(told(&Facts { lock_holder: Some("b".into()), ..pending(1) }), ["behind", "locked-by-twin"]);
+    assert_eq!(told(&Facts { lock_holder: Some("a".into()), ..pending(1) }), ["behind"]);
+}
+
+#[test]
+fn what_waits_for_its_time_says_when_and_what_is_overdue_says_so() {
+    assert_eq!(told(&facts("scheduled", "scheduled", "4000000001")), ["scheduled"]);
+    assert_eq!(told(&facts("scheduled", "scheduled", "3999999999")), ["overdue"]);
+    let retry = facts("retry", "retry", "4000000001");
+    let Reason::Retry { at, retried: 0, max_retry: 25, .. } = reasons("q", "a", &retry, NOW)[0] else { panic!() };
+    assert_eq!(at, NOW + 1);
+    assert_eq!(told(&facts("retry", "retry", "3999999999")), ["overdue", "retry"]);
+    let unserved = Facts { servers: Vec::new(), ..facts("scheduled", "scheduled", "4000000001") };
+    assert_eq!(told(&unserved), ["scheduled", "no-server"]);
+}
+
+#[test]
+fn an_active_task_has_a_worker_that_renews_or_is_silent() {
+    let active = |lease: &str| {
+        let mut facts = facts("active", "active", "");
+        facts.seen.lease = lease.into();
+        facts.owner = "host:7:uuid:12".into();
+        facts
+    };
+    let running = Reason::Running { worker: "host:7:uuid".into(), since: None, lease_until: NOW + 20 };
+    assert_eq!(reasons("q", "a", &active("4000000020"), NOW), [running]);
+    let silent = Reason::Silent { worker: "host:7:uuid".into(), lease_ended: NOW - 5, recovered_at: NOW + 25 };
+    assert_eq!(reasons("q", "a", &active("3999999995"), NOW), [silent]);
+    let worker = crate::WorkerInfo { task_id: "a".into(), queue: "q".into(), ..Default::default() };
+    let with = ServerInfo { host: "h".into(), pid: 3, id: "s".into(), workers: vec![worker], ..server(10) };
+    let named = Facts { servers: vec![with], ..active("4000000020") };
+    let running = Reason::Running { worker: "h:3 (server s)".into(), since: None, lease_until: NOW + 20 };
+    assert_eq!(reasons("q", "a", &named, NOW), [running]);
+}
+
+#[test]
+fn what_has_ended_and_what_waits_in_a_group() {
+    assert_eq!(told(&facts("archived", "archived", "5")), ["archived"]);
+    assert_eq!(told(&facts("completed", "completed", "5")), ["completed"]);
+    let crashed = Facts { crashes: Crashes::parse("6 5@host"), ..facts("archived", "archived", "5") };
+    assert_eq!(told(&crashed), ["archived", "crashes"]);
+    let mut group = facts("aggregating", "g:g", "5");
+    group.seen.group = "g".into();
+    group.group = Some(("g".into(), 2, 5, 6));
+    group.paused = Some("1".into());
+    assert_eq!(told(&group), ["in-group"], "a pause does not hold up an aggregation");
+    group.deadline = Some(7);
+    group.seen.entries[0] = Entry { key: "asynq:{q}:g:g:u".into(), score: "5".into(), is_staged: true };
+    assert_eq!(told(&group), ["aggregating"]);
+    group.seen.entries.clear();
+    group.seen.is_remains = true;
+    assert_eq!(told(&group), ["aggregated"]);
+}
+
+#[test]
+fn what_is_wrong_comes_first() {
+    let mut lost = facts("pending", "pending", "");
+    lost.seen.entries.clear();
+    assert_eq!(told(&lost), ["damaged"]);
+    let mut ghost = facts("", "retry", "5");
+    (ghost.seen.kind, ghost.seen.message, ghost.message) = ("none".into(), Bytes::new(), None);
+    assert_eq!(told(&ghost), ["damaged"]);
+    ghost.seen.entries.clear();
+    assert_eq!(told(&ghost), ["not-found"]);
+}

@@ -1,0 +1,45 @@
+//! What is in order is not found fault with.
+
+use std::time::Duration;
+
+use queue_redis::Severity;
+
+use super::{examine, fix, problems, start};
+use crate::support::{READY, RULES, job};
+
+#[tokio::test]
+async fn tasks_in_every_state_with_locks_and_groups_are_sound() {
+    let (fixture, inspector) = start().await;
+    let lock = Duration::from_secs(600);
+    fixture.put([job("unique").payload("1").unique(lock)]).await;
+    fixture.put([job("unique-later").payload("2").unique(lock).process_in(lock)]).await;
+    fixture.put([job("unique-group").payload("3").unique(lock).group("a:b")]).await;
+    fixture.put([job("group-later").payload("4").group("later").process_in(lock)]).await;
+    // As Go leaves it: the lock's name is in the message only.
+    fixture.run("HDEL asynq:{q}:t:unique-group unique_key").await;
+    // A lock that has ended, and that a twin has taken.
+    fixture.run("DEL asynq:{q}:unique:job:c81e728d9d4c2f636f067f89cc14862c").await;
+    fixture.put([job("twin").payload("2").unique(lock)]).await;
+    fixture.put([job("staged").group("s:t")]).await;
+    assert!(fixture.stage("s:t", "u", RULES, READY).await.is_some());
+    fixture.run("SET asynq:{q}:paused 1").await;
+    fixture.run("HSET asynq:{q}:x:cron:e upto 1").await;
+    fixture.run("SET asynq:{q}:x:of-somebody-else 1").await;
+    // What waits for its deletion after it was aggregated.
+    fixture.put([job("remains").group("r")]).await;
+    fixture.run("RENAME asynq:{q}:g:r asynq:{q}:x:aggregated:u").await;
+    fixture.run("SREM asynq:{q}:groups r").await;
+    fixture.run("SADD asynq:{q}:x:aggregated asynq:{q}:x:aggregated:u").await;
+    let before = fixture.keyspace().await;
+    assert_eq!(problems(&inspector).await, [""; 0]);
+    let (mended, deleted) = fix(&inspector).await;
+    assert_eq!((mended, deleted), (vec![], vec![]));
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn an_empty_redis_is_sound() {
+    let fixture = crate::support::Fixture::start().await;
+    let found = examine(&fixture.inspector()).await;
+    assert!(found.iter().all(|found| found.fault.severity() == Severity::Note), "{found:?}");
+}
