@@ -9,8 +9,10 @@ use crate::bench::BenchCommand;
 use crate::connection::ConnectionArgs;
 use crate::dash::DashArgs;
 use crate::demo::DemoArgs;
+use crate::doctor::DoctorArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
+use crate::explain::ExplainArgs;
 use crate::exporter::ExporterArgs;
 use crate::look::cron::CronCommand;
 use crate::look::group::GroupCommand;
@@ -170,6 +172,10 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// Show tasks by state and queue, with today's and all-time counts
     Stats(StatsArgs),
+    /// Check that all queues are in order, and repair them
+    Doctor(DoctorArgs),
+    /// Say why a task is not running
+    Explain(ExplainArgs),
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
     Dash(DashArgs),
     /// Write queues to standard output, to be imported elsewhere

@@ -15,6 +15,8 @@ use crate::payload::one_line;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.
 pub(crate) mod exit {
+    /// `doctor`: it could not be checked.
+    pub(crate) const UNCHECKED: u8 = 2;
     /// There is no such queue, task or group.
     pub(crate) const NOT_FOUND: u8 = 3;
     /// A state, a policy or a lock stands in the way.
@@ -48,6 +50,11 @@ pub(crate) enum CliError {
 impl CliError {
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::Failed(message.into())
+    }
+
+    /// Something was looked at and is not in order.
+    pub(crate) fn failed_check(message: impl Into<String>) -> Self {
+        Self::Coded(1, message.into())
     }
 
     /// Says what went wrong and gives the exit code: 1 for failures, 2 for usage, 128 + n for signals.

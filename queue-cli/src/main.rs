@@ -9,6 +9,8 @@
 //! * [`mod@bench`]: how fast it all is here.
 //! * [`look`]: queues, tasks, servers and statistics.
 //! * [`dash`]: the same, live in the terminal.
+//! * [`doctor`]: whether all is in order, and repairs.
+//! * [`explain`]: why a task is not running.
 //! * [`transfer`]: export and import.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`manual`]: shell completions and manual pages.
@@ -22,8 +24,10 @@ mod connection;
 mod dash;
 mod data_dir;
 mod demo;
+mod doctor;
 mod enqueue;
 mod error;
+mod explain;
 mod exporter;
 mod interrupt;
 mod lines;
@@ -90,6 +94,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     }
     let session = match &command {
         Command::Demo(demo) if demo.memory => Session::in_memory(),
+        Command::Doctor(_) => Session::open(&global, false).await.map_err(doctor::unchecked)?,
         command => Session::open(&global, matches!(command, Command::Demo(_))).await?,
     };
     let keeps = matches!(&command, Command::Demo(demo) if demo.keep);
@@ -120,6 +125,8 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Export(args) => transfer::export::run(args, session, out).await,
         Command::Import(args) => transfer::import::run(args, session, out).await,
         Command::Dash(args) => dash::run(args, session).await,
+        Command::Doctor(args) => doctor::run(args, session, out).await,
+        Command::Explain(args) => explain::run(args, session, out).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
         Command::Demo(_)
         | Command::Worker(_)

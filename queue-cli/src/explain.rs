@@ -1,0 +1,91 @@
+//! `queuectl explain`.
+
+use clap::Args;
+use queue_core::State;
+use queue_core::clock::date_from_secs;
+use queue_redis::{Error, Explanation};
+use serde::Serialize;
+
+use crate::error::{CliError, exit};
+use crate::output::Output;
+use crate::payload::harmless;
+use crate::session::Session;
+
+/// Which task to explain.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Task id
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Queue name; without it, all queues that are listed are searched
+    #[arg(short, long, value_name = "Q")]
+    queue: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct View {
+    queue: String,
+    id: String,
+    r#type: Option<String>,
+    state: Option<State>,
+    reasons: Vec<ReasonView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReasonView {
+    reason: &'static str,
+    at: Option<chrono::DateTime<chrono::Utc>>,
+    text: String,
+}
+
+impl From<&Explanation> for View {
+    fn from(explanation: &Explanation) -> Self {
+        let reason = |reason: &queue_redis::Reason| ReasonView {
+            reason: reason.as_str(),
+            at: reason.at().and_then(date_from_secs),
+            text: reason.to_string(),
+        };
+        Self {
+            queue: explanation.queue.clone(),
+            id: explanation.id.clone(),
+            r#type: explanation.kind.clone(),
+            state: explanation.state,
+            reasons: explanation.reasons.iter().map(reason).collect(),
+        }
+    }
+}
+
+pub(crate) async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    let found = match &args.queue {
+        Some(queue) => vec![inspector.explain(queue, &args.id).await?],
+        None => inspector.explain_everywhere(&args.id).await?,
+    };
+    if out.json {
+        out.value(&found.iter().map(View::from).collect::<Vec<_>>())?;
+    } else {
+        for explanation in &found {
+            out.text(&describe(explanation))?;
+        }
+    }
+    let is_there = |explanation: &Explanation| explanation.kind.is_some() || explanation.state.is_some();
+    match args.queue {
+        _ if found.iter().any(is_there) => Ok(()),
+        Some(queue) => Err(Error::TaskNotFound { queue, id: args.id }.into()),
+        None => {
+            let text = format!("task {:?} not found in any queue that is listed; --queue names another", args.id);
+            Err(CliError::Coded(exit::NOT_FOUND, text))
+        }
+    }
+}
+
+fn describe(explanation: &Explanation) -> String {
+    let Explanation { queue, id, kind, state, reasons, .. } = explanation;
+    let kind = kind.as_ref().map(|kind| format!(", type {kind:?}")).unwrap_or_default();
+    let state = state.map(|state| format!(", {state}")).unwrap_or_default();
+    let mut text = harmless(&format!("task {id:?} in queue {queue:?}{kind}{state}")) + "\n";
+    for reason in reasons {
+        text.push_str(&format!("  {}\n", harmless(&reason.to_string())));
+    }
+    text
+}
