@@ -25,6 +25,7 @@ pub(crate) struct Families {
     pub(crate) report_tasks: HistogramVec,
     pub(crate) refused: IntCounterVec,
     pub(crate) recovered: IntCounterVec,
+    pub(crate) reconciled: IntCounterVec,
     pub(crate) forwarded: IntCounterVec,
     pub(crate) unreadable: IntCounterVec,
     pub(crate) slots: IntGauge,
@@ -84,6 +85,11 @@ impl Families {
                 "Tasks taken over from servers that went silent, by what becomes of them",
                 &["queue", "outcome"],
             ),
+            reconciled: counter(
+                "asynq_worker_reconciled_total",
+                "What was not in order and was put right, by what it was",
+                &["queue", "fault"],
+            ),
             forwarded: counter(
                 "asynq_worker_forwarded_total",
                 "Scheduled and retried tasks that were made pending",
@@ -106,7 +112,7 @@ impl Families {
         }
     }
 
-    pub(crate) fn all(&self) -> [Box<dyn Collector>; 16] {
+    pub(crate) fn all(&self) -> [Box<dyn Collector>; 17] {
         [
             Box::new(self.attempts.clone()),
             Box::new(self.attempt_seconds.clone()),
@@ -118,6 +124,7 @@ impl Families {
             Box::new(self.report_tasks.clone()),
             Box::new(self.refused.clone()),
             Box::new(self.recovered.clone()),
+            Box::new(self.reconciled.clone()),
             Box::new(self.forwarded.clone()),
             Box::new(self.unreadable.clone()),
             Box::new(self.slots.clone()),

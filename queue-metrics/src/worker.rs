@@ -132,6 +132,9 @@ impl Inner {
             Event::Recovered { queue, end, .. } => {
                 families.recovered.with_label_values(&[queue, end.as_str()]).inc();
             }
+            Event::Reconciled { queue, fault } => {
+                families.reconciled.with_label_values(&[queue.unwrap_or_default(), fault]).inc();
+            }
             Event::Forwarded { queue, tasks } => {
                 self.series.queue(families, queue, |queue| queue.forwarded.inc_by(tasks));
             }

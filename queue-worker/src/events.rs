@@ -100,6 +100,13 @@ pub enum Event<'a> {
         /// Why.
         failure: &'a Failure,
     },
+    /// Something was not in order, and this server has put it right.
+    Reconciled {
+        /// Queue name; `None` for what all queues share.
+        queue: Option<&'a str>,
+        /// What was wrong, as [`Fault::as_str`](queue_redis::Fault::as_str) has it.
+        fault: &'static str,
+    },
     /// A task was taken that nobody can read; it goes to the archive.
     Unreadable {
         /// Queue name.

@@ -228,3 +228,36 @@ fn a_task_takes_few_allocations() {
     assert!(enqueued <= 9.0, "{enqueued}");
     assert!(drained <= 29.0, "{drained}");
 }
+
+/// An idle server looks after its queues every 5 minutes; this is what one of these looks takes.
+#[test]
+fn looking_after_four_idle_queues_takes_less_than_a_command_in_10_s() {
+    const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
+    let bench = Bench::new();
+    let broker = Broker::new(bench.client.redis().clone());
+    bench.runtime.block_on(async {
+        for queue in QUEUES {
+            // As it is when tasks have been worked: counters are left.
+            broker.publish_queue(queue).await.unwrap();
+            let keys = queue_core::keys::QueueKeys::new(queue);
+            let mut connection = redis::Client::open(bench.redis.url()).unwrap().get_connection().unwrap();
+            for counter in [keys.processed_total(), keys.failed_total(), keys.processed_on(1), keys.failed_on(1)] {
+                let _: i64 = redis::cmd("INCR").arg(counter).query(&mut connection).unwrap();
+            }
+        }
+    });
+    let cost = bench.cost(1, || {
+        bench.runtime.block_on(async {
+            for queue in QUEUES {
+                assert!(broker.claim_upkeep(queue, "server", Duration::from_secs(900)).await.unwrap());
+            }
+            let inspector = queue_redis::Inspector::new(bench.client.redis().clone());
+            let mut examination = inspector.examine().only_harmless().queues(QUEUES);
+            while let Some(findings) = examination.next().await.unwrap() {
+                assert!(findings.is_empty(), "{findings:?}");
+            }
+        });
+    });
+    eprintln!("{cost:?}");
+    assert!(cost.commands + cost.calls < 30.0, "{cost:?}");
+}

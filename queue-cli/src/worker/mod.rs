@@ -72,6 +72,10 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "5s")]
     kill_grace: Duration,
 
+    /// How often to look whether the queues are in order, and put right what loses nothing; 0s for never
+    #[arg(long, value_name = "D", value_parser = when::duration, default_value = "5m")]
+    reconcile_interval: Duration,
+
     /// What to do with tasks whose type fits no PATTERN
     #[arg(long, value_enum, value_name = "CHOICE", default_value_t = UnhandledChoice::Putback)]
     unhandled: UnhandledChoice,
@@ -203,6 +207,7 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
     let mut server = Server::new(session.redis().clone(), router)
         .strict_priority(args.strict)
         .shutdown_timeout(args.shutdown_timeout)
+        .reconcile_interval(args.reconcile_interval)
         // The handler's future must not be dropped before the program has been killed and reaped.
         .cancel_grace(args.kill_grace.saturating_add(REAPING))
         // Every line of this program names its task already.

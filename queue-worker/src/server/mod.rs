@@ -12,6 +12,7 @@ mod keeper;
 mod maintenance;
 mod processor;
 mod queues;
+mod reconciler;
 mod running;
 mod signals;
 mod slots;
@@ -82,6 +83,7 @@ struct Options {
     poll_interval: Duration,
     lease: Duration,
     max_crashes: u32,
+    reconcile: Duration,
     unhandled: Unhandled,
     max_result_bytes: usize,
     on_error: Option<Box<ErrorHook>>,
@@ -151,6 +153,7 @@ impl Server {
             poll_interval: Duration::from_secs(1),
             lease: Duration::from_secs(30),
             max_crashes: queue_core::crash::DEFAULT_LIMIT,
+            reconcile: Duration::from_secs(300),
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),
             max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
@@ -223,6 +226,15 @@ impl Server {
     /// recoverers do spend one), but a task without any is archived at the first. Defaults to 5.
     pub fn max_crashes(mut self, crashes: u32) -> Self {
         self.options.max_crashes = crashes;
+        self
+    }
+
+    /// How often the server looks whether its queues are in order, and puts right by itself what can be without
+    /// losing anything: tasks in no list, active ones without a lease, groups and queues that are not listed, and
+    /// the like (`queuectl doctor` finds these and more). Of the servers of a queue one does it at a time, and
+    /// reads up to 2,000 tasks each time. At least 1 s; zero switches it off. Defaults to 5 minutes.
+    pub fn reconcile_interval(mut self, interval: Duration) -> Self {
+        self.options.reconcile = interval;
         self
     }
 
@@ -368,6 +380,9 @@ impl Server {
         let poll = options.poll_interval;
         let sensible = poll >= Duration::from_millis(1) && poll <= Duration::from_secs(24 * 60 * 60);
         require(sensible, "poll_interval", format!("{poll:?}"), "it must be between 1ms and 24h")?;
+        let reconcile = options.reconcile;
+        let sensible = reconcile.is_zero() || reconcile >= Duration::from_secs(1);
+        require(sensible, "reconcile_interval", format!("{reconcile:?}"), "it must be at least 1s, or zero for never")?;
         let groups = &options.groups;
         let grace = groups.grace_period;
         require(grace >= Duration::from_secs(1), "group_grace_period", format!("{grace:?}"), "it must be at least 1s")?;
@@ -426,6 +441,7 @@ impl Server {
         services.spawn(supervise(&stop, "janitor", service(&shared, maintenance::clean_up)));
         services.spawn(supervise(&shared.groups.closing, "aggregator", service(&shared, groups::watch)));
         services.spawn(supervise(&stop, "lost aggregations", service(&shared, groups::reclaim)));
+        services.spawn(supervise(&stop, "reconciler", service(&shared, reconciler::run)));
         services.spawn(supervise(&stop, "health check", service(&shared, heartbeat::check_health)));
         let processor = tokio::spawn(supervise(&stop, "processor", service(&shared, processor::run)));
         info!(

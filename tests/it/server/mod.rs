@@ -8,6 +8,7 @@ mod limits;
 mod observed;
 mod outcomes;
 mod queues;
+mod reconciler;
 mod refused;
 mod shutdown;
 mod unhandled;

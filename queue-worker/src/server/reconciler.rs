@@ -1,0 +1,104 @@
+//! Puts in order by itself what can be without losing anything: what `queuectl doctor` finds and needs nobody's
+//! judgement for. Of the servers of a queue one does it at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_redis::{Error, Examination, Inspector};
+use tracing::debug;
+
+use super::Shared;
+use super::backoff::Backoff;
+use crate::events::Event;
+use crate::log::warn;
+
+/// Steps of an examination in one run: a step reads 100 tasks, or the names of 500 keys.
+const STEPS: usize = 20;
+/// With more tasks than these an examination is given up: it would remember all of them, which is memory that a
+/// worker should not need. Such queues are left to `queuectl doctor`.
+const MAX_TASKS: u64 = 100_000;
+
+/// What is left of an examination for the next run.
+struct Unfinished {
+    queues: Vec<Arc<str>>,
+    examination: Examination,
+}
+
+/// Looks after the queues now and then.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let interval = shared.options.reconcile;
+    if interval.is_zero() {
+        return;
+    }
+    let inspector = Inspector::with_clock(shared.broker.redis().clone(), shared.options.clock.clone());
+    let mut backoff = Backoff::new("putting queues in order");
+    let mut unfinished = None;
+    // Servers that start together should not all begin together.
+    tokio::time::sleep(interval.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+    loop {
+        match once(&shared, &inspector, &mut unfinished).await {
+            Ok(()) => backoff.succeeded(),
+            Err(error) => {
+                unfinished = None;
+                backoff.failed(&error).await;
+            }
+        }
+        tokio::time::sleep(interval.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+    }
+}
+
+async fn once(shared: &Shared, inspector: &Inspector, unfinished: &mut Option<Unfinished>) -> Result<(), Error> {
+    let queues = claim(shared).await?;
+    if queues.is_empty() {
+        *unfinished = None;
+        return Ok(());
+    }
+    let mut current = match unfinished.take() {
+        Some(current) if current.queues == queues => current,
+        _ => {
+            let names = queues.iter().map(|queue| queue.to_string());
+            Unfinished { examination: inspector.examine().only_harmless().queues(names), queues }
+        }
+    };
+    for _ in 0..STEPS {
+        let Some(findings) = current.examination.next().await? else { return Ok(()) };
+        for finding in findings.iter().filter(|finding| finding.is_harmless()) {
+            match inspector.mend(finding, &[]).await {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    debug!(%error, subject = finding.subject, "could not be put in order");
+                    continue;
+                }
+            }
+            let (queue, fault) = (finding.queue.as_deref(), finding.fault.as_str());
+            shared.tell(|| Event::Reconciled { queue, fault });
+            warn!(
+                queue = queue.unwrap_or_default(),
+                fault,
+                subject = finding.subject,
+                detail = finding.detail,
+                "put in order: {}",
+                finding.fault.meaning()
+            );
+        }
+        if current.examination.tasks() > MAX_TASKS {
+            return Ok(());
+        }
+    }
+    *unfinished = Some(current);
+    Ok(())
+}
+
+/// The queues that no other server looks after. A claim outlives some runs, so that who has begun goes on.
+async fn claim(shared: &Shared) -> Result<Vec<Arc<str>>, Error> {
+    let lives = (shared.options.reconcile * 3).max(Duration::from_secs(1));
+    let mut claimed = Vec::new();
+    for queue in shared.queues.names() {
+        if shared.broker.claim_upkeep(queue, shared.identity.id(), lives).await? {
+            claimed.push(queue.clone());
+        }
+    }
+    Ok(claimed)
+}
