@@ -149,7 +149,12 @@ impl RedisServer {
     }
 }
 
-fn find_program() -> Option<PathBuf> {
+/// The server program: what the environment variable `QUEUE_REDIS_SERVER` names, else the first `redis-server`
+/// or `valkey-server` on the `PATH`.
+pub fn find_program() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("QUEUE_REDIS_SERVER").filter(|named| !named.is_empty()) {
+        return Some(named.into());
+    }
     let path = std::env::var_os("PATH")?;
     let mut candidates = std::env::split_paths(&path)
         .flat_map(|directory| ["redis-server", "valkey-server"].map(|name| directory.join(name)));
