@@ -269,6 +269,10 @@ impl Redis {
         }
     }
 
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.inner.options
+    }
+
     /// The cluster, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         match &self.inner.place {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use queue_core::options::Composed;
 use tokio::sync::oneshot;
@@ -16,8 +17,9 @@ use crate::error::Error;
 
 type Answer = Result<(EnqueueVerdict, Composed), Error>;
 
-/// A task, when it was composed (Unix nanoseconds), and where its caller waits for the answer.
-type Waiting = (Composed, i64, oneshot::Sender<Answer>);
+/// A task, when it was composed (Unix nanoseconds), until when its caller waits for a Redis that is away, and
+/// where it waits for the answer.
+type Waiting = (Composed, i64, Instant, oneshot::Sender<Answer>);
 
 #[derive(Debug, Default)]
 pub(super) struct Merger {
@@ -38,12 +40,18 @@ impl Merger {
     }
 
     /// Stores one task, alone or with others.
-    pub(super) async fn store(self: &Arc<Self>, store: &Store, composed: Composed, now_ns: i64) -> Answer {
+    pub(super) async fn store(
+        self: &Arc<Self>,
+        store: &Store,
+        composed: Composed,
+        now_ns: i64,
+        until: Instant,
+    ) -> Answer {
         let answer = {
             let mut state = self.lock();
             if state.busy {
                 let (sender, answer) = oneshot::channel();
-                state.waiting.push((composed, now_ns, sender));
+                state.waiting.push((composed, now_ns, until, sender));
                 Err(answer)
             } else {
                 state.busy = true;
@@ -56,7 +64,7 @@ impl Merger {
                 let _turn = Turn { merger: self.clone(), store: store.clone() };
                 let queue = composed.message.queue.clone();
                 let batch = [composed];
-                let verdicts = store.store(&queue, Place::of(&batch[0]), &batch, now_ns).await?;
+                let verdicts = store.store(&queue, Place::of(&batch[0]), &batch, now_ns, until).await?;
                 let [composed] = batch;
                 Ok((verdicts[0], composed))
             }
@@ -108,12 +116,13 @@ async fn carry(turn: Turn, waiting: Vec<Waiting>) {
     });
     let store = &turn.store;
     futures_util::future::join_all(calls.map(|(queue, place, entries)| async move {
-        let now_ns = entries.iter().map(|(_, now_ns, _)| *now_ns).max().unwrap_or_default();
+        let now_ns = entries.iter().map(|(_, now_ns, ..)| *now_ns).max().unwrap_or_default();
+        let until = entries.iter().map(|(_, _, until, _)| *until).max().unwrap_or_else(Instant::now);
         let (tasks, senders): (Vec<Composed>, Vec<_>) =
-            entries.into_iter().map(|(composed, _, sender)| (composed, sender)).unzip();
+            entries.into_iter().map(|(composed, .., sender)| (composed, sender)).unzip();
         // A caller that no longer waits has dropped its future; its task is stored all the same, as it
         // would have been had it been under way.
-        match store.store(&queue, place, &tasks, now_ns).await {
+        match store.store(&queue, place, &tasks, now_ns, until).await {
             Ok(verdicts) => {
                 for ((task, sender), verdict) in tasks.into_iter().zip(senders).zip(verdicts) {
                     let _ = sender.send(Ok((verdict, task)));

@@ -2,6 +2,7 @@
 
 mod intercept;
 mod merge;
+mod patience;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,7 @@ use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInf
 pub use self::intercept::{Interceptor, Outgoing};
 use self::intercept::{Interceptors, UnderWay};
 use self::merge::Merger;
+use self::patience::Attempts;
 use crate::broker::{Broker, EnqueueVerdict, SHORT_BATCH, next_batch};
 use crate::connection::Redis;
 use crate::error::Error;
@@ -26,9 +28,6 @@ const LISTED_FOR: Duration = Duration::from_secs(60);
 
 /// So many queues are remembered as listed: names may be made of what users send.
 const MAX_LISTED: usize = 10_000;
-
-/// How often a call is sent again when its answer was lost, and how long to wait first.
-const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
 
 /// How many calls of [`Client::enqueue_many`] are under way at once, so that many tasks do not wait for a round trip
 /// each [`SHORT_BATCH`].
@@ -104,6 +103,7 @@ pub struct Client {
     clock: Arc<dyn Clock>,
     interceptors: Interceptors,
     max_task_bytes: usize,
+    patience: Duration,
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
@@ -147,7 +147,14 @@ impl Client {
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
         let (merger, interceptors) = (Arc::default(), Interceptors::default());
-        Self { store, merger, clock, interceptors, max_task_bytes: MAX_TASK_BYTES }
+        Self {
+            store,
+            merger,
+            clock,
+            interceptors,
+            max_task_bytes: MAX_TASK_BYTES,
+            patience: Duration::ZERO,
+        }
     }
 
     /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to
@@ -181,10 +188,30 @@ impl Client {
         self
     }
 
+    /// A client that waits for a Redis that is away, up to this long for each call, before it fails: Redis cannot
+    /// be reached, does not answer, or refuses for a reason that passes (it loads its data, is out of memory, has
+    /// just become a replica). It tries again after 20 ms, then ever more seldom, up to every 5 s, with jitter; each
+    /// caller's task stays in memory meanwhile. Clones made before are not changed.
+    ///
+    /// Defaults to zero: a call fails fast, after three more attempts within 0.6 s, or as soon as Redis has not
+    /// answered for the time limits of [`RedisOptions`](crate::RedisOptions).
+    #[must_use]
+    pub fn wait_for_redis(mut self, up_to: Duration) -> Self {
+        self.patience = up_to;
+        self
+    }
+
+    /// When a call that begins now has waited long enough; in a century, if that is later.
+    fn until(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.patience).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 86_400))
+    }
+
     /// Enqueues a task: pending at once, scheduled if its time is in the future, or into its group.
     ///
     /// When the connection breaks before the answer comes, the call is sent again, up to three times;
-    /// a task that turns out to be stored already counts as enqueued.
+    /// a task that turns out to be stored already counts as enqueued. [`wait_for_redis`](Self::wait_for_redis)
+    /// has it wait for longer.
     ///
     /// # Errors
     /// See [`EnqueueError`].
@@ -201,7 +228,7 @@ impl Client {
         let mut composed = compose(task.into_task()?, options, now_ns)?;
         let (under_way, seen) = self.interceptors.see(&mut composed);
         let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
-            Ok(()) => self.merger.store(&self.store, composed, now_ns).await.map_err(EnqueueError::from),
+            Ok(()) => self.merger.store(&self.store, composed, now_ns, self.until()).await.map_err(EnqueueError::from),
             Err(refusal) => Err(refusal),
         };
         under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
@@ -213,7 +240,7 @@ impl Client {
         &self,
         tasks: impl IntoIterator<Item = T>,
     ) -> Vec<Result<TaskInfo, EnqueueError>> {
-        let now_ns = self.clock.now_ns();
+        let (now_ns, until) = (self.clock.now_ns(), self.until());
         let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
         let mut under_way: Vec<Option<UnderWay>> = Vec::new();
         // One batch for each queue and each kind of place, because that is what one script serves.
@@ -247,7 +274,7 @@ impl Client {
             let stored = chunks.map(|chunk| {
                 let (positions, chunk): (Vec<usize>, Vec<Composed>) = chunk.into_iter().unzip();
                 let queue = &queue;
-                async move { (self.store.store(queue, place, &chunk, now_ns).await, positions, chunk) }
+                async move { (self.store.store(queue, place, &chunk, now_ns, until).await, positions, chunk) }
             });
             let mut stored = stream::iter(stored).buffered(CHUNKS_UNDER_WAY);
             while let Some((verdicts, positions, chunk)) = stored.next().await {
@@ -295,8 +322,9 @@ impl Store {
         place: Place,
         batch: &[Composed],
         now_ns: i64,
+        until: Instant,
     ) -> Result<Vec<EnqueueVerdict>, Error> {
-        let mut resends = RESENDS.into_iter();
+        let mut attempts = Attempts::begin(Instant::now(), until, self.broker.redis().options());
         // Why nobody knows whether the tasks are stored, as soon as that is so.
         let mut unsure: Option<Error> = None;
         loop {
@@ -316,10 +344,10 @@ impl Store {
             if error.is_ambiguous() {
                 unsure = Some(error.clone());
             }
-            match resends.next() {
-                Some(pause) if error.is_transient() => tokio::time::sleep(pause).await,
+            match attempts.next(&error, Instant::now(), fastrand::f64()) {
+                Some(pause) => tokio::time::sleep(pause).await,
                 // That Redis cannot be reached now, or refuses, does not undo what it may have done before.
-                _ => return Err(unsure.unwrap_or(error)),
+                None => return Err(unsure.unwrap_or(error)),
             }
         }
     }
