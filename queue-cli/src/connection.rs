@@ -1,6 +1,9 @@
 //! Connection flags as asynq's own CLI has them, beside `--redis` and `REDIS_URL`.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use queue_redis::{RedisOptions, TlsOptions};
 use url::Url;
 
 use crate::error::CliError;
@@ -42,6 +45,43 @@ pub(crate) struct ConnectionArgs {
         default_value_if("cluster", "true", CLUSTER_ADDRS)
     )]
     cluster_addrs: Option<String>,
+    #[command(flatten)]
+    files: TlsFiles,
+}
+
+/// Not among asynq's: files for `rediss://`.
+#[derive(Debug, Default, Args)]
+#[group(skip)]
+#[command(next_help_heading = "TLS")]
+struct TlsFiles {
+    /// Root certificates to check the server against (PEM), instead of the system's
+    #[arg(long = "tls-ca", global = true, value_name = "FILE", hide_short_help = true)]
+    ca: Option<PathBuf>,
+    /// Certificate to show to the server (PEM), with --tls-key
+    #[arg(long = "tls-cert", global = true, value_name = "FILE", hide_short_help = true)]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM), with --tls-cert
+    #[arg(long = "tls-key", global = true, value_name = "FILE", hide_short_help = true)]
+    key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn any(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+
+    fn read(&self) -> Result<TlsOptions, CliError> {
+        let read = |flag: &str, path: &PathBuf| {
+            std::fs::read(path).map_err(|error| CliError::failed(format!("{flag} {}: {error}", path.display())))
+        };
+        let ca = self.ca.as_ref().map(|path| read("--tls-ca", path)).transpose()?;
+        let client = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some((read("--tls-cert", cert)?, read("--tls-key", key)?)),
+            (None, None) => None,
+            _ => return Err(CliError::Usage("--tls-cert and --tls-key belong together; give both".to_owned())),
+        };
+        Ok(TlsOptions { ca, client })
+    }
 }
 
 /// As in asynq's CLI.
@@ -50,7 +90,12 @@ const CLUSTER_ADDRS: &str = "127.0.0.1:7000,127.0.0.1:7001,127.0.0.1:7002,127.0.
 impl ConnectionArgs {
     /// Whether any of them was given.
     pub(crate) fn any(&self) -> bool {
-        self.uri.is_some() || self.cluster || self.adjusts()
+        self.uri.is_some() || self.cluster || self.adjusts() || self.files.any()
+    }
+
+    /// How to connect: with the certificates that the flags name.
+    pub(crate) fn options(&self) -> Result<RedisOptions, CliError> {
+        Ok(RedisOptions { tls: self.files.read()?, ..RedisOptions::default() })
     }
 
     /// The URL that `--uri` or `--cluster` stands for.
@@ -190,6 +235,22 @@ mod tests {
         let db = ConnectionArgs { db: Some(1), ..Default::default() };
         assert!(db.adjust(url).is_err());
         assert!(login.adjust("redis-sentinel://a?master=m".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_a_file_that_cannot_be_read_is_named() {
+        let files = |ca: Option<&str>, cert: Option<&str>, key: Option<&str>| {
+            let path = |text: Option<&str>| text.map(PathBuf::from);
+            ConnectionArgs { files: TlsFiles { ca: path(ca), cert: path(cert), key: path(key) }, ..Default::default() }
+        };
+        let told = |args: ConnectionArgs| match args.options().unwrap_err() {
+            CliError::Usage(text) | CliError::Failed(text) => text,
+            other => panic!("{other:?}"),
+        };
+        assert!(told(files(None, Some("c"), None)).contains("--tls-key"));
+        assert!(told(files(None, None, Some("k"))).contains("--tls-cert"));
+        assert!(told(files(Some("/nowhere/ca.pem"), None, None)).starts_with("--tls-ca /nowhere/ca.pem: "));
+        assert!(files(Some("ca"), None, None).any() && !ConnectionArgs::default().any());
     }
 
     #[test]

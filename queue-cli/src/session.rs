@@ -25,7 +25,8 @@ impl Session {
         let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
             Source::Url(url) => {
                 let url = global.connection.adjust(url)?;
-                let redis = Redis::connect(&url).await.map_err(explain)?;
+                let redis = Redis::lazy(&url, global.connection.options()?)?;
+                redis.answers().await.map_err(explain)?;
                 return Ok(Self { url, redis, embedded: None, memory: None, _lock: None });
             }
             Source::Embedded(directory) => directory,

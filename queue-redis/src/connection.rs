@@ -111,7 +111,7 @@ impl Redis {
     /// When the URL is not one of these, or Redis cannot be reached.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let redis = Self::lazy(url, RedisOptions::default())?;
-        redis.ping().await?;
+        redis.answers().await?;
         Ok(redis)
     }
 
@@ -271,6 +271,10 @@ impl Redis {
 
     pub(crate) fn options(&self) -> &RedisOptions {
         &self.inner.options
+    }
+
+    pub(crate) fn is_in_process(&self) -> bool {
+        matches!(&self.inner.place, Place::Server(server) if server.is_in_process())
     }
 
     /// The cluster, if it is one.

@@ -20,12 +20,24 @@ pub enum Error {
         reason: String,
     },
     /// No connection could be made.
-    #[error("cannot reach Redis at {target}: {source}; is it running, and is the address right?")]
+    #[error(
+        "cannot reach Redis at {target}: {source}; is it running, and is the address right (rediss:// where it wants TLS)?"
+    )]
     Unreachable {
         /// The address, without credentials.
         target: String,
         /// The cause.
         source: Cause,
+    },
+    /// A connection was made, and no TLS on it: one side does not trust the other.
+    #[error("no TLS with Redis at {target}: {source}; {hint}")]
+    Tls {
+        /// The address, without credentials.
+        target: String,
+        /// The cause.
+        source: Cause,
+        /// What can be done about it.
+        hint: &'static str,
     },
     /// Redis did not answer in time. Whether the command ran is not known.
     #[error("Redis at {target} did not answer within {timeout:?}; it may have done what was asked")]
@@ -54,6 +66,14 @@ pub enum Error {
         message: String,
         /// What can be done about it; empty or beginning with `"; "`.
         hint: &'static str,
+    },
+    /// This Redis cannot hold queues, or this user may not use them.
+    #[error("Redis at {target} cannot be used: {}", list(problems))]
+    Unusable {
+        /// The address, without credentials.
+        target: String,
+        /// Why; at least one.
+        problems: Vec<crate::check::Finding>,
     },
     /// An answer that no version of the script gives.
     #[error("unexpected reply to {operation}: {reply}; is another version of the scripts loaded?")]
@@ -217,6 +237,9 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::Disconnected { .. } | Self::Unreachable { .. } => true,
+            Self::Unusable { problems, .. } => {
+                problems.iter().all(|problem| problem.subject == crate::check::Subject::Loading)
+            }
             Self::Refused { code, .. } => {
                 matches!(
                     code.as_str(),
@@ -277,7 +300,11 @@ impl Error {
             let hint = hint(&code);
             return Self::Refused { operation: "the connection", code, message, hint };
         }
-        Self::Unreachable { target: target.to_owned(), source: std::sync::Arc::new(error.clone()) }
+        let (target, source) = (target.to_owned(), std::sync::Arc::new(error.clone()));
+        match tls_hint(&message) {
+            Some(hint) => Self::Tls { target, source, hint },
+            None => Self::Unreachable { target, source },
+        }
     }
 
     pub(crate) fn from_redis(error: RedisError, operation: &'static str, target: &str, timeout: Duration) -> Self {
@@ -289,7 +316,7 @@ impl Error {
                 Self::Disconnected { target: target.to_owned(), source: std::sync::Arc::new(error) }
             }
             _ => {
-                let message = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+                let message = error.detail().map_or_else(|| first_failure(error.to_string()), str::to_owned);
                 let code = server_code(&error, &message);
                 let hint = hint(&code);
                 Self::Refused { operation, code, message, hint }
@@ -311,13 +338,52 @@ fn server_code(error: &RedisError, message: &str) -> String {
         return "OOM".to_owned();
     }
     // Redis 7.0 and older; later versions put NOPERM before it.
-    if message.contains("can't run this command") {
+    if message.contains("can't run this command") || message.contains("can't access at least one of the keys") {
         return "NOPERM".to_owned();
     }
     if message.contains("read only replica") {
         return "READONLY".to_owned();
     }
     code.to_owned()
+}
+
+/// Of a pipeline's errors, which are mostly the same, the first.
+fn first_failure(text: String) -> String {
+    let first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once("error: "));
+    let first = first.map(|(_, rest)| rest.split_once("), (").map_or(rest, |(first, _)| first));
+    first.map(|first| first.trim_end_matches(['(', ')', ']']).to_owned()).unwrap_or(text)
+}
+
+/// What can be done about an error of the TLS library, which only has words for us; none for other errors.
+fn tls_hint(message: &str) -> Option<&'static str> {
+    const OTHERS: &str = "its certificate is not for this host: use the name that it was made for";
+    const EXPIRED: &str = "its certificate has expired, or the clock of this machine is wrong";
+    const HINTS: [(&str, &str); 8] = [
+        // Alerts are what the server thinks of us.
+        (
+            "CertificateRequired",
+            "the server wants a certificate: give one (TlsOptions::client, --tls-cert and --tls-key)",
+        ),
+        (
+            "fatal alert",
+            "the server does not accept the certificate that it was shown: give another (TlsOptions::client, --tls-cert \
+             and --tls-key)",
+        ),
+        ("NotValidForName", OTHERS),
+        ("not valid for", OTHERS),
+        ("Expired", EXPIRED),
+        ("expired:", EXPIRED),
+        (
+            "invalid peer certificate",
+            "its certificate is not signed by a root that is trusted here: give the right one (TlsOptions::ca, --tls-ca)",
+        ),
+        ("corrupt message", "the server speaks no TLS here: write redis:// instead of rediss://"),
+    ];
+    HINTS.iter().find(|(word, _)| message.contains(word)).map(|(_, hint)| *hint)
+}
+
+fn list(problems: &[crate::check::Finding]) -> String {
+    problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; also: ")
 }
 
 pub(crate) fn hint(code: &str) -> &'static str {

@@ -101,6 +101,11 @@ impl Server {
     }
 
     /// The address, without credentials.
+    /// Whether it is a store inside this process.
+    pub(crate) fn is_in_process(&self) -> bool {
+        matches!(self.source, Source::InProcess(_))
+    }
+
     pub(crate) fn target(&self) -> &str {
         &self.target
     }

@@ -24,6 +24,7 @@ mod scheduler;
 mod semaphore;
 mod sentinel;
 mod server;
+mod start;
 mod stranded;
 mod support;
 mod survive;

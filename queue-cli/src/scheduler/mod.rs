@@ -38,6 +38,10 @@ pub(crate) struct SchedulerArgs {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "check")]
     ticks: usize,
 
+    /// Start also on a Redis that cannot hold queues, and only say so in the log
+    #[arg(long)]
+    no_start_check: bool,
+
     /// Form of the log lines on standard error [default: text, or json with --json]
     #[arg(long, value_enum, value_name = "FORM")]
     log_format: Option<LogFormat>,
@@ -88,7 +92,7 @@ pub(crate) async fn run(args: SchedulerArgs, session: &Session) -> Result<(), Cl
     let mut hangup = listen(SignalKind::hangup())?;
     let file = EntryFile::new(&args.config);
     let mut stamp = file.stamp();
-    let builder = Scheduler::builder(session.redis().clone());
+    let builder = Scheduler::builder(session.redis().clone()).start_check(!args.no_start_check);
     let scheduler = builder.provider(file.clone(), SYNC_EVERY).on_problem(report).build();
     scheduler.start().await.map_err(|error| match error {
         SchedulerError::Redis(error) => CliError::from(error),

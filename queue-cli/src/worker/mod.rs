@@ -86,6 +86,13 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "HOST:PORT")]
     metrics_addr: Option<String>,
 
+    /// Start also on a Redis that cannot hold queues, and only say so in the log
+    ///
+    /// Without it, the worker refuses to start on a Redis that is too old, a replica, or deletes keys when its memory
+    /// is used up, and when the user lacks a right.
+    #[arg(long)]
+    no_start_check: bool,
+
     /// Form of the log lines on standard error [default: text, or json with --json]
     #[arg(long, value_enum, value_name = "FORM")]
     log_format: Option<LogFormat>,
@@ -208,6 +215,7 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
         .strict_priority(args.strict)
         .shutdown_timeout(args.shutdown_timeout)
         .reconcile_interval(args.reconcile_interval)
+        .start_check(!args.no_start_check)
         // The handler's future must not be dropped before the program has been killed and reaped.
         .cancel_grace(args.kill_grace.saturating_add(REAPING))
         // Every line of this program names its task already.

@@ -55,6 +55,7 @@ pub(super) struct Options {
     pub(super) on_tick: Option<Box<TickHook>>,
     pub(super) on_problem: Option<Box<ProblemHook>>,
     pub(super) provider: Option<(Box<dyn DynProvider>, Duration)>,
+    pub(super) start_check: bool,
 }
 
 /// Options of a [`Scheduler`].
@@ -81,6 +82,7 @@ impl SchedulerBuilder {
             on_tick: None,
             on_problem: None,
             provider: None,
+            start_check: true,
         };
         Self { redis, options }
     }
@@ -129,6 +131,13 @@ impl SchedulerBuilder {
     /// are no longer among them are taken out of service, changed ones replaced.
     pub fn provider(mut self, provider: impl ConfigProvider, interval: Duration) -> Self {
         self.options.provider = Some((Box::new(provider), interval.max(Duration::from_millis(1))));
+        self
+    }
+
+    /// Whether the scheduler refuses to start on a Redis that cannot hold queues, or whose user lacks a right; see
+    /// [`Redis::check`]. With `false` it only says so in the log. Defaults to `true`.
+    pub fn start_check(mut self, refuse: bool) -> Self {
+        self.options.start_check = refuse;
         self
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use queue_core::{Clock as _, State, TaskInfo};
 use queue_redis::log::{error, info};
-use queue_redis::{Broker, EnqueueError, Error, Redis, TickVerdict};
+use queue_redis::{Broker, EnqueueError, Error, Redis, Role, TickVerdict};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -36,7 +36,7 @@ const LAST_WORDS: Duration = Duration::from_secs(8);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulerError {
-    /// Redis cannot be reached.
+    /// Redis cannot be reached, or cannot hold queues.
     #[error(transparent)]
     Redis(#[from] Error),
     /// The provider has no answer.
@@ -165,7 +165,8 @@ impl Scheduler {
     /// Starts in the background. When this returns, Redis has been told about the entries.
     ///
     /// # Errors
-    /// When Redis cannot be reached, the provider has no answer, or it was started before.
+    /// When Redis cannot be reached or cannot hold queues (see [`start_check`](SchedulerBuilder::start_check)), the
+    /// provider has no answer, or it was started before.
     pub async fn start(&self) -> Result<(), SchedulerError> {
         let shared = &self.shared;
         if shared.stop.is_cancelled() {
@@ -175,7 +176,13 @@ impl Scheduler {
             return Err(SchedulerError::Started);
         }
         let ready = async {
-            shared.broker.redis().ping().await?;
+            let redis = shared.broker.redis();
+            if shared.options.start_check {
+                redis.require(Role::Scheduler).await?;
+            } else {
+                redis.warn(Role::Scheduler).await?;
+            }
+            redis.ping().await?;
             sync::once(shared).await.map_err(SchedulerError::Provider)
         };
         if let Err(error) = ready.await {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy, SystemClock};
-use queue_redis::{Broker, Error, MAX_SET, Redis, Watch};
+use queue_redis::{Broker, Error, MAX_SET, Redis, Role, Watch};
 pub(crate) use slots::Slot;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,7 @@ struct Options {
     max_result_bytes: usize,
     on_error: Option<Box<ErrorHook>>,
     health: Option<(Duration, Box<HealthHook>)>,
+    start_check: bool,
     observers: Observers,
     span: Box<SpanHook>,
     groups: GroupOptions,
@@ -158,6 +159,7 @@ impl Server {
             max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
             health: None,
+            start_check: true,
             observers: Observers::default(),
             span: Box::new(attempt::default_span),
             groups: GroupOptions::default(),
@@ -268,6 +270,14 @@ impl Server {
         self
     }
 
+    /// Whether the server refuses to start on a Redis that cannot hold queues: too old a version, a replica, a
+    /// user without the rights it needs, a memory policy that deletes tasks; see
+    /// [`Redis::check`](queue_redis::Redis::check). With `false` it only says so in the log. Defaults to `true`.
+    pub fn start_check(mut self, refuse: bool) -> Self {
+        self.options.start_check = refuse;
+        self
+    }
+
     /// Called for whatever happens in the server that is worth counting, on the path of every task: it should
     /// return quickly and must not panic. May be given more than once. Without it, nothing is measured.
     ///
@@ -362,7 +372,8 @@ impl Server {
     /// Starts the server in the background. Tasks are taken as soon as this returns.
     ///
     /// # Errors
-    /// When an option makes no sense, or Redis cannot be reached or refuses.
+    /// When an option makes no sense, or Redis cannot be reached, refuses, or cannot hold queues (see
+    /// [`start_check`](Self::start_check)).
     pub async fn start(self) -> Result<Handle, ServerError> {
         let Self { redis, routes, options } = self;
         let require = |ok: bool, option, value: String, rule| {
@@ -395,6 +406,11 @@ impl Server {
             check_existing_queue_name(queue)?;
         }
         crate::panic::install_hook();
+        if options.start_check {
+            redis.require(Role::Worker).await?
+        } else {
+            redis.warn(Role::Worker).await?
+        }
         redis.ping().await?;
 
         let (acks, ack_loop) = Acks::new();

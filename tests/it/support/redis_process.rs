@@ -33,20 +33,52 @@ impl RedisProcess {
 
     /// Starts it again with the data it had. Returns when it answers.
     pub(crate) async fn start_again(&mut self) {
+        self.spawn(&[]);
+        // If a password is asked for, it is up.
+        self.answers_or_says("NOAUTH").await;
+    }
+
+    /// The same with more settings, by which it takes long to read its data. Returns when it says so.
+    pub(crate) async fn restart_loading(&mut self, settings: &[&str]) {
+        self.spawn(settings);
+        self.answers_or_says("LOADING").await;
+    }
+
+    /// A Sentinel that watches a master which is not there.
+    pub(crate) async fn start_sentinel() -> Self {
+        let directory = tempfile::Builder::new().prefix("queue-it-").tempdir().unwrap();
+        let mut process = Self { directory, settings: Vec::new(), child: None };
+        let file = process.directory.path().join("sentinel.conf");
+        std::fs::write(&file, "port 0\nsentinel monitor main 127.0.0.1 1 1\n").unwrap();
+        let mut command = Command::new(queue_redis::embedded::find_program().unwrap());
+        command.arg(file).arg("--sentinel").arg("--unixsocket").arg(process.socket());
+        command.arg("--dir").arg(process.directory.path());
+        process.child = Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        process.answers_or_says("NOAUTH").await;
+        process
+    }
+
+    fn spawn(&mut self, settings: &[&str]) {
         self.kill();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(queue_redis::embedded::find_program().unwrap());
         command.arg("--unixsocket").arg(self.socket()).arg("--dir").arg(self.directory.path());
         command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
-        command.args(&self.settings).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(&self.settings).args(settings);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Waits until it answers, if only with an error that has this word in it.
+    async fn answers_or_says(&self, word: &str) {
         let client = redis::Client::open(self.url()).unwrap();
         wait_for("the Redis answers", async || {
-            let mut connection = client.get_multiplexed_async_connection().await.ok()?;
-            match redis::cmd("PING").query_async::<()>(&mut connection).await {
-                // A password is asked for: it is up.
-                Err(error) if !error.to_string().contains("NOAUTH") => None,
-                _ => Some(()),
-            }
+            let says = |error: redis::RedisError| error.code() == Some(word) || error.to_string().contains(word);
+            let mut connection = match client.get_multiplexed_async_connection().await {
+                Ok(connection) => connection,
+                Err(error) => return says(error).then_some(()),
+            };
+            let answer = redis::cmd("PING").query_async::<()>(&mut connection).await;
+            answer.map_or_else(says, |()| true).then_some(())
         })
         .await;
     }

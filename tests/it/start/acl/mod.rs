@@ -1,0 +1,87 @@
+//! The ACL users of `docs/deployment.md`: each line suffices for all that its role does, and no right in it can
+//! be left out.
+
+mod inspector;
+mod producer;
+mod scheduler;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use queue_redis::{Redis, RedisOptions, Role};
+use redis::Value;
+
+use crate::support::Fixture;
+
+const DOCUMENT: &str = include_str!("../../../../docs/deployment.md");
+
+/// The line of the user of this name, word by word, with a password that is none.
+fn documented(user: &str) -> Vec<String> {
+    let begin = format!("ACL SETUSER {user} ");
+    let line = DOCUMENT.lines().find(|line| line.starts_with(&begin)).expect("the document has the line");
+    assert!(line.contains(" on >PASSWORD ~asynq:* "), "{line}");
+    line.split(' ').map(|word| word.replace("PASSWORD", "secret")).collect()
+}
+
+/// The commands that a line allows.
+fn rights(line: &[String]) -> Vec<&str> {
+    line.iter().filter_map(|word| word.strip_prefix('+')).collect()
+}
+
+/// A Redis with the user of this line, and a handle of that user.
+async fn with_user(line: &[String]) -> (Fixture, Redis) {
+    let fixture = Fixture::start().await;
+    let _: Value = fixture.cmd(line).await;
+    let url = format!("{}?user={}&pass=secret", fixture.url(), line[2]);
+    (fixture, Redis::lazy(&url, RedisOptions::default()).unwrap())
+}
+
+/// What the user was refused. The name of the library, which Redis 7.2 and newer are told, is no need.
+async fn refused(fixture: &Fixture, user: &str) -> BTreeSet<String> {
+    let log: Vec<BTreeMap<String, Value>> = fixture.cmd(&["ACL", "LOG"]).await;
+    let text = |entry: &BTreeMap<String, Value>, field: &str| {
+        redis::from_redis_value_ref::<String>(&entry[field]).unwrap_or_default()
+    };
+    let of_user = log.iter().filter(|entry| text(entry, "username") == user);
+    let objects = of_user.map(|entry| text(entry, "object").to_ascii_lowercase());
+    objects.filter(|object| object != "client|setinfo").collect()
+}
+
+/// Runs all that a role does as the documented user, and once more without each of its rights.
+macro_rules! role {
+    ($user:ident, $role:expr) => {
+        #[tokio::test]
+        async fn $user() {
+            let line = documented(stringify!($user));
+            let (fixture, redis) = with_user(&line).await;
+            let checked = redis.check($role).await.unwrap();
+            assert!(checked.of(queue_redis::Severity::Problem).next().is_none(), "{checked:?}");
+            $user::play(&fixture, &redis).await;
+            let refused = refused(&fixture, stringify!($user)).await;
+            // What it may do without, the check says.
+            let refused: Vec<_> = refused.iter().filter(|command| *command != "info").collect();
+            assert!(refused.is_empty(), "the documented user may not {refused:?}");
+
+            let mut needless = Vec::new();
+            for right in rights(&line) {
+                let without: Vec<String> = line.iter().filter(|word| **word != format!("+{right}")).cloned().collect();
+                let (fixture, redis) = with_user(&without).await;
+                // How it fails is up to the command; some are only missed in the numbers.
+                let _ = AssertUnwindSafe($user::play(&fixture, &redis)).catch_unwind().await;
+                let refused = super::acl::refused(&fixture, stringify!($user)).await;
+                let command = right.split('|').next().unwrap();
+                if !refused.iter().any(|refused| refused == right || refused == command) {
+                    needless.push(right);
+                }
+            }
+            assert!(needless.is_empty(), "nothing is refused to {} without {needless:?}", stringify!($user));
+        }
+    };
+}
+
+role!(producer, Role::Producer);
+role!(worker, Role::Worker);
+role!(scheduler, Role::Scheduler);
+role!(inspector, Role::Inspector);

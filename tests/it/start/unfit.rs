@@ -1,0 +1,35 @@
+//! Servers that are no use, and say so only when one asks them the right thing.
+
+use queue_redis::{Client, Error, Redis, RedisOptions, Role, Severity, Subject};
+
+use crate::support::{RedisProcess, job};
+
+#[tokio::test]
+async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
+    let mut redis = RedisProcess::start(&[]).await;
+    let client = Client::connect(&redis.url()).await.unwrap();
+    for outcome in client.enqueue_many((0..1_000).map(|n| job(&format!("{n}-{}", "x".repeat(100))))).await {
+        outcome.unwrap();
+    }
+    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("SAVE").exec_async(&mut raw).await.unwrap();
+    // From the snapshot, during which it listens now and then; microseconds for each key.
+    let slowly = ["--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024"];
+    redis.restart_loading(&[&["--appendonly", "no"], &slowly[..]].concat()).await;
+    let checked = Redis::lazy(&redis.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
+    let first = &checked.findings[0];
+    assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");
+    assert!(first.message.contains("% read, about"), "{first}");
+    let error = Redis::connect(&redis.url()).await.unwrap_err();
+    assert!(matches!(error, Error::Unusable { .. }), "{error:?}");
+    assert!(error.is_transient() && error.to_string().contains("still reading its data"), "{error}");
+}
+
+#[tokio::test]
+async fn a_sentinel_is_no_redis_and_is_told_from_one() {
+    let sentinel = RedisProcess::start_sentinel().await;
+    let error = Redis::connect(&sentinel.url()).await.unwrap_err();
+    let Error::Unusable { problems, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(problems[0].subject, Subject::Role);
+    assert!(error.to_string().contains("this is a Sentinel"), "{error}");
+}
