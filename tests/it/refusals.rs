@@ -122,7 +122,7 @@ async fn a_node_of_a_cluster_says_which_of_them_has_a_queue() {
     assert!(inspector.cluster_placement("default").await.unwrap().nodes.is_empty(), "no slot is served yet");
     let mut connection = redis::Client::open(cluster.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let mut serve = redis::cmd("CLUSTER");
-    serve.arg("ADDSLOTSRANGE").arg(0).arg(5718);
+    serve.arg("ADDSLOTS").arg((0..=5718).collect::<Vec<u16>>());
     serve.query_async::<()>(&mut connection).await.unwrap();
     let id: String = redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap();
     let placement = inspector.cluster_placement("default").await.unwrap();

@@ -135,7 +135,7 @@ async fn a_redis_that_hangs_for_longer_than_anybody_waits() {
 #[tokio::test]
 async fn a_redis_without_client_tracking() {
     let redis = RedisServer::start().await.unwrap();
-    command::<()>(redis.url(), "ACL SETUSER default -client|tracking").await;
+    command::<()>(redis.url(), "ACL SETUSER default -client +client|list").await;
     let (events, client) = (Events::default(), Client::new(redis.redis()));
     let hang = with(&events, async |events: Events, job: Job| {
         events.tell(job.id());

@@ -65,11 +65,12 @@ async fn an_enqueue_that_a_replica_refuses_is_tried_three_times_more() {
     let client = Client::new(redis.redis());
     client.enqueue(job("a")).await.unwrap();
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec_async(&mut raw).await.unwrap();
+    redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut raw).await.unwrap();
     let refused = client.enqueue(job("b")).await.unwrap_err();
     let queue_redis::EnqueueError::Redis(Error::Refused { code, .. }) = &refused else { panic!("{refused:?}") };
     assert_eq!(code, "READONLY");
-    let stats: String = redis::cmd("INFO").arg("errorstats").query_async(&mut raw).await.unwrap();
-    assert!(stats.contains("errorstat_READONLY:count=4"), "{stats}");
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
+    assert!(stats.contains("cmdstat_evalsha:calls=4,"), "{stats}");
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut raw).await.unwrap();
     client.enqueue(job("b")).await.unwrap();
 }

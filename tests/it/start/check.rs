@@ -98,7 +98,7 @@ async fn a_redis_that_is_too_old_is_refused_with_its_version() {
 #[tokio::test]
 async fn rights_that_a_role_lacks_are_named_at_the_start() {
     let fixture = Fixture::start().await;
-    fixture.run("ACL SETUSER some on >secret ~asynq:* &asynq:* +@all -zadd -hget -lrem").await;
+    fixture.run("ACL SETUSER some on >secret ~asynq:* resetchannels &asynq:* +@all -zadd -hget -lrem").await;
     let url = format!("{}?user=some&pass=secret", fixture.url());
     let redis = Redis::lazy(&url, RedisOptions::default()).unwrap();
     for (role, expected) in [
@@ -123,7 +123,7 @@ async fn a_user_who_may_not_run_scripts_or_reach_the_keys_is_told_so() {
         ("~asynq:* +@all -script", "lacks script|load"),
         ("~other:* +@all", "lacks access to the keys asynq:*"),
     ] {
-        fixture.run(&format!("ACL SETUSER some reset on >secret &asynq:* {rule}")).await;
+        fixture.run(&format!("ACL SETUSER some reset on >secret resetchannels &asynq:* {rule}")).await;
         let redis = Redis::lazy(&format!("{}?user=some&pass=secret", fixture.url()), RedisOptions::default()).unwrap();
         let checked = redis.check(Role::Producer).await.unwrap();
         assert!(checked.findings[0].message.contains(expected), "{rule}: {checked:?}");
@@ -133,7 +133,7 @@ async fn a_user_who_may_not_run_scripts_or_reach_the_keys_is_told_so() {
 #[tokio::test]
 async fn what_the_user_may_not_ask_is_said_and_is_no_problem() {
     let fixture = Fixture::start().await;
-    fixture.run("ACL SETUSER some on >secret ~asynq:* &asynq:* +@all -info").await;
+    fixture.run("ACL SETUSER some on >secret ~asynq:* resetchannels &asynq:* +@all -info").await;
     let redis = Redis::lazy(&format!("{}?user=some&pass=secret", fixture.url()), RedisOptions::default()).unwrap();
     let checked = redis.check(Role::Worker).await.unwrap();
     assert_eq!(found(&checked), [(Severity::Unknown, Subject::Eviction)], "{checked:?}");

@@ -6,16 +6,15 @@ use crate::support::{RedisProcess, job};
 
 #[tokio::test]
 async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
-    let mut redis = RedisProcess::start(&[]).await;
+    let mut redis = RedisProcess::start(&["--appendonly", "no", "--rdbcompression", "no"]).await;
     let client = Client::connect(&redis.url()).await.unwrap();
-    for outcome in client.enqueue_many((0..1_000).map(|n| job(&format!("{n}-{}", "x".repeat(100))))).await {
+    for outcome in client.enqueue_many((0..600).map(|n| job(&n.to_string()).payload("x".repeat(100_000)))).await {
         outcome.unwrap();
     }
     let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SAVE").exec_async(&mut raw).await.unwrap();
-    // From the snapshot, during which it listens now and then; microseconds for each key.
-    let slowly = ["--key-load-delay", "50000", "--loading-process-events-interval-bytes", "1024"];
-    redis.restart_loading(&[&["--appendonly", "no"], &slowly[..]].concat()).await;
+    // Microseconds for each key. It listens after each two megabytes.
+    redis.restart_loading(&["--key-load-delay", "25000"]).await;
     let checked = Redis::lazy(&redis.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
     let first = &checked.findings[0];
     assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");

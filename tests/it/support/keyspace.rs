@@ -100,9 +100,12 @@ async fn read_key(mut connection: MultiplexedConnection, key: String) -> BTreeMa
     let mut facts = BTreeMap::new();
     let path = key.strip_prefix("asynq:").map_or_else(|| format!("!{key}"), str::to_owned);
     let mut look = redis::pipe();
-    look.cmd("TYPE").arg(&key).cmd("PTTL").arg(&key).cmd("EXPIRETIME").arg(&key);
-    let (kind, ttl_ms, expires_at): (String, i64, i64) = look.query_async(connection).await.unwrap();
+    look.cmd("TYPE").arg(&key).cmd("PTTL").arg(&key).cmd("TIME");
+    let (kind, ttl_ms, (now, micros)): (String, i64, (i64, i64)) = look.query_async(connection).await.unwrap();
     if ttl_ms > DAY_MS {
+        // Redis 6.2 does not know it.
+        let told = redis::cmd("EXPIRETIME").arg(&key).query_async(connection).await;
+        let expires_at: i64 = told.unwrap_or(now + (ttl_ms + micros / 1_000 + 500) / 1_000);
         facts.insert(format!("{path} expires"), format!("at {expires_at}"));
     } else if ttl_ms >= 0 {
         // Some time passes between writing and reading.
