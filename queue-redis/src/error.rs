@@ -337,8 +337,10 @@ fn server_code(error: &RedisError, message: &str) -> String {
     if message.contains("maxmemory") {
         return "OOM".to_owned();
     }
-    // Redis 7.0 and older; later versions put NOPERM before it.
-    if message.contains("can't run this command") || message.contains("can't access at least one of the keys") {
+    // In a script, up to Redis 7.0 and in Valkey 8; Redis 7.2 puts NOPERM before it.
+    const DENIED: [&str; 3] =
+        ["can't run this command", "can't access at least one of the keys", "ACL failure in script"];
+    if DENIED.iter().any(|words| message.contains(words)) {
         return "NOPERM".to_owned();
     }
     if message.contains("read only replica") {

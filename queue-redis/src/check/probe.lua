@@ -18,9 +18,13 @@ while ARGV[at] do
   at = at + 2 + count
   local reply = redis.pcall(unpack(words))
   local refusal = type(reply) == 'table' and reply.err
-  -- "can't run this command", "can't access at least one of the keys" up to Redis 7.0, NOPERM since.
-  if refusal and (string.find(refusal, "executing the script can't", 1, true) or string.find(refusal, 'NOPERM', 1, true)) then
-    missing[#missing + 1] = words[1]
+  -- The first up to Redis 7.0, the second since, and in Valkey.
+  local denied = { "executing the script can't", 'ACL failure in script', 'NOPERM' }
+  for n = 1, #denied do
+    if refusal and string.find(refusal, denied[n], 1, true) then
+      missing[#missing + 1] = words[1]
+      break
+    end
   end
 end
 return missing

@@ -147,14 +147,7 @@ impl Client {
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
         let (merger, interceptors) = (Arc::default(), Interceptors::default());
-        Self {
-            store,
-            merger,
-            clock,
-            interceptors,
-            max_task_bytes: MAX_TASK_BYTES,
-            patience: Duration::ZERO,
-        }
+        Self { store, merger, clock, interceptors, max_task_bytes: MAX_TASK_BYTES, patience: Duration::ZERO }
     }
 
     /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to
