@@ -85,7 +85,7 @@ pub(super) fn commands(role: Role) -> &'static str {
         Role::Producer => "exists get hget hset lpush sadd set zadd",
         Role::Worker => {
             "del exists expire expireat get hdel hget hmget hset incrby llen lpop lpos lpush lrange lrem ltrim \
-             rename rpoplpush rpush sadd set srem sscan zadd zcard zcount zmscore zrange zrangebyscore zrem \
+             rename rpoplpush rpush sadd set srem sscan time zadd zcard zcount zmscore zrange zrangebyscore zrem \
              zremrangebyrank zremrangebyscore zscore"
         }
         Role::Scheduler => {
