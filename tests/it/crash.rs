@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use prost::Message as _;
+use queue_core::wire::WorkerInfo;
+use queue_core::{Clock as _, RawTask, State, SystemClock};
 use queue_worker::{Failure, Handle, Job, RetryPolicy, Router};
 
 use crate::support::{Events, Fixture, WorkerProcess, eventually, job, with};
@@ -220,4 +222,48 @@ async fn an_attempt_that_ends_properly_makes_crashes_forgotten() {
     for id in ["a", "b", "c"] {
         assert_eq!(after.get(&format!("{{q}}:t:{id} x_crashes")), None, "{after}");
     }
+}
+
+/// It took 30 s more, whatever the lease.
+#[tokio::test]
+async fn a_task_of_a_killed_worker_runs_elsewhere_soon_after_a_short_lease_has_ended() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue([hang("a")]).await;
+    let mut worker = WorkerProcess::start_with(fixture.url(), 1, &["--lease-secs", "5"]).await;
+    worker.told("start a").await;
+    let server = rescuer(&fixture, &events).await;
+    worker.kill();
+    // Within the patience of the suite, which is shorter than the margin for wrong clocks and a lease.
+    assert_eq!(events.wait(1).await, ["a 0"]);
+    fixture.gone("a").await;
+    server.shutdown().await;
+}
+
+/// Its clock may be slow; it is not dead.
+#[tokio::test]
+async fn a_task_that_a_server_says_it_works_on_is_left_to_it_for_the_whole_margin() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([job("shown"), job("silent"), job("elsewhere")]).await;
+    let ended = (SystemClock.now_secs() - 10).to_string();
+    for id in ["shown", "silent", "elsewhere"] {
+        fixture.run("RPOPLPUSH asynq:{q}:pending asynq:{q}:active").await;
+        fixture.run(&format!("HSET asynq:{{q}}:t:{id} state active")).await;
+        fixture.run(&format!("ZADD asynq:{{q}}:lease {ended} {id}")).await;
+    }
+    for (id, queue) in [("shown", "q"), ("elsewhere", "another")] {
+        let told = WorkerInfo { task_id: id.into(), queue: queue.into(), ..WorkerInfo::default() }.encode_to_vec();
+        let set: [&[u8]; 4] = [b"HSET", b"asynq:workers:{go:1:x}", id.as_bytes(), &told];
+        let _: i64 = fixture.cmd(&set).await;
+    }
+    fixture.run("ZADD asynq:workers 4000000000 asynq:workers:{go:1:x}").await;
+    let events = Events::default();
+    let server = rescuer(&fixture, &events).await;
+    let mut ran = events.wait(2).await;
+    ran.sort();
+    assert_eq!(ran, ["elsewhere 0", "silent 0"]);
+    fixture.in_state("shown", State::Active).await;
+    fixture.run("DEL asynq:workers:{go:1:x}").await;
+    assert_eq!(events.wait(3).await[2], "shown 0", "it has gone silent too");
+    server.shutdown().await;
 }

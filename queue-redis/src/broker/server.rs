@@ -5,7 +5,7 @@ use queue_core::keys;
 use queue_core::wire::{ServerInfo, WorkerInfo};
 use redis::Value;
 
-use super::Broker;
+use super::{Broker, ExpiredLease};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{CLEAR_SERVER_STATE, WRITE_SERVER_STATE};
@@ -43,6 +43,39 @@ impl Broker {
             Value::Okay => Ok(()),
             reply => Err(Error::unexpected(WRITE_SERVER_STATE.name, &reply)),
         }
+    }
+
+    /// Which of these tasks of a queue some server, Go's or ours, has said in the last 10 s that it works on.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn are_worked_on(&self, queue: &str, leases: &[ExpiredLease]) -> Result<Vec<bool>, Error> {
+        let mut worked_on = vec![false; leases.len()];
+        if leases.is_empty() {
+            return Ok(worked_on);
+        }
+        let mut connection = self.redis.pooled().await?;
+        let mut list = redis::pipe();
+        // All of them: the scores go by the clocks of the servers, the keys expire by Redis'.
+        list.cmd("ZRANGE").arg(keys::WORKERS).arg(0).arg(-1);
+        let (servers,): (Vec<String>,) = connection.pipeline("listing servers", &list).await?;
+        let mut look = redis::pipe();
+        for server in &servers {
+            let look = look.cmd("HMGET").arg(server);
+            leases.iter().for_each(|lease| {
+                look.arg(&lease.raw_id[..]);
+            });
+        }
+        let told: Vec<Vec<Option<Vec<u8>>>> =
+            if servers.is_empty() { Vec::new() } else { connection.pipeline("reading workers", &look).await? };
+        // An id is unique within its queue only. What cannot be read may be about any.
+        let is_of_queue = |raw: &[u8]| WorkerInfo::from_bytes(raw).map_or(true, |worker| worker.queue == queue);
+        for of_server in &told {
+            for (worked_on, told) in worked_on.iter_mut().zip(of_server) {
+                *worked_on |= told.as_deref().is_some_and(is_of_queue);
+            }
+        }
+        Ok(worked_on)
     }
 
     /// What time it is for Redis, in Unix nanoseconds.

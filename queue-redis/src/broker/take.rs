@@ -39,8 +39,9 @@ struct Expiries {
 
 /// What a renewal may have made of a lease counts as ours if it is less than this many seconds after the end
 /// that was confirmed last. A worker of this project that has the task since is told apart by the token,
-/// which reports carry as long as a renewal is unanswered. One of Go's leaves the token as it is; but it took
-/// the task 30 s after that end at the earliest, for 30 s. An owner gives up before it gets that far.
+/// which reports carry as long as a renewal is unanswered; so is one of Go's, if a recoverer of this project was
+/// first, which removes the token. Go's recoverers leave it; but they take the task 30 s after that end at the
+/// earliest, for 30 s. An owner gives up before it gets that far.
 const OURS_FOR: i64 = 60;
 
 impl Run {

@@ -2,7 +2,7 @@
 //! same time, Go's and ours.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::crash::step_after_crash;
 use queue_core::outcome::Step;
@@ -18,9 +18,12 @@ use crate::log::{error, info, warn};
 /// that differ between hosts.
 pub(super) const RECOVERY_MARGIN: i64 = 30;
 
+/// The same for a task that no server says it works on. One that has it says so every 5 s.
+const SILENT_FOR: i64 = 7;
+
 /// How often leases are looked at. asynq: 60 s, which is how long a crash goes unnoticed there.
 const RECOVER_INTERVAL: Duration = Duration::from_secs(5);
-/// The same while there are no leases: whoever takes a task now cannot lose it for another 35 s.
+/// The same while there are no leases: whoever takes a task now cannot lose it for another 12 s.
 const RECOVER_IDLE: Duration = Duration::from_secs(15);
 /// How long nothing is recovered after Redis was away: leases have ended in the meantime, and whoever is
 /// alive needs this long at the most to renew his, or to report.
@@ -34,6 +37,8 @@ const TRIM_EVERY: u32 = 4;
 pub(super) async fn recover(shared: Arc<Shared>) {
     let mut backoff = Backoff::new("recovering tasks");
     let mut was_away = false;
+    // Since when Redis has answered. Servers that it could not hear do not tell what they work on, either.
+    let mut heard_since: Option<Instant> = None;
     loop {
         if was_away {
             // Not by a look at the leases: the first one that is answered would already recover.
@@ -44,13 +49,27 @@ pub(super) async fn recover(shared: Arc<Shared>) {
             tokio::time::sleep(PATIENCE).await;
             was_away = false;
         }
-        match recover_once(&shared).await {
+        let margin = match heard_since {
+            Some(since) if since.elapsed() >= PATIENCE => SILENT_FOR,
+            _ => RECOVERY_MARGIN,
+        };
+        match recover_once(&shared, margin).await {
             Ok(next) => {
+                heard_since.get_or_insert_with(Instant::now);
                 backoff.succeeded();
-                tokio::time::sleep(until(&shared, next)).await;
+                let (pause, begun) = (until(&shared, next, margin), Instant::now());
+                tokio::time::sleep(pause).await;
+                // This process was stopped, perhaps its machine, and others with it: they have to renew first.
+                if begun.elapsed() > pause + PATIENCE {
+                    was_away = true;
+                    heard_since = None;
+                }
             }
             Err(error) => {
-                was_away |= error.is_transient();
+                if error.is_transient() {
+                    was_away = true;
+                    heard_since = None;
+                }
                 backoff.failed(&error).await;
             }
         }
@@ -58,10 +77,10 @@ pub(super) async fn recover(shared: Arc<Shared>) {
 }
 
 /// How long to wait before leases are looked at again, of which the next one ends at `next`.
-fn until(shared: &Shared, next: Option<i64>) -> Duration {
+fn until(shared: &Shared, next: Option<i64>, margin: i64) -> Duration {
     let jitter = 0.8 + 0.4 * fastrand::f64();
     let Some(next) = next else { return RECOVER_IDLE.mul_f64(jitter) };
-    let left = next.saturating_add(RECOVERY_MARGIN).saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
+    let left = next.saturating_add(margin).saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
     let left = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
     // Of servers that wait for the same lease, one is first.
     let left = left + Duration::from_millis(fastrand::u64(10..500));
@@ -70,10 +89,10 @@ fn until(shared: &Shared, next: Option<i64>) -> Duration {
 
 /// Recovers what can be recovered; returns when the next lease ends, in Unix seconds. A queue that cannot
 /// be served does not keep the others from being served.
-async fn recover_once(shared: &Shared) -> Result<Option<i64>, Error> {
+async fn recover_once(shared: &Shared, margin: i64) -> Result<Option<i64>, Error> {
     let (mut next, mut failed) = (None, None);
     for queue in shared.queues.names() {
-        match recover_queue(shared, queue).await {
+        match recover_queue(shared, queue, margin).await {
             Ok(of_queue) => next = [next, of_queue].into_iter().flatten().min(),
             Err(error) => failed = worse(failed, error),
         }
@@ -86,16 +105,29 @@ fn worse(known: Option<Error>, error: Error) -> Option<Error> {
     known.filter(Error::is_transient).or(Some(error))
 }
 
-async fn recover_queue(shared: &Shared, queue: &Arc<str>) -> Result<Option<i64>, Error> {
+async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result<Option<i64>, Error> {
     let mut failed = None;
     // What is still there afterwards would be found again, and hide what comes after it.
     let mut skip = 0;
     loop {
-        let found = shared.broker.list_expired(queue, shared.now() - RECOVERY_MARGIN, skip).await?;
+        let found = shared.broker.list_expired(queue, shared.now() - margin, skip).await?;
         if !found.ghosts.is_empty() {
             warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
         }
-        for lease in found.leases {
+        let (recent, old): (Vec<_>, Vec<_>) =
+            found.leases.into_iter().partition(|lease| lease.ended_at() > shared.now() - RECOVERY_MARGIN);
+        let worked_on = match shared.broker.are_worked_on(queue, &recent).await {
+            Ok(worked_on) => worked_on,
+            Err(error) if error.is_transient() => return Err(error),
+            // Whoever may not ask waits for the whole margin.
+            Err(error) => {
+                debug!(%error, "Redis does not tell what servers work on");
+                vec![true; recent.len()]
+            }
+        };
+        skip += worked_on.iter().filter(|worked_on| **worked_on).count();
+        let silent = recent.into_iter().zip(worked_on).filter_map(|(lease, worked_on)| (!worked_on).then_some(lease));
+        for lease in old.into_iter().chain(silent) {
             match recover_one(shared, queue, lease).await {
                 Ok(true) => {}
                 Ok(false) => skip += 1,

@@ -217,7 +217,8 @@ impl Server {
     }
 
     /// How long a task is reserved; renewed every sixth of it, and every 5 s at the least. A crashed
-    /// server's tasks come back one lease and 30 s after its last renewal. At least 5 s. Defaults to 30 s.
+    /// server's tasks come back one lease and 7 s after its last renewal, or 30 s where a server still says that
+    /// it works on them. At least 5 s. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     retry_delay_secs: Option<u64>,
     #[arg(long)]
     shutdown_timeout_secs: Option<u64>,
+    #[arg(long)]
+    lease_secs: Option<u64>,
     /// Aggregates groups, after this grace period.
     #[arg(long)]
     group_grace_secs: Option<u64>,
@@ -68,6 +70,9 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     }
     if let Some(secs) = settings.shutdown_timeout_secs {
         server = server.shutdown_timeout(Duration::from_secs(secs));
+    }
+    if let Some(secs) = settings.lease_secs {
+        server = server.lease(Duration::from_secs(secs));
     }
     if let Some(secs) = settings.group_grace_secs {
         server = server.group_grace_period(Duration::from_secs(secs)).group_max_size(settings.group_max_size);
