@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 
 use crate::Failure;
@@ -135,7 +137,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
 fn roles(settings: &Settings) -> Vec<Role> {
     let skew = settings.skew_secs;
     let mut roles = vec![Role::Producer { rate: settings.rate / 2 }; 2];
-    for (lease_secs, skew_secs) in [(5, 0), (5, skew), (30, -skew), (30, 0)] {
+    for (lease_secs, skew_secs) in [(5, 0), (5, skew), (5, -skew), (30, 0), (30, skew), (30, -skew)] {
         roles.push(Role::Worker { lease_secs, skew_secs });
     }
     if settings.go.is_some() {
@@ -144,18 +146,30 @@ fn roles(settings: &Settings) -> Vec<Role> {
     roles
 }
 
-/// Follows the plan until there were enough faults and enough tasks.
+/// Follows the plan until there were enough faults and enough tasks, or somebody has had enough (Ctrl-C, SIGTERM).
 async fn break_things(settings: &Settings, seed: u64, hand: &mut Hand, redis: &mut Redis) -> Result<(), Failure> {
     let mut plan = Plan::new(seed, Duration::from_millis(settings.pause_ms));
     let mut intents = Intents::default();
     let (mut told, mut number) = (Instant::now(), 0);
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let enough = Arc::new(AtomicBool::new(false));
+    let heard = enough.clone();
+    tokio::spawn(async move {
+        let [interrupt, terminate] = &mut signals;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        heard.store(true, Ordering::SeqCst);
+    });
     loop {
         let tasks = intents.count(&hand.fleet.lock().await.processes)?;
         if told.elapsed() > Duration::from_secs(30) {
             println!("{} faults, {tasks} tasks", hand.count());
             told = Instant::now();
         }
-        if hand.count() >= settings.faults && tasks >= settings.tasks {
+        let done = hand.count() >= settings.faults && tasks >= settings.tasks;
+        if done || enough.load(Ordering::SeqCst) {
             return Ok(());
         }
         if settings.faults == 0 {

@@ -23,11 +23,11 @@ pub(crate) struct Happened {
     pub(crate) to: u64,
 }
 
-/// How long a process is stopped so that others have its tasks when it comes back: its lease, the margin
-/// of 30 s, and the time until somebody has looked.
+/// How long a process is stopped so that others have its tasks when it comes back: its lease, and the time
+/// until somebody has looked. Where only Go is left to look, that takes longer.
 fn takeover(role: Role) -> Duration {
     match role {
-        Role::Worker { lease_secs, .. } => Duration::from_secs(lease_secs + 40),
+        Role::Worker { lease_secs, .. } => Duration::from_secs(lease_secs + 20),
         _ => Duration::from_secs(75),
     }
 }

@@ -154,7 +154,7 @@ impl Iterator for Plan {
             Kind::Pause => (500, 3_500),
             Kind::Zombie => (0, 0),
             Kind::Delay => (50, 7_000),
-            Kind::Partition => (1_000, 25_000),
+            Kind::Partition => (1_000, 20_000),
             Kind::CrashRedis => (0, 2_500),
             Kind::OutOfMemory | Kind::DiskFull | Kind::NoReplicas => (300, 2_500),
             _ => (100, 1_500),

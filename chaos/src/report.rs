@@ -87,7 +87,10 @@ impl fmt::Display for Report<'_> {
         for (excuse, times) in &tally.again {
             writeln!(f, "| {excuse} | {times} |")?;
         }
-        writeln!(f, "\n| from kill -9 of its worker to the task running elsewhere | tasks | median | longest |")?;
+        writeln!(
+            f,
+            "\n| from kill -9 of its worker to a start elsewhere, wait in the queue included | tasks | median | longest |"
+        )?;
         writeln!(f, "| --- | --- | --- | --- |")?;
         for (lease, seconds) in &tally.takeover {
             let mut seconds = seconds.clone();
