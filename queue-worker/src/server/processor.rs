@@ -28,6 +28,10 @@ const LISTED_FOR: Duration = Duration::from_secs(60);
 /// wrong type.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
+/// How long, at least, a queue is left alone that could not be asked while others could: in a cluster, its master
+/// may be down. Where the answer took longer than this to fail to come, for as long as that.
+const AWAY_FOR: Duration = Duration::from_millis(500);
+
 /// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
 /// lost call may still be on its way to a server that was slow.
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
@@ -82,17 +86,21 @@ impl Taker {
     }
 
     /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
-    /// not be asked; some queues may have been served all the same.
+    /// not be asked about any queue.
     async fn take(&mut self, slots: &mut Vec<Arc<Slot>>) -> Result<(), Error> {
         let shared = self.shared.clone();
         let mut round = shared.queues.round();
-        let mut failed = None;
+        let mut away: Vec<(Arc<str>, Error, Duration)> = Vec::new();
+        let mut answered = false;
         self.barren = self.barren.saturating_add(1);
         self.skip_refused(&mut round);
         loop {
             let shares = round.shares(slots.len());
             if slots.is_empty() || shares.is_empty() {
-                return failed.map_or(Ok(()), Err);
+                if answered {
+                    away.drain(..).for_each(|(name, error, took)| self.leave_alone(name, &error, took));
+                }
+                return away.pop().map_or(Ok(()), |(_, error, _)| Err(error));
             }
             let calls = |(queue, share)| self.split(round.name(queue), share).map(move |share| (queue, share));
             let calls: Vec<(usize, usize)> = shares.into_iter().flat_map(calls).collect();
@@ -100,12 +108,14 @@ impl Taker {
                 .into_iter()
                 .map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry()))
                 .collect();
+            let asked = Instant::now();
             let replies = join_all(takes.iter().map(|(queue, share, token, expires)| {
                 dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
             }))
             .await;
             for ((queue, share, token, expires), reply) in takes.into_iter().zip(replies) {
                 let name = round.name(queue).clone();
+                answered |= reply.is_ok();
                 match reply {
                     Ok((Dequeued::Tasks(tasks), more)) => {
                         if self.refused.remove(&name).is_some() {
@@ -133,12 +143,12 @@ impl Taker {
                     Err(error) => {
                         round.close(queue);
                         if error.is_ambiguous() {
-                            shared.lookups.spawn(find_lost(shared.clone(), name, token, expires));
+                            shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
                         } else if !error.is_transient() {
                             self.refuse(name, &error);
                             continue;
                         }
-                        failed = Some(error);
+                        away.push((name, error, asked.elapsed()));
                     }
                 }
             }
@@ -181,6 +191,7 @@ impl Taker {
                     Err(_) => interval(shared.options.poll_interval),
                 },
             };
+            let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
             if tokio::time::timeout(pause, shared.work.notified()).await.is_err() {
                 return;
             }
@@ -211,6 +222,20 @@ impl Taker {
         if self.refused.insert(queue.clone(), until).is_none() {
             error!(queue = %queue, %error, "the queue cannot be served; looking at it again every few seconds");
         }
+    }
+
+    /// Leaves one queue alone that could not be asked, so that it does not slow down the others.
+    fn leave_alone(&mut self, queue: Arc<str>, error: &Error, took: Duration) {
+        let until = Instant::now() + took.max(AWAY_FOR);
+        if self.refused.insert(queue.clone(), until).is_none() {
+            warn!(queue = %queue, %error, "the queue cannot be reached; the others go on");
+        }
+    }
+
+    /// When the next queue that is left alone is to be looked at again.
+    fn next_chance(&self) -> Option<Duration> {
+        let now = Instant::now();
+        self.refused.values().filter(|until| **until > now).map(|until| *until - now).min()
     }
 
     fn name_take(&mut self) -> Arc<str> {
