@@ -25,8 +25,8 @@ pub(crate) enum Dialect {
     Plain,
     /// For a node of a cluster: the last key of every call is a guard, which the script does not see.
     ///
-    /// While a slot moves from one node to another, its keys are on either. A script that ran there would find
-    /// some of them missing, or be stopped at one of them, half-way. Redis runs nothing that names several keys
+    /// While a slot moves from one node to another, its keys are on either. A script that ran there would be stopped
+    /// by Redis at the first key that is not there, half-way. Redis runs nothing that names several keys
     /// of which one is missing on a node that gives the slot away or takes it over. A key that never exists sees
     /// to it that no script runs there before all keys of the slot have arrived.
     Guarded,

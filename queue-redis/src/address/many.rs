@@ -21,7 +21,9 @@ impl Servers {
         let scheme = if self.encrypted { "rediss" } else { "redis" };
         let fragment = if self.insecure { "#insecure" } else { "" };
         let url = format!("{scheme}://{address}/{fragment}");
-        let info = url.into_connection_info().map_err(|error| invalid(format!("{address}: {}", error.category())))?;
+        let info = url
+            .into_connection_info()
+            .map_err(|error| invalid(format!("a host is not written as host:port: {}", error.category())))?;
         Ok(with_tls(info, &self.tls)?.set_redis_settings(self.settings.clone()))
     }
 }
@@ -152,14 +154,17 @@ impl Parts {
     fn require_no_more(&self) -> Result<(), Error> {
         match self.parameters.first() {
             None => Ok(()),
-            // The name only: the value may be secret.
-            Some((name, _)) => Err(invalid(format!("the parameter {name:?} is not known"))),
+            // Not which: an & in a password makes a part of it look like a name.
+            Some(_) => {
+                Err(invalid("it has a parameter that is not known; write %26 for an & in a password".to_owned()))
+            }
         }
     }
 }
 
 fn address(text: &str, default_port: u16) -> Result<NodeAddress, Error> {
-    let wrong = || invalid(format!("{text:?} is no host:port"));
+    // Not what it is instead: without its @, or with a ? in it, a password stands there.
+    let wrong = || invalid("a host is not written as host:port".to_owned());
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
@@ -286,8 +291,11 @@ mod tests {
             ("redis+cluster://:secret@", "a host is missing"),
             ("redis+cluster://:secret@a,,b", "a host is missing"),
             ("redis+cluster://:secret@a/1", "only the database 0"),
-            ("redis+cluster://:secret@a:b", "no host:port"),
-            ("redis+cluster://:secret@a?pasword=secret", "\"pasword\" is not known"),
+            ("redis+cluster://:secret@a:b", "not written as host:port"),
+            ("redis+cluster://:secret", "not written as host:port"),
+            ("redis+cluster://:secret?more@a", "not known"),
+            ("redis+cluster://:secret@a?pasword=secret", "not known"),
+            ("redis-sentinel://a?master=m&password=x&secret", "not known"),
             ("redis+cluster://:secret%zz@a", "%25"),
             ("redis-sentinel://:secret@a", "the name of the master is missing"),
             ("redis-sentinel://:secret@a/x?master=m", "number of a database"),

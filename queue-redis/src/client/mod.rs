@@ -26,6 +26,9 @@ use crate::error::Error;
 /// somebody removed stays invisible for the life of the process (W27).
 const LISTED_FOR: Duration = Duration::from_secs(60);
 
+/// When to list a queue again that could not be listed, although it was before.
+const LIST_AGAIN: Duration = Duration::from_secs(5);
+
 /// So many queues are remembered as listed: names may be made of what users send.
 const MAX_LISTED: usize = 10_000;
 
@@ -393,15 +396,24 @@ impl Store {
         if known(&self.listed.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(());
         }
-        self.broker.publish_queue(queue).await?;
+        let published = self.broker.publish_queue(queue).await;
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed_at = match published {
+            Ok(()) => now,
+            // In a cluster the list may be on a node that is down, while the queue is not. It was listed once, and
+            // will be again, a little later.
+            Err(error) if error.is_transient() && listed.contains_key(queue) => {
+                now.checked_sub(LISTED_FOR - LIST_AGAIN).unwrap_or(now)
+            }
+            Err(error) => return Err(error),
+        };
         if listed.len() >= MAX_LISTED {
             listed.retain(|_, at| now - *at < LISTED_FOR);
             if listed.len() >= MAX_LISTED {
                 listed.clear();
             }
         }
-        listed.insert(queue.to_owned(), now);
+        listed.insert(queue.to_owned(), listed_at);
         Ok(())
     }
 }

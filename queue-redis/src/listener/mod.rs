@@ -294,7 +294,7 @@ async fn look_at_nodes(
                 }
                 None => {
                     // A node that is new is to be listened to from now on.
-                    if !masters.iter().any(is) {
+                    if owner.is_some() && !masters.iter().any(is) {
                         arms.iter().for_each(|arm| arm.looks.give_up());
                     }
                     replies[position] = cluster::unanswered("nobody listens to the node of this key");
