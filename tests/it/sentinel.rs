@@ -55,7 +55,7 @@ async fn a_master_that_dies_under_load_is_left_for_the_one_that_sentinel_names()
     assert_eq!(inspector.queue("kept").await.unwrap().size(), 501);
 }
 
-/// Connections to the old master stay open, and it answers; only Sentinel says that it is a replica now.
+/// The old master cuts its connections when it becomes a replica.
 #[tokio::test]
 async fn a_planned_failover_is_heard_by_those_who_only_listen() {
     queue_redis::log_to_stderr(false);
@@ -81,4 +81,25 @@ async fn what_is_wrong_is_told() {
     let nobody = Redis::lazy("redis-sentinel://:secret@127.0.0.1:1/0?master=m&password=secret", options).unwrap();
     let error = nobody.ping().await.unwrap_err();
     assert!(error.is_transient() && !format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_sentinels_and_the_master_have_each_their_password() {
+    let watched = Watched::start_with("master-secret", "sentinel-secret").await;
+    let hosts = watched.url().replace("redis-sentinel://", "");
+    let right = format!("redis-sentinel://:sentinel-secret@{hosts}&password=master-secret");
+    let client = Client::connect(&right).await.unwrap();
+    client.enqueue(RawTask::new("job")).await.unwrap();
+    assert!(Listener::connect(client.redis()).await.unwrap().watch().is_some());
+    for wrong in [
+        format!("redis-sentinel://{hosts}&password=master-secret"),
+        format!("redis-sentinel://:other-secret@{hosts}&password=master-secret"),
+        format!("redis-sentinel://:sentinel-secret@{hosts}"),
+        format!("redis-sentinel://:sentinel-secret@{hosts}&password=other-secret"),
+    ] {
+        let error = Redis::connect(&wrong).await.unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("password") && !text.contains("secret"), "{wrong}: {text}");
+        assert!(!error.is_transient(), "{wrong}: {text}");
+    }
 }

@@ -55,6 +55,40 @@ async fn client_is_served(client: &Client, queue: &str) {
         .await;
 }
 
+/// It paused between looks at all queues, ever longer, because of the one that was away.
+#[tokio::test]
+async fn queues_of_other_masters_are_worked_at_once_while_one_is_gone_for_good() {
+    queue_redis::log_to_stderr(false);
+    let mut cluster = Cluster::start().await;
+    for node in &cluster.nodes {
+        node.cmd::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let names = queues();
+    let counts = Counts::default();
+    let server = serve(connect(&cluster, Duration::from_secs(1)), &counts, &names).await;
+    let client = Client::new(connect(&cluster, Duration::from_secs(1)));
+    for name in &names[1..] {
+        client.enqueue(RawTask::new("job").queue(name.as_str())).await.unwrap();
+    }
+    eventually("it works", async || counts.distinct() == 2).await;
+    cluster.nodes[3].kill();
+    cluster.nodes[0].kill();
+    // So many, one after the other, that a pause after each would use up the patience.
+    let one_by_one = async {
+        for n in 0..100 {
+            let (id, queue) = (format!("after-{n}"), names[1 + n % 2].as_str());
+            eventually("the task is accepted", async || {
+                let task = RawTask::new("job").queue(queue).task_id(id.as_str());
+                !matches!(client.enqueue(task).await, Err(queue_redis::EnqueueError::Redis(_)))
+            })
+            .await;
+            eventually("the task is worked", async || counts.of(&id) > 0).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), one_by_one).await.expect("a hundred tasks are worked");
+    server.shutdown().await;
+}
+
 /// It does not refuse, it does not answer: the connections to it stay open.
 #[tokio::test]
 async fn a_master_that_hangs_is_left_for_its_replica() {

@@ -181,3 +181,24 @@ async fn shared_limits_and_schedules(cluster: &Cluster, names: &[String; 3]) {
     assert_eq!(inspector.scheduler_entries().await.unwrap().len(), 3);
     scheduler.shutdown().await;
 }
+
+#[tokio::test]
+async fn nodes_that_the_url_does_not_name_are_given_the_password_too() {
+    queue_redis::log_to_stderr(false);
+    let cluster = Cluster::start_with("open-sesame").await;
+    let one = format!("redis+cluster://:open-sesame@127.0.0.1:{}", cluster.nodes[4].port);
+    let client = Client::connect(&one).await.unwrap();
+    for name in queues() {
+        client.enqueue(task(&name, "a")).await.unwrap();
+    }
+    let mut listener = Listener::connect(client.redis()).await.unwrap();
+    let mut watch = listener.watch().unwrap();
+    assert!(!watch.has_work(["none"].into_iter()).await.unwrap());
+    client.enqueue(task("none", "a")).await.unwrap();
+    assert_eq!(listener.signal().await, Signal::Work);
+    for (login, told) in [("", "password"), (":wrong-sesame@", "password")] {
+        let error = queue_redis::Redis::connect(&cluster.url_with(login)).await.unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(told) && !text.contains("sesame"), "{text}");
+    }
+}

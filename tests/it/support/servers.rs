@@ -17,11 +17,12 @@ pub(crate) struct Process {
     child: Option<Child>,
     directory: TempDir,
     settings: Vec<String>,
+    password: String,
 }
 
 impl Process {
-    /// Starts a server with these lines of configuration on a free port.
-    async fn start(settings: &[String], sentinel: bool) -> Self {
+    /// Starts a server with these lines of configuration on a free port. An empty password is none.
+    async fn start(settings: &[String], sentinel: bool, password: &str) -> Self {
         loop {
             let port = free_port();
             let directory = tempfile::Builder::new().prefix("queue-it-").tempdir().unwrap();
@@ -31,9 +32,13 @@ impl Process {
                 format!("dir {}", directory.path().display()),
             ];
             lines.extend_from_slice(settings);
+            if !password.is_empty() {
+                lines.push(format!("requirepass {password}"));
+            }
             // Sentinel and the cluster write into their files.
             std::fs::write(directory.path().join("redis.conf"), lines.join("\n") + "\n").unwrap();
-            let mut process = Self { port, child: None, directory, settings: Vec::new() };
+            let password = password.to_owned();
+            let mut process = Self { port, child: None, directory, settings: Vec::new(), password };
             if sentinel {
                 process.settings.push("--sentinel".to_owned());
             }
@@ -49,13 +54,9 @@ impl Process {
         command.arg(self.directory.path().join("redis.conf")).args(&self.settings);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let up =
-            wait_for(format!("the server on port {} answers", self.port), async || {
-                match try_cmd::<redis::Value>(self.port, &["PING"]).await {
-                    Err(error) if !error.to_string().contains("NOAUTH") => None,
-                    _ => Some(()),
-                }
-            });
+        let up = wait_for(format!("the server on port {} answers", self.port), async || {
+            self.try_cmd::<redis::Value>(&["PING"]).await.ok().map(drop)
+        });
         let ended = async {
             while child.try_wait().unwrap().is_none() {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -80,12 +81,23 @@ impl Process {
 
     /// Whether it is a replica; a server that is changing its role cuts its connections.
     pub(crate) async fn is_replica(&self) -> bool {
-        let info = try_cmd::<String>(self.port, &["INFO", "replication"]).await;
+        let info = self.try_cmd::<String>(&["INFO", "replication"]).await;
         info.is_ok_and(|info| info.contains("role:slave"))
     }
 
+    async fn try_cmd<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let login = if self.password.is_empty() { String::new() } else { format!(":{}@", self.password) };
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut cmd = redis::Cmd::new();
+        words.iter().for_each(|word| {
+            cmd.arg(word);
+        });
+        cmd.query_async(&mut connection).await
+    }
+
     pub(crate) async fn cmd<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        try_cmd(self.port, words).await.unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port))
+        self.try_cmd(words).await.unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port))
     }
 }
 
@@ -105,16 +117,6 @@ fn free_port() -> u16 {
     }
 }
 
-async fn try_cmd<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let mut cmd = redis::Cmd::new();
-    words.iter().for_each(|word| {
-        cmd.arg(word);
-    });
-    cmd.query_async(&mut connection).await
-}
-
 /// A cluster of three masters with a replica each.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Process>,
@@ -122,9 +124,17 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// With a password, unless it is empty.
+    pub(crate) async fn start_with(password: &str) -> Self {
         let settings = ["save \"\"", "cluster-enabled yes", "cluster-node-timeout 2000", "repl-diskless-sync-delay 0"];
-        let settings = settings.map(str::to_owned);
-        let nodes = futures_util::future::join_all((0..6).map(|_| Process::start(&settings, false))).await;
+        let mut settings = settings.map(str::to_owned).to_vec();
+        if !password.is_empty() {
+            settings.push(format!("masterauth {password}"));
+        }
+        let nodes = futures_util::future::join_all((0..6).map(|_| Process::start(&settings, false, password))).await;
         let cluster = Self { nodes };
         for (master, range) in [(0, "0 5461"), (1, "5462 10922"), (2, "10923 16383")] {
             let (first, last) = range.split_once(' ').unwrap();
@@ -140,7 +150,7 @@ impl Cluster {
         for replica in 3..6 {
             let master: String = cluster.nodes[replica - 3].cmd(&["CLUSTER", "MYID"]).await;
             wait_for("the replica knows its master", async || {
-                try_cmd::<()>(cluster.nodes[replica].port, &["CLUSTER", "REPLICATE", &master]).await.ok()
+                cluster.nodes[replica].try_cmd::<()>(&["CLUSTER", "REPLICATE", &master]).await.ok()
             })
             .await;
         }
@@ -152,9 +162,9 @@ impl Cluster {
     pub(crate) async fn all_agree(&self) {
         for node in self.nodes.iter().filter(|node| node.child.is_some()) {
             wait_for("the cluster is well", async || {
-                let info: String = try_cmd(node.port, &["CLUSTER", "INFO"]).await.ok()?;
-                let slots: redis::Value = try_cmd(node.port, &["CLUSTER", "SLOTS"]).await.ok()?;
-                let replication: String = try_cmd(node.port, &["INFO", "replication"]).await.ok()?;
+                let info: String = node.try_cmd(&["CLUSTER", "INFO"]).await.ok()?;
+                let slots: redis::Value = node.try_cmd(&["CLUSTER", "SLOTS"]).await.ok()?;
+                let replication: String = node.try_cmd(&["INFO", "replication"]).await.ok()?;
                 let redis::Value::Array(ranges) = slots else { return None };
                 let with_replica =
                     ranges.iter().filter(|range| matches!(range, redis::Value::Array(parts) if parts.len() > 3));
@@ -168,8 +178,13 @@ impl Cluster {
     }
 
     pub(crate) fn url(&self) -> String {
+        self.url_with("")
+    }
+
+    /// With this before the hosts.
+    pub(crate) fn url_with(&self, login: &str) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
-        format!("redis+cluster://{}", nodes.join(","))
+        format!("redis+cluster://{login}{}", nodes.join(","))
     }
 
     /// The node that serves the slot of a key now.
@@ -177,7 +192,7 @@ impl Cluster {
         let slot = i64::from(queue_core::keys::slot_of(key.as_bytes()));
         wait_for("somebody serves the slot", async || {
             for node in self.nodes.iter().filter(|node| node.child.is_some()) {
-                let Ok(ranges) = try_cmd::<Vec<Vec<redis::Value>>>(node.port, &["CLUSTER", "SLOTS"]).await else {
+                let Ok(ranges) = node.try_cmd::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]).await else {
                     continue;
                 };
                 for range in ranges {
@@ -234,22 +249,30 @@ impl Watched {
 
     /// With passwords for the servers and for the Sentinels, unless they are empty.
     pub(crate) async fn start_with(password: &str, sentinel_password: &str) -> Self {
-        assert!(password.is_empty() && sentinel_password.is_empty(), "the fixture itself logs in nowhere");
-        let settings = ["save \"\"".to_owned(), "repl-diskless-sync-delay 0".to_owned()];
-        let master = Process::start(&settings, false).await;
+        let mut settings = vec!["save \"\"".to_owned(), "repl-diskless-sync-delay 0".to_owned()];
+        if !password.is_empty() {
+            settings.push(format!("masterauth {password}"));
+        }
+        let master = Process::start(&settings, false, password).await;
         let mut servers = vec![master];
         for _ in 0..2 {
             let replica = [settings.to_vec(), vec![format!("replicaof 127.0.0.1 {}", servers[0].port)]].concat();
-            servers.push(Process::start(&replica, false).await);
+            servers.push(Process::start(&replica, false, password).await);
         }
-        let settings = [
+        let mut settings = vec![
             format!("sentinel monitor mymaster 127.0.0.1 {} 2", servers[0].port),
             "sentinel down-after-milliseconds mymaster 1000".to_owned(),
             "sentinel failover-timeout mymaster 6000".to_owned(),
         ];
+        if !password.is_empty() {
+            settings.push(format!("sentinel auth-pass mymaster {password}"));
+        }
+        if !sentinel_password.is_empty() {
+            settings.push(format!("sentinel sentinel-pass {sentinel_password}"));
+        }
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(Process::start(&settings, true).await);
+            sentinels.push(Process::start(&settings, true, sentinel_password).await);
         }
         for sentinel in &sentinels {
             wait_for("each Sentinel knows the others and the replicas", async || {
