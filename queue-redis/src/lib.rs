@@ -12,7 +12,7 @@
 mod address;
 mod broker;
 mod calls;
-mod check;
+pub mod check;
 mod client;
 mod cluster;
 mod connection;
@@ -39,7 +39,7 @@ pub use broker::{
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
-pub use check::{Checked, Finding, Role, Severity, Subject};
+pub use check::{Checked, Role, Subject};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;

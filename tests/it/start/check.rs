@@ -1,4 +1,5 @@
-use queue_redis::{Checked, Error, Finding, Redis, RedisOptions, Role, Severity, Subject};
+use queue_redis::check::{Finding, Severity};
+use queue_redis::{Checked, Error, Redis, RedisOptions, Role, Subject};
 use queue_worker::{Router, Server, ServerError};
 
 use super::pretender::Pretender;

@@ -1,6 +1,7 @@
 //! Servers that are no use, and say so only when one asks them the right thing.
 
-use queue_redis::{Client, Error, Redis, RedisOptions, Role, Severity, Subject};
+use queue_redis::check::Severity;
+use queue_redis::{Client, Error, Redis, RedisOptions, Role, Subject};
 
 use crate::support::{RedisProcess, job};
 
