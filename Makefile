@@ -95,7 +95,9 @@ deny: ## Check licences, sources and known vulnerabilities of all dependencies
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly compiler
 	@for target in wire steps options address texts lines replies; do \
-		$(CARGO) +nightly fuzz run $$target --fuzz-dir fuzz -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
+		mkdir -p target/fuzz/$$target && \
+		$(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target target/fuzz/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
 	done
 
 golden: setup ## Have Go write the golden vectors anew

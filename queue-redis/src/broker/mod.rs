@@ -51,9 +51,9 @@ pub(crate) fn next_batch<T, I: Iterator<Item = T>>(
 ) -> Vec<T> {
     let (mut batch, mut total) = (Vec::new(), 0);
     while batch.len() < most {
-        let fits = |item: &T| batch.is_empty() || total + bytes(item) <= MAX_BATCH_BYTES;
+        let fits = |item: &T| batch.is_empty() || bytes(item).saturating_add(total) <= MAX_BATCH_BYTES;
         let Some(item) = items.next_if(fits) else { break };
-        total += bytes(&item);
+        total = bytes(&item).saturating_add(total);
         batch.push(item);
     }
     batch

@@ -53,10 +53,10 @@ impl Broker {
         call.arg(keys.group(group)).arg(keys.groups());
         call.arg(group).arg(cutoff.map_or_else(|| "+inf".to_owned(), |cutoff| cutoff.to_string()));
         call.arg(keys.task_prefix());
-        let mut total = 0;
+        let mut total = 0_u64;
         loop {
             let [back, left] = numbers(&RECLAIM, &self.redis.run(&RECLAIM, &call).await?)?;
-            total += u64::try_from(back).unwrap_or(0);
+            total = total.saturating_add(u64::try_from(back).unwrap_or(0));
             if left <= 0 {
                 return Ok(total);
             }

@@ -4,7 +4,7 @@ use queue_core::keys::QueueKeys;
 use super::Inspector;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::lenient::sorted;
+use crate::lenient::{sorted, total};
 
 /// Tasks measured of each list, set or group; asynq measures as many.
 const SAMPLE: isize = 20;
@@ -36,16 +36,16 @@ impl Inspector {
                 parts.push(container(&mut connection, state, key).await?);
             }
         }
-        let mut total = 0;
+        let mut memory = 0_u64;
         for part in parts.iter().filter(|part| part.size > 0) {
             match measure(&mut connection, &keys, part).await {
-                Ok(bytes) => total += bytes,
+                Ok(bytes) => memory = memory.saturating_add(bytes),
                 // What a server without the command answers, or one that denies the right to it.
                 Err(error @ Error::Refused { .. }) if !error.is_transient() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(total))
+        Ok(Some(memory))
     }
 }
 
@@ -69,7 +69,7 @@ async fn aggregating(connection: &mut Connection, keys: &QueueKeys) -> Result<Pa
     part.keys.iter().for_each(|key| {
         look.cmd("ZCARD").arg(key);
     });
-    part.size = connection.pipeline::<Vec<u64>>("counting groups", &look).await?.iter().sum();
+    part.size = total(&connection.pipeline::<Vec<u64>>("counting groups", &look).await?);
     let mut look = redis::pipe();
     part.keys.iter().take(GROUPS).for_each(|key| {
         look.cmd("ZRANGE").arg(key).arg(0).arg(SAMPLE - 1);
@@ -88,6 +88,6 @@ async fn measure(connection: &mut Connection, keys: &QueueKeys, part: &Part) -> 
     let bytes: Vec<Option<u64>> = connection.pipeline("MEMORY USAGE", &usage).await?;
     let (containers, tasks) = bytes.split_at(part.keys.len());
     let tasks: Vec<u64> = tasks.iter().filter_map(|bytes| *bytes).collect();
-    let mean = tasks.iter().sum::<u64>() / (tasks.len() as u64).max(1);
-    Ok(containers.iter().flatten().sum::<u64>() + mean * part.size)
+    let mean = total(&tasks) / (tasks.len() as u64).max(1);
+    Ok(total(containers.iter().flatten()).saturating_add(mean.saturating_mul(part.size)))
 }

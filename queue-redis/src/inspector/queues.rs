@@ -6,7 +6,7 @@ use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
 use crate::error::Error;
-use crate::lenient::{Number, sorted};
+use crate::lenient::{Number, sorted, total};
 
 /// A queue as it was at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct QueueInfo {
 impl QueueInfo {
     /// All tasks in the queue, in whatever state.
     pub fn size(&self) -> u64 {
-        State::ALL.into_iter().map(|state| self.count(state)).sum()
+        total(&State::ALL.map(|state| self.count(state)))
     }
 
     /// Tasks in this state.
@@ -120,7 +120,7 @@ impl Inspector {
         let rest: Vec<Number> = connection.pipeline("counting groups", &rest).await?;
         let since = rest.first().and_then(|since| since.0).unwrap_or(0);
         let waited = if pending > 0 && since > 0 { u64::try_from(now_ns - since).unwrap_or(0) } else { 0 };
-        let aggregating = rest.iter().skip(1).map(Number::count).sum();
+        let aggregating = total(&rest.iter().skip(1).map(Number::count).collect::<Vec<_>>());
         Ok(QueueInfo {
             name: queue.to_owned(),
             paused: paused == 1,

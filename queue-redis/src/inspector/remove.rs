@@ -8,6 +8,7 @@ use super::bulk::{Filter, Operation};
 use crate::broker::MAX_BATCH;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::total;
 
 /// How often a queue is emptied anew because tasks have come in, before that is given up.
 const ROUNDS: usize = 10;
@@ -60,7 +61,7 @@ impl Inspector {
     async fn size(&self, queue: &str) -> Result<u64, Error> {
         let mut connection = self.redis.pooled().await?;
         let places = self.places(&mut connection, &QueueKeys::new(queue), &State::ALL).await?;
-        Ok(self.sizes(&mut connection, &places).await?.iter().sum())
+        Ok(total(&self.sizes(&mut connection, &places).await?))
     }
 
     async fn require_empty(&self, queue: &str) -> Result<(), Error> {
@@ -128,9 +129,10 @@ impl Inspector {
         queue: &str,
         found: &[Vec<u8>],
     ) -> Result<(), Error> {
-        let mut tasks = 0;
+        let mut tasks = 0_u64;
         for key in found.iter().filter(|key| key.starts_with(keys.group_prefix().as_bytes())) {
-            tasks += connection.query::<u64>("ZCARD", redis::cmd("ZCARD").arg(key)).await?;
+            let size = connection.query::<u64>("ZCARD", redis::cmd("ZCARD").arg(key)).await?;
+            tasks = tasks.saturating_add(size);
         }
         if tasks == 0 { Ok(()) } else { Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }) }
     }

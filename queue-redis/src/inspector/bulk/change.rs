@@ -13,6 +13,7 @@ use super::{Filter, PAGE, Place};
 use crate::broker::{ARCHIVE_MAX, Change, Seen};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::total;
 
 /// Ids per call of a script, so that none takes longer than a millisecond; see `docs/design.md`.
 const BATCH: usize = 50;
@@ -182,7 +183,7 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let places = self.places(&mut connection, &keys, states).await?;
-        let of = self.sizes(&mut connection, &places).await?.iter().sum();
+        let of = total(&self.sizes(&mut connection, &places).await?);
         let started = self.started(queue, filter, states).await?;
         let mut bulk = Bulk {
             inspector: self,
@@ -287,7 +288,8 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
             Operation::Archive => {
                 let now = self.inspector.clock.now_secs();
                 let (changes, trimmed) = broker.archive_tasks(self.queue, seen, ids, now).await?;
-                self.progress.so_far.trimmed += trimmed;
+                let so_far = &mut self.progress.so_far;
+                so_far.trimmed = so_far.trimmed.saturating_add(trimmed);
                 Ok(changes)
             }
             Operation::Cancel => {

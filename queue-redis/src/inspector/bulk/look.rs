@@ -6,6 +6,7 @@ use queue_core::{State, TaskInfo};
 use super::super::{Inspector, Page};
 use super::{Filter, PAGE};
 use crate::error::Error;
+use crate::lenient::total;
 
 impl Inspector {
     /// How many tasks of a queue a filter applies to, in all seven states unless it names some. Without
@@ -22,7 +23,7 @@ impl Inspector {
         let states = filter.states_of(&State::ALL);
         let places = self.places(&mut connection, &keys, &states).await?;
         if !filter.needs_hash() && filter.ids.is_empty() {
-            return Ok(self.sizes(&mut connection, &places).await?.iter().sum());
+            return Ok(total(&self.sizes(&mut connection, &places).await?));
         }
         let started = self.started(queue, filter, &states).await?;
         let mut count = 0;

@@ -93,7 +93,7 @@ impl Walk {
         // One that has left and come back since is somewhere else.
         let still = self.anchors.iter().zip(places.chunks_exact(2)).position(|((_, score), place)| place[1] == *score);
         let Some(still) = still else { return Ok(false) };
-        self.next = places[2 * still].map_or(0, |rank| rank as usize + 1);
+        self.next = places[2 * still].map_or(0, |rank| (rank as usize).saturating_add(1));
         self.anchors.drain(..still);
         Ok(true)
     }

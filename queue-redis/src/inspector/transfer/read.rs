@@ -12,6 +12,7 @@ use super::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
 use crate::broker::{MAX_BATCH, next_batch};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::lenient::total;
 
 /// How many days counters are kept.
 const DAYS: i64 = 90;
@@ -52,7 +53,8 @@ impl Inspector {
         let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<i64>().ok());
         let found = counters.iter().zip(replies.get(1..).unwrap_or_default().chunks_exact(2));
         let counters = found.filter_map(|(key, reply)| {
-            let expires_at = number(&reply[1]).filter(|ttl_ms| *ttl_ms >= 0).map(|ttl_ms| now + (ttl_ms + 999) / 1_000);
+            let ttl_ms = number(&reply[1]).filter(|ttl_ms| *ttl_ms >= 0);
+            let expires_at = ttl_ms.map(|ttl_ms| now + ttl_ms.saturating_add(999) / 1_000);
             let name = key.strip_prefix(keys.prefix())?.to_owned();
             Some(StoredCounter { name, value: number(&reply[0])?, expires_at }).filter(StoredCounter::is_known)
         });
@@ -72,7 +74,7 @@ impl Inspector {
         let mut look = redis::pipe();
         look.cmd("LLEN").arg(keys.active()).cmd("ZCARD").arg(keys.aggregation_sets());
         let found: Vec<u64> = self.redis.pooled().await?.pipeline("counting tasks in hand", &look).await?;
-        Ok(found.iter().sum())
+        Ok(total(&found))
     }
 
     /// Begins to read all tasks of a queue. With `in_hand`, those that are with a worker or an aggregator are
@@ -235,7 +237,7 @@ impl Reader {
             look.cmd("HSTRLEN").arg(&key).arg("msg").cmd("HSTRLEN").arg(&key).arg("result");
         }
         let sizes: Vec<usize> = connection.pipeline("measuring tasks", &look).await?;
-        let sized = entries.into_iter().zip(sizes.chunks_exact(2).map(|pair| pair.iter().sum::<usize>()));
+        let sized = entries.into_iter().zip(sizes.chunks_exact(2).map(|pair| pair[0].saturating_add(pair[1])));
         let mut sized = sized.peekable();
         let mut tasks = Vec::new();
         loop {
@@ -286,7 +288,7 @@ impl Reader {
         let with_lock = tasks.iter_mut().zip(locks).filter(|(_, lock)| lock.is_some());
         for ((task, _), (holder, ttl_ms)) in with_lock.zip(replies) {
             if holder.as_deref() == Some(task.id.as_bytes()) && ttl_ms > 0 {
-                task.lock_expires_at_ms = Some(now_ms + ttl_ms);
+                task.lock_expires_at_ms = Some(now_ms.saturating_add(ttl_ms));
             }
         }
         Ok(())
@@ -337,5 +339,25 @@ fn stored(
 /// The time of Redis, by which its TTLs run.
 async fn time_ms(connection: &mut Connection) -> Result<i64, Error> {
     let (secs, micros): (i64, i64) = connection.query("TIME", &redis::cmd("TIME")).await?;
-    Ok(secs * 1_000 + micros / 1_000)
+    as_ms(secs, micros).ok_or_else(|| Error::unexpected("TIME", &(secs, micros)))
+}
+
+/// Milliseconds, of a time that a date can have.
+fn as_ms(secs: i64, micros: i64) -> Option<i64> {
+    let (dates, fractions) = (0..253_402_300_800, 0..1_000_000);
+    (dates.contains(&secs) && fractions.contains(&micros)).then(|| secs * 1_000 + micros / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `replies`: it was a panic.
+    #[test]
+    fn a_time_that_no_date_has_is_refused() {
+        assert_eq!(as_ms(1_700_000_000, 123_456), Some(1_700_000_000_123));
+        for (secs, micros) in [(i64::MAX, 0), (i64::MIN, 0), (-1, 0), (253_402_300_800, 0), (0, 1_000_000), (0, -1)] {
+            assert_eq!(as_ms(secs, micros), None, "{secs} {micros}");
+        }
+    }
 }
