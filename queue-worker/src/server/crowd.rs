@@ -27,11 +27,13 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Redis tells of work. Returns how long to leave it to others; `None` to go for it at once.
-    pub(super) fn told(&mut self) -> Option<Duration> {
+    /// Redis tells of work. Returns how long to leave it to others; `None` to go for it at once. What may be the
+    /// echo of this server's own take says nothing about others.
+    pub(super) fn told(&mut self, may_be_echo: bool) -> Option<Duration> {
         let one_in = 1 << self.halved;
-        self.at_once = fastrand::u32(0..one_in) == 0;
-        (!self.at_once).then(|| FIRST.saturating_mul(one_in).min(LONGEST).mul_f64(fastrand::f64()))
+        let goes = fastrand::u32(0..one_in) == 0;
+        self.at_once = goes && !may_be_echo;
+        (!goes).then(|| FIRST.saturating_mul(one_in).min(LONGEST).mul_f64(fastrand::f64()))
     }
 
     /// There was some for us.
@@ -56,8 +58,17 @@ mod tests {
     fn a_server_alone_goes_at_once() {
         let mut crowd = Crowd::default();
         for _ in 0..100 {
-            assert_eq!(crowd.told(), None);
+            assert_eq!(crowd.told(false), None);
             crowd.found();
+        }
+    }
+
+    #[test]
+    fn the_echo_of_an_own_take_says_nothing_about_others() {
+        let mut crowd = Crowd::default();
+        for _ in 0..100 {
+            assert_eq!(crowd.told(true), None);
+            crowd.found_nothing();
         }
     }
 
@@ -67,14 +78,14 @@ mod tests {
         for _ in 0..100 {
             crowd.found_nothing();
         }
-        assert_eq!(crowd.told(), None);
+        assert_eq!(crowd.told(false), None);
     }
 
     /// Lets so many servers hear of tasks, one after another; returns how often each got one, and how many went at once.
     fn compete(crowds: &mut [Crowd], tasks: usize) -> (Vec<usize>, usize) {
         let (mut got, mut went) = (vec![0; crowds.len()], 0);
         for _ in 0..tasks {
-            let pauses: Vec<_> = crowds.iter_mut().map(Crowd::told).collect();
+            let pauses: Vec<_> = crowds.iter_mut().map(|crowd| crowd.told(false)).collect();
             let at_once: Vec<usize> = (0..crowds.len()).filter(|server| pauses[*server].is_none()).collect();
             went += at_once.len();
             let first_back = (0..crowds.len()).min_by_key(|server| pauses[*server]).unwrap();
@@ -102,6 +113,6 @@ mod tests {
         let mut crowds: Vec<_> = (0..100).map(|_| Crowd::default()).collect();
         compete(&mut crowds, 200);
         compete(&mut crowds[..1], 10);
-        assert_eq!(crowds[0].told(), None);
+        assert_eq!(crowds[0].told(false), None);
     }
 }

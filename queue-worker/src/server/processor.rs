@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use queue_core::TaskMessage;
 use queue_redis::{Delivery, Dequeued, Error, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
@@ -75,6 +76,8 @@ struct Taker {
     /// Rounds of takes, one after another, that gave nothing.
     barren: u32,
     crowd: Crowd,
+    /// Whether the last look found work: the take that follows changes what was looked at, and Redis tells us so.
+    echo: bool,
     /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
     skips: HashMap<Arc<str>, usize>,
 }
@@ -82,7 +85,7 @@ struct Taker {
 impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
         let (listed, plentiful, refused, skips) = Default::default();
-        Self { shared, takes: 0, listed, plentiful, refused, barren: 0, crowd: Crowd::default(), skips }
+        Self { shared, takes: 0, listed, plentiful, refused, barren: 0, crowd: Crowd::default(), echo: false, skips }
     }
 
     /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
@@ -170,32 +173,37 @@ impl Taker {
             let names = shared.queues.names().filter(|name| !self.is_refused(name)).map(|name| &**name);
             let pause = match shared.watch() {
                 None => interval(shared.options.poll_interval),
-                Some(mut watch) => match watch.has_work(names).await {
-                    // Tasks of types nobody here handles stay in their queue, so that there always is "work".
-                    Ok(true) if shared.options.unhandled != Unhandled::Leave => {
-                        // It says so again and again, and nothing comes: it listens to another server than we
-                        // take from (after a failover). Then we poll, ever more slowly.
-                        if self.barren > 2 {
-                            let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
-                            tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
+                Some(mut watch) => {
+                    // What was told before this look, the look sees: most often the echo of our own take.
+                    let _ = shared.work.notified().now_or_never();
+                    match watch.has_work(names).await {
+                        // Tasks of types nobody here handles stay in their queue, so that there always is "work".
+                        Ok(true) if shared.options.unhandled != Unhandled::Leave => {
+                            // It says so again and again, and nothing comes: it listens to another server than we
+                            // take from (after a failover). Then we poll, ever more slowly.
+                            if self.barren > 2 {
+                                let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
+                                tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
+                            }
+                            self.echo = true;
+                            return;
                         }
-                        return;
-                    }
-                    Ok(has_work) => {
-                        if !has_work {
-                            self.crowd.found_nothing();
+                        Ok(has_work) => {
+                            if !has_work {
+                                self.crowd.found_nothing();
+                            }
+                            interval(SAFETY_POLL)
                         }
-                        interval(SAFETY_POLL)
+                        // The listening connection is being replaced; until then we poll.
+                        Err(_) => interval(shared.options.poll_interval),
                     }
-                    // The listening connection is being replaced; until then we poll.
-                    Err(_) => interval(shared.options.poll_interval),
-                },
+                }
             };
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
             if tokio::time::timeout(pause, shared.work.notified()).await.is_err() {
                 return;
             }
-            match self.crowd.told() {
+            match self.crowd.told(std::mem::take(&mut self.echo)) {
                 None => return,
                 // The look afterwards costs less than a take, and asks Redis to tell us again.
                 Some(pause) => tokio::time::sleep(pause).await,
