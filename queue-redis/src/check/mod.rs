@@ -1,7 +1,7 @@
 //! Whether a Redis can hold queues: asked once, at the start of a program, so that what would go wrong later
 //! is named now.
 //!
-//! What Redis tells is gathered here; what it means is decided in [`judge`], without I/O.
+//! What Redis tells is gathered here; what it means is decided in `judge`, without I/O.
 
 mod gather;
 mod judge;
