@@ -117,3 +117,21 @@ async fn asynqs_connection_flags_name_the_database() {
     let keys: u64 = bench.ask(&["DBSIZE"]).await;
     assert_eq!(keys, 0);
 }
+
+#[tokio::test]
+async fn a_redis_that_deletes_tasks_is_refused_unless_one_wants_it() {
+    let bench = Bench::new().await;
+    for setting in [["maxmemory-policy", "allkeys-lru"], ["maxmemory", "1gb"]] {
+        bench.ask::<()>(&["CONFIG", "SET", setting[0], setting[1]]).await;
+    }
+    std::fs::write(bench.path("cron.toml"), "").unwrap();
+    for command in [&["worker", "--exec", "t=true"][..], &["scheduler", "--config", "cron.toml"]] {
+        let stderr = bench.run(command).await.failed(1);
+        assert!(stderr.contains("set maxmemory-policy to noeviction"), "{stderr}");
+    }
+    let worker = bench.worker(&["--exec", "t=true", "--no-start-check"]).await;
+    worker.wait_for_line("maxmemory-policy is allkeys-lru").await;
+    assert_eq!(worker.stop().await.0, Some(0));
+    // Whoever looks, or enqueues, is let through.
+    bench.run(&["enqueue", "t"]).await.ok();
+}

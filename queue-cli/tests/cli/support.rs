@@ -153,6 +153,7 @@ impl Bench {
         let mut composed = compose(task.task_id(id), TaskOptions::new(), SystemClock.now_ns()).unwrap();
         kind.clone_into(&mut composed.message.r#type);
         let broker = Broker::new(self.client.redis().clone());
+        broker.publish_queue(&composed.message.queue).await.unwrap();
         let stored = broker.enqueue(&composed.message.queue.clone(), &[composed], SystemClock.now_ns()).await.unwrap();
         assert_eq!(stored, [EnqueueVerdict::Stored]);
     }

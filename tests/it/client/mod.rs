@@ -4,3 +4,4 @@ mod addresses;
 mod batch;
 mod options;
 mod resend;
+mod waiting;
