@@ -3,9 +3,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskInfo};
+use queue_core::clock::Clock as _;
+use queue_core::options::compose;
+use queue_core::{RawTask, State, SystemClock, TaskInfo, TaskOptions};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Inspector};
+use queue_redis::{Broker, Client, EnqueueVerdict, Inspector};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -35,6 +37,17 @@ impl Fleet {
 
     pub(crate) async fn enqueue(&self, id: &str, task: RawTask) {
         self.client.enqueue(task.task_id(id)).await.unwrap();
+    }
+
+    /// Enqueues a task of a type that our client refuses, and Go's does not.
+    pub(crate) async fn enqueue_as_go(&self, kind: &str, id: &str, task: RawTask) {
+        let mut composed = compose(task.task_id(id), TaskOptions::new(), SystemClock.now_ns()).unwrap();
+        kind.clone_into(&mut composed.message.r#type);
+        let broker = Broker::new(self.redis.redis());
+        let queue = composed.message.queue.clone();
+        broker.publish_queue(&queue).await.unwrap();
+        let stored = broker.enqueue(&queue, &[composed], SystemClock.now_ns()).await.unwrap();
+        assert_eq!(stored, [EnqueueVerdict::Stored]);
     }
 
     /// Starts the program in the background.

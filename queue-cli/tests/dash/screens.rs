@@ -247,7 +247,7 @@ async fn what_others_enqueue_cannot_drive_the_terminal_or_break_columns() {
     }
     let fleet = Fleet::new().await;
     let evil = "\u{1b}[2J\u{1b}]0;taken over\u{7}\u{9b}31m";
-    fleet.enqueue("1", RawTask::new(format!("t{evil}")).queue("mail").payload(evil)).await;
+    fleet.enqueue_as_go(&format!("t{evil}"), "1", RawTask::new("t").queue("mail").payload(evil)).await;
     fleet.enqueue("2", RawTask::new("日本語の仕事").queue("mail").payload("👨\u{200d}👩\u{200d}👧 |")).await;
     fleet.enqueue("3", RawTask::new("t").queue("mail").payload(vec![b'x'; 3_000_000])).await;
     let terminal = Terminal::start(fleet.url(), (80, 24), "", &[]);
