@@ -71,7 +71,11 @@ impl Hand {
             Kind::DiskFull => redis.disk_full(fault.lasts).await?,
             Kind::NoReplicas => redis.no_replicas(fault.lasts).await?,
             Kind::CrashRedis => redis.crash(fault.lasts).await?,
-            Kind::FailOver => redis.fail_over().await?,
+            Kind::FailOver => {
+                if !redis.fail_over().await? {
+                    return Ok(());
+                }
+            }
             _ => return self.break_process(fault, from).await,
         }
         self.note(fault.kind, None, from);
@@ -127,7 +131,7 @@ impl Hand {
                 fleet.busy(slot, lasts + Duration::from_millis(500));
                 drop(fleet);
                 self.note(fault.kind, Some(process), from);
-                self.restart(slot, lasts);
+                self.restart(slot, process, lasts);
                 return Ok(());
             }
             Kind::TermWorker => {
@@ -184,11 +188,11 @@ impl Hand {
         });
     }
 
-    fn restart(&mut self, slot: usize, after: Duration) {
+    fn restart(&mut self, slot: usize, process: u16, after: Duration) {
         let fleet = self.fleet.clone();
         self.later.spawn(async move {
             tokio::time::sleep(after).await;
-            if let Err(error) = fleet.lock().await.start(slot) {
+            if let Err(error) = fleet.lock().await.replace(slot, process) {
                 eprintln!("cannot start a process again: {error}");
             }
         });
@@ -201,13 +205,15 @@ impl Hand {
             loop {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 let mut fleet = fleet.lock().await;
-                if !fleet.has_ended(slot) {
+                if fleet.slots[slot].process == process && !fleet.has_ended(slot) {
                     continue;
                 }
                 let ended = Happened { kind, process: Some(process), from, to: now_ns() };
                 happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ended);
-                fleet.slots[slot].busy_until = 0;
-                if let Err(error) = fleet.start(slot) {
+                if fleet.slots[slot].process == process {
+                    fleet.slots[slot].busy_until = 0;
+                }
+                if let Err(error) = fleet.replace(slot, process) {
                     eprintln!("cannot start a process again: {error}");
                 }
                 return;

@@ -75,8 +75,13 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Starts the next process of a slot after this one, unless somebody else has done so.
+    pub(crate) fn replace(&mut self, slot: usize, process: u16) -> Result<(), Failure> {
+        if self.slots[slot].process == process { self.start(slot) } else { Ok(()) }
+    }
+
     /// Starts the next process of a slot.
-    pub(crate) fn start(&mut self, slot: usize) -> Result<(), Failure> {
+    fn start(&mut self, slot: usize) -> Result<(), Failure> {
         let number = u16::try_from(self.processes.len())?;
         let ledger = self.directory.join(format!("{number}.ledger"));
         let place = &mut self.slots[slot];

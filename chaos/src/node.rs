@@ -95,6 +95,13 @@ impl Node {
         Ok(command.query_async(&mut self.connection().await?).await?)
     }
 
+    /// Waits until a replica has everything, and writes what it is told to its own file before it answers.
+    async fn is_up_to_date(&self) -> Result<(), Failure> {
+        self.until("replication", &["master_link_status:up"]).await?;
+        let on_disk = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
+        self.until("persistence", &on_disk).await
+    }
+
     /// Waits until INFO says all of these.
     async fn until(&self, section: &str, facts: &[&str]) -> Result<(), Failure> {
         let begun = Instant::now();
@@ -140,20 +147,23 @@ impl Redis {
         self.node.start_again(None).await
     }
 
-    /// A replica takes over when it has everything, and the old master is killed.
-    pub(crate) async fn fail_over(&mut self) -> Result<(), Failure> {
-        let replica = Node::start(Some(self.node.port)).await?;
-        replica.until("replication", &["master_link_status:up"]).await?;
-        // Only now does it write what it is told to its own file before it answers.
-        let on_disk = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok"];
-        replica.until("persistence", &on_disk).await?;
+    /// A replica takes over when it has everything, and the old master is killed. Returns whether there was a
+    /// replica: Redis may not get one ready in time.
+    pub(crate) async fn fail_over(&mut self) -> Result<bool, Failure> {
+        let mut replica = Node::start(Some(self.node.port)).await?;
+        if let Err(error) = replica.is_up_to_date().await {
+            eprintln!("no failover: {error}");
+            replica.kill().await?;
+            return Ok(false);
+        }
         let () = self.ask(&["FAILOVER", "TO", "127.0.0.1", &replica.port.to_string()]).await?;
         replica.until("replication", &["role:master"]).await?;
         self.upstream.store(replica.port, Ordering::SeqCst);
         let mut old = std::mem::replace(&mut self.node, replica);
         // For a second it answers as a replica, as a master does that somebody has demoted.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        old.kill().await
+        old.kill().await?;
+        Ok(true)
     }
 
     /// Redis refuses what needs memory.
