@@ -7,6 +7,7 @@ mod backoff;
 mod crowd;
 mod forwarder;
 mod groups;
+mod handle;
 mod heartbeat;
 mod keeper;
 mod maintenance;
@@ -14,6 +15,7 @@ mod processor;
 mod queues;
 mod reconciler;
 mod running;
+mod shared;
 mod signals;
 mod slots;
 mod time;
@@ -21,13 +23,13 @@ mod trouble;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy, SystemClock};
-use queue_redis::{Broker, Error, MAX_SET, Redis, Role, Watch};
+use queue_redis::{Broker, Error, MAX_SET, Redis, Role};
 pub(crate) use slots::Slot;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -35,15 +37,18 @@ use tokio_util::task::TaskTracker;
 
 use self::acks::Acks;
 use self::groups::{GroupOptions, Groups};
+pub use self::handle::Handle;
+use self::handle::{Ending, HandleInner};
 use self::heartbeat::Identity;
 use self::queues::Queues;
 use self::running::Running;
+use self::shared::{Shared, Status};
 use self::slots::Slots;
 use self::time::Time;
 use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
-use crate::job::{CancelReason, Job};
-use crate::log::{error, info, warn};
+use crate::job::Job;
+use crate::log::{error, info};
 use crate::panic::Catch;
 use crate::router::{Router, Routes};
 
@@ -492,181 +497,5 @@ where
             error!(service = name, error = %panicked, "part of the server panicked; it is started again");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-    }
-}
-
-/// What all parts of a server share.
-struct Shared {
-    broker: Broker,
-    options: Options,
-    time: Time,
-    routes: Routes,
-    queues: Queues,
-    slots: Slots,
-    groups: Groups,
-    identity: Identity,
-    running: Running,
-    acks: Acks,
-    /// Wakes the processor when a queue may have work. Signals while nobody waits are kept, one of them.
-    work: Notify,
-    /// Wakes the forwarder when a set of scheduled or retried tasks has changed.
-    schedule: Notify,
-    /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
-    watch: tokio::sync::watch::Sender<Option<Watch>>,
-    /// Triggers when no more tasks are to be taken.
-    quiet: CancellationToken,
-    status: AtomicU8,
-    /// The spawned attempts and aggregations, so that a shutdown can wait for them.
-    handlers: TaskTracker,
-    /// The same for what looks after tasks that were taken and not started.
-    lookups: TaskTracker,
-}
-
-impl Shared {
-    fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        self.options.observers.tell(event);
-    }
-
-    fn now(&self) -> i64 {
-        self.time.now_ns().div_euclid(1_000_000_000)
-    }
-
-    fn now_ns(&self) -> i64 {
-        self.time.now_ns()
-    }
-
-    fn lease_expiry(&self) -> i64 {
-        self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease))
-    }
-
-    fn watch(&self) -> Option<Watch> {
-        self.watch.borrow().clone()
-    }
-
-    /// Tells handlers and aggregators to stop; returns how many tasks are in hand.
-    fn stop_work(&self) -> usize {
-        self.groups.stop.cancel();
-        self.running.cancel_all(CancelReason::Shutdown)
-    }
-}
-
-/// The status of a server, in asynq's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Status {
-    Active = 0,
-    Stopped = 1,
-    Closed = 2,
-}
-
-/// A running server; clones steer the same one. Dropping it leaves the server running.
-#[derive(Clone)]
-pub struct Handle {
-    inner: Arc<HandleInner>,
-}
-
-struct HandleInner {
-    shared: Arc<Shared>,
-    stop: CancellationToken,
-    /// Triggers after the last report was sent; leases are kept and the server listed until then.
-    ack_stop: CancellationToken,
-    services: TaskTracker,
-    /// Held by whoever shuts down. Each step of that can be repeated, so that another caller can take
-    /// over from one that was dropped half-way.
-    ending: tokio::sync::Mutex<Ending>,
-}
-
-struct Ending {
-    processor: Option<tokio::task::JoinHandle<()>>,
-    ended: bool,
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handle").field("server", &self.inner.shared.identity.id()).finish_non_exhaustive()
-    }
-}
-
-impl Handle {
-    /// UUID of the server, as asynqmon shows it.
-    pub fn server_id(&self) -> &str {
-        self.inner.shared.identity.id()
-    }
-
-    /// Tasks in hand.
-    pub fn active(&self) -> usize {
-        self.inner.shared.running.len()
-    }
-
-    /// Stops taking tasks; those in hand go on, and so does everything else. Cannot be undone.
-    pub fn quiet(&self) {
-        let shared = &self.inner.shared;
-        if !shared.quiet.is_cancelled() {
-            info!(server = shared.identity.id(), "server takes no more tasks");
-        }
-        shared.quiet.cancel();
-        let _ = shared.status.compare_exchange(
-            Status::Active as u8,
-            Status::Stopped as u8,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-    }
-
-    /// Stops taking tasks, waits for those in hand up to the shutdown timeout, puts the rest back without
-    /// spending a retry, and takes the server off the list. Returns when all is written. Calling it
-    /// again, at the same time or later, waits for the same end.
-    pub async fn shutdown(&self) {
-        self.end(self.inner.shared.options.shutdown_timeout).await;
-    }
-
-    /// [`shutdown`](Self::shutdown) without waiting for the tasks in hand.
-    pub async fn abort(&self) {
-        self.inner.shared.stop_work();
-        self.end(Duration::ZERO).await;
-    }
-
-    async fn end(&self, patience: Duration) {
-        let HandleInner { shared, stop, ack_stop, services, ending } = &*self.inner;
-        shared.quiet.cancel();
-        shared.groups.closing.cancel();
-        shared.status.store(Status::Closed as u8, Ordering::Release);
-        let mut ending = ending.lock().await;
-        if ending.ended {
-            return;
-        }
-        if let Some(processor) = &mut ending.processor {
-            if let Err(error) = processor.await {
-                error!(%error, "the loop that takes tasks had failed");
-            }
-            ending.processor = None;
-        }
-        shared.handlers.close();
-        if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
-            let left = shared.stop_work();
-            warn!(server = shared.identity.id(), tasks = left, "time is over; running tasks are put back");
-            // A handler that never yields cannot be dropped; its task comes back when its lease ends.
-            let grace = shared.options.cancel_grace + Duration::from_secs(2);
-            if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {
-                warn!(server = shared.identity.id(), "a handler blocks its thread and cannot be stopped");
-            }
-        }
-        // Every attempt has ended and queued its report by now; the loop ends when all are written, or
-        // when it has tried for as long as a lease lasts anyway. Tasks of a take that was not answered are
-        // looked for in the same time.
-        let id = shared.identity.id();
-        shared.lookups.close();
-        let all = async { tokio::join!(shared.acks.flushed(), shared.lookups.wait()) };
-        if tokio::time::timeout(shared.options.lease, all).await.is_err() {
-            warn!(server = id, "some reports could not be written; their tasks come back when their leases end");
-        }
-        stop.cancel();
-        ack_stop.cancel();
-        services.close();
-        services.wait().await;
-        heartbeat::clear(shared).await;
-        ending.ended = true;
-        shared.tell(|| Event::ServerStopped { server: id, concurrency: shared.options.concurrency });
-        info!(server = id, "server stopped");
     }
 }

@@ -1,0 +1,84 @@
+//! What all parts of a server share.
+
+use std::sync::atomic::AtomicU8;
+
+use queue_redis::{Broker, Watch};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Options;
+use super::acks::Acks;
+use super::groups::Groups;
+use super::heartbeat::Identity;
+use super::queues::Queues;
+use super::running::Running;
+use super::slots::Slots;
+use super::time::Time;
+use crate::events::Event;
+use crate::job::CancelReason;
+use crate::router::Routes;
+
+/// What all parts of a server share.
+pub(super) struct Shared {
+    pub(super) broker: Broker,
+    pub(super) options: Options,
+    pub(super) time: Time,
+    pub(super) routes: Routes,
+    pub(super) queues: Queues,
+    pub(super) slots: Slots,
+    pub(super) groups: Groups,
+    pub(super) identity: Identity,
+    pub(super) running: Running,
+    pub(super) acks: Acks,
+    /// Wakes the processor when a queue may have work. Signals while nobody waits are kept, one of them.
+    pub(super) work: Notify,
+    /// Wakes the forwarder when a set of scheduled or retried tasks has changed.
+    pub(super) schedule: Notify,
+    /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
+    pub(super) watch: tokio::sync::watch::Sender<Option<Watch>>,
+    /// Triggers when no more tasks are to be taken.
+    pub(super) quiet: CancellationToken,
+    pub(super) status: AtomicU8,
+    /// The spawned attempts and aggregations, so that a shutdown can wait for them.
+    pub(super) handlers: TaskTracker,
+    /// The same for what looks after tasks that were taken and not started.
+    pub(super) lookups: TaskTracker,
+}
+
+impl Shared {
+    pub(super) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        self.options.observers.tell(event);
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        self.time.now_ns().div_euclid(1_000_000_000)
+    }
+
+    pub(super) fn now_ns(&self) -> i64 {
+        self.time.now_ns()
+    }
+
+    pub(super) fn lease_expiry(&self) -> i64 {
+        self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease))
+    }
+
+    pub(super) fn watch(&self) -> Option<Watch> {
+        self.watch.borrow().clone()
+    }
+
+    /// Tells handlers and aggregators to stop; returns how many tasks are in hand.
+    pub(super) fn stop_work(&self) -> usize {
+        self.groups.stop.cancel();
+        self.running.cancel_all(CancelReason::Shutdown)
+    }
+}
+
+/// The status of a server, in asynq's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Status {
+    Active = 0,
+    Stopped = 1,
+    Closed = 2,
+}
