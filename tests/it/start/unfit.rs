@@ -9,13 +9,13 @@ use crate::support::{RedisProcess, job};
 async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
     let mut redis = RedisProcess::start(&["--appendonly", "no", "--rdbcompression", "no"]).await;
     let client = Client::connect(&redis.url()).await.unwrap();
-    for outcome in client.enqueue_many((0..600).map(|n| job(&n.to_string()).payload("x".repeat(100_000)))).await {
+    for outcome in client.enqueue_many((0..3_000).map(|n| job(&n.to_string()).payload("x".repeat(2_000)))).await {
         outcome.unwrap();
     }
     let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SAVE").exec_async(&mut raw).await.unwrap();
-    // Microseconds for each key. It listens after each two megabytes.
-    redis.restart_loading(&["--key-load-delay", "25000"]).await;
+    // A hundredth of a second for each key, and answers in between: half a minute, however slow the machine.
+    redis.restart_loading(&["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"]).await;
     let checked = Redis::lazy(&redis.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
     let first = &checked.findings[0];
     assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");
