@@ -18,13 +18,16 @@ fn task(queue: &str, id: &str) -> RawTask {
 #[tokio::test]
 async fn every_feature_works_on_queues_of_three_masters() {
     queue_redis::log_to_stderr(false);
-    let cluster = Cluster::start().await;
+    every_feature_works(&Cluster::start().await).await;
+}
+
+pub(super) async fn every_feature_works(cluster: &Cluster) {
     let names = queues();
-    worked_by_one_server(&cluster, &names).await;
-    inspected(&cluster, &names).await;
-    aggregated(&cluster, &names).await;
-    new_work_and_cancelations_are_heard(&cluster, &names).await;
-    shared_limits_and_schedules(&cluster, &names).await;
+    worked_by_one_server(cluster, &names).await;
+    inspected(cluster, &names).await;
+    aggregated(cluster, &names).await;
+    new_work_and_cancelations_are_heard(cluster, &names).await;
+    shared_limits_and_schedules(cluster, &names).await;
     // Whatever there is has a slot, and a queue's keys have one.
     for key in cluster.keys().await {
         assert!(key.starts_with("asynq:"), "{key}");

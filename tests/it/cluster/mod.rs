@@ -5,6 +5,7 @@ mod doctor;
 mod failover;
 mod features;
 mod moving;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,7 @@ fn queues() -> [String; 3] {
 
 /// A handle that gives up after so long.
 fn connect(cluster: &Cluster, patience: Duration) -> Redis {
-    let options = RedisOptions { connect_timeout: patience, response_timeout: patience, ..RedisOptions::default() };
+    let options = RedisOptions { connect_timeout: patience, response_timeout: patience, ..cluster.options.clone() };
     Redis::lazy(&cluster.url(), options).unwrap()
 }
 

@@ -10,9 +10,10 @@ use queue_redis::embedded::RedisServer;
 use queue_redis::{Broker, Delivery, Dequeued, EnqueueVerdict, Error, InProcess as _, Redis, Report, Side, Taken};
 use queue_testing::Store;
 use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, ToRedisArgs};
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisConnectionInfo, ToRedisArgs};
 
 use super::Keyspace;
+use super::wait::PATIENCE;
 
 /// The queue of the tests of transitions.
 pub(crate) const QUEUE: &str = "q";
@@ -44,6 +45,11 @@ pub(crate) fn report(delivery: &Delivery) -> Report {
     Report::by_owner(delivery.run.clone(), &delivery.message, Side::Oldest)
 }
 
+/// A picture of thousands of keys takes longer than the half second that is the default.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE))
+}
+
 impl Fixture {
     pub(crate) async fn start() -> Self {
         // What servers log is looked at by tests of its own.
@@ -53,7 +59,7 @@ impl Fixture {
         }
         let server = RedisServer::start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
-        let raw = client.get_multiplexed_async_connection().await.unwrap();
+        let raw = client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap();
         Self {
             broker: Broker::new(server.redis()),
             raw,
@@ -64,8 +70,8 @@ impl Fixture {
 
     /// The same on the testing kit's store.
     pub(crate) async fn in_process(store: Store) -> Self {
-        let (settings, config) = Default::default();
-        let (raw, driver) = MultiplexedConnection::new_with_config(&settings, store.open(), config).await.unwrap();
+        let settings = RedisConnectionInfo::default();
+        let (raw, driver) = MultiplexedConnection::new_with_config(&settings, store.open(), patient()).await.unwrap();
         tokio::spawn(driver);
         Self { broker: Broker::new(store.redis()), raw, home: Home::InProcess(store), takes: std::cell::Cell::new(0) }
     }

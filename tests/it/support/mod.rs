@@ -10,6 +10,7 @@ mod proxy;
 mod redis_process;
 mod servers;
 mod states;
+mod tls;
 mod wait;
 mod worker_process;
 
@@ -23,5 +24,6 @@ pub(crate) use proxy::Proxy;
 pub(crate) use redis_process::RedisProcess;
 pub(crate) use servers::{Cluster, Watched};
 pub(crate) use states::{GROUP, by_path};
+pub(crate) use tls::{Authority, ServerTls};
 pub(crate) use wait::{eventually, wait_for};
 pub(crate) use worker_process::WorkerProcess;

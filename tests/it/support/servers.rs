@@ -6,31 +6,37 @@
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
-use redis::{FromRedisValue, RedisResult};
+use queue_redis::RedisOptions;
+use redis::{ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificates};
 use tempfile::TempDir;
 
+use super::tls::ServerTls;
 use super::wait_for;
 
-/// A process of `redis-server`.
+/// How often a server is started on another port, because somebody else had the port by then.
+const PORTS: usize = 20;
+
+/// A process of the server program.
 pub(crate) struct Process {
     pub(crate) port: u16,
     child: Option<Child>,
     directory: TempDir,
     settings: Vec<String>,
     password: String,
+    tls: Option<ServerTls>,
 }
 
 impl Process {
     /// Starts a server with these lines of configuration on a free port. An empty password is none.
-    async fn start(settings: &[String], sentinel: bool, password: &str) -> Self {
-        loop {
+    async fn start(settings: &[String], sentinel: bool, password: &str, tls: Option<&ServerTls>) -> Self {
+        for _ in 0..PORTS {
             let port = free_port();
             let directory = tempfile::Builder::new().prefix("queue-it-").tempdir().unwrap();
-            let mut lines = vec![
-                format!("port {port}"),
-                "bind 127.0.0.1".to_owned(),
-                format!("dir {}", directory.path().display()),
-            ];
+            let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", directory.path().display())];
+            match tls {
+                Some(tls) => lines.extend(tls_lines(tls, port, &directory)),
+                None => lines.push(format!("port {port}")),
+            }
             lines.extend_from_slice(settings);
             if !password.is_empty() {
                 lines.push(format!("requirepass {password}"));
@@ -38,7 +44,7 @@ impl Process {
             // Sentinel and the cluster write into their files.
             std::fs::write(directory.path().join("redis.conf"), lines.join("\n") + "\n").unwrap();
             let password = password.to_owned();
-            let mut process = Self { port, child: None, directory, settings: Vec::new(), password };
+            let mut process = Self { port, child: None, directory, settings: Vec::new(), password, tls: tls.cloned() };
             if sentinel {
                 process.settings.push("--sentinel".to_owned());
             }
@@ -46,11 +52,12 @@ impl Process {
                 return process;
             }
         }
+        panic!("the server did not start on any of {PORTS} ports; can it do all that is asked of it, such as TLS?")
     }
 
     /// Starts it with what it has written; whether it could.
     pub(crate) async fn start_again(&mut self) -> bool {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(queue_redis::embedded::find_program().unwrap());
         command.arg(self.directory.path().join("redis.conf")).args(&self.settings);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -87,7 +94,18 @@ impl Process {
 
     async fn try_cmd<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let login = if self.password.is_empty() { String::new() } else { format!(":{}@", self.password) };
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?;
+        let at = format!("{login}127.0.0.1:{}", self.port);
+        let client = match &self.tls {
+            None => redis::Client::open(format!("redis://{at}"))?,
+            // The fixture speaks with servers whose certificates are wrong too.
+            Some(tls) => {
+                let client_tls = tls.client.client.clone();
+                let client_tls =
+                    client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+                let certificates = TlsCertificates { client_tls, root_cert: None };
+                redis::Client::build_with_tls(format!("rediss://{at}/#insecure"), certificates)?
+            }
+        };
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut cmd = redis::Cmd::new();
         words.iter().for_each(|word| {
@@ -107,6 +125,25 @@ impl Drop for Process {
     }
 }
 
+/// TLS on this port and nothing else, for the bus of a cluster and for replicas too.
+fn tls_lines(tls: &ServerTls, port: u16, directory: &TempDir) -> Vec<String> {
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    vec![
+        "port 0".to_owned(),
+        format!("tls-port {port}"),
+        format!("tls-ca-cert-file {}", file("ca.pem", &tls.trusted)),
+        format!("tls-cert-file {}", file("certificate.pem", &tls.shown.certificate)),
+        format!("tls-key-file {}", file("key.pem", &tls.shown.key)),
+        "tls-auth-clients yes".to_owned(),
+        "tls-cluster yes".to_owned(),
+        "tls-replication yes".to_owned(),
+    ]
+}
+
 /// The bus of a cluster has a port of its own, 10000 above.
 fn free_port() -> u16 {
     loop {
@@ -120,6 +157,8 @@ fn free_port() -> u16 {
 /// A cluster of three masters with a replica each.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Process>,
+    /// How to connect to it.
+    pub(crate) options: RedisOptions,
 }
 
 impl Cluster {
@@ -129,16 +168,30 @@ impl Cluster {
 
     /// With a password, unless it is empty.
     pub(crate) async fn start_with(password: &str) -> Self {
+        Self::launch(password, [const { None }; 3]).await
+    }
+
+    /// With TLS: so the masters, and each replica as its master.
+    pub(crate) async fn start_with_tls(masters: [ServerTls; 3]) -> Self {
+        Self::launch("", masters.map(Some)).await
+    }
+
+    async fn launch(password: &str, tls: [Option<ServerTls>; 3]) -> Self {
         let settings = ["save \"\"", "cluster-enabled yes", "cluster-node-timeout 2000", "repl-diskless-sync-delay 0"];
         let mut settings = settings.map(str::to_owned).to_vec();
         if !password.is_empty() {
             settings.push(format!("masterauth {password}"));
         }
-        let nodes = futures_util::future::join_all((0..6).map(|_| Process::start(&settings, false, password))).await;
-        let cluster = Self { nodes };
-        for (master, range) in [(0, "0 5461"), (1, "5462 10922"), (2, "10923 16383")] {
-            let (first, last) = range.split_once(' ').unwrap();
-            cluster.nodes[master].cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", first, last]).await;
+        let nodes = (0..6).map(|node| Process::start(&settings, false, password, tls[node % 3].as_ref()));
+        let nodes = futures_util::future::join_all(nodes).await;
+        let tls = tls[0].as_ref().map(|tls| tls.client.clone()).unwrap_or_default();
+        let cluster = Self { nodes, options: RedisOptions { tls, ..RedisOptions::default() } };
+        for (master, range) in [(0, 0..=5461), (1, 5462..=10922), (2, 10923..=16383)] {
+            // Redis 6.2 knows no ranges.
+            let slots: Vec<String> = range.map(|slot: u16| slot.to_string()).collect();
+            let words: Vec<&str> =
+                ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+            cluster.nodes[master].cmd::<()>(&words).await;
         }
         for (epoch, node) in cluster.nodes.iter().enumerate() {
             node.cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(epoch + 1).to_string()]).await;
@@ -184,7 +237,8 @@ impl Cluster {
     /// With this before the hosts.
     pub(crate) fn url_with(&self, login: &str) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
-        format!("redis+cluster://{login}{}", nodes.join(","))
+        let scheme = if self.nodes[0].tls.is_some() { "rediss+cluster" } else { "redis+cluster" };
+        format!("{scheme}://{login}{}", nodes.join(","))
     }
 
     /// The node that serves the slot of a key now.
@@ -253,11 +307,11 @@ impl Watched {
         if !password.is_empty() {
             settings.push(format!("masterauth {password}"));
         }
-        let master = Process::start(&settings, false, password).await;
+        let master = Process::start(&settings, false, password, None).await;
         let mut servers = vec![master];
         for _ in 0..2 {
             let replica = [settings.to_vec(), vec![format!("replicaof 127.0.0.1 {}", servers[0].port)]].concat();
-            servers.push(Process::start(&replica, false, password).await);
+            servers.push(Process::start(&replica, false, password, None).await);
         }
         let mut settings = vec![
             format!("sentinel monitor mymaster 127.0.0.1 {} 2", servers[0].port),
@@ -272,7 +326,7 @@ impl Watched {
         }
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(Process::start(&settings, true, sentinel_password).await);
+            sentinels.push(Process::start(&settings, true, sentinel_password, None).await);
         }
         for sentinel in &sentinels {
             wait_for("each Sentinel knows the others and the replicas", async || {

@@ -49,6 +49,13 @@ async fn refused(fixture: &Fixture, user: &str) -> BTreeSet<String> {
     objects.filter(|object| object != "client|setinfo").collect()
 }
 
+/// Redis 6.2 looks at rights before it looks whether there is such a subcommand, and its log leaves that out: the name of
+/// the library, which it does not take, looks like any `CLIENT`.
+async fn knows_subcommands(fixture: &Fixture) -> bool {
+    let info: String = fixture.cmd(&["INFO", "server"]).await;
+    !info.contains("redis_version:6.")
+}
+
 /// Runs all that a role does as the documented user, and once more without each of its rights.
 macro_rules! role {
     ($user:ident, $role:expr) => {
@@ -61,7 +68,11 @@ macro_rules! role {
             $user::play(&fixture, &redis).await;
             let refused = refused(&fixture, stringify!($user)).await;
             // What it may do without, the check says.
-            let refused: Vec<_> = refused.iter().filter(|command| *command != "info").collect();
+            let mut dispensable = vec!["info"];
+            if !knows_subcommands(&fixture).await {
+                dispensable.push("client");
+            }
+            let refused: Vec<_> = refused.iter().filter(|command| !dispensable.contains(&command.as_str())).collect();
             assert!(refused.is_empty(), "the documented user may not {refused:?}");
 
             let mut needless = Vec::new();
