@@ -52,12 +52,14 @@ chaos: setup ## Break the queue a thousand times while a million tasks are worke
 chaos-quick: ## The same in two minutes: each kind of fault, ours only
 	$(CARGO) build -p queue-chaos
 	target/debug/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200
+
 .PHONY: test-versions test-upgrade
-test-versions: ## The tests against the oldest Redis and the newest Valkey that pip has; SERVERS=… adds programs
+test-versions: ## The tests on the oldest Redis and the newest Valkey that pip has; SERVERS="…" adds programs
 	./scripts/redis-versions $(SERVERS)
 
-test-upgrade: setup ## Workers of an earlier REVISION [HEAD~50] and of this one share a Redis
-	REVISION=$(REVISION) tests/upgrade/run.py
+test-upgrade: ## Workers of the previous commit, or of REVISION=…, and of this one share a Redis
+	@./scripts/setup redis
+	REVISION=$(REVISION) SEED=$(SEED) tests/upgrade/run.py
 
 fmt: ## Format everything
 	$(CARGO) fmt --all
