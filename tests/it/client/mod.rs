@@ -2,6 +2,7 @@
 
 mod addresses;
 mod batch;
+mod merge;
 mod options;
 mod resend;
 mod waiting;
