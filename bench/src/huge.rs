@@ -19,6 +19,7 @@ const QUEUE: &str = "bench";
 /// Tasks per second.
 #[derive(Debug, Default)]
 struct Rates {
+    schedule: Vec<f64>,
     enqueue: Vec<f64>,
     forward: Vec<f64>,
     drain: Vec<f64>,
@@ -34,7 +35,8 @@ pub(crate) async fn measure(args: &Args) -> Result<Vec<Size>, Failure> {
         Size { name, value, must: "0.8x", goal: "flat" }
     };
     Ok(vec![
-        size("scheduling tasks beside 10,000,000 scheduled ones", &few.enqueue, &many.enqueue),
+        size("enqueuing tasks beside 10,000,000 scheduled ones", &few.enqueue, &many.enqueue),
+        size("scheduling tasks beside 10,000,000 scheduled ones", &few.schedule, &many.schedule),
         size("forwarding due tasks beside 10,000,000 scheduled ones", &few.forward, &many.forward),
         size("draining beside 10,000,000 scheduled ones", &few.drain, &many.drain),
     ])
@@ -51,14 +53,16 @@ async fn beside(args: &Args, scheduled: u64) -> Result<Rates, Failure> {
     for _ in 0..ROUNDS {
         // Time enough to enqueue them; what counts as due is said to `forward`.
         let soon = TaskOptions::new().process_in(Duration::from_secs(3_000));
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| RawTask::new("bench:noop").payload(vec![b'x'; 200]).queue(QUEUE).with(soon.clone()))
-            .collect();
-        let began = Instant::now();
-        for outcome in client.enqueue_many(tasks).await {
-            outcome?;
+        let at_once = TaskOptions::new();
+        for (options, rates) in [(at_once, &mut rates.enqueue), (soon, &mut rates.schedule)] {
+            let task = RawTask::new("bench:noop").payload(vec![b'x'; 200]).queue(QUEUE).with(options);
+            let tasks = vec![task; TASKS as usize];
+            let began = Instant::now();
+            for outcome in client.enqueue_many(tasks).await {
+                outcome?;
+            }
+            rates.push(rate(began));
         }
-        rates.enqueue.push(rate(began));
         let later = SystemClock.now_ns() + 3_600 * 1_000_000_000;
         let began = Instant::now();
         while broker.forward(QUEUE, State::Scheduled, later, 0).await?.moved > 0 {}
