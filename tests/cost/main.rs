@@ -146,30 +146,31 @@ impl Bench {
 #[test]
 fn draining_takes_few_calls_and_commands_and_a_third_of_the_cpu_of_one_task_per_call() {
     let bench = Bench::new();
-    bench.fill(2 * TASKS);
+    bench.fill(3 * TASKS);
     let batches = bench.cost(TASKS, || bench.drain(TASKS, 50));
     let singles = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
     eprintln!("in batches {batches:?}, one by one {singles:?}");
-    assert!(batches.calls <= 0.06, "{batches:?}");
+    assert!(batches.calls <= 0.09, "{batches:?}");
     assert!(batches.commands <= 4.2, "{batches:?}");
     assert!(singles.cpu / batches.cpu >= 3.0, "{} times", singles.cpu / batches.cpu);
 }
 
 #[test]
-fn enqueuing_in_batches_takes_one_call_for_fifty_tasks_and_one_command_for_each() {
+fn enqueuing_in_batches_takes_one_call_for_twenty_five_tasks_and_one_command_for_each() {
     let bench = Bench::new();
     bench.fill(1);
     let cost = bench.cost(TASKS, || bench.fill(TASKS));
     eprintln!("{cost:?}");
-    assert!(cost.calls <= 0.021, "{cost:?}");
-    assert!(cost.commands <= 1.06, "{cost:?}");
+    assert!(cost.calls <= 0.041, "{cost:?}");
+    assert!(cost.commands <= 1.09, "{cost:?}");
 }
 
 #[test]
 fn a_server_costs_no_more_beside_10_000_older_active_tasks_than_alone() {
     for concurrency in [1, 10, 50] {
         let bench = Bench::new();
-        bench.fill(10_000 + 2 * TASKS);
+        // A server may have begun a few more when it is told to stop.
+        bench.fill(10_000 + 3 * TASKS);
         let alone = bench.cost(TASKS, || bench.drain(TASKS, concurrency));
         bench.others_work_on(10_000);
         let beside = bench.cost(TASKS, || bench.drain(TASKS, concurrency));

@@ -35,8 +35,8 @@ use crate::error::Error;
 pub const MAX_BATCH: usize = 100;
 
 /// How many tasks the client and the server send or take in one call, where they have a choice. That is enough for
-/// nearly all that batches save, and Redis is back for others after 100 to 200 µs (see `bench/`).
-pub const SHORT_BATCH: usize = 50;
+/// nearly all that batches save, and Redis is back for others after 50 to 130 µs (see `bench/`).
+pub const SHORT_BATCH: usize = 25;
 
 /// The most bytes of messages that should travel in one call. A call that is larger than Redis' limit for
 /// one (`client-query-buffer-limit`, 1 GB by default) costs the connection, and with it every task in it.

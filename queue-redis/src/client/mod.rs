@@ -34,7 +34,7 @@ const MAX_LISTED: usize = 10_000;
 
 /// How many calls of [`Client::enqueue_many`] are under way at once, so that many tasks do not wait for a round trip
 /// each [`SHORT_BATCH`].
-const CHUNKS_UNDER_WAY: usize = 4;
+const CHUNKS_UNDER_WAY: usize = 8;
 
 /// The most bytes of payload and headers that a client sends in one task, unless told otherwise: 16 MiB. Go has no
 /// limit. Each heartbeat of a server writes the payloads of its running tasks again, and Redis itself refuses

@@ -86,7 +86,7 @@ pub(super) async fn run(
         gathered.push(first);
         // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
         tokio::task::yield_now().await;
-        while gathered.len() < 25 * SHORT_BATCH
+        while gathered.len() < 50 * SHORT_BATCH
             && let Ok(ack) = acks.try_recv()
         {
             gathered.push(ack);
