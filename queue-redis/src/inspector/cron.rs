@@ -167,8 +167,8 @@ impl Inspector {
             return Ok(Vec::new());
         }
         let mut range = redis::cmd("LRANGE");
-        range.arg(QueueKeys::new(&entry.queue).cron_history(name));
-        range.arg(page.skip).arg(page.skip.saturating_add(page.size - 1));
+        let (first, last) = page.places();
+        range.arg(QueueKeys::new(&entry.queue).cron_history(name)).arg(first).arg(last);
         let raw: Vec<Vec<u8>> = self.redis.pooled().await?.query("LRANGE", &range).await?;
         let items = raw.iter().filter_map(|raw| serde_json::from_slice::<HistoryItem>(raw).ok());
         Ok(items

@@ -88,7 +88,8 @@ impl Inspector {
             return Ok(Vec::new());
         }
         let mut range = redis::cmd("ZREVRANGE");
-        range.arg(scheduler_history(entry_id)).arg(page.skip).arg(page.skip.saturating_add(page.size - 1));
+        let (first, last) = page.places();
+        range.arg(scheduler_history(entry_id)).arg(first).arg(last);
         let raw: Vec<Vec<u8>> = self.redis.pooled().await?.query("ZREVRANGE", &range).await?;
         let events = raw.iter().filter_map(|raw| wire::SchedulerEnqueueEvent::from_bytes(raw).ok());
         Ok(events

@@ -17,6 +17,15 @@ pub struct Page {
     pub size: usize,
 }
 
+impl Page {
+    /// Its first place and its last, as Redis counts them: Redis knows no number beyond those of 64 bits with a sign. Not for
+    /// an empty page.
+    pub(super) fn places(self) -> (i64, i64) {
+        let last = self.skip.saturating_add(self.size - 1);
+        (as_index(self.skip), as_index(last))
+    }
+}
+
 impl Default for Page {
     /// The first 30 entries, as in asynq.
     fn default() -> Self {
@@ -43,9 +52,9 @@ impl Inspector {
         }
         let entries = match keys.container(state) {
             Some(list) if matches!(state, State::Pending | State::Active) => {
-                let (from, to) = (-as_index(page.skip + page.size), -as_index(page.skip + 1));
+                let (first, last) = page.places();
                 let ids: Vec<Vec<u8>> =
-                    connection.query("LRANGE", redis::cmd("LRANGE").arg(list).arg(from).arg(to)).await?;
+                    connection.query("LRANGE", redis::cmd("LRANGE").arg(list).arg(-1 - last).arg(-1 - first)).await?;
                 ids.into_iter().rev().map(|id| (id, None)).collect()
             }
             Some(set) => range(&mut connection, &set, page).await?,
@@ -153,7 +162,8 @@ fn due(state: State, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<
 
 pub(super) async fn range(connection: &mut Connection, set: &str, page: Page) -> Result<Vec<Entry>, Error> {
     let mut range = redis::cmd("ZRANGE");
-    range.arg(set).arg(page.skip).arg(as_index(page.skip + page.size - 1)).arg("WITHSCORES");
+    let (first, last) = page.places();
+    range.arg(set).arg(first).arg(last).arg("WITHSCORES");
     let members: Vec<(Vec<u8>, f64)> = connection.query("ZRANGE", &range).await?;
     Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
 }

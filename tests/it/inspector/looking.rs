@@ -1,7 +1,7 @@
 //! Groups, history and memory.
 
 use queue_core::State;
-use queue_redis::{Error, Page};
+use queue_redis::{Error, Filter, Page};
 
 use super::{at, start};
 use crate::support::{NOW, QUEUE, job};
@@ -46,4 +46,24 @@ async fn history_goes_back_day_by_day_from_today_and_past_what_redis_keeps() {
     let tomorrow = at(&fixture, NOW + 24 * 60 * 60).history(QUEUE, 1).await.unwrap();
     assert_eq!((tomorrow[0].processed, tomorrow[0].failed), (0, 9));
     assert!(matches!(inspector.history("none", 1).await, Err(Error::QueueNotFound(_))));
+}
+
+#[tokio::test]
+async fn a_page_beyond_all_numbers_is_empty_and_one_of_any_size_is_whole() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("a"), job("b").process_in(std::time::Duration::from_secs(9))]).await;
+    fixture.put([job("c").group("g")]).await;
+    for (skip, size, found) in
+        [(usize::MAX, 30, 0), (usize::MAX, usize::MAX, 0), (1, usize::MAX, 0), (0, usize::MAX, 1)]
+    {
+        let page = Page { skip, size };
+        for state in [State::Pending, State::Scheduled, State::Aggregating] {
+            let tasks = inspector.tasks(QUEUE, state, page).await.unwrap();
+            assert_eq!(tasks.len(), found, "{state} {page:?}");
+            let filter = Filter::new().state(state).kind("job");
+            assert_eq!(inspector.find(QUEUE, &filter, page).await.unwrap().len(), found, "{state} {page:?}");
+        }
+        assert_eq!(inspector.group_tasks(QUEUE, "g", page).await.unwrap().len(), found, "{page:?}");
+        assert!(inspector.enqueue_events("none", page).await.unwrap().is_empty());
+    }
 }

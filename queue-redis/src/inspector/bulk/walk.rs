@@ -77,7 +77,8 @@ impl Walk {
     /// Goes on behind a page of which `gone` ids have been taken out.
     pub(super) fn go_on(&mut self, page: &[Entry], gone: impl Fn(&[u8]) -> bool) {
         let stayed: Vec<&Entry> = page.iter().filter(|(id, _)| !gone(id)).collect();
-        self.next += stayed.len();
+        // Redis has told a place in the set; not every number is one.
+        self.next = self.next.saturating_add(stayed.len());
         if !stayed.is_empty() {
             self.anchors = stayed.into_iter().rev().take(ANCHORS).cloned().collect();
         }
@@ -118,15 +119,11 @@ pub(super) async fn list(
     order: Order,
     page: Page,
 ) -> Result<Vec<Entry>, Error> {
-    let (first, last) = (as_index(page.skip), as_index(page.skip + page.size) - 1);
+    let (first, last) = page.places();
     let (from, to) = if order == Order::Oldest { (-last - 1, -first - 1) } else { (first, last) };
     let mut ids: Vec<Vec<u8>> = connection.query("LRANGE", redis::cmd("LRANGE").arg(key).arg(from).arg(to)).await?;
     if order == Order::Oldest {
         ids.reverse();
     }
     Ok(ids.into_iter().map(|id| (id, None)).collect())
-}
-
-fn as_index(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
