@@ -8,7 +8,7 @@ use queue_core::wire::SchedulerEntry;
 
 use super::finding::{Fault, Finding};
 use super::mend::Repair;
-use super::{Examination, Step, names, settings};
+use super::{Examination, Round, Step, names, settings};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -44,7 +44,7 @@ impl Examination {
     pub(super) async fn list_queues(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
         self.nodes = self.inspector.key_on_each_node().await?;
         for node in &self.nodes {
-            self.steps.push_front(Step::Keys { node: node.clone(), cursor: 0 });
+            self.steps.push_front(Step::Keys { round: Round::Names, node: node.clone(), cursor: 0 });
         }
         let names: Vec<Vec<u8>> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
         self.listed = names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();

@@ -9,7 +9,7 @@ use queue_core::{State, TaskMessage};
 use super::finding::{Fault, Finding};
 use super::mend::Repair;
 use super::names::{Name, Part, parse};
-use super::{Examination, Holder, Step, Trail, mark};
+use super::{Examination, Holder, Round, Step, Trail, mark};
 use crate::broker::{MAX_BATCH, Suspect};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -21,29 +21,32 @@ type Named = (Vec<u8>, Name);
 
 impl Examination {
     /// The next keys whose names we can read.
-    async fn scan(&self, connection: &mut Connection, node: &str, cursor: u64) -> Result<(u64, Vec<Named>), Error> {
+    pub(super) async fn keys(
+        &mut self,
+        connection: &mut Connection,
+        round: Round,
+        node: String,
+        cursor: u64,
+    ) -> Result<Vec<Finding>, Error> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg("asynq:{*").arg("COUNT").arg(SCAN);
-        let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(node, "SCAN", &scan).await?;
+        let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&node, "SCAN", &scan).await?;
+        if next != 0 {
+            self.steps.push_front(Step::Keys { round, node, cursor: next });
+        }
         let named = found.into_iter().filter_map(|key| {
             let name = parse(&key, |queue| self.listed.contains(queue))?;
             let is_wanted = !self.only_harmless || !matches!(name.part, Part::Counter | Part::Lock | Part::Other);
             (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
         });
-        Ok((next, named.collect()))
+        let named = named.collect();
+        match round {
+            Round::Names => self.names(connection, named).await,
+            Round::Hashes => self.hashes(connection, named).await,
+        }
     }
 
-    /// The first time: what the names and the types tell.
-    pub(super) async fn keys(
-        &mut self,
-        connection: &mut Connection,
-        node: String,
-        cursor: u64,
-    ) -> Result<Vec<Finding>, Error> {
-        let (next, named) = self.scan(connection, &node, cursor).await?;
-        if next != 0 {
-            self.steps.push_front(Step::Keys { node, cursor: next });
-        }
+    async fn names(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for named in named.chunks(MAX_BATCH) {
             let mut look = redis::pipe();
@@ -100,20 +103,10 @@ impl Examination {
             }
         }
         let nodes = std::mem::take(&mut self.nodes).into_iter();
-        self.steps.extend(nodes.map(|node| Step::Hashes { node, cursor: 0 }));
+        self.steps.extend(nodes.map(|node| Step::Keys { round: Round::Hashes, node, cursor: 0 }));
     }
 
-    /// The second time: hashes of tasks that stood in no list, and locks, now that tasks are what they should be.
-    pub(super) async fn hashes(
-        &mut self,
-        connection: &mut Connection,
-        node: String,
-        cursor: u64,
-    ) -> Result<Vec<Finding>, Error> {
-        let (next, named) = self.scan(connection, &node, cursor).await?;
-        if next != 0 {
-            self.steps.push_front(Step::Hashes { node, cursor: next });
-        }
+    async fn hashes(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {
         let mut unseen: HashMap<String, Vec<Bytes>> = HashMap::new();
         let mut findings = Vec::new();
         for (key, name) in named {

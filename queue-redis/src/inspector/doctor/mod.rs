@@ -111,7 +111,9 @@ enum Step {
     Servers,
     Schedulers,
     Queues,
+    /// The next keys of a node.
     Keys {
+        round: Round,
         node: String,
         cursor: u64,
     },
@@ -128,10 +130,15 @@ enum Step {
         at: u64,
         trail: Trail,
     },
-    Hashes {
-        node: String,
-        cursor: u64,
-    },
+}
+
+/// All keys are gone through twice.
+#[derive(Debug, Clone, Copy)]
+enum Round {
+    /// What the names and the types tell.
+    Names,
+    /// Hashes of tasks that stood in no list, and locks, now that tasks are what they should be.
+    Hashes,
 }
 
 /// A list or set to go through.
@@ -197,7 +204,7 @@ impl Examination {
             Step::Servers => self.servers(connection).await,
             Step::Schedulers => self.schedulers(connection).await,
             Step::Queues => self.list_queues(connection).await,
-            Step::Keys { node, cursor } => self.keys(connection, node, cursor).await,
+            Step::Keys { round, node, cursor } => self.keys(connection, round, node, cursor).await,
             Step::Plan => {
                 self.plan();
                 Ok(Vec::new())
@@ -205,7 +212,6 @@ impl Examination {
             Step::Listing => self.listing(connection).await,
             Step::Groups { queue } => self.groups(connection, &queue).await,
             Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
-            Step::Hashes { node, cursor } => self.hashes(connection, node, cursor).await,
         };
         match found {
             // That a key has another type is found by its name.
