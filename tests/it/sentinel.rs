@@ -9,7 +9,7 @@ use queue_redis::{Client, Inspector, Listener, Redis, RedisOptions, Signal};
 use queue_worker::Server;
 
 use crate::cluster::{Counts, pour};
-use crate::support::{Watched, eventually};
+use crate::support::{Hanging, Watched, eventually};
 
 fn connect(watched: &Watched) -> Redis {
     let brief = Duration::from_secs(1);
@@ -69,6 +69,38 @@ async fn a_planned_failover_is_heard_by_those_who_only_listen() {
     eventually("the new master serves", async || client.enqueue(RawTask::new("job")).await.is_ok()).await;
     let new = &watched.servers[watched.master().await];
     assert_eq!(new.cmd::<i64>(&["LLEN", "asynq:{default}:pending"]).await, 1);
+}
+
+/// Nobody would wait for its answer to end: only Sentinel says that another is master now.
+#[tokio::test]
+async fn a_master_that_hangs_is_left_when_sentinel_names_another() {
+    queue_redis::log_to_stderr(false);
+    let watched = Watched::start().await;
+    let day = Duration::from_secs(24 * 60 * 60);
+    let redis = Redis::lazy(&watched.url(), RedisOptions { response_timeout: day, ..RedisOptions::default() }).unwrap();
+    let mut listener = Listener::connect(&redis).await.unwrap();
+    let client = Client::new(redis);
+    client.enqueue(RawTask::new("job")).await.unwrap();
+    let _hanging = Hanging::process(watched.servers[0].id());
+    let told = tokio::spawn(async move { while listener.signal().await != Signal::Lost {} });
+    eventually("the listener is told", async || told.is_finished()).await;
+    eventually("the new master serves", async || client.enqueue(RawTask::new("job")).await.is_ok()).await;
+}
+
+/// A Sentinel that was cut off has not heard of the failover, and answers as quickly as the others.
+#[tokio::test]
+async fn of_two_words_of_sentinels_the_younger_is_believed() {
+    queue_redis::log_to_stderr(false);
+    let (watched, behind) = (Watched::start().await, Watched::start().await);
+    watched.sentinels[0].cmd::<()>(&["SENTINEL", "FAILOVER", "mymaster"]).await;
+    eventually("all Sentinels agree", async || ![0, usize::MAX].contains(&watched.master().await)).await;
+    let ours = watched.url();
+    let url =
+        behind.url().replace("/0?", &format!(",{}/0?", ours["redis-sentinel://".len()..].split('/').next().unwrap()));
+    let client = Client::new(Redis::lazy(&url, RedisOptions::default()).unwrap());
+    client.enqueue(RawTask::new("job")).await.unwrap();
+    let master = &watched.servers[watched.master().await];
+    assert_eq!(master.cmd::<i64>(&["LLEN", "asynq:{default}:pending"]).await, 1);
 }
 
 #[tokio::test]

@@ -110,9 +110,16 @@ impl Ear {
                 continue;
             }
             let limit = self.server.options().response_timeout;
-            // What arrives meanwhile waits in the source.
-            if !matches!(tokio::time::timeout(limit, self.source.ping()).await, Ok(Ok(()))) {
-                return Signal::Lost;
+            let Self { source, moves, .. } = self;
+            tokio::select! {
+                // What arrives meanwhile waits in the source.
+                answer = tokio::time::timeout(limit, source.ping()) => {
+                    if !matches!(answer, Ok(Ok(()))) {
+                        return Signal::Lost;
+                    }
+                }
+                // A master that hangs does not answer, and Sentinel may say sooner that it is none.
+                _ = moves.changed() => return Signal::Lost,
             }
         }
     }

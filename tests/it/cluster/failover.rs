@@ -7,7 +7,7 @@ use queue_core::keys::QueueKeys;
 use queue_redis::Client;
 
 use super::{Counts, connect, pour, queues, serve};
-use crate::support::{Cluster, eventually, wait_for};
+use crate::support::{Cluster, Hanging, eventually, wait_for};
 
 /// Replication of Redis is not awaited by a write, so that a master that dies may take the last of them with it. With
 /// `WAIT` between the load and its death nothing is lost by Redis, and nothing may be lost by us.
@@ -24,6 +24,10 @@ async fn a_master_that_dies_under_load_loses_nothing_that_redis_kept() {
     let replicated: i64 = cluster.nodes[0].cmd(&["WAIT", "1", "10000"]).await;
     assert_eq!(replicated, 1);
 
+    // It knows who has the queue, and has never talked to that one.
+    let stranger = Client::new(connect(&cluster, patience));
+    stranger.enqueue(RawTask::new("job").queue(names[1].as_str()).task_id("of-a-stranger")).await.unwrap();
+
     let counts = Counts::default();
     let server = serve(connect(&cluster, patience), &counts, &names).await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -35,10 +39,12 @@ async fn a_master_that_dies_under_load_loses_nothing_that_redis_kept() {
     eventually("the other queues go on", async || counts.distinct() > before + 50).await;
     let key = QueueKeys::new(&names[0]).pending();
     wait_for("its replica is promoted", async || (cluster.master_of(&key).await == 3).then_some(())).await;
+    cluster.all_name(&key, 3).await;
+    stranger.enqueue(RawTask::new("job").queue(names[0].as_str())).await.expect("it looks for the new master");
     client_is_served(&client, &names[0]).await;
     stop.store(true, Ordering::Relaxed);
     let poured = pouring.await.unwrap();
-    eventually("all that was enqueued is worked", async || counts.distinct() > 2_000 + poured.len()).await;
+    eventually("all that was enqueued is worked", async || counts.distinct() > 2_000 + 2 + poured.len()).await;
     for id in &poured {
         assert_eq!(counts.of(id), 1, "{id}: its master was well all the time");
     }
@@ -73,6 +79,12 @@ async fn queues_of_other_masters_are_worked_at_once_while_one_is_gone_for_good()
     eventually("it works", async || counts.distinct() == 2).await;
     cluster.nodes[3].kill();
     cluster.nodes[0].kill();
+    client.redis().ping().await.expect("any of the others can answer");
+    client
+        .enqueue(RawTask::new("job").queue(names[1].as_str()).task_id("due").process_in(Duration::from_secs(1)))
+        .await
+        .unwrap();
+    eventually("what is due is worked", async || counts.of("due") > 0).await;
     // So many, one after the other, that a pause after each would use up the patience.
     let one_by_one = async {
         for n in 0..100 {
@@ -102,7 +114,7 @@ async fn a_master_that_hangs_is_left_for_its_replica() {
         client.enqueue(RawTask::new("job").queue(name.as_str()).task_id(format!("before-{name}"))).await.unwrap();
     }
     eventually("it works", async || counts.distinct() == 3).await;
-    let _stopped = Stopped::stop(cluster.nodes[1].id());
+    let _hanging = Hanging::process(cluster.nodes[1].id());
     for name in &names {
         let id = format!("after-{name}");
         eventually("the task is accepted", async || {
@@ -114,24 +126,4 @@ async fn a_master_that_hangs_is_left_for_its_replica() {
     eventually("all queues are worked", async || names.iter().all(|name| counts.of(&format!("after-{name}")) > 0))
         .await;
     server.shutdown().await;
-}
-
-/// A process that stands still until this is dropped.
-struct Stopped(u32);
-
-impl Stopped {
-    fn stop(process: u32) -> Self {
-        signal("-STOP", process);
-        Self(process)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal("-CONT", self.0);
-    }
-}
-
-fn signal(name: &str, process: u32) {
-    assert!(std::process::Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }

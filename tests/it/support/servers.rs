@@ -243,25 +243,36 @@ impl Cluster {
 
     /// The node that serves the slot of a key now.
     pub(crate) async fn master_of(&self, key: &str) -> usize {
-        let slot = i64::from(queue_core::keys::slot_of(key.as_bytes()));
         wait_for("somebody serves the slot", async || {
             for node in self.nodes.iter().filter(|node| node.child.is_some()) {
-                let Ok(ranges) = node.try_cmd::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]).await else {
-                    continue;
-                };
-                for range in ranges {
-                    let (first, last) =
-                        (i64::from_redis_value_ref(&range[0]).unwrap(), i64::from_redis_value_ref(&range[1]).unwrap());
-                    let redis::Value::Array(master) = &range[2] else { continue };
-                    let port = u16::from_redis_value_ref(&master[1]).unwrap();
-                    if (first..=last).contains(&slot) {
-                        return self.nodes.iter().position(|node| node.port == port);
-                    }
+                if let Some(master) = self.named_by(node, key).await {
+                    return Some(master);
                 }
             }
             None
         })
         .await
+    }
+
+    /// Waits until all nodes that run know that this one serves the slot of a key.
+    pub(crate) async fn all_name(&self, key: &str, master: usize) {
+        for node in self.nodes.iter().filter(|node| node.child.is_some()) {
+            let is_named = async || (self.named_by(node, key).await == Some(master)).then_some(());
+            wait_for("the node knows the master", is_named).await;
+        }
+    }
+
+    async fn named_by(&self, node: &Process, key: &str) -> Option<usize> {
+        let slot = i64::from(queue_core::keys::slot_of(key.as_bytes()));
+        let ranges = node.try_cmd::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]).await.ok()?;
+        let has_slot = |range: &&Vec<redis::Value>| {
+            let [first, last] = [0, 1].map(|end| i64::from_redis_value_ref(&range[end]).unwrap());
+            (first..=last).contains(&slot)
+        };
+        let range = ranges.iter().find(has_slot)?;
+        let redis::Value::Array(master) = &range[2] else { return None };
+        let port = u16::from_redis_value_ref(&master[1]).unwrap();
+        self.nodes.iter().position(|node| node.port == port)
     }
 
     /// All keys of all masters.
