@@ -1,5 +1,6 @@
 //! What the tests share.
 
+mod entry;
 mod fixture;
 mod go;
 mod groups;
@@ -14,6 +15,7 @@ mod tls;
 mod wait;
 mod worker_process;
 
+pub(crate) use entry::register;
 pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, report};
 pub(crate) use go::Go;
 pub(crate) use groups::{DEADLINE, READY, RULES};

@@ -1,24 +1,14 @@
 //! `register_entry`, `release_entry` and `pause_entry`: what schedulers share about an entry.
 
-use queue_core::TaskMessage;
-use queue_redis::{EntryDefinition, EntryStatus, Error, Inspector, Overlap};
+use queue_redis::{EntryStatus, Error, Inspector};
 
-use crate::support::{Fixture, QUEUE};
+use crate::support::{self, Fixture, QUEUE};
 
 /// Long past by the clock of Redis, which has a say here.
 const T: i64 = 1_700_000_000;
 
 async fn register(fixture: &Fixture, spec: &str, scheduler: &str, fresh: bool, known: i64, now: i64) -> EntryStatus {
-    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
-    let definition = EntryDefinition {
-        name: "e",
-        spec,
-        template: &template,
-        unique_ttl: 0,
-        overlap: Overlap::Allow,
-        policy: r#"{"spec":"@daily"}"#,
-    };
-    fixture.broker.register_entry(definition, scheduler, fresh, known, now).await.unwrap().unwrap()
+    support::register(&fixture.broker, spec, scheduler, fresh, known, now).await.unwrap()
 }
 
 #[tokio::test]
@@ -98,18 +88,8 @@ async fn one_scheduler_shows_an_entry_until_it_ends_or_is_silent() {
 async fn a_scheduler_whose_clock_is_ahead_changes_nothing() {
     let fixture = Fixture::start().await;
     let (now, _): (i64, i64) = fixture.cmd(&["TIME"]).await;
-    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
-    let definition = EntryDefinition {
-        name: "e",
-        spec: "@daily",
-        template: &template,
-        unique_ttl: 0,
-        overlap: Overlap::Allow,
-        policy: "{}",
-    };
     let before = fixture.keyspace().await;
-    let status = fixture.broker.register_entry(definition, "a", true, 0, now + 3_600).await.unwrap();
-    assert_eq!(status, None);
+    assert_eq!(support::register(&fixture.broker, "@daily", "a", true, 0, now + 3_600).await, None);
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 

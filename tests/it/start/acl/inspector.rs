@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::ManualClock;
-use queue_core::{Clock as _, State, SystemClock, TaskMessage};
-use queue_redis::{Broker, EntryDefinition, Filter, Inspector, Listener, Overlap, Page, Redis, StoredTask};
+use queue_core::{Clock as _, State, SystemClock};
+use queue_redis::{Broker, Filter, Inspector, Listener, Page, Redis, StoredTask};
 
-use crate::support::{Fixture, NOW, QUEUE, job};
+use crate::support::{Fixture, NOW, QUEUE, job, register};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -75,17 +75,8 @@ async fn moves(inspector: &Inspector, redis: &Redis) {
 }
 
 async fn cron(fixture: &Fixture, inspector: &Inspector) {
-    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
-    let definition = EntryDefinition {
-        name: "e",
-        spec: "@daily",
-        template: &template,
-        unique_ttl: 0,
-        overlap: Overlap::Allow,
-        policy: "{}",
-    };
     let past = 1_700_000_000;
-    fixture.broker.register_entry(definition, "s", true, 0, past).await.unwrap();
+    register(&fixture.broker, "@daily", "s", true, 0, past).await.unwrap();
     let mut connection = fixture.redis().pooled().await.unwrap();
     let key = "asynq:schedulers:{s}";
     fixture.broker.write_scheduler_entries(&mut connection, key, &[], &[("e", QUEUE)], past).await.unwrap();

@@ -2,11 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::ManualClock;
-use queue_core::{RawTask, TaskMessage, TaskOptions};
-use queue_redis::{Broker, EntryDefinition, Overlap, Redis, Tick, Why};
+use queue_core::{RawTask, TaskOptions};
+use queue_redis::{Broker, Overlap, Redis, Tick, Why};
 use queue_scheduler::{Entry, Scheduler};
 
-use crate::support::{Fixture, NOW_NS, QUEUE, eventually};
+use crate::support::{Fixture, NOW_NS, QUEUE, eventually, register};
 
 /// Long past by the clock of Redis, which has a say here.
 const T: i64 = 1_700_000_000;
@@ -14,17 +14,8 @@ const T: i64 = 1_700_000_000;
 pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     let broker = Broker::new(redis.clone());
     redis.ping().await.unwrap();
-    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
-    let define = |spec| EntryDefinition {
-        name: "e",
-        spec,
-        template: &template,
-        unique_ttl: 0,
-        overlap: Overlap::Queue,
-        policy: "{}",
-    };
-    broker.register_entry(define("@daily"), "me", true, 0, T).await.unwrap();
-    broker.register_entry(define("@hourly"), "me", true, 0, T + 60).await.unwrap();
+    register(&broker, "@daily", "me", true, 0, T).await.unwrap();
+    register(&broker, "@hourly", "me", true, 0, T + 60).await.unwrap();
     ticks(fixture, &broker).await;
     let mut connection = redis.pooled().await.unwrap();
     let shown = queue_core::wire::SchedulerEntry { id: "e".into(), ..Default::default() };

@@ -1,0 +1,27 @@
+//! A periodic entry as schedulers tell of it.
+
+use queue_core::TaskMessage;
+use queue_redis::{Broker, EntryDefinition, EntryStatus, Overlap};
+
+use super::QUEUE;
+
+/// Registers the entry `e`; `None` where the scheduler's clock is ahead.
+pub(crate) async fn register(
+    broker: &Broker,
+    spec: &str,
+    scheduler: &str,
+    fresh: bool,
+    known: i64,
+    now: i64,
+) -> Option<EntryStatus> {
+    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
+    let definition = EntryDefinition {
+        name: "e",
+        spec,
+        template: &template,
+        unique_ttl: 0,
+        overlap: Overlap::Allow,
+        policy: r#"{"spec":"@daily"}"#,
+    };
+    broker.register_entry(definition, scheduler, fresh, known, now).await.unwrap()
+}
