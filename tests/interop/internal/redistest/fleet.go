@@ -115,17 +115,22 @@ func freePort() (int, error) {
 	}
 }
 
-// StartCluster runs a cluster of three masters with a replica each.
-func StartCluster() (*Fleet, error) {
+// start runs a fleet with the servers that add gives it.
+func start(add func(*Fleet) error) (*Fleet, error) {
 	fleet, err := newFleet()
 	if err != nil {
 		return nil, err
 	}
-	if err := fleet.cluster(); err != nil {
+	if err := add(fleet); err != nil {
 		fleet.Stop()
 		return nil, err
 	}
 	return fleet, nil
+}
+
+// StartCluster runs a cluster of three masters with a replica each.
+func StartCluster() (*Fleet, error) {
+	return start((*Fleet).cluster)
 }
 
 func (f *Fleet) cluster() error {
@@ -153,15 +158,7 @@ func (f *Fleet) cluster() error {
 // StartSentinel runs a master with two replicas, and then three Sentinels
 // that call it mymaster: the last three addresses.
 func StartSentinel() (*Fleet, error) {
-	fleet, err := newFleet()
-	if err != nil {
-		return nil, err
-	}
-	if err := fleet.sentinel(); err != nil {
-		fleet.Stop()
-		return nil, err
-	}
-	return fleet, nil
+	return start((*Fleet).sentinel)
 }
 
 func (f *Fleet) sentinel() error {
