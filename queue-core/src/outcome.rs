@@ -226,7 +226,10 @@ mod tests {
 
     #[test]
     fn success_deletes_or_keeps_by_retention() {
-        assert_eq!(next_step(&message(), Outcome::Done(None), NOW, &POLICY), Step::Done);
+        for none in [0, -1, i64::MIN] {
+            let message = TaskMessage { retention: none, ..message() };
+            assert_eq!(next_step(&message, Outcome::Done(None), NOW, &POLICY), Step::Done, "{none}");
+        }
         let kept = TaskMessage { retention: 60, ..message() };
         let result = Some(Bytes::from_static(b"42"));
         let expected = Step::Complete {

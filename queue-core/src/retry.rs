@@ -105,6 +105,13 @@ mod tests {
     }
 
     #[test]
+    fn a_count_below_zero_is_none() {
+        for retried in [-7, i32::MIN] {
+            assert!((15..=44).contains(&RetryPolicy::Asynq.delay(&after(retried), "").as_secs()));
+        }
+    }
+
+    #[test]
     fn exponential_grows_to_its_cap_and_never_beyond() {
         let policy = RetryPolicy::Exponential { base: Duration::from_secs(1), max: Duration::from_secs(60) };
         for (retried, ceiling) in [(0, 1.0), (1, 2.0), (5, 32.0), (6, 60.0), (1_000, 60.0)] {

@@ -183,3 +183,35 @@ impl Interceptor for Encryption {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use queue_core::TaskOptions;
+    use queue_core::options::compose;
+
+    use super::*;
+
+    fn encryption() -> Encryption {
+        Encryption::new(KeyRing::new([("key", [1; 32])]).unwrap())
+    }
+
+    fn stored(task: RawTask) -> SealedTask {
+        SealedTask { message: compose(task, TaskOptions::new(), 0).unwrap().message }
+    }
+
+    #[test]
+    fn an_opened_task_is_as_it_was_before_it_was_sealed() {
+        let task = RawTask::new("t").payload("text").header("tenant", "acme");
+        let sealed = stored(encryption().seal(task.clone()).unwrap());
+        let opened = encryption().open(&sealed).unwrap();
+        assert_eq!((opened.payload, opened.options.headers), (task.payload, task.options.headers));
+    }
+
+    #[test]
+    fn a_plain_task_is_opened_only_where_none_has_to_be_sealed() {
+        let plain = stored(RawTask::new("t").payload("text"));
+        assert_eq!(encryption().open(&plain).unwrap().payload.unwrap(), "text");
+        assert_eq!(encryption().required().open(&plain), Err(OpenError::NotEncrypted));
+        assert!(encryption().required().kinds(["other"]).open(&plain).is_ok());
+    }
+}

@@ -223,6 +223,32 @@ async fn a_sealed_task_goes_its_way_through_a_plain_client_and_an_aggregator() {
 }
 
 #[tokio::test]
+async fn what_is_sealed_already_is_sent_as_it_is_and_what_a_stranger_sealed_is_refused() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1]));
+    let client = encryption.client(fixture.client());
+    let sealed = encryption.seal(job("sealed").payload(SECRET)).unwrap();
+    let info = client.enqueue(sealed.clone()).await.unwrap();
+    assert_eq!(Some(info.payload), sealed.payload);
+    let foreign = Encryption::new(keys(&[9])).seal(job("foreign").payload(SECRET)).unwrap();
+    let refused = client.enqueue(foreign).await.unwrap_err().to_string();
+    assert!(refused.contains("the task is encrypted already") && refused.contains("key-9"), "{refused}");
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{q}:pending"]).await, 1);
+}
+
+#[tokio::test]
+async fn only_the_types_that_are_named_are_encrypted() {
+    let fixture = Fixture::start().await;
+    let client = Encryption::new(keys(&[1])).kinds(["bill", "user:*"]).client(fixture.client());
+    let kinds = [("bill", true), ("bill:late", false), ("user:paid", true), ("user", false), ("other", false)];
+    for (kind, is_named) in kinds {
+        let info = client.enqueue(RawTask::new(kind).queue(QUEUE).payload(SECRET)).await.unwrap();
+        let (is_plain, is_marked) = (info.payload == SECRET, info.headers.contains_key("x-encrypted"));
+        assert_eq!((is_plain, is_marked), (!is_named, is_named), "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn an_interceptor_that_comes_later_sees_no_secret() {
     let fixture = Fixture::start().await;
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -1,12 +1,13 @@
 //! Tasks that were left behind, because something stood before them or nobody looked for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::{Clock as _, State, SystemClock};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::{Handle, Job, RetryPolicy, Router};
 
-use crate::support::{Events, Fixture, Proxy, eventually, job, with};
+use crate::support::{Events, Fixture, Proxy, QUEUE, eventually, job, with};
 
 async fn serve(fixture: &Fixture, events: &Events) -> Handle {
     let tell = with(events, async |events: Events, job: Job| events.tell(job.id()));
@@ -77,4 +78,22 @@ async fn a_take_that_is_not_answered_while_the_server_shuts_down_is_put_back() {
     let left = fixture.keyspace().await;
     assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
     assert_eq!(events.all(), ["first"]);
+}
+
+/// Redis may have been away until now: then nobody could say that he works on something.
+#[tokio::test]
+async fn a_server_that_has_just_started_leaves_a_lease_that_ended_a_moment_ago() {
+    let fixture = Fixture::start().await;
+    let now = SystemClock.now_secs();
+    let recent: Arc<str> = "recent".into();
+    fixture.client().enqueue(job("recent").queue("recent")).await.unwrap();
+    fixture.broker.dequeue(&recent, 1, &"run".into(), now - 10).await.unwrap();
+    fixture.enqueue([job("old")]).await;
+    fixture.dequeue_at(now - 1_000, 1).await;
+    let server = fixture.server(Router::new(()).route("job", async |_: Job| {}));
+    // Queues are looked at in the order of their weights.
+    let server = server.queues([("recent", 2), (QUEUE, 1)]).start().await.unwrap();
+    fixture.gone("old").await;
+    assert_eq!(fixture.inspector().task("recent", "recent").await.unwrap().state, State::Active);
+    server.shutdown().await;
 }

@@ -1,5 +1,7 @@
 //! `queuectl doctor`: what scripts rely on.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use queue_core::{RawTask, State};
 use serde_json::{Value, json};
 
@@ -34,6 +36,25 @@ async fn a_sound_redis_is_code_0_and_one_with_findings_code_1() {
     assert!(done.stderr.contains("2 findings are left; --fix --dump FILE repairs what can be"), "{done:?}");
     // Nothing was changed.
     assert_eq!(bench.run(&["doctor"]).await.stdout, done.stdout);
+    let done = bench.run(&["doctor", "--json"]).await;
+    let summary = lines(&done.stdout).pop().unwrap();
+    assert_eq!(
+        (done.code, &summary["healthy"], &summary["findings"]),
+        (Some(1), &json!(false), &json!(2)),
+        "{summary}"
+    );
+}
+
+#[tokio::test]
+async fn only_the_queues_that_are_named_count() {
+    let bench = damaged().await;
+    bench.enqueue_task(RawTask::new("t").queue("other"), "a").await;
+    let done = bench.run(&["doctor", "--queue", "other"]).await;
+    assert!(done.stderr.is_empty(), "{done:?}");
+    assert!(done.ok().contains("looked at 1 tasks: all is in order"));
+    bench.run(&["doctor", "--queue", "other", "--queue", "default"]).await.failed(1);
+    let done = bench.run(&["doctor", "--queue", "missing"]).await;
+    assert!(done.stderr.contains("queue \"missing\" is not listed"), "{done:?}");
 }
 
 #[tokio::test]
@@ -52,25 +73,32 @@ async fn what_cannot_be_checked_is_code_2() {
 async fn fix_mends_after_a_dump_and_restore_puts_back() {
     let bench = damaged().await;
     bench.ask::<i64>(&["HSET", "asynq:{default}:t:stub", "result", "\u{1}x"]).await;
+    // An id that is no text.
+    let add = r"return redis.call('ZADD', KEYS[1], 6, '\255\254')";
+    bench.ask::<i64>(&["EVAL", add, "1", "asynq:{default}:retry"]).await;
     let done = bench.run(&["doctor", "--fix"]).await;
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.stderr.contains("2 findings are left; repairs that delete something need --dump FILE"), "{done:?}");
+    assert!(done.stderr.contains("3 findings are left; repairs that delete something need --dump FILE"), "{done:?}");
     assert_eq!(bench.task("lost").await.state, State::Pending);
     let told = bench.run(&["doctor", "--fix", "--dump", "dump.jsonl", "--json"]).await.ok();
     let told = lines(&told);
     let summary = told.last().unwrap();
-    assert_eq!((&summary["healthy"], &summary["mended"]), (&json!(true), &json!(2)), "{told:?}");
+    assert_eq!((&summary["healthy"], &summary["mended"]), (&json!(true), &json!(3)), "{told:?}");
     let ghost = told.iter().find(|line| line["subject"] == "ghost").unwrap();
     assert_eq!((&ghost["fault"], &ghost["outcome"]), (&json!("no-task"), &json!("mended")));
     bench.run(&["doctor"]).await.ok();
     let dump = std::fs::read_to_string(bench.path("dump.jsonl")).unwrap();
-    assert_eq!(dump.lines().count(), 2, "{dump}");
+    assert_eq!(dump.lines().count(), 3, "{dump}");
+    let mode = std::fs::metadata(bench.path("dump.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "payloads are for nobody else");
     let told = bench.run(&["doctor", "--restore", "dump.jsonl"]).await.ok();
-    assert!(told.contains("2 put back, 0 left out"), "{told}");
+    assert!(told.contains("3 put back, 0 left out"), "{told}");
     assert_eq!(bench.ask::<f64>(&["ZSCORE", "asynq:{default}:retry", "ghost"]).await, 5.0);
+    let find = r"return redis.call('ZSCORE', KEYS[1], '\255\254')";
+    assert_eq!(bench.ask::<f64>(&["EVAL", find, "1", "asynq:{default}:retry"]).await, 6.0);
     assert_eq!(bench.ask::<String>(&["HGET", "asynq:{default}:t:stub", "result"]).await, "\u{1}x");
     let told = bench.run(&["doctor", "--restore", "dump.jsonl"]).await.ok();
-    assert!(told.contains("0 put back, 2 left out"), "{told}");
+    assert!(told.contains("0 put back, 3 left out"), "{told}");
     std::fs::write(bench.path("dump.jsonl"), "{\"line\":").unwrap();
     bench.run(&["doctor", "--restore", "dump.jsonl"]).await.failed(1);
 }
@@ -83,6 +111,7 @@ async fn a_thousand_of_a_kind_are_counted_and_not_listed() {
     bench.ask::<i64>(&["DEL", "asynq:{default}:pending"]).await;
     let done = bench.run(&["doctor"]).await;
     assert!(done.stdout.contains("… and 980 more of no-place"), "{done:?}");
+    assert_eq!(done.stdout.matches("a task is in no list").count(), 20, "{done:?}");
     let told = bench.run(&["doctor", "--fix"]).await.ok();
     assert!(told.contains("1,000 findings, 1,000 of them mended"), "{told}");
     assert_eq!(bench.ask::<i64>(&["LLEN", "asynq:{default}:pending"]).await, 1_000);

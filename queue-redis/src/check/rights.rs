@@ -160,6 +160,21 @@ mod tests {
         }
     }
 
+    /// Such a Redis would not refuse a write.
+    #[test]
+    fn before_redis_7_only_what_does_nothing_by_itself_is_tried() {
+        for role in [Role::Producer, Role::Worker, Role::Scheduler, Role::Inspector] {
+            let tried = |guarded: bool| {
+                let words = arguments(role, guarded);
+                let names = PROBES.iter().filter(|probe| words.iter().any(|word| word == probe.command));
+                names.map(|probe| (probe.command, probe.guarded)).collect::<Vec<_>>()
+            };
+            assert!(tried(false).iter().all(|(_, guarded)| !guarded), "{role:?}");
+            assert_eq!(tried(true).len(), commands(role).split(' ').count(), "{role:?}");
+            assert!(tried(true).iter().any(|(_, guarded)| *guarded), "{role:?}");
+        }
+    }
+
     #[test]
     fn every_command_of_a_role_can_be_tried() {
         for role in [Role::Producer, Role::Worker, Role::Scheduler, Role::Inspector] {

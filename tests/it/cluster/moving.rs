@@ -50,6 +50,11 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
         assert!(error.to_string().contains("moving"), "{error}");
     };
     refused(broker.dequeue(&queue.as_str().into(), 3, &token, now + 30).await.unwrap_err());
+    // A take does not wait either, however patient the handle is: there are other queues.
+    let patient = Broker::new(connect(&cluster, Duration::from_secs(24 * 60 * 60)));
+    let queue_name = queue.as_str().into();
+    let take = tokio::time::timeout(Duration::from_secs(30), patient.dequeue(&queue_name, 3, &token, now + 30));
+    refused(take.await.expect("an answer").unwrap_err());
     refused(broker.forward(&queue, State::Scheduled, (now + 10) * 1_000_000_000, 0).await.unwrap_err());
     refused(broker.list_expired(&queue, now + 1_000, 0).await.unwrap_err());
     refused(inspector.delete_task(&queue, "late").await.unwrap_err());
@@ -76,6 +81,9 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
     for node in [to, from, &cluster.nodes[2]] {
         node.cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
     }
+    // Who has not heard of it is told by the node that it asks: in a pipeline, and in a transaction.
+    assert_eq!(inspector.queue(&queue).await.unwrap().count(State::Pending), 2);
+    broker.record_enqueue_event(&format!("{{{queue}}}"), "id", 0).await.unwrap();
     put("new").await.unwrap();
     let counts = Counts::default();
     let server = serve(connect(&cluster, Duration::from_secs(5)), &counts, std::slice::from_ref(&queue)).await;

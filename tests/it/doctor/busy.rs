@@ -1,12 +1,15 @@
 //! A fleet at work is no finding.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::RawTask;
-use queue_redis::Severity;
+use queue_core::clock::ManualClock;
+use queue_redis::{Aggregated, Inspector, Severity};
 use queue_worker::{Failure, Group, Job, Router};
 
-use crate::support::{Fixture, QUEUE};
+use super::problems;
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, job};
 
 const BATCHES: u64 = 60;
 const BATCH: u64 = 50;
@@ -66,4 +69,35 @@ async fn a_busy_fleet_is_sound() {
     assert!(rounds > 1 && looked_at > 500 && processed > 500, "{rounds}: {looked_at} looked at, {processed} processed");
     first.shutdown().await;
     second.shutdown().await;
+}
+
+/// Locks, groups, and sets taken out of them, which go and come again while somebody looks at them twice.
+#[tokio::test]
+async fn what_is_gone_at_the_second_look_is_no_finding() {
+    let fixture = Fixture::start().await;
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    let inspector = Inspector::with_clock(fixture.redis(), Arc::new(ManualClock::at_secs(NOW)));
+    let locks = async {
+        for id in (0_u64..).map(|n| n.to_string()) {
+            fixture.put([job(&id).unique(Duration::from_secs(60))]).await;
+            inspector.delete_task(QUEUE, &id).await.unwrap();
+        }
+    };
+    let groups = async {
+        loop {
+            let (set, tasks) = fixture.staged([job("grouped").group("g")]).await;
+            let aggregated = fixture.broker.aggregate(&set, &tasks, None, NOW_NS).await.unwrap();
+            assert_eq!(aggregated, Aggregated::Done);
+        }
+    };
+    let looks = async {
+        for _ in 0..300 {
+            assert_eq!(problems(&inspector).await, [""; 0]);
+        }
+    };
+    tokio::select! {
+        () = locks => {}
+        () = groups => {}
+        () = looks => {}
+    }
 }

@@ -267,6 +267,7 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
     let twice: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     // While it is looked at, as many come to the head as there are on a page, and more.
     for pushed in [1_usize, 99, 100, 101, 250] {
+        fixture.run("CONFIG RESETSTAT").await;
         let mut examination = inspector.examine();
         let (mut problems, mut grown) = (Vec::new(), 0);
         while let Some(findings) = examination.next().await.unwrap() {
@@ -278,6 +279,14 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
             }
         }
         assert!(problems.is_empty(), "{pushed}: {problems:?}");
+        if pushed > 100 {
+            continue;
+        }
+        // What was read twice is known; only what has come to the head behind us is searched for, in two lists.
+        let stats: String = fixture.cmd(&["INFO", "commandstats"]).await;
+        let searches =
+            stats.lines().find_map(|line| line.strip_prefix("cmdstat_lpos:calls=")?.split(',').next()).unwrap_or("0");
+        assert_eq!(searches.parse::<usize>().unwrap(), 2 * grown * pushed, "{pushed}");
     }
     let mut double = vec!["RPUSH".to_owned(), "asynq:{q}:pending".to_owned()];
     double.extend(twice);

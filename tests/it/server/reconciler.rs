@@ -28,12 +28,13 @@ async fn start(fixture: &Fixture, events: &Events) -> Handle {
 #[tokio::test]
 async fn a_server_puts_right_what_loses_nothing_and_leaves_the_rest() {
     let (fixture, events) = (Fixture::start().await, Events::default());
-    fixture.enqueue(["lost", "archived", "twice", "expires"].map(later)).await;
+    fixture.enqueue(["lost", "archived", "twice", "expires", "misnamed"].map(later)).await;
     fixture.enqueue([RawTask::new("t").queue(QUEUE).task_id("grouped").group("g")]).await;
     for command in [
         "ZREM @scheduled lost",
         "HSET @t:lost state archived",
         "EXPIRE @t:expires 1000",
+        "HSET @t:misnamed state retry",
         "ZADD @archived 4102444800 twice",
         "ZADD @retry 4102444800 ghost",
         "SET @unique:t:x gone EX 1000",
@@ -47,6 +48,7 @@ async fn a_server_puts_right_what_loses_nothing_and_leaves_the_rest() {
     told.sort();
     assert_eq!(told, ["expires q", "no-place q", "unlisted-group q", "unlisted-queue q"]);
     fixture.in_state("lost", State::Archived).await;
+    assert_eq!(fixture.cmd::<String>(&["HGET", "asynq:{q}:t:misnamed", "state"]).await, "retry");
     assert_eq!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:{q}:archived", "twice"]).await, Some(4_102_444_800.0));
     assert_eq!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:{q}:retry", "ghost"]).await, Some(4_102_444_800.0));
     assert_eq!(fixture.cmd::<String>(&["GET", "asynq:{q}:unique:t:x"]).await, "gone");
@@ -65,6 +67,11 @@ async fn of_the_servers_of_a_queue_one_looks_after_it_and_another_takes_over() {
         fixture.run(&format!("EXPIRE asynq:{{q}}:t:{id} 1000")).await;
         eventually("it is put right", async || first.count() + second.count() == before + 1).await;
     }
+    // It lasts from one run to the next, which are up to 1.2 s apart.
+    eventually("the claim outlives a run", async || {
+        fixture.cmd::<i64>(&["PTTL", "asynq:{q}:x:reconciler"]).await > 1_200
+    })
+    .await;
     let holder: String = fixture.cmd(&["GET", "asynq:{q}:x:reconciler"]).await;
     let (holding, waiting, events) = if holder == one.server_id() { (one, other, second) } else { (other, one, first) };
     assert_eq!(holder, holding.server_id());

@@ -112,6 +112,16 @@ async fn rights_that_a_role_lacks_are_named_at_the_start() {
         assert_eq!(found(&checked), [(Severity::Problem, Subject::Rights)], "{role:?}");
         assert!(checked.findings[0].message.contains(expected), "{role:?}: {checked:?}");
     }
+    for right in ["multi", "exec"] {
+        fixture.run(&format!("ACL SETUSER some resetkeys ~asynq:* +@all -{right}")).await;
+        let lacking = Redis::lazy(&url, RedisOptions::default()).unwrap();
+        for (role, needs_it) in [(Role::Worker, false), (Role::Scheduler, true), (Role::Inspector, true)] {
+            let checked = lacking.check(role).await.unwrap();
+            let told = checked.findings.first().is_some_and(|found| found.message.contains(&format!("lacks {right}:")));
+            assert_eq!(told, needs_it, "{right}, {role:?}: {checked:?}");
+        }
+    }
+    fixture.run("ACL SETUSER some +@all -zadd").await;
     let text = refusal(redis).await.to_string();
     assert!(text.contains("docs/deployment.md lists for a worker") && !text.contains("secret"), "{text}");
 }
@@ -139,7 +149,12 @@ async fn what_the_user_may_not_ask_is_said_and_is_no_problem() {
     let checked = redis.check(Role::Worker).await.unwrap();
     assert_eq!(found(&checked), [(Severity::Unknown, Subject::Eviction)], "{checked:?}");
     assert!(checked.findings[0].message.contains("INFO was refused"), "{checked:?}");
-    Server::new(redis, Router::new(())).start().await.unwrap().shutdown().await;
+    Server::new(redis.clone(), Router::new(())).start().await.unwrap().shutdown().await;
+    // What is worse comes first.
+    fixture.run("ACL SETUSER some -zadd").await;
+    let checked = redis.check(Role::Worker).await.unwrap();
+    let expected = [(Severity::Problem, Subject::Rights), (Severity::Unknown, Subject::Eviction)];
+    assert_eq!(found(&checked), expected, "{checked:?}");
 }
 
 #[tokio::test]
