@@ -65,9 +65,18 @@ fn until(shared: &Shared, sets: &[Set], next: Option<i64>) -> Duration {
 /// Forwards what is due; returns the Unix second at which the next task is.
 async fn forward_due(shared: &Shared, sets: &mut [Set]) -> Result<Option<i64>, Error> {
     let heads = look(shared, sets).await?;
+    let some_answer = heads.iter().any(Result::is_ok);
     let mut next = None;
     for (set, head) in sets.iter_mut().zip(heads) {
         if set.refused.is_some_and(|until| Instant::now() < until) {
+            continue;
+        }
+        if let Err(error) = &head
+            && error.is_transient()
+            && some_answer
+        {
+            // A node of the cluster is gone, and others are not.
+            set.refuse(error);
             continue;
         }
         match set.forward_if_due(shared, head).await {
