@@ -76,6 +76,10 @@ async fn a_planned_failover_is_heard_by_those_who_only_listen() {
 async fn a_master_that_hangs_is_left_when_sentinel_names_another() {
     queue_redis::log_to_stderr(false);
     let watched = Watched::start().await;
+    for sentinel in &watched.sentinels {
+        // Until then the listener asks for a sign of life, and waits for it.
+        sentinel.cmd::<()>(&["SENTINEL", "SET", "mymaster", "down-after-milliseconds", "7000"]).await;
+    }
     let day = Duration::from_secs(24 * 60 * 60);
     let redis = Redis::lazy(&watched.url(), RedisOptions { response_timeout: day, ..RedisOptions::default() }).unwrap();
     let mut listener = Listener::connect(&redis).await.unwrap();

@@ -214,7 +214,9 @@ impl Bench {
 /// Asks a Redis directly.
 pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
     let client = redis::Client::open(url).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // The client's own half a second is too little on a machine that is busy with other things.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     let mut cmd = redis::cmd(command[0]);
     cmd.arg(&command[1..]);
     cmd.query_async(&mut connection).await.unwrap()

@@ -32,4 +32,6 @@ async fn a_sentinel_is_no_redis_and_is_told_from_one() {
     let Error::Unusable { problems, .. } = &error else { panic!("{error:?}") };
     assert_eq!(problems[0].subject, Subject::Role);
     assert!(error.to_string().contains("this is a Sentinel"), "{error}");
+    let checked = Redis::lazy(&sentinel.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
+    assert!(checked.findings.iter().all(|found| found.subject != Subject::Rights), "it knows no scripts: {checked:?}");
 }
