@@ -6,7 +6,7 @@ use queue_core::wire::SchedulerEntry;
 use queue_redis::Fault;
 
 use super::{examine, fix, problems, start};
-use crate::support::{Fixture, NOW};
+use crate::support::{Fixture, NOW, QUEUE, job};
 
 /// A damage: what makes it (commands; `@` stands for `asynq:{q}:`), what is found, and what is different from the
 /// sound state after the repair.
@@ -51,6 +51,7 @@ const DAMAGES: &[Damage] = &[
     damage(&["ZADD @g:g 5 active"], &["many-places active"], &[]),
     damage(&["ZADD @g:h 5 aggregating", "SADD @groups h"], &["many-places aggregating"], &["+ {q}:groups h: member"]),
     damage(&["LREM @pending 0 pending"], &["no-place pending"], &[]),
+    damage(&["LREM @pending 0 pending", "HDEL @t:pending pending_since"], &["no-place pending"], &[]),
     damage(&["LREM @active 0 active"], &["no-place active"], &[]),
     damage(&["LREM @active 0 active", "ZREM @lease active"], &["no-place active"], &[]),
     damage(
@@ -228,7 +229,7 @@ async fn a_repair_of_what_has_moved_on_changes_nothing() {
 #[tokio::test]
 async fn more_than_a_page_of_everything_is_found_once() {
     let (fixture, inspector) = start().await;
-    let tasks = (0..250).map(|n| crate::support::job(&format!("lost-{n}")));
+    let tasks = (0..250).map(|n| job(&format!("lost-{n}")));
     fixture.put(tasks).await;
     fixture.run("DEL asynq:{q}:pending").await;
     for n in 0..250 {
@@ -270,7 +271,7 @@ async fn searches(fixture: &Fixture) -> usize {
 #[tokio::test]
 async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not() {
     let (fixture, inspector) = start().await;
-    fixture.put((0..300).map(|n| crate::support::job(&format!("{n}")))).await;
+    fixture.put((0..300).map(|n| job(&format!("{n}")))).await;
     let twice: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     // While it is looked at, as many come to the head as there are on a page, and more.
     for pushed in [1_usize, 99, 100, 101, 250] {
@@ -280,7 +281,7 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
         while let Some(findings) = examination.next().await.unwrap() {
             problems.extend(findings.into_iter().filter(|found| found.fault.severity() > queue_redis::Severity::Note));
             if grown < 4 && examination.tasks() > 100 {
-                let new = (0..pushed).map(|n| crate::support::job(&format!("{pushed}-{grown}-{n}")));
+                let new = (0..pushed).map(|n| job(&format!("{pushed}-{grown}-{n}")));
                 fixture.put(new).await;
                 grown += 1;
             }
@@ -298,7 +299,7 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
         assert!(examination.next().await.unwrap().is_some());
     }
     for id in fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:pending", "0", "49"]).await {
-        inspector.delete_task(crate::support::QUEUE, &id).await.unwrap();
+        inspector.delete_task(QUEUE, &id).await.unwrap();
     }
     while examination.next().await.unwrap().is_some() {}
     assert_eq!(searches(&fixture).await, 0);

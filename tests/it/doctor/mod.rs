@@ -4,6 +4,7 @@ mod busy;
 mod copies;
 mod damage;
 mod random;
+mod repairs;
 mod sound;
 
 use std::sync::Arc;

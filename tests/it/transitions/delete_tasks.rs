@@ -199,3 +199,13 @@ async fn delete_tasks_does_not_touch_a_task_or_a_lock_of_another_type() {
     assert_eq!(fixture.with_stray(&lock, act).await.unwrap(), [Applied]);
     assert!(fixture.keyspace().await.get("{q}:t:a state").is_none());
 }
+
+#[tokio::test]
+async fn delete_tasks_leaves_the_lock_of_another_queue() {
+    let fixture = Fixture::start().await;
+    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.run("HSET asynq:{q}:t:a unique_key asynq:{other}:unique:job:").await;
+    fixture.run("SET asynq:{other}:unique:job: a").await;
+    assert_eq!(delete(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), [Applied]);
+    assert_eq!(fixture.cmd::<String>(&["GET", "asynq:{other}:unique:job:"]).await, "a");
+}

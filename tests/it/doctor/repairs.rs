@@ -1,0 +1,45 @@
+//! What a repair does besides mending: it is whole or not at all, and it prefers who has waited.
+
+use queue_redis::Fault;
+
+use super::{examine, fix, start};
+use crate::support::{is_wrong_type, job};
+
+/// Its place is a stream. The stray lease could be taken away all the same, which would be half of a repair.
+#[tokio::test]
+async fn a_repair_that_cannot_be_made_changes_nothing() {
+    let (fixture, inspector) = start().await;
+    for command in ["DEL @retry", "XADD @retry 1-1 field value", "ZADD @lease 5 retry"] {
+        fixture.run(&command.replace('@', "asynq:{q}:")).await;
+    }
+    let before = fixture.keyspace().await;
+    let told = examine(&inspector).await;
+    let found = told.iter().find(|found| found.fault == Fault::NoPlace).unwrap();
+    let error = inspector.mend(found, &[]).await.unwrap_err();
+    assert!(is_wrong_type(&error), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn a_lock_whose_task_has_come_meanwhile_stays() {
+    let (fixture, inspector) = start().await;
+    fixture.run("SET asynq:{q}:unique:job:x gone EX 600").await;
+    let told = examine(&inspector).await;
+    let found = told.iter().find(|found| found.fault == Fault::DeadLock).unwrap();
+    let copies = inspector.copies(found).await.unwrap();
+    fixture.put([job("gone")]).await;
+    assert!(!inspector.mend(found, &copies).await.unwrap());
+    assert_eq!(fixture.cmd::<String>(&["GET", "asynq:{q}:unique:job:x"]).await, "gone");
+}
+
+#[tokio::test]
+async fn what_was_lost_is_next_and_what_stands_twice_keeps_its_better_place() {
+    let (fixture, inspector) = start().await;
+    fixture.put(["waits", "lost"].map(job)).await;
+    fixture.run("LREM asynq:{q}:pending 0 lost").await;
+    fixture.run("LPUSH asynq:{q}:pending pending").await;
+    fix(&inspector).await;
+    // The last is taken first.
+    let order: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    assert_eq!(order, ["waits", "pending", "lost"]);
+}
