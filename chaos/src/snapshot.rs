@@ -52,6 +52,9 @@ pub(crate) struct Snapshot {
 /// Keys of servers, which expire by themselves, and lists that stay.
 const FLEET: [&str; 5] = ["asynq:queues", "asynq:servers", "asynq:workers", "asynq:servers:{", "asynq:workers:{"];
 
+/// What PTTL says of a key that does not expire.
+const NEVER: i64 = -1;
+
 impl Snapshot {
     pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<Self, Failure> {
         let mut snapshot = Self::default();
@@ -140,6 +143,14 @@ impl Snapshot {
             _ if rest.starts_with("unique:") => {
                 let holder: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await?;
                 self.locks.insert(key.to_owned(), (queue, holder.unwrap_or_default()));
+                return Ok(());
+            }
+            // It names a server, and goes away with it.
+            "x:reconciler" => {
+                let left: i64 = redis::cmd("PTTL").arg(key).query_async(connection).await?;
+                if left == NEVER {
+                    self.strays.push(format!("{key}, which never expires"));
+                }
                 return Ok(());
             }
             _ if rest.starts_with("g:") => members(key, connection).await?,
