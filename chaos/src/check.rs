@@ -2,6 +2,7 @@
 
 mod counters;
 mod keys;
+mod poison;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
+use crate::fleet::Process;
 use crate::history::{History, Story};
 use crate::ledger::Step;
 use crate::name::{Place, Plan};
@@ -34,6 +36,9 @@ pub(crate) struct Tally {
     pub(crate) done_again: u64,
     /// Tasks that were archived because their workers died again and again.
     pub(crate) given_up: u64,
+    /// Tasks that kill their workers: given up by ours, and by Go.
+    pub(crate) poison_given_up: u64,
+    pub(crate) poison_by_go: u64,
     /// Seconds from the kill of a worker to the start of its task elsewhere, by the worker's lease.
     pub(crate) takeover: BTreeMap<String, Vec<f64>>,
 }
@@ -45,6 +50,9 @@ pub(crate) struct Evidence<'a> {
     pub(crate) happened: &'a [Happened],
     /// Whether Go took part, which does not fence and spends retries on crashes.
     pub(crate) mixed: bool,
+    /// How many crashes a task may survive.
+    pub(crate) max_crashes: u32,
+    pub(crate) processes: &'a [Process],
 }
 
 /// asynq's text for a task whose lease has ended.
@@ -70,6 +78,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     for task in stored.into_values().flatten() {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
     }
+    poison::judge_deaths(evidence, &mut findings);
     keys::judge(evidence, &mut findings, &mut tally);
     counters::judge(evidence, &least, &tally, &mut findings);
     (findings, tally)
@@ -122,12 +131,18 @@ fn judge_story(
         // The keys are judged by themselves.
         _ => return true,
     };
-    if found == Place::Archived && crashed {
+    if found == Place::Archived && story.name.plan == Plan::Poison {
+        poison::judge(evidence, story, task, findings, tally);
+    } else if found == Place::Archived && crashed {
         // Its workers died again and again; and so the ledger has to say.
         tally.given_up += 1;
         let cut_short = story.attempts.iter().filter(|attempt| attempt.end.is_none()).count();
         if wanted != Place::Archived && cut_short == 0 {
             findings.add(Invariant::WrongEnd, format!("{} was given up, and no run of it was cut short", story.name));
+        }
+        let error = message.map_or("", |message| message.error_msg.as_str());
+        if poison::GivenUp::read(error).is_some_and(|given_up| !given_up.is_in_time(evidence)) {
+            findings.add(Invariant::Budget, format!("{} was given up too early or too late: {error:?}", story.name));
         }
     } else if found != wanted {
         findings.add(Invariant::WrongEnd, format!("{} should be {wanted:?}: {task:?} {story:?}", story.name));

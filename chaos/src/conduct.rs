@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Mutex;
 
 use crate::Failure;
 use crate::check::{Evidence, judge};
 use crate::faults::Hand;
 use crate::findings::Invariant;
-use crate::fleet::{Fleet, Process, Role};
+use crate::fleet::{Fleet, Orders, Process, Role};
 use crate::history::History;
 use crate::name::QUEUES;
+use crate::net::{self, Namespaces};
 use crate::node::Redis;
 use crate::plan::Plan;
+use crate::poison::{Poisoner, watch};
 use crate::report::Report;
 use crate::snapshot::Snapshot;
 use crate::tamper::Tamper;
@@ -54,8 +55,17 @@ pub(crate) struct Settings {
     #[arg(long)]
     keep: Option<PathBuf>,
     /// How many seconds everybody has to finish when nothing is broken any more
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 600)]
     patience_secs: u64,
+    /// How many crashes a task may survive, for workers of ours
+    #[arg(long, default_value_t = 3)]
+    max_crashes: u32,
+    /// Gives each process a network of its own, so that the kernel can lose its packets; Linux only
+    #[arg(long, value_enum, default_value_t = Namespaces::Never)]
+    namespaces: Namespaces,
+    /// This is the run within a network of its own
+    #[arg(long, hide = true)]
+    within: bool,
     /// Does something wrong behind the back of the ledger, to see that it is found
     #[arg(long, hide = true)]
     tamper: Option<Tamper>,
@@ -63,6 +73,7 @@ pub(crate) struct Settings {
 
 /// Runs; whether nothing was found.
 pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
+    let network = network(&settings).await?;
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
     println!("seed {seed}; to do the same again: queue-chaos run --seed {seed}, with the other options as they were");
     let begun = Instant::now();
@@ -72,11 +83,21 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     let mut redis = Redis::start().await?;
     let version = redis.version().await?;
     let tasks = u32::try_from(settings.tasks).unwrap_or(u32::MAX);
-    let fleet = Fleet::new(&directory, settings.go.clone(), seed, tasks, &redis.upstream, &roles(&settings)).await?;
-    let mut hand = Hand::new(Arc::new(Mutex::new(fleet)));
+    let orders = Orders {
+        go: settings.go.clone(),
+        seed,
+        tasks,
+        max_crashes: settings.max_crashes,
+        namespaces: settings.within,
+        roles: roles(&settings),
+    };
+    let mut fleet = Fleet::new(&directory, orders, &redis.upstream).await?;
+    let poisoner = Poisoner::of(&mut fleet)?;
+    let mut hand = Hand::new(fleet, poisoner);
+    let deaths = tokio::spawn(watch(hand.fleet.clone(), hand.happened.clone()));
 
     break_things(&settings, seed, &mut hand, &mut redis).await?;
-    println!("{} faults; nothing is broken any more", hand.count());
+    println!("{} faults; nothing is broken any more, but by poison that is left", hand.count());
     while hand.later.join_next().await.is_some() {}
     let mut fleet = hand.fleet.lock().await;
     for slot in fleet.of(true) {
@@ -85,7 +106,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     if let Some(tamper) = settings.tamper {
         tamper.during(&redis, &directory, &mut fleet).await?;
     }
+    drop(fleet);
     let drained = drain(&redis, Duration::from_secs(settings.patience_secs)).await?;
+    deaths.abort();
+    let mut fleet = hand.fleet.lock().await;
     let fallen = fleet.fallen();
     for slot in fleet.of(false) {
         fleet.end(slot, Duration::from_secs(30)).await?;
@@ -105,7 +129,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         )?;
     }
     let mixed = settings.go.is_some();
-    let evidence = Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed };
+    let processes = &fleet.processes;
+    let max_crashes = settings.max_crashes;
+    let evidence =
+        Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed, max_crashes, processes };
     let (mut findings, tally) = judge(&evidence);
     for process in fallen {
         let log = std::fs::read_to_string(directory.join(format!("{process}.log"))).unwrap_or_default();
@@ -115,6 +142,8 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     let report = Report {
         seed,
         mixed,
+        network,
+        packets_lost: hand.packets_lost.load(Ordering::SeqCst),
         rate: settings.rate,
         skew_secs: settings.skew_secs,
         redis: version,
@@ -134,6 +163,24 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     Ok(findings.is_empty())
 }
 
+/// Sees to it that processes can have networks of their own, if they are to; returns what the report says.
+async fn network(settings: &Settings) -> Result<String, Failure> {
+    let shared = "the loopback of the host, one for all".to_owned();
+    if settings.within {
+        net::begin().await?;
+        return Ok("a network namespace for each process, on links on which the kernel loses packets".to_owned());
+    }
+    match settings.namespaces {
+        Namespaces::Never => Ok(shared),
+        Namespaces::Always => Err(net::enter()),
+        Namespaces::IfPossible => {
+            let reason = net::enter();
+            eprintln!("!!! {reason}\n!!! partitions by the kernel are LEFT OUT; proxies part instead");
+            Ok(format!("{shared}; {reason}"))
+        }
+    }
+}
+
 fn roles(settings: &Settings) -> Vec<Role> {
     let skew = settings.skew_secs;
     let mut roles = vec![Role::Producer { rate: settings.rate / 2 }; 2];
@@ -148,7 +195,7 @@ fn roles(settings: &Settings) -> Vec<Role> {
 
 /// Follows the plan until there were enough faults and enough tasks, or somebody has had enough (Ctrl-C, SIGTERM).
 async fn break_things(settings: &Settings, seed: u64, hand: &mut Hand, redis: &mut Redis) -> Result<(), Failure> {
-    let mut plan = Plan::new(seed, Duration::from_millis(settings.pause_ms));
+    let mut plan = Plan::new(seed, Duration::from_millis(settings.pause_ms), settings.within);
     let mut intents = Intents::default();
     let (mut told, mut number) = (Instant::now(), 0);
     let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];

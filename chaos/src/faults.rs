@@ -1,6 +1,7 @@
 //! Does what the plan says, and notes when it did what to whom.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -9,8 +10,10 @@ use tokio::sync::Mutex;
 use crate::Failure;
 use crate::fleet::{Fleet, Role};
 use crate::ledger::now_ns;
+use crate::net::{Link, Loss};
 use crate::node::Redis;
 use crate::plan::{Fault, Kind};
+use crate::poison::Poisoner;
 
 /// A fault that has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,11 +43,16 @@ pub(crate) struct Hand {
     pub(crate) fleet: Arc<Mutex<Fleet>>,
     pub(crate) happened: Arc<std::sync::Mutex<Vec<Happened>>>,
     pub(crate) later: tokio::task::JoinSet<()>,
+    /// By the kernel; those that a link which is down never carries are not known.
+    pub(crate) packets_lost: Arc<AtomicU64>,
+    /// Enqueues what kills its workers.
+    poisoner: Poisoner,
 }
 
 impl Hand {
-    pub(crate) fn new(fleet: Arc<Mutex<Fleet>>) -> Self {
-        Self { fleet, happened: Arc::default(), later: tokio::task::JoinSet::new() }
+    pub(crate) fn new(fleet: Fleet, poisoner: Poisoner) -> Self {
+        let (fleet, later) = (Arc::new(Mutex::new(fleet)), tokio::task::JoinSet::new());
+        Self { fleet, happened: Arc::default(), later, packets_lost: Arc::default(), poisoner }
     }
 
     fn note(&self, kind: Kind, process: Option<u16>, from: u64) {
@@ -70,6 +78,12 @@ impl Hand {
             Kind::OutOfMemory => redis.out_of_memory(fault.lasts).await?,
             Kind::DiskFull => redis.disk_full(fault.lasts).await?,
             Kind::NoReplicas => redis.no_replicas(fault.lasts).await?,
+            Kind::Demote => redis.demote(fault.lasts, fault.target.is_multiple_of(2)).await?,
+            Kind::Busy => redis.busy(fault.lasts).await?,
+            Kind::Password => redis.change_password(fault.lasts).await?,
+            Kind::MaxClients => redis.crowd_out(fault.lasts).await?,
+            // The fault is the death of a worker, which is noted when it is seen.
+            Kind::Poison => return self.poisoner.enqueue(redis, fault.target).await,
             Kind::CrashRedis => redis.crash(fault.lasts).await?,
             Kind::FailOver => {
                 if !redis.fail_over().await? {
@@ -88,7 +102,12 @@ impl Hand {
             let fleet = self.fleet.lock().await;
             let producers = match fault.kind {
                 Kind::KillProducer => true,
-                Kind::Cut | Kind::Delay | Kind::LoseAnswers => fault.target.is_multiple_of(4),
+                Kind::Cut
+                | Kind::Delay
+                | Kind::LoseAnswers
+                | Kind::LosePackets
+                | Kind::LosePacketsOneWay
+                | Kind::LinkDown => fault.target.is_multiple_of(4),
                 _ => false,
             };
             let slots = fleet.of(producers);
@@ -164,9 +183,40 @@ impl Hand {
                 drop(fleet);
                 self.after(lasts, fault.kind, slot, process, from, |fleet, slot, _| fleet.slots[slot].proxy.heal());
             }
+            Kind::LosePackets | Kind::LosePacketsOneWay | Kind::LinkDown => {
+                let link = fleet.slots[slot].link.clone().ok_or("there are no namespaces")?;
+                // A kernel sends what was lost again after ever longer pauses, at the most as long as the loss.
+                fleet.busy(slot, lasts * 2);
+                drop(fleet);
+                match fault.kind {
+                    Kind::LinkDown => link.down().await?,
+                    Kind::LosePackets => link.lose(Loss::All).await?,
+                    _ if (fault.target / 4).is_multiple_of(2) => link.lose(Loss::Requests).await?,
+                    _ => link.lose(Loss::Answers).await?,
+                }
+                self.part(&link, fault, process, from);
+            }
             _ => return Err(format!("{:?} meets no process", fault.kind).into()),
         }
         Ok(())
+    }
+
+    /// Heals a link later.
+    fn part(&mut self, link: &Arc<Link>, fault: &Fault, process: u16, from: u64) {
+        let (happened, link, kind, lasts) = (self.happened.clone(), link.clone(), fault.kind, fault.lasts);
+        let lost = self.packets_lost.clone();
+        self.later.spawn(async move {
+            tokio::time::sleep(lasts).await;
+            match link.heal().await {
+                // Nobody has met the fault.
+                Ok(0) if kind != Kind::LinkDown => return,
+                Ok(packets) => drop(lost.fetch_add(packets, Ordering::SeqCst)),
+                Err(error) => eprintln!("a link cannot be healed: {error}"),
+            }
+            tokio::time::sleep(lasts).await;
+            let ended = Happened { kind, process: Some(process), from, to: now_ns() };
+            happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ended);
+        });
     }
 
     /// Ends a fault later.

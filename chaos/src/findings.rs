@@ -26,6 +26,8 @@ pub(crate) enum Invariant {
     WrongEnd,
     /// A crash of a worker spent a retry.
     RetrySpent,
+    /// A task that kills its workers was given up too early, too late, or under the wrong names.
+    Budget,
     /// The result of a worker that had lost the task was kept.
     NotFenced,
     /// A scheduled task started before its time.
@@ -47,6 +49,7 @@ impl Invariant {
             Invariant::Phantom => "refused, but there",
             Invariant::WrongEnd => "wrong end",
             Invariant::RetrySpent => "crash spent a retry",
+            Invariant::Budget => "crash budget",
             Invariant::NotFenced => "not fenced",
             Invariant::Early => "too early",
             Invariant::Fallen => "process fell",

@@ -1,5 +1,7 @@
 //! The processes of a run, each with its own way to Redis and its own ledger.
 
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,15 +13,23 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 use crate::Failure;
-use crate::ledger::now_ns;
+use crate::ledger::{Book, now_ns};
+use crate::net::Link;
 use crate::proxy::Proxy;
 
 /// What a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    Producer { rate: u32 },
-    Worker { lease_secs: u64, skew_secs: i64 },
+    Producer {
+        rate: u32,
+    },
+    Worker {
+        lease_secs: u64,
+        skew_secs: i64,
+    },
     GoWorker,
+    /// This process itself, which enqueues the poison.
+    Conductor,
 }
 
 /// One that is running, or was.
@@ -28,6 +38,7 @@ pub(crate) struct Process {
     pub(crate) number: u16,
     pub(crate) role: Role,
     pub(crate) ledger: PathBuf,
+    pub(crate) pid: u32,
 }
 
 /// A place in the fleet: when its process ends, another one takes the place.
@@ -35,6 +46,8 @@ pub(crate) struct Process {
 pub(crate) struct Slot {
     pub(crate) role: Role,
     pub(crate) proxy: Arc<Proxy>,
+    /// The way to the proxy, if the process has a network of its own.
+    pub(crate) link: Option<Arc<Link>>,
     child: Option<Child>,
     pub(crate) process: u16,
     /// Unix nanoseconds until which something else is being done to it.
@@ -47,32 +60,55 @@ pub(crate) struct Fleet {
     seed: u64,
     /// How many tasks each producer enqueues at the most.
     tasks: u32,
+    max_crashes: u32,
     pub(crate) slots: Vec<Slot>,
     /// All there ever were.
     pub(crate) processes: Vec<Process>,
 }
 
+/// What a fleet is made of.
+pub(crate) struct Orders {
+    pub(crate) go: Option<PathBuf>,
+    pub(crate) seed: u64,
+    /// How many tasks each producer enqueues at the most.
+    pub(crate) tasks: u32,
+    pub(crate) max_crashes: u32,
+    /// Whether each process has a network of its own.
+    pub(crate) namespaces: bool,
+    pub(crate) roles: Vec<Role>,
+}
+
 const CONCURRENCY: &str = "10";
 
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
 impl Fleet {
-    pub(crate) async fn new(
-        directory: &Path,
-        go: Option<PathBuf>,
-        seed: u64,
-        tasks: u32,
-        upstream: &Arc<AtomicU16>,
-        roles: &[Role],
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn new(directory: &Path, orders: Orders, upstream: &Arc<AtomicU16>) -> Result<Self, Failure> {
+        let Orders { go, seed, tasks, max_crashes, namespaces, roles } = orders;
         let mut slots = Vec::new();
-        for role in roles {
-            let proxy = Arc::new(Proxy::start(upstream.clone()).await?);
-            slots.push(Slot { role: *role, proxy, child: None, process: 0, busy_until: 0 });
+        for (number, role) in roles.into_iter().enumerate() {
+            let link = if namespaces { Some(Arc::new(Link::make(u8::try_from(number)?).await?)) } else { None };
+            let host = link.as_ref().map_or(Ipv4Addr::LOCALHOST, |link| link.host);
+            let proxy = Arc::new(Proxy::start(host, upstream.clone()).await?);
+            slots.push(Slot { role, proxy, link, child: None, process: 0, busy_until: 0 });
         }
-        let mut fleet = Self { directory: directory.to_owned(), go, seed, tasks, slots, processes: Vec::new() };
+        let directory = directory.to_owned();
+        let mut fleet = Self { directory, go, seed, tasks, max_crashes, slots, processes: Vec::new() };
         for slot in 0..fleet.slots.len() {
             fleet.start(slot)?;
         }
         Ok(fleet)
+    }
+
+    /// Takes part itself, and gets the ledger for it.
+    pub(crate) fn take_part(&mut self) -> Result<(u16, Book), Failure> {
+        let number = u16::try_from(self.processes.len())?;
+        let ledger = self.directory.join(format!("{number}.ledger"));
+        let book = Book::open(&ledger)?;
+        self.processes.push(Process { number, role: Role::Conductor, ledger, pid: std::process::id() });
+        Ok((number, book))
     }
 
     /// Starts the next process of a slot after this one, unless somebody else has done so.
@@ -85,34 +121,42 @@ impl Fleet {
         let number = u16::try_from(self.processes.len())?;
         let ledger = self.directory.join(format!("{number}.ledger"));
         let place = &mut self.slots[slot];
-        let address = format!("127.0.0.1:{}", place.proxy.port);
+        let address = place.proxy.address.to_string();
         let url = format!("redis://{address}");
-        let mut command = match (place.role, &self.go) {
+        let own = std::env::current_exe()?;
+        let (program, arguments) = match (place.role, &self.go) {
             (Role::GoWorker, Some(program)) => {
-                let mut command = Command::new(program);
-                command.args(["--redis", &address, "--concurrency", CONCURRENCY]);
-                command
+                (program, words(&format!("--redis {address} --concurrency {CONCURRENCY}")))
             }
-            (Role::GoWorker, None) => return Err("there is no Go worker".into()),
             (Role::Producer { rate }, _) => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["produce", "--redis", &url, "--rate", &rate.to_string()]);
-                command.args(["--seed", &self.seed.to_string(), "--tasks", &self.tasks.to_string()]);
-                command
+                let (seed, tasks) = (self.seed, self.tasks);
+                (&own, words(&format!("produce --redis {url} --rate {rate} --seed {seed} --tasks {tasks}")))
             }
             (Role::Worker { lease_secs, skew_secs }, _) => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["work", "--redis", &url, "--concurrency", CONCURRENCY]);
-                command.args(["--lease-secs", &lease_secs.to_string(), "--skew-secs", &skew_secs.to_string()]);
+                let crashes = self.max_crashes;
+                let about = format!("--lease-secs {lease_secs} --skew-secs {skew_secs} --max-crashes {crashes}");
+                (&own, words(&format!("work --redis {url} --concurrency {CONCURRENCY} {about}")))
+            }
+            (role, _) => return Err(format!("{role:?} is not a process to be started").into()),
+        };
+        let mut command = match &place.link {
+            Some(link) => {
+                let [nsenter, rest @ ..] = link.prefix();
+                let mut command = Command::new(nsenter);
+                command.args(rest).arg(program);
                 command
             }
+            None => Command::new(program),
         };
+        command.args(arguments);
         let log = std::fs::File::create(self.directory.join(format!("{number}.log")))?;
         command.arg("--ledger").arg(&ledger).args(["--process", &number.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0).kill_on_drop(true);
-        place.child = Some(command.spawn()?);
+        let child = command.spawn()?;
+        let pid = child.id().unwrap_or(0);
+        place.child = Some(child);
         place.process = number;
-        self.processes.push(Process { number, role: place.role, ledger });
+        self.processes.push(Process { number, role: place.role, ledger, pid });
         Ok(())
     }
 
@@ -163,6 +207,22 @@ impl Fleet {
     pub(crate) fn has_ended(&mut self, slot: usize) -> bool {
         let child = self.slots[slot].child.as_mut();
         child.is_none_or(|child| matches!(child.try_wait(), Ok(Some(_))))
+    }
+
+    /// The workers that were killed by nobody of us, and have no successor yet: by slot and process. Once asked, they
+    /// are gone.
+    pub(crate) fn poisoned(&mut self) -> Vec<(usize, u16)> {
+        let mut poisoned = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(child) = &mut slot.child
+                && let Ok(Some(status)) = child.try_wait()
+                && status.signal() == Some(Signal::SIGKILL as i32)
+            {
+                slot.child = None;
+                poisoned.push((number, slot.process));
+            }
+        }
+        poisoned
     }
 
     /// The names of the processes that ended although nobody had told them to.

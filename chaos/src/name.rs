@@ -18,6 +18,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Payloads of unique tasks, so few that some meet.
 const UNIQUE_PAYLOADS: u32 = 400;
 
+/// Retries of a task that kills its workers. Ours spend none; Go spends one on each crash it finds.
+pub(crate) const POISON_RETRIES: u32 = 3;
+
 /// What a task is meant to go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Plan {
@@ -39,6 +42,8 @@ pub(crate) enum Plan {
     Exhausted,
     /// Becomes a digest together with others.
     Grouped,
+    /// Its handler kills the process that it runs in. Not drawn: it is a fault.
+    Poison,
 }
 
 /// Where a task is in the end.
@@ -50,7 +55,7 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 9] = [
+    pub(crate) const ALL: [Plan; 10] = [
         Plan::Plain,
         Plan::Slow,
         Plan::Kept,
@@ -60,6 +65,7 @@ impl Plan {
         Plan::Doomed,
         Plan::Exhausted,
         Plan::Grouped,
+        Plan::Poison,
     ];
 
     /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
@@ -74,6 +80,7 @@ impl Plan {
             Plan::Doomed => 8,
             Plan::Exhausted => 8,
             Plan::Grouped => 94,
+            Plan::Poison => 0,
         }
     }
 
@@ -88,6 +95,7 @@ impl Plan {
             Plan::Doomed => 'd',
             Plan::Exhausted => 'x',
             Plan::Grouped => 'g',
+            Plan::Poison => 'c',
         }
     }
 
@@ -102,13 +110,14 @@ impl Plan {
             Plan::Doomed => "archived by the handler",
             Plan::Exhausted => "archived without retries",
             Plan::Grouped => "grouped",
+            Plan::Poison => "killing their worker",
         }
     }
 
     pub(crate) fn ends(self) -> Place {
         match self {
             Plan::Kept => Place::Completed,
-            Plan::Doomed | Plan::Exhausted => Place::Archived,
+            Plan::Doomed | Plan::Exhausted | Plan::Poison => Place::Archived,
             _ => Place::Gone,
         }
     }
@@ -215,6 +224,7 @@ impl Name {
             Plan::Scheduled => task.process_in(self.delay()),
             Plan::Exhausted => task.max_retry(1),
             Plan::Grouped => task.group(format!("g{}", self.number % 3)),
+            Plan::Poison => task.unique(HOUR).payload(self.to_string()).max_retry(POISON_RETRIES),
             _ => task,
         }
     }
@@ -237,6 +247,8 @@ mod tests {
             assert_eq!(Name::parse(&name.to_string()), Some(name));
             assert_eq!(Name::of_key(name.key()), name);
         }
+        let poison = Name { plan: Plan::Poison, queue: 3, producer: 9, number: 7 };
+        assert_eq!((Name::parse("c3-9-7"), Name::of_key(poison.key())), (Some(poison), poison));
         for nonsense in ["", "z0-1-2", "p9-1-2", "p0-1", "p0-1-2-3", "p0-x-2"] {
             assert_eq!(Name::parse(nonsense), None, "{nonsense}");
         }
@@ -246,6 +258,6 @@ mod tests {
     fn every_plan_is_drawn_and_the_shares_add_up() {
         assert_eq!(Plan::ALL.iter().map(|plan| plan.share()).sum::<u32>(), 1_000);
         let drawn: std::collections::BTreeSet<Plan> = (0..2_000).map(|n| Name::draw(1, 0, n).plan).collect();
-        assert_eq!(drawn.len(), Plan::ALL.len());
+        assert_eq!(drawn.len(), Plan::ALL.len() - 1, "all but poison");
     }
 }

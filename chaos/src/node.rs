@@ -190,6 +190,63 @@ impl Redis {
         self.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await
     }
 
+    /// Somebody demotes Redis: it refuses all changes as a replica does, or, with its data hidden, nearly all
+    /// else too. Its master does not exist, so nothing it has is replaced.
+    pub(crate) async fn demote(&self, lasts: Duration, hidden: bool) -> Result<(), Failure> {
+        let stale = if hidden { "no" } else { "yes" };
+        let () = self.ask(&["CONFIG", "SET", "replica-serve-stale-data", stale]).await?;
+        let () = self.ask(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+        tokio::time::sleep(lasts).await;
+        let () = self.ask(&["REPLICAOF", "NO", "ONE"]).await?;
+        self.ask(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]).await
+    }
+
+    /// Somebody's script does not end; it is killed.
+    pub(crate) async fn busy(&self, lasts: Duration) -> Result<(), Failure> {
+        let () = self.ask(&["CONFIG", "SET", "lua-time-limit", "20"]).await?;
+        let mut other = self.connection().await?;
+        let mut connection = self.connection().await?;
+        let endless = tokio::spawn(async move {
+            let script = redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<()>(&mut other).await;
+            script.is_err()
+        });
+        tokio::time::sleep(lasts).await;
+        while !endless.is_finished() {
+            // It is refused while the script has not run for long enough, and when it has ended.
+            let _ = redis::cmd("SCRIPT").arg("KILL").query_async::<()>(&mut connection).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if !endless.await? {
+            return Err("a script without an end has ended".into());
+        }
+        self.ask(&["CONFIG", "SET", "lua-time-limit", "5000"]).await
+    }
+
+    /// All connections are closed, and new ones are turned away, for this setting has that value.
+    async fn turn_away(&self, lasts: Duration, setting: &str, value: &str, usual: &str) -> Result<(), Failure> {
+        let mut connection = self.connection().await?;
+        let mut set = async |value: &str| {
+            let mut set = redis::cmd("CONFIG");
+            set.arg("SET").arg(setting).arg(value).query_async::<()>(&mut connection).await?;
+            let mut close = redis::cmd("CLIENT");
+            close.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]).query_async::<u64>(&mut connection).await
+        };
+        set(value).await?;
+        tokio::time::sleep(lasts).await;
+        set(usual).await?;
+        Ok(())
+    }
+
+    /// Redis has a password that nobody knows.
+    pub(crate) async fn change_password(&self, lasts: Duration) -> Result<(), Failure> {
+        self.turn_away(lasts, "requirepass", "nobody knows it", "").await
+    }
+
+    /// Redis has as many clients as it may have.
+    pub(crate) async fn crowd_out(&self, lasts: Duration) -> Result<(), Failure> {
+        self.turn_away(lasts, "maxclients", "1", "10000").await
+    }
+
     pub(crate) async fn stop(mut self) -> Result<PathBuf, Failure> {
         self.node.kill().await?;
         Ok(self.node.directory.path().to_owned())

@@ -15,17 +15,25 @@ pub(crate) enum Kind {
     Delay,
     LoseAnswers,
     Partition,
+    LosePackets,
+    LosePacketsOneWay,
+    LinkDown,
+    Poison,
     ScriptFlush,
     ClientKill,
     OutOfMemory,
     DiskFull,
     NoReplicas,
+    Demote,
+    Busy,
+    Password,
+    MaxClients,
     CrashRedis,
     FailOver,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 16] = [
+    pub(crate) const ALL: [Kind; 24] = [
         Kind::KillWorker,
         Kind::KillProducer,
         Kind::TermWorker,
@@ -35,11 +43,19 @@ impl Kind {
         Kind::Delay,
         Kind::LoseAnswers,
         Kind::Partition,
+        Kind::LosePackets,
+        Kind::LosePacketsOneWay,
+        Kind::LinkDown,
+        Kind::Poison,
         Kind::ScriptFlush,
         Kind::ClientKill,
         Kind::OutOfMemory,
         Kind::DiskFull,
         Kind::NoReplicas,
+        Kind::Demote,
+        Kind::Busy,
+        Kind::Password,
+        Kind::MaxClients,
         Kind::CrashRedis,
         Kind::FailOver,
     ];
@@ -47,20 +63,28 @@ impl Kind {
     /// How many of a hundred faults. The short ones come often.
     fn share(self) -> u32 {
         match self {
-            Kind::KillWorker => 10,
-            Kind::KillProducer => 5,
+            Kind::KillWorker => 9,
+            Kind::KillProducer => 4,
             Kind::TermWorker => 3,
-            Kind::Pause => 5,
+            Kind::Pause => 4,
             Kind::Zombie => 3,
-            Kind::Cut => 38,
-            Kind::Delay => 5,
-            Kind::LoseAnswers => 5,
-            Kind::Partition => 3,
-            Kind::ScriptFlush => 5,
-            Kind::ClientKill => 6,
-            Kind::OutOfMemory => 3,
+            Kind::Cut => 30,
+            Kind::Delay => 4,
+            Kind::LoseAnswers => 4,
+            Kind::Partition => 2,
+            Kind::LosePackets => 3,
+            Kind::LosePacketsOneWay => 3,
+            Kind::LinkDown => 2,
+            Kind::Poison => 2,
+            Kind::ScriptFlush => 4,
+            Kind::ClientKill => 4,
+            Kind::OutOfMemory => 2,
             Kind::DiskFull => 2,
             Kind::NoReplicas => 2,
+            Kind::Demote => 2,
+            Kind::Busy => 2,
+            Kind::Password => 2,
+            Kind::MaxClients => 2,
             Kind::CrashRedis => 3,
             Kind::FailOver => 2,
         }
@@ -77,15 +101,28 @@ impl Kind {
             Kind::Cut => "connection cut inside an answer",
             Kind::Delay => "answers delayed",
             Kind::LoseAnswers => "answers lost after Redis did what was asked",
-            Kind::Partition => "partition: nothing arrives, either way",
+            Kind::Partition => "partition: a proxy passes nothing, either way",
+            Kind::LosePackets => "partition: the kernel loses all packets",
+            Kind::LosePacketsOneWay => "partition: the kernel loses all packets one way",
+            Kind::LinkDown => "partition: the link is down",
+            Kind::Poison => "a task that kills whoever runs it",
             Kind::ScriptFlush => "SCRIPT FLUSH",
             Kind::ClientKill => "CLIENT KILL of all connections",
             Kind::OutOfMemory => "out of memory (OOM)",
             Kind::DiskFull => "snapshot fails, changes refused (MISCONF)",
             Kind::NoReplicas => "replicas missing, changes refused (NOREPLICAS)",
+            Kind::Demote => "Redis demoted for a while (READONLY, MASTERDOWN)",
+            Kind::Busy => "an endless script of somebody else (BUSY)",
+            Kind::Password => "another password (NOAUTH)",
+            Kind::MaxClients => "as many clients as there may be",
             Kind::CrashRedis => "kill -9 of Redis, restart from its append-only file",
             Kind::FailOver => "failover to a replica",
         }
+    }
+
+    /// Whether it is made of the links between network namespaces.
+    pub(crate) fn needs_namespaces(self) -> bool {
+        matches!(self, Kind::LosePackets | Kind::LosePacketsOneWay | Kind::LinkDown)
     }
 }
 
@@ -115,19 +152,22 @@ impl fmt::Display for Fault {
 pub(crate) struct Plan {
     random: fastrand::Rng,
     mean_pause: Duration,
+    namespaces: bool,
     cuts: usize,
     /// The first faults are one of each kind, in an order of the seed, so that short runs have them all.
     first: Vec<Kind>,
 }
 
 impl Plan {
-    pub(crate) fn new(seed: u64, mean_pause: Duration) -> Self {
+    /// Without namespaces, a partition by the kernel becomes one by a proxy.
+    pub(crate) fn new(seed: u64, mean_pause: Duration, namespaces: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut first = Kind::ALL.to_vec();
         random.shuffle(&mut first);
         // What takes longest to be over comes first: they are taken from the end.
-        first.sort_by_key(|kind| *kind == Kind::Zombie);
-        Self { random, mean_pause, cuts: 0, first }
+        first.sort_by_key(|kind| matches!(kind, Kind::Zombie | Kind::Poison));
+        first.retain(|kind| namespaces || !kind.needs_namespaces());
+        Self { random, mean_pause, namespaces, cuts: 0, first }
     }
 
     fn kind(&mut self) -> Kind {
@@ -137,7 +177,7 @@ impl Plan {
         let mut left = self.random.u32(0..100);
         for kind in Kind::ALL {
             if left < kind.share() {
-                return kind;
+                return if self.namespaces || !kind.needs_namespaces() { kind } else { Kind::Partition };
             }
             left -= kind.share();
         }
@@ -154,9 +194,10 @@ impl Iterator for Plan {
             Kind::Pause => (500, 3_500),
             Kind::Zombie => (0, 0),
             Kind::Delay => (50, 7_000),
-            Kind::Partition => (1_000, 20_000),
+            Kind::Partition | Kind::LosePackets | Kind::LosePacketsOneWay | Kind::LinkDown => (1_000, 20_000),
             Kind::CrashRedis => (0, 2_500),
             Kind::OutOfMemory | Kind::DiskFull | Kind::NoReplicas => (300, 2_500),
+            Kind::Demote | Kind::Busy | Kind::Password | Kind::MaxClients => (300, 2_500),
             _ => (100, 1_500),
         };
         let lasts = Duration::from_millis(self.random.u64(least..=most));
@@ -174,21 +215,31 @@ impl Iterator for Plan {
 mod tests {
     use super::*;
 
+    fn faults(seed: u64, namespaces: bool) -> Vec<Fault> {
+        Plan::new(seed, Duration::from_secs(1), namespaces).take(2_000).collect()
+    }
+
     #[test]
     fn a_seed_gives_the_same_faults_again_and_another_one_others() {
-        let faults = |seed| Plan::new(seed, Duration::from_secs(1)).take(200).collect::<Vec<_>>();
-        assert_eq!(faults(5), faults(5));
-        assert_ne!(faults(5), faults(6));
+        assert_eq!(faults(5, true), faults(5, true));
+        assert_ne!(faults(5, true), faults(6, true));
     }
 
     #[test]
     fn the_first_faults_are_of_all_kinds_and_cuts_go_byte_by_byte() {
-        let faults: Vec<Fault> = Plan::new(9, Duration::ZERO).take(2_000).collect();
+        let faults = faults(9, true);
         let kinds: std::collections::BTreeSet<Kind> =
             faults[..Kind::ALL.len()].iter().map(|fault| fault.kind).collect();
         assert_eq!(kinds.len(), Kind::ALL.len());
         assert_eq!(Kind::ALL.iter().map(|kind| kind.share()).sum::<u32>(), 100);
         let cuts: Vec<usize> = faults.iter().filter(|fault| fault.kind == Kind::Cut).map(|fault| fault.byte).collect();
         assert!(cuts.len() > 500 && cuts.iter().enumerate().all(|(n, byte)| n == *byte));
+    }
+
+    #[test]
+    fn without_namespaces_the_proxies_part_who_would_be_parted_by_the_kernel() {
+        let kinds: std::collections::BTreeSet<Kind> = faults(9, false).iter().map(|fault| fault.kind).collect();
+        assert_eq!(kinds.len(), Kind::ALL.len() - 3);
+        assert!(kinds.contains(&Kind::Partition) && !kinds.iter().any(|kind| kind.needs_namespaces()));
     }
 }

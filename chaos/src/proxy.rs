@@ -1,5 +1,6 @@
 //! The way from one process to Redis, which can be cut, slowed, or made to lose what it carries.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +10,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// A proxy of one process on a loopback port.
+/// A proxy of one process.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
     state: Arc<State>,
 }
 
@@ -35,9 +36,9 @@ struct State {
 }
 
 impl Proxy {
-    pub(crate) async fn start(upstream: Arc<AtomicU16>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
+    pub(crate) async fn start(host: Ipv4Addr, upstream: Arc<AtomicU16>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((host, 0)).await?;
+        let address = listener.local_addr()?;
         let state = Arc::new(State {
             upstream,
             accepted: AtomicU64::new(0),
@@ -49,7 +50,7 @@ impl Proxy {
             cut_done: Notify::new(),
         });
         tokio::spawn(accept(listener, state.clone()));
-        Ok(Self { port, state })
+        Ok(Self { address, state })
     }
 
     /// Cuts the connection on which the next answer comes after this many of its bytes (at the most all but
@@ -163,9 +164,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_cut_at_each_of_its_bytes_and_the_next_one_is_whole() {
-        let proxy = Proxy::start(Arc::new(AtomicU16::new(digits().await))).await.unwrap();
+        let proxy = Proxy::start(Ipv4Addr::LOCALHOST, Arc::new(AtomicU16::new(digits().await))).await.unwrap();
         for after in 0..10 {
-            let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
+            let mut client = TcpStream::connect(proxy.address).await.unwrap();
             let mut got = Vec::new();
             let (cut, ()) = tokio::join!(proxy.cut_next_answer(after, Duration::from_secs(30)), async {
                 tokio::task::yield_now().await;
@@ -174,7 +175,7 @@ mod tests {
             });
             assert_eq!((cut, &got[..]), (Some(after), &b"0123456789"[..after]));
         }
-        let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
+        let mut client = TcpStream::connect(proxy.address).await.unwrap();
         let mut got = [0; 10];
         client.write_all(b"?").await.unwrap();
         client.read_exact(&mut got).await.unwrap();

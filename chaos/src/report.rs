@@ -15,6 +15,9 @@ use crate::snapshot::Snapshot;
 pub(crate) struct Report<'a> {
     pub(crate) seed: u64,
     pub(crate) mixed: bool,
+    /// How processes reach Redis.
+    pub(crate) network: String,
+    pub(crate) packets_lost: u64,
     pub(crate) rate: u32,
     pub(crate) skew_secs: i64,
     pub(crate) redis: String,
@@ -43,6 +46,7 @@ impl fmt::Display for Report<'_> {
             "| fleet | {fleet}; {} processes one after another; clocks wrong by ±{} s |",
             self.processes, self.skew_secs
         )?;
+        writeln!(f, "| network | {} |", self.network)?;
         let arch = std::env::consts::ARCH;
         writeln!(
             f,
@@ -77,7 +81,10 @@ impl fmt::Display for Report<'_> {
             ("of these after a run that had succeeded", tally.done_again),
             ("tasks taken over from silent workers (ours told)", history.told.recovered),
             ("late reports refused", history.told.refused),
-            ("tasks archived because worker after worker died with them", tally.given_up),
+            ("tasks that kill their workers, archived when their crash budget was spent", tally.poison_given_up),
+            ("the same, archived by Go when their retries were", tally.poison_by_go),
+            ("other tasks archived because worker after worker died with them", tally.given_up),
+            ("packets that the kernel lost on purpose", self.packets_lost),
             ("keys left in Redis, each accounted for", self.snapshot.keys as u64),
         ];
         for (what, number) in rows {

@@ -19,6 +19,8 @@ pub(crate) enum Tamper {
     Stick,
     /// Runs a task that is done once more.
     Repeat,
+    /// Has a task that kills its worker look as if it had done so before.
+    Budget,
     /// Puts a task into a second set.
     Double,
     /// Leaves a hash without a place.
@@ -50,6 +52,14 @@ impl Tamper {
                 client.enqueue(name.task()).await?;
                 book.note(Step::Stored, &[name]);
                 client.enqueue(name.task()).await?;
+            }
+            Tamper::Budget => {
+                let name = Name { plan: Plan::Poison, queue: 0, producer: 0, number: OWN + 1 };
+                let (book, client) = own(redis, directory, fleet).await?;
+                book.note(Step::Intent, &[name]);
+                client.enqueue(name.task()).await?;
+                book.note(Step::Stored, &[name]);
+                redis.ask::<()>(&["HSET", &format!("asynq:{{chaos-0}}:t:{name}"), "x_crashes", "7 1@h:1:u"]).await?;
             }
             _ => {}
         }
@@ -87,7 +97,7 @@ impl Tamper {
             Tamper::Count => {
                 ask("INCR asynq:{chaos-1}:processed").await?;
             }
-            Tamper::Stick | Tamper::Repeat => {}
+            Tamper::Stick | Tamper::Repeat | Tamper::Budget => {}
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use queue_core::{Clock, RawTask, SystemClock};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
@@ -26,6 +28,8 @@ pub(crate) struct Settings {
     concurrency: usize,
     #[arg(long)]
     lease_secs: u64,
+    #[arg(long)]
+    max_crashes: u32,
     /// Seconds by which the clock of this host is wrong.
     #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     skew_secs: i64,
@@ -68,6 +72,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
             .queues(QUEUES.map(|queue| (queue, 1)))
             .concurrency(settings.concurrency)
             .lease(Duration::from_secs(settings.lease_secs))
+            .max_crashes(settings.max_crashes)
             .retry_policy(RetryPolicy::Fixed(Duration::from_secs(1)))
             .shutdown_timeout(Duration::from_secs(3))
             .group_grace_period(Duration::from_secs(1))
@@ -101,6 +106,10 @@ async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
         tokio::time::sleep(name.work()).await;
     }
     match name.plan {
+        Plan::Poison => {
+            kill(Pid::this(), Signal::SIGKILL)?;
+            std::future::pending().await
+        }
         Plan::Doomed => {
             host.book.note(Step::Archive, &[name]);
             Err(Failure::archive("meant to be archived"))

@@ -4,6 +4,7 @@ use std::process::{Command, Output};
 
 fn run(more: &[&str]) -> Output {
     let small = ["run", "--seed", "1", "--faults", "0", "--tasks", "300", "--rate", "300", "--skew-secs", "0"];
+    let small = small.into_iter().chain(["--max-crashes", "0"]);
     Command::new(env!("CARGO_BIN_EXE_queue-chaos")).args(small).args(more).output().unwrap()
 }
 
@@ -37,6 +38,11 @@ fn a_task_that_never_comes_to_its_end_is_found() {
 #[test]
 fn a_task_that_runs_twice_for_no_reason_is_found() {
     assert_finds("repeat", "ran again needlessly");
+}
+
+#[test]
+fn a_task_that_kills_its_worker_and_is_given_up_at_the_wrong_time_is_found() {
+    assert_finds("budget", "crash budget");
 }
 
 #[test]

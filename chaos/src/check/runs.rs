@@ -58,14 +58,28 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
     if let Some(fault) = fault {
         return Some(fault.kind.text());
     }
-    met_producer(evidence, story).map(|_| "enqueued again after a lost answer")
+    // It has to be done, and deleted, before it can be stored once more, and that before the producer is answered.
+    let done = earlier.end.filter(|(at, step)| *step == Step::Success && *at <= later.at).map(|(at, _)| at)?;
+    let answered = story.answer.map_or(u64::MAX, |(at, _)| at);
+    let lost = met_producer(evidence, story)?;
+    // A kernel may still send it when nobody waits for the answer any more.
+    (done <= answered || lost.needs_namespaces()).then_some("enqueued again after a lost answer")
 }
 
 /// Whether a healthy worker of ours may lose its task by this.
 fn takes_tasks_away(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::KillWorker | Kind::TermWorker | Kind::Zombie | Kind::Partition | Kind::LoseAnswers | Kind::Delay
+        Kind::KillWorker
+            | Kind::TermWorker
+            | Kind::Poison
+            | Kind::Zombie
+            | Kind::Partition
+            | Kind::LosePackets
+            | Kind::LosePacketsOneWay
+            | Kind::LinkDown
+            | Kind::LoseAnswers
+            | Kind::Delay
     )
 }
 

@@ -5,7 +5,7 @@ use queue_core::TaskMessage;
 use super::{Evidence, judge};
 use crate::faults::Happened;
 use crate::findings::Invariant;
-use crate::fleet::Role;
+use crate::fleet::{Process, Role};
 use crate::history::History;
 use crate::ledger::{Entry, Step};
 use crate::name::{HEADER, Name, Plan};
@@ -20,18 +20,46 @@ fn name(plan: Plan) -> Name {
 
 /// What is found when these processes have noted this; process 0 is the producer.
 fn found(name: Name, steps: &[(u64, Step, u16)], faults: &[Happened], task: Option<Stored>) -> Vec<Invariant> {
+    found_in(false, name, steps, faults, task)
+}
+
+/// The same, `mixed` in a fleet that has workers of Go too. The process ids begin at 100.
+fn found_in(
+    mixed: bool,
+    name: Name,
+    steps: &[(u64, Step, u16)],
+    faults: &[Happened],
+    task: Option<Stored>,
+) -> Vec<Invariant> {
     let entries =
         steps.iter().map(|(at, step, process)| Entry { task: name.key(), at: *at, step: *step, process: *process });
-    let history = History::of(entries.collect(), vec![Some(Role::Producer { rate: 1 }), WORKER, WORKER]);
+    let roles = [Some(Role::Producer { rate: 1 }), WORKER, WORKER, WORKER, mixed.then_some(Role::GoWorker)];
+    let processes: Vec<Process> = roles
+        .iter()
+        .zip(0..)
+        .filter_map(|(role, number)| {
+            Some(Process { number, role: (*role)?, ledger: "none".into(), pid: 100 + u32::from(number) })
+        })
+        .collect();
+    let history = History::of(entries.collect(), roles.to_vec());
     let mut snapshot = Snapshot::default();
-    // As many as were counted if each end was.
-    let failed = history.count(|step| matches!(step, Step::Failure | Step::Archive));
+    // As many as were counted if each end was, and each crash.
+    let crashes = if name.plan == Plan::Poison { history.count(|step| matches!(step, Step::Start(_))) } else { 0 };
+    let failed = history.count(|step| matches!(step, Step::Failure | Step::Archive)) + crashes;
     let processed = history.count(|step| step == Step::Success) + failed;
     snapshot.counters[0] = Counters { processed, failed, processed_days: processed, failed_days: failed };
     if let Some(task) = task {
         snapshot.tasks.insert((0, "id".to_owned()), task);
     }
-    judge(&Evidence { history: &history, snapshot: &snapshot, happened: faults, mixed: false }).0.invariants()
+    let evidence = Evidence {
+        history: &history,
+        snapshot: &snapshot,
+        happened: faults,
+        mixed,
+        max_crashes: 1,
+        processes: &processes,
+    };
+    judge(&evidence).0.invariants()
 }
 
 fn stored(name: Name, state: &str, result: Option<&str>) -> Stored {
@@ -78,6 +106,25 @@ fn a_second_run_needs_a_fault_that_met_the_first_worker() {
 }
 
 #[test]
+fn a_task_is_enqueued_again_only_after_it_was_done_and_before_its_producer_was_answered() {
+    let cut = [Happened { kind: Kind::Cut, process: Some(0), from: 2, to: 3 }];
+    let found = |done: u64, answered: u64| {
+        let steps = [
+            (1, Step::Intent, 0),
+            (answered, Step::Stored, 0),
+            (3, Step::Start(0), 1),
+            (done, Step::Success, 1),
+            (9, Step::Start(0), 2),
+            (10, Step::Success, 2),
+        ];
+        found(name(Plan::Plain), &steps, &cut, None)
+    };
+    assert_eq!(found(4, 8), []);
+    assert_eq!(found(8, 4), [Invariant::NeedlessRun]);
+    assert_eq!(found(20, 30), [Invariant::NeedlessRun]);
+}
+
+#[test]
 fn a_retry_that_a_crash_has_spent_is_found() {
     let killed = [Happened { kind: Kind::KillWorker, process: Some(1), from: 4, to: 5 }];
     let steps = after(&[(3, Step::Start(0), 1), (9, Step::Start(1), 2), (10, Step::Success, 2)]);
@@ -100,4 +147,111 @@ fn a_task_that_ends_otherwise_than_planned_or_too_early_is_found() {
     let ran = after(&[(3, Step::Start(0), 1), (4, Step::Success, 1)]);
     assert_eq!(found(name(Plan::Plain), &ran, &[], archived), [Invariant::WrongEnd]);
     assert_eq!(found(name(Plan::Scheduled), &ran, &[], None), [Invariant::Early]);
+}
+
+/// A task that killed processes 1 and 2, as it is in the archive.
+fn poison(holders: &[u32], crashes: usize, retried: i32) -> Stored {
+    let name = name(Plan::Poison);
+    let held: Vec<String> = holders.iter().map(|pid| format!("h:{pid}:u until 2026-11-22T00:00:00Z")).collect();
+    let mut task = stored(name, "archived", None);
+    if let Some(message) = &mut task.message {
+        let held = held.join(", ");
+        message.error_msg =
+            format!("asynq: task lease expired; given up after {crashes} crashes, it was held by {held}");
+        message.retried = retried;
+    }
+    task
+}
+
+fn deaths(processes: &[u16]) -> Vec<Happened> {
+    let death = |process: &u16| {
+        let at = 10 * u64::from(*process);
+        Happened { kind: Kind::Poison, process: Some(*process), from: at, to: at + 2 }
+    };
+    processes.iter().map(death).collect()
+}
+
+#[test]
+fn a_task_that_kills_its_workers_has_to_be_given_up_in_time_and_with_their_names() {
+    let runs = after(&[(11, Step::Start(0), 1), (21, Step::Start(0), 2)]);
+    let found = |task| found(name(Plan::Poison), &runs, &deaths(&[1, 2]), task);
+    assert_eq!(found(Some(poison(&[101, 102], 2, 0))), []);
+    assert_eq!(found(Some(poison(&[101, 102], 2, 1))), [Invariant::RetrySpent]);
+    assert_eq!(found(Some(poison(&[101, 102], 3, 0))), [Invariant::Budget], "too late");
+    assert_eq!(found(Some(poison(&[101], 1, 0))), [Invariant::Budget], "too early");
+    assert_eq!(found(Some(poison(&[101, 103], 2, 0))), [Invariant::Budget], "process 2 is not named");
+    assert_eq!(found(Some(poison(&[101, 999], 2, 0))), [Invariant::Budget], "nobody has that number");
+    assert_eq!(found(None), [Invariant::Lost]);
+    assert_eq!(found(Some(stored(name(Plan::Poison), "completed", Some("2 21")))), [Invariant::WrongEnd]);
+    let mut silent = poison(&[], 0, 0);
+    if let Some(message) = &mut silent.message {
+        "asynq: task lease expired".clone_into(&mut message.error_msg);
+    }
+    assert_eq!(found(Some(silent)), [Invariant::Budget], "no names at all");
+}
+
+#[test]
+fn a_task_that_kills_its_workers_must_not_run_once_more() {
+    let runs = after(&[(11, Step::Start(0), 1), (21, Step::Start(0), 2), (31, Step::Start(0), 3)]);
+    let found = |task| found(name(Plan::Poison), &runs, &deaths(&[1, 2, 3]), task);
+    assert_eq!(found(Some(poison(&[101, 102], 2, 0))), [Invariant::Budget]);
+}
+
+#[test]
+fn who_had_poison_and_did_not_begin_needs_another_reason_to_crash() {
+    let runs = after(&[(11, Step::Start(0), 1)]);
+    let found = |faults: &[Happened]| {
+        let faults = [&deaths(&[1]), faults].concat();
+        found(name(Plan::Poison), &runs, &faults, Some(poison(&[101, 102], 2, 0)))
+    };
+    assert_eq!(found(&[]), [Invariant::Budget]);
+    assert_eq!(found(&[Happened { kind: Kind::KillWorker, process: Some(2), from: 20, to: 22 }]), []);
+}
+
+#[test]
+fn go_spends_retries_on_crashes_and_archives_when_none_are_left() {
+    let runs = after(&[(11, Step::Start(0), 1), (21, Step::Start(3), 2)]);
+    let found = |retried| {
+        let mut task = poison(&[], 0, retried);
+        if let Some(message) = &mut task.message {
+            "asynq: task lease expired".clone_into(&mut message.error_msg);
+        }
+        found_in(true, name(Plan::Poison), &runs, &deaths(&[1, 2]), Some(task))
+    };
+    assert_eq!(found(3), []);
+    assert_eq!(found(2), [Invariant::Budget]);
+    let by_ours = |holders: &[u32]| {
+        let task = poison(holders, 2, 1);
+        found_in(true, name(Plan::Poison), &runs, &deaths(&[1, 2]), Some(task))
+    };
+    assert_eq!(by_ours(&[101, 102]), []);
+    assert_eq!(by_ours(&[101, 999]), [Invariant::Budget]);
+}
+
+#[test]
+fn in_a_mixed_fleet_it_runs_as_often_as_both_budgets_allow_and_not_once_more() {
+    let runs = |times: u64| {
+        let first = [(11, Step::Start(0), 1)];
+        let rest = (1..times).map(|n| (20 + n, Step::Start(0), 2));
+        after(&first.into_iter().chain(rest).collect::<Vec<_>>())
+    };
+    let dead = [deaths(&[1])[0], Happened { kind: Kind::Poison, process: Some(2), from: 20, to: 30 }];
+    let by_ours = |times| found_in(true, name(Plan::Poison), &runs(times), &dead, Some(poison(&[101, 102], 2, 1)));
+    assert_eq!(by_ours(3), []);
+    assert_eq!(by_ours(4), [Invariant::Budget]);
+    let by_go = |times| {
+        let mut task = poison(&[], 0, 3);
+        if let Some(message) = &mut task.message {
+            "asynq: task lease expired".clone_into(&mut message.error_msg);
+        }
+        found_in(true, name(Plan::Poison), &runs(times), &dead, Some(task))
+    };
+    assert_eq!(by_go(5), []);
+    assert_eq!(by_go(6), [Invariant::Budget]);
+}
+
+#[test]
+fn a_worker_that_is_killed_by_nobody_is_found() {
+    let ran = after(&[(11, Step::Start(0), 1), (12, Step::Success, 1)]);
+    assert_eq!(found(name(Plan::Plain), &ran, &deaths(&[1]), None), [Invariant::Fallen]);
 }
