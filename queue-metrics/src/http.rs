@@ -26,7 +26,8 @@ const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// What an HTTP endpoint shows: `/metrics` in Prometheus' text format, and `/healthz`, which is 200 while
-/// Redis answers and 503 while it does not.
+/// Redis answers and 503, with the reason, while it does not; with [`worker`](Self::worker), also while Redis refuses
+/// what the servers ask (it is full, a replica, cannot write to its disk).
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     redis: Redis,
@@ -156,7 +157,10 @@ async fn metrics(State(endpoint): State<Arc<Endpoint>>) -> Response {
 
 async fn health(State(endpoint): State<Arc<Endpoint>>) -> (StatusCode, String) {
     match tokio::time::timeout(HEALTH_LIMIT, endpoint.redis.ping()).await {
-        Ok(Ok(())) => (StatusCode::OK, "ok\n".to_owned()),
+        Ok(Ok(())) => match endpoint.worker.as_ref().and_then(WorkerMetrics::outage) {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        },
         Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, format!("Redis does not answer within {HEALTH_LIMIT:?}\n")),
     }

@@ -1,7 +1,8 @@
 //! What the servers of this process do.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::Registry;
 use queue_redis::Redis;
@@ -27,6 +28,8 @@ struct Inner {
     families: Families,
     series: Series,
     registry: Registry,
+    /// The servers that cannot do their work because of Redis, and why. A std mutex: held to change one entry.
+    away: Mutex<HashMap<String, String>>,
 }
 
 impl fmt::Debug for WorkerMetrics {
@@ -52,7 +55,7 @@ impl WorkerMetrics {
     pub fn with_max_types(max_types: usize) -> Self {
         let (families, registry) = (Families::new(), Registry::new());
         sound("the metrics of workers", families.register(&registry));
-        Self { inner: Arc::new(Inner { families, series: Series::new(max_types), registry }) }
+        Self { inner: Arc::new(Inner { families, series: Series::new(max_types), registry, away: Mutex::default() }) }
     }
 
     /// What counts the events of a server.
@@ -81,6 +84,11 @@ impl WorkerMetrics {
         self.inner.families.register(registry)
     }
 
+    /// Why a server that is counted here cannot do its work: Redis is away, or refuses. `None` while all can.
+    pub fn outage(&self) -> Option<String> {
+        self.inner.away().values().next().cloned()
+    }
+
     /// All metrics in Prometheus' text format.
     pub fn text(&self) -> String {
         text(&self.inner.registry)
@@ -88,6 +96,10 @@ impl WorkerMetrics {
 }
 
 impl Inner {
+    fn away(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn count(&self, event: &Event<'_>) {
         let families = &self.families;
         let slots = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -96,7 +108,12 @@ impl Inner {
                 self.series.know(kinds);
                 families.slots.add(slots(concurrency));
             }
-            Event::ServerStopped { concurrency, .. } => families.slots.sub(slots(concurrency)),
+            Event::ServerStopped { server, concurrency } => {
+                self.away().remove(server);
+                families.slots.sub(slots(concurrency));
+            }
+            Event::RedisAway { server, error } => drop(self.away().insert(server.to_owned(), error.to_string())),
+            Event::RedisBack { server } => drop(self.away().remove(server)),
             Event::Taken { queue, tasks } => {
                 self.series.queue(families, queue, |queue| queue.take.observe(tasks as f64));
             }

@@ -252,10 +252,18 @@ impl Error {
                         | "TRYAGAIN"
                         | "MASTERDOWN"
                         | "NOREPLICAS"
+                        | "MAXCLIENTS"
                 )
             }
             _ => false,
         }
+    }
+
+    /// Whether Redis as a whole is of no use for now: the error is [transient](Self::is_transient), or the password
+    /// is refused, which for a program that was let in before means that somebody is changing passwords.
+    pub fn is_outage(&self) -> bool {
+        let is_stranger = matches!(self, Self::Refused { code, .. } if ["NOAUTH", "WRONGPASS"].contains(&&**code));
+        is_stranger || self.is_transient()
     }
 
     /// Whether this Redis is not, or no longer, the one to talk to: a master that was demoted, or one that
@@ -300,11 +308,16 @@ impl Error {
             let hint = hint(&code);
             return Self::Refused { operation: "the connection", code, message, hint };
         }
-        let (target, source) = (target.to_owned(), std::sync::Arc::new(error.clone()));
-        match tls_hint(&message) {
-            Some(hint) => Self::Tls { target, source, hint },
-            None => Self::Unreachable { target, source },
+        let target = target.to_owned();
+        if let Some(hint) = tls_hint(&message) {
+            return Self::Tls { target, source: std::sync::Arc::new(error.clone()), hint };
         }
+        if error.is_connection_dropped() && !error.is_connection_refusal() {
+            // Redis says why, and that is lost with what we had sent by then.
+            let source = format!("{message} (a Redis that has maxclients connections closes more of them like this)");
+            return Self::Unreachable { target, source: std::sync::Arc::new(std::io::Error::other(source)) };
+        }
+        Self::Unreachable { target, source: std::sync::Arc::new(error.clone()) }
     }
 
     pub(crate) fn from_redis(error: RedisError, operation: &'static str, target: &str, timeout: Duration) -> Self {
@@ -317,7 +330,10 @@ impl Error {
             }
             _ => {
                 let message = error.detail().map_or_else(|| first_failure(error.to_string()), str::to_owned);
-                let code = server_code(&error, &message);
+                let code = match server_code(&error, &message) {
+                    code if code == "ERR" => quoted_code(&message).unwrap_or(code),
+                    code => code,
+                };
                 let hint = hint(&code);
                 Self::Refused { operation, code, message, hint }
             }
@@ -337,6 +353,9 @@ fn server_code(error: &RedisError, message: &str) -> String {
     if message.contains("maxmemory") {
         return "OOM".to_owned();
     }
+    if message.contains("max number of clients") {
+        return "MAXCLIENTS".to_owned();
+    }
     // In a script, up to Redis 7.0 and in Valkey 8; Redis 7.2 puts NOPERM before it.
     const DENIED: [&str; 3] =
         ["can't run this command", "can't access at least one of the keys", "ACL failure in script"];
@@ -347,6 +366,13 @@ fn server_code(error: &RedisError, message: &str) -> String {
         return "READONLY".to_owned();
     }
     code.to_owned()
+}
+
+/// The code word of a pipeline's error, which stands in its text: `"BUSY": Redis is busy`.
+fn quoted_code(message: &str) -> Option<String> {
+    let (code, _) = message.strip_prefix('"')?.split_once("\": ")?;
+    let is_word = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_word.then(|| code.to_owned())
 }
 
 /// Of a pipeline's errors, which are mostly the same, the first.
@@ -393,12 +419,14 @@ pub(crate) fn hint(code: &str) -> &'static str {
         "WRONGTYPE" => "; a key of the queue holds another type: something else writes under asynq:*",
         "OOM" => "; Redis is out of memory: raise maxmemory or drain a queue",
         "READONLY" => "; this is a replica: connect to the master",
+        "MASTERDOWN" => "; this is a replica that has lost its master, and wants to have one",
         "NOPERM" => "; the ACL user lacks a right that the queue needs",
         "NOAUTH" | "WRONGPASS" => "; put the password into the URL, as in redis://:password@host",
         "MISCONF" => "; Redis cannot write to its disk and refuses changes",
         "LOADING" => "; Redis is still loading its data",
         "BUSY" => "; a long script blocks Redis",
         "NOREPLICAS" => "; Redis has too few replicas in reach, and refuses changes (min-replicas-to-write)",
+        "MAXCLIENTS" => "; Redis has as many connections as it allows: raise maxclients, or close some",
         "MOVED" | "ASK" => "; this Redis is a node of a cluster: write redis+cluster:// for redis://",
         "CROSSSLOT" => "; in a cluster the name of a queue must not begin with a closing brace",
         "TRYAGAIN" => "; the slot of the queue is moving to another node of the cluster: try again later",

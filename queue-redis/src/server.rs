@@ -354,7 +354,7 @@ impl Lent {
             // An idle server writes nothing but its heartbeat: nobody else would find out.
             self.server.abandon();
         }
-        self.broken |= error.is_transient();
+        self.broken |= error.is_outage();
         error
     }
 }

@@ -107,6 +107,19 @@ pub enum Event<'a> {
         /// What was wrong, as [`Fault::as_str`](queue_redis::Fault::as_str) has it.
         fault: &'static str,
     },
+    /// Redis is away, or refuses what the server asks: something of the server cannot do its work, and tries
+    /// again. Told once, until all of it works again.
+    RedisAway {
+        /// UUID of the server.
+        server: &'a str,
+        /// Why, of the first that failed.
+        error: &'a queue_redis::Error,
+    },
+    /// All that failed since [`RedisAway`](Self::RedisAway) works again, or has ended.
+    RedisBack {
+        /// UUID of the server.
+        server: &'a str,
+    },
     /// A task was taken that nobody can read; it goes to the archive.
     Unreadable {
         /// Queue name.

@@ -186,7 +186,7 @@ impl Client {
 
     /// A client that waits for a Redis that is away, up to this long for each call, before it fails: Redis cannot
     /// be reached, does not answer, or refuses for a reason that passes (it loads its data, is out of memory, has
-    /// just become a replica). It tries again after 20 ms, then ever more seldom, up to every 5 s, with jitter; each
+    /// just become a replica), or for the password, which may be about to be changed. It tries again after 20 ms, then ever more seldom, up to every 5 s, with jitter; each
     /// caller's task stays in memory meanwhile. Clones made before are not changed.
     ///
     /// Defaults to zero: a call fails fast, after three more attempts within 0.6 s, or as soon as Redis has not

@@ -30,11 +30,12 @@ impl Attempts {
     /// The pause before the next attempt; none when the error is to be told. A lost answer is worth another
     /// attempt, however long it was waited for: that tells whether the task was stored. `jitter` is from 0 to 1.
     pub(super) fn next(&mut self, error: &Error, now: Instant, jitter: f64) -> Option<Duration> {
-        if !error.is_transient() {
+        let left = self.until.saturating_duration_since(now);
+        // A password that is refused is worth waiting for only to those who wait.
+        if !error.is_transient() && (left.is_zero() || !error.is_outage()) {
             return None;
         }
         let brief = RESENDS.get(self.failed as usize).copied();
-        let left = self.until.saturating_duration_since(now);
         self.failed = self.failed.saturating_add(1);
         if let Some(pause) = brief
             && (now < self.brief_until || error.is_ambiguous() || !left.is_zero())
@@ -67,8 +68,8 @@ mod tests {
         Error::Timeout { target: "r".to_owned(), timeout: SECOND }
     }
 
-    fn refused() -> Error {
-        Error::Refused { operation: "enqueue", code: "WRONGTYPE".to_owned(), message: String::new(), hint: "" }
+    fn refused(code: &str) -> Error {
+        Error::Refused { operation: "enqueue", code: code.to_owned(), message: String::new(), hint: "" }
     }
 
     /// The pauses of a call whose attempts fail after so long each.
@@ -90,7 +91,8 @@ mod tests {
         assert_eq!(pauses(&unreachable(), Duration::ZERO, Duration::ZERO), [20, 100, 500]);
         assert!(pauses(&unreachable(), Duration::ZERO, 5 * SECOND).is_empty());
         assert_eq!(pauses(&lost(), Duration::ZERO, 5 * SECOND), [20, 100, 500], "to know what became of it");
-        assert!(pauses(&refused(), Duration::ZERO, Duration::ZERO).is_empty());
+        assert!(pauses(&refused("WRONGTYPE"), Duration::ZERO, Duration::ZERO).is_empty());
+        assert!(pauses(&refused("WRONGPASS"), Duration::ZERO, Duration::ZERO).is_empty());
     }
 
     #[test]
@@ -98,7 +100,8 @@ mod tests {
         let waits = pauses(&unreachable(), 20 * SECOND, Duration::ZERO);
         assert_eq!(waits, [20, 100, 500, 1_000, 2_000, 4_000, 5_000, 5_000, 2_380]);
         assert_eq!(waits.iter().sum::<u64>(), 20_000);
-        assert!(pauses(&refused(), 20 * SECOND, Duration::ZERO).is_empty(), "waiting does not help");
+        assert!(pauses(&refused("WRONGTYPE"), 20 * SECOND, Duration::ZERO).is_empty(), "waiting does not help");
+        assert_eq!(pauses(&refused("WRONGPASS"), 20 * SECOND, Duration::ZERO), waits, "somebody is changing passwords");
         assert_eq!(pauses(&unreachable(), 12 * SECOND, 5 * SECOND), [20, 100], "attempts count too");
     }
 

@@ -38,7 +38,7 @@ impl Looks {
     /// A look was answered, or not: then the connection is of no use.
     pub(super) fn note<T>(&self, found: &Result<T, Error>) {
         match found {
-            Err(error) if error.is_transient() => self.give_up(),
+            Err(error) if error.is_outage() => self.give_up(),
             _ => self.answered.store(true, Ordering::Release),
         }
     }

@@ -81,7 +81,7 @@ impl Listener {
         let ears = join_all(masters.iter().map(Ear::tracking)).await;
         let (heard, failed): (Vec<_>, Vec<_>) = ears.into_iter().partition(Result::is_ok);
         let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
-        if let Some(error) = failed.iter().find(|error| !error.is_transient()) {
+        if let Some(error) = failed.iter().find(|error| !error.is_outage()) {
             crate::log::warn!(%error, "no client tracking; new tasks are noticed by polling");
             return Self::plain(redis, &masters).await;
         }

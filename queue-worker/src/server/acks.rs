@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::backoff::Backoff;
 use super::slots::{Slot, Slots};
-use super::trouble::{Refusal, Stuck, Trouble};
+use super::trouble::{Refusal, Trouble};
 use crate::events::Event;
 use crate::log::warn;
 
@@ -196,7 +196,7 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
         }
         Err(error) => {
             let resend = resend || error.is_ambiguous();
-            Some((batch.again(resend, error.is_transient(), &shared.slots), error, resend))
+            Some((batch.again(resend, error.is_outage(), &shared.slots), error, resend))
         }
     }
 }
@@ -206,15 +206,21 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
 /// A queue whose key has another type, say, is refused for as long as nobody mends it. No more is taken from
 /// it meanwhile, so that no more reports gather than tasks were in hand.
 async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, mut refusal: Option<Refusal>) {
-    let stuck = Stuck::begin(&shared.acks.trouble, &error);
-    let mut backoff = Backoff::quiet("writing the outcome of tasks");
+    let mut backoff = Backoff::new(&shared.outage, "writing the outcomes of tasks");
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
         refusal = refusal.or_else(|| refused(&shared, &batch, &error));
-        backoff.failed(&error).await;
+        if error.is_outage() {
+            backoff.failed(&error).await;
+        } else {
+            backoff.refused().await;
+        }
         failed = attempt(&shared, batch, resend).await;
     }
-    stuck.answered();
+    backoff.succeeded();
+    if let Some(refusal) = refusal {
+        refusal.answered();
+    }
 }
 
 fn refused(shared: &Arc<Shared>, batch: &Batch, error: &Error) -> Option<Refusal> {

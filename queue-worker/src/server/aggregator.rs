@@ -76,7 +76,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
             };
             shared.groups.failed(queue, group, delay, shared.group_retry_interval());
             // Whatever cannot be put back now comes back after the deadline.
-            if let Err(error) = persist(|| shared.broker.reclaim(queue, group, &id, None)).await {
+            if let Err(error) = persist(&shared, || shared.broker.reclaim(queue, group, &id, None)).await {
                 warn!(queue = %queue, group, %error, "could not put the tasks of a group back; they come back in two minutes");
             }
         }
@@ -196,7 +196,7 @@ async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: 
     if composed.is_some() {
         shared.broker.publish_queue(&set.queue).await?;
     }
-    let aggregated = persist(|| shared.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
+    let aggregated = persist(shared, || shared.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
     match aggregated {
         Aggregated::Done => {}
         Aggregated::Lost => return Err(Ended::Lost),
@@ -238,16 +238,20 @@ fn archived(message: &TaskMessage, reason: &str, now: i64) -> TaskMessage {
 }
 
 /// Makes a call again while Redis is away, for a while.
-async fn persist<T, F>(mut call: impl FnMut() -> F) -> Result<T, Error>
+async fn persist<T, F>(shared: &Shared, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let end = Instant::now() + PATIENCE;
-    let mut backoff = Backoff::quiet("aggregating");
+    let mut backoff = Backoff::new(&shared.outage, "aggregating");
     loop {
         match call().await {
-            Err(error) if error.is_transient() && Instant::now() < end => backoff.failed(&error).await,
-            outcome => return outcome,
+            Err(error) if error.is_outage() && Instant::now() < end => backoff.failed(&error).await,
+            Ok(value) => {
+                backoff.succeeded();
+                return Ok(value);
+            }
+            Err(error) => return Err(error),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         [set(State::Scheduled), set(State::Retry)]
     };
     let mut sets: Vec<Set> = shared.queues.names().flat_map(sets).collect();
-    let mut backoff = Backoff::new("forwarding scheduled tasks");
+    let mut backoff = Backoff::new(&shared.outage, "forwarding scheduled tasks");
     loop {
         match forward_due(&shared, &mut sets).await {
             Ok(next) => {
@@ -86,7 +86,7 @@ async fn forward_due(shared: &Shared, sets: &mut [Set]) -> Result<Option<i64>, E
                 }
                 next = [next, due].into_iter().flatten().min();
             }
-            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if error.is_outage() => return Err(error),
             // Only this one is left alone; the others must not wait for it.
             Err(error) => set.refuse(&error),
         }

@@ -146,7 +146,7 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     if shared.routes.aggregate().is_none() {
         return warn_of_groups(&shared).await;
     }
-    let mut backoff = Backoff::new("looking for groups to aggregate");
+    let mut backoff = Backoff::new(&shared.outage, "looking for groups to aggregate");
     let interval = shared.options.groups.check_interval();
     loop {
         let (next, looking) = match start_all(&shared).await {
@@ -236,18 +236,19 @@ async fn warn_of_groups(shared: &Shared) {
 
 /// Puts back the tasks of aggregations that were lost.
 pub(super) async fn reclaim(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new("looking for lost aggregations");
+    let mut backoff = Backoff::new(&shared.outage, "looking for lost aggregations");
     let mut seen = Seen::new();
     let mut was_away = false;
     loop {
         if was_away && shared.broker.redis().ping().await.is_ok() {
+            backoff.succeeded();
             tokio::time::sleep(PATIENCE).await;
             was_away = false;
         }
         match reclaim_once(&shared, &mut seen).await {
             Ok(()) => backoff.succeeded(),
             Err(error) => {
-                was_away |= error.is_transient();
+                was_away |= error.is_outage();
                 backoff.failed(&error).await;
                 continue;
             }

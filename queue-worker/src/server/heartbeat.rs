@@ -9,8 +9,9 @@ use queue_redis::Error;
 use tracing::debug;
 use uuid::Uuid;
 
+use super::outage::Part;
 use super::{Shared, Status};
-use crate::log::{error, warn};
+use crate::log::error;
 use crate::panic;
 
 /// As in asynq; what is written lives for twice as long.
@@ -119,7 +120,7 @@ pub(super) async fn compare_clocks(shared: &Shared) -> Result<(), Error> {
 
 /// Writes the server's state over and over, and at once when its status changes.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut failing = false;
+    let mut part = Part::new(&shared.outage, "writing the heartbeat");
     let mut beats = 0_u32;
     loop {
         if shared.quiet.is_cancelled() {
@@ -133,12 +134,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
             beats = beats.wrapping_sub(1);
         }
         match beat(&shared).await {
-            Ok(()) => failing = false,
-            Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
-                    warn!(%error, "could not write the heartbeat; trying again");
-                }
-            }
+            Ok(()) => part.succeeded(),
+            Err(error) => part.failed(&error),
         }
     }
 }
@@ -159,7 +156,11 @@ pub(super) async fn check_health(shared: Arc<Shared>) {
     let Some((interval, hook)) = &shared.options.health else { return };
     loop {
         tokio::time::sleep(*interval).await;
-        let health = shared.broker.redis().ping().await;
+        // A Redis that answers may still refuse to do anything: a replica, one that is full.
+        let health = match shared.broker.redis().ping().await {
+            Ok(()) => shared.outage.error().map_or(Ok(()), Err),
+            away => away,
+        };
         if let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(health.as_ref().copied()))) {
             error!(error = %panicked, "the health hook panicked");
         }

@@ -9,12 +9,13 @@ use queue_redis::{Error, Listener, MAX_BATCH, Run, Signal, Verdict};
 use super::Shared;
 use super::backoff::Backoff;
 use super::maintenance::RECOVERY_MARGIN;
+use super::outage::Part;
 use crate::job::{CancelReason, Job};
-use crate::log::{info, warn};
+use crate::log::info;
 
 /// Listens for cancelations and for changes of queues, over and over.
 pub(super) async fn listen(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new("listening to Redis");
+    let mut backoff = Backoff::new(&shared.outage, "listening to Redis");
     loop {
         let mut listener = match Listener::connect(shared.broker.redis()).await {
             Ok(listener) => listener,
@@ -55,20 +56,12 @@ const LONGEST_RENEWAL: Duration = Duration::from_secs(5);
 /// Renews the leases of all tasks in hand on connections of its own.
 pub(super) async fn renew_leases(shared: Arc<Shared>) {
     let interval = (shared.options.lease / 6).min(LONGEST_RENEWAL);
-    let mut failing = false;
+    let mut part = Part::new(&shared.outage, "renewing leases");
     loop {
         tokio::time::sleep(interval).await;
         match renew_or_give_up(&shared).await {
-            Ok(()) => {
-                if std::mem::take(&mut failing) {
-                    info!("leases are renewed again");
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
-                    warn!(%error, "could not renew leases; trying again");
-                }
-            }
+            Ok(()) => part.succeeded(),
+            Err(error) => part.failed(&error),
         }
         give_up_expired(&shared);
     }

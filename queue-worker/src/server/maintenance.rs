@@ -35,7 +35,7 @@ const TRIM_EVERY: u32 = 4;
 
 /// Takes tasks from servers that went silent.
 pub(super) async fn recover(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new("recovering tasks");
+    let mut backoff = Backoff::new(&shared.outage, "recovering tasks");
     let mut was_away = false;
     // Since when Redis has answered. Servers that it could not hear do not tell what they work on, either.
     let mut heard_since: Option<Instant> = None;
@@ -46,6 +46,7 @@ pub(super) async fn recover(shared: Arc<Shared>) {
                 backoff.failed(&error).await;
                 continue;
             }
+            backoff.succeeded();
             tokio::time::sleep(PATIENCE).await;
             was_away = false;
         }
@@ -66,7 +67,7 @@ pub(super) async fn recover(shared: Arc<Shared>) {
                 }
             }
             Err(error) => {
-                if error.is_transient() {
+                if error.is_outage() {
                     was_away = true;
                     heard_since = None;
                 }
@@ -102,7 +103,7 @@ async fn recover_once(shared: &Shared, margin: i64) -> Result<Option<i64>, Error
 
 /// Of two errors the one that says that Redis was away.
 fn worse(known: Option<Error>, error: Error) -> Option<Error> {
-    known.filter(Error::is_transient).or(Some(error))
+    known.filter(Error::is_outage).or(Some(error))
 }
 
 async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result<Option<i64>, Error> {
@@ -118,7 +119,7 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result
             found.leases.into_iter().partition(|lease| lease.ended_at() > shared.now() - RECOVERY_MARGIN);
         let worked_on = match shared.broker.are_worked_on(queue, &recent).await {
             Ok(worked_on) => worked_on,
-            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if error.is_outage() => return Err(error),
             // Whoever may not ask waits for the whole margin.
             Err(error) => {
                 debug!(%error, "Redis does not tell what servers work on");
@@ -131,7 +132,7 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result
             match recover_one(shared, queue, lease).await {
                 Ok(true) => {}
                 Ok(false) => skip += 1,
-                Err(error) if error.is_transient() => return Err(error),
+                Err(error) if error.is_outage() => return Err(error),
                 Err(error) => {
                     skip += 1;
                     failed = worse(failed, error);
@@ -186,7 +187,7 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
 
 /// Deletes completed tasks whose retention has ended, and what is too much in the archive.
 pub(super) async fn clean_up(shared: Arc<Shared>) {
-    let mut backoff = Backoff::new("deleting expired tasks");
+    let mut backoff = Backoff::new(&shared.outage, "deleting expired tasks");
     let mut round = 0_u32;
     loop {
         match clean_up_once(&shared, round.is_multiple_of(TRIM_EVERY)).await {

@@ -11,6 +11,7 @@ mod handle;
 mod heartbeat;
 mod keeper;
 mod maintenance;
+mod outage;
 mod processor;
 mod queues;
 mod reconciler;
@@ -40,6 +41,7 @@ use self::groups::{GroupOptions, Groups};
 pub use self::handle::Handle;
 use self::handle::{Ending, HandleInner};
 use self::heartbeat::Identity;
+use self::outage::Outage;
 use self::queues::Queues;
 use self::running::Running;
 use self::shared::{Shared, Status};
@@ -266,7 +268,9 @@ impl Server {
         self
     }
 
-    /// Called every `interval` with whether Redis answers; asynq's interval is 15 s.
+    /// Called every `interval` with whether Redis answers, and whether all parts of the server can do their work;
+    /// asynq's interval is 15 s. While Redis answers and refuses (a replica, one that is full, one that cannot write to
+    /// its disk), it is called with that error.
     pub fn health_check(
         mut self,
         interval: Duration,
@@ -420,7 +424,15 @@ impl Server {
         redis.ping().await?;
 
         let (acks, ack_loop) = Acks::new();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
+            outage: Outage::new({
+                let shared = shared.clone();
+                move |error| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.tell_outage(error);
+                    }
+                }
+            }),
             broker: Broker::new(redis).timed(!options.observers.is_empty()),
             slots: Slots::new(options.concurrency),
             groups: Groups::new(options.groups.concurrency),

@@ -40,7 +40,7 @@ const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_se
 /// Takes tasks until the server is told to be quiet.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut taker = Taker::new(shared.clone());
-    let mut backoff = Backoff::new("taking tasks");
+    let mut backoff = Backoff::new(&shared.outage, "taking tasks");
     // Takes are never dropped half-way, so being quiet is looked at only where nothing is under way.
     while let Some(mut slots) = shared.quiet.run_until_cancelled(shared.slots.take(MAX_BATCH)).await {
         while !slots.is_empty() {
@@ -147,7 +147,7 @@ impl Taker {
                         round.close(queue);
                         if error.is_ambiguous() {
                             shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
-                        } else if !error.is_transient() {
+                        } else if !error.is_outage() {
                             self.refuse(name, &error);
                             continue;
                         }
@@ -352,15 +352,19 @@ async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
 async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
     for pause in LOOK_AGAIN {
         tokio::time::sleep(pause).await;
-        let mut backoff = Backoff::new("looking for tasks of a lost answer");
+        let mut backoff = Backoff::new(&shared.outage, "looking for tasks of a lost answer");
         loop {
             match shared.broker.requeue_run(&queue, &token, expires, shared.now_ns()).await {
-                Ok(0) => break,
+                Ok(0) => {
+                    backoff.succeeded();
+                    break;
+                }
                 Ok(tasks) => {
+                    backoff.succeeded();
                     warn!(queue = %queue, tasks, "tasks were put back whose take was not answered");
                     break;
                 }
-                Err(error) if error.is_transient() => backoff.failed(&error).await,
+                Err(error) if error.is_outage() => backoff.failed(&error).await,
                 Err(error) => {
                     // Asking again would not help; what was taken comes back when its leases end.
                     warn!(queue = %queue, %error, "could not look for tasks whose take was not answered");

@@ -31,7 +31,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         return;
     }
     let inspector = Inspector::with_clock(shared.broker.redis().clone(), shared.options.clock.clone());
-    let mut backoff = Backoff::new("putting queues in order");
+    let mut backoff = Backoff::new(&shared.outage, "putting queues in order");
     let mut unfinished = None;
     // Servers that start together should not all begin together.
     tokio::time::sleep(interval.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
@@ -41,6 +41,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Err(error) => {
                 unfinished = None;
                 backoff.failed(&error).await;
+                if error.is_outage() {
+                    // Whether Redis is back should not take the whole interval to be noticed.
+                    continue;
+                }
             }
         }
         tokio::time::sleep(interval.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
@@ -66,7 +70,7 @@ async fn once(shared: &Shared, inspector: &Inspector, unfinished: &mut Option<Un
             match inspector.mend(finding, &[]).await {
                 Ok(true) => {}
                 Ok(false) => continue,
-                Err(error) if error.is_transient() => return Err(error),
+                Err(error) if error.is_outage() => return Err(error),
                 Err(error) => {
                     debug!(%error, subject = finding.subject, "could not be put in order");
                     continue;

@@ -1,8 +1,9 @@
 //! What all parts of a server share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use queue_redis::{Broker, Watch};
+use queue_redis::{Broker, Error, Watch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -11,6 +12,7 @@ use super::Options;
 use super::acks::Acks;
 use super::groups::Groups;
 use super::heartbeat::Identity;
+use super::outage::Outage;
 use super::queues::Queues;
 use super::running::Running;
 use super::slots::Slots;
@@ -24,6 +26,8 @@ pub(super) struct Shared {
     pub(super) broker: Broker,
     pub(super) options: Options,
     pub(super) time: Time,
+    /// What fails because Redis is away.
+    pub(super) outage: Arc<Outage>,
     pub(super) routes: Routes,
     pub(super) queues: Queues,
     pub(super) slots: Slots,
@@ -49,6 +53,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         self.options.observers.tell(event);
+    }
+
+    pub(super) fn tell_outage(&self, error: Option<&Error>) {
+        let server = self.identity.id();
+        self.tell(|| match error {
+            Some(error) => Event::RedisAway { server, error },
+            None => Event::RedisBack { server },
+        });
     }
 
     pub(super) fn now(&self) -> i64 {

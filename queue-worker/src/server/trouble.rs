@@ -1,7 +1,6 @@
-//! What is known of reports that cannot be written.
+//! What is known of reports that Redis refuses to write.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_redis::Error;
@@ -11,8 +10,6 @@ use crate::log::{error, info};
 
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    /// How many batches wait for Redis: that it begins and ends is said once, not for each.
-    stuck: AtomicUsize,
     /// Queues whose reports Redis refuses, and how many batches of each wait.
     refused: Mutex<HashMap<Arc<str>, usize>>,
 }
@@ -29,31 +26,6 @@ impl Trouble {
     }
 }
 
-/// A batch that waits for Redis.
-pub(super) struct Stuck<'a>(&'a Trouble);
-
-impl<'a> Stuck<'a> {
-    pub(super) fn begin(trouble: &'a Trouble, error: &Error) -> Self {
-        if trouble.stuck.fetch_add(1, Ordering::AcqRel) == 0 {
-            error!(%error, "outcomes of tasks cannot be written; trying again until they are");
-        }
-        Self(trouble)
-    }
-
-    /// It was answered, not only given up at the end of the server.
-    pub(super) fn answered(self) {
-        if self.0.stuck.load(Ordering::Acquire) == 1 {
-            info!("outcomes of tasks are written again");
-        }
-    }
-}
-
-impl Drop for Stuck<'_> {
-    fn drop(&mut self) {
-        self.0.stuck.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// A batch that Redis refuses to write; no tasks are taken from its queue meanwhile.
 pub(super) struct Refusal {
     shared: Arc<Shared>,
@@ -63,7 +35,7 @@ pub(super) struct Refusal {
 impl Refusal {
     /// None if the error passes by itself.
     pub(super) fn of(shared: &Arc<Shared>, queue: &Arc<str>, error: &Error) -> Option<Self> {
-        if error.is_transient() {
+        if error.is_outage() {
             return None;
         }
         let batches = {
@@ -76,6 +48,13 @@ impl Refusal {
             error!(queue = %queue, %error, "outcomes of the queue's tasks are refused; none are taken from it meanwhile");
         }
         Some(Self { shared: shared.clone(), queue: queue.clone() })
+    }
+
+    /// It was written after all, not only given up at the end of the server.
+    pub(super) fn answered(self) {
+        if self.shared.acks.trouble.refused().get(&self.queue) == Some(&1) {
+            info!(queue = %self.queue, "outcomes of the queue's tasks are written again");
+        }
     }
 }
 

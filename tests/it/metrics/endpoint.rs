@@ -1,21 +1,9 @@
 use queue_metrics::{Endpoint, QueueMetrics, Registry, WorkerMetrics};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::CancellationToken;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::{Fixture, RedisProcess, eventually, job};
-
-/// The status line with the head, and the body.
-async fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
-}
+use crate::support::{Fixture, RedisProcess, eventually, get, job};
 
 #[tokio::test]
 async fn an_endpoint_shows_what_it_was_given_and_ends_when_told() {

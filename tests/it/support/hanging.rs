@@ -1,4 +1,4 @@
-//! A Redis that does not answer, with its connections open.
+//! A Redis that does not answer, with its connections open, or only that it is busy.
 
 use std::process::Command;
 
@@ -27,4 +27,16 @@ impl Drop for Hanging {
 
 fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+}
+
+/// Has a script occupy the Redis. It ends by itself after a minute or so of computing, so that one that nobody ends
+/// does not stay for ever; not all versions of Redis tell a script the time.
+pub(crate) fn occupy(url: &str) -> tokio::task::JoinHandle<()> {
+    let client = redis::Client::open(url).unwrap();
+    tokio::spawn(async move {
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let script = "for n = 1, 5e9 do end";
+        // It is killed, or the connection gives up waiting for it.
+        let _ = redis::cmd("EVAL").arg(script).arg(0).exec_async(&mut connection).await;
+    })
 }

@@ -55,6 +55,18 @@ impl Process {
         panic!("the server did not start on any of {PORTS} ports; can it do all that is asked of it, such as TLS?")
     }
 
+    /// A cluster with all its slots on this one.
+    pub(crate) async fn cluster_of_one() -> Self {
+        let settings = ["save \"\"", "cluster-enabled yes"].map(str::to_owned);
+        let node = Self::start(&settings, false, "", None).await;
+        node.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        wait_for("the cluster is well", async || {
+            node.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok").then_some(())
+        })
+        .await;
+        node
+    }
+
     /// Starts it with what it has written; whether it could.
     pub(crate) async fn start_again(&mut self) -> bool {
         let mut command = Command::new(queue_redis::embedded::find_program().unwrap());

@@ -9,7 +9,9 @@ use queue_redis::{Client, Redis, RedisOptions, Verdict};
 use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
 
-use crate::support::{Events, Fixture, Go, Hanging, NOW, Proxy, RedisProcess, eventually, job, report, with};
+use crate::support::{
+    Events, Fixture, Go, Hanging, Lines, NOW, Proxy, RedisProcess, eventually, job, report, wait_for, with,
+};
 
 fn impatient(url: &str) -> Redis {
     let brief = Duration::from_millis(500);
@@ -38,15 +40,24 @@ async fn after_an_outage_nothing_is_recovered_before_its_owner_could_renew_its_l
     fixture.run("ZADD asynq:{q}:lease 4000000000 other").await;
     let events = Events::default();
     let tell = with(&events, async |events: Events, job: Job| events.tell(job.id()));
-    let recoverer = Server::new(impatient(&proxy.url()), Router::new(()).route("job", tell))
+    let (lines, _guard) = Lines::collect();
+    let (away, missed) = (impatient(&proxy.url()), <Events>::default());
+    away.on_call({
+        let missed = missed.clone();
+        move |call| {
+            if call.operation == "list_expired" && call.error.is_some() {
+                missed.tell("list_expired");
+            }
+        }
+    });
+    let recoverer = Server::new(away, Router::new(()).route("job", tell))
         .queues([("q", 1), ("other", 1)])
         .poll_interval(Duration::from_millis(100));
     let recoverer = recoverer.start().await.unwrap();
     fixture.enqueue([job("before").queue("other")]).await;
     events.wait(1).await;
     proxy.swallow_everything();
-    // So that it has met the outage; nothing tells when.
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    eventually("it could not look at the leases", async || missed.count() > 0).await;
 
     // An owner that could not renew for two minutes: its clock makes it look like that.
     let (door, clock) = (Arc::new(Notify::new()), Arc::new(Slow(120.into())));
@@ -60,20 +71,23 @@ async fn after_an_outage_nothing_is_recovered_before_its_owner_could_renew_its_l
     fixture.enqueue([job("held")]).await;
     assert_eq!(events.wait(2).await[1], "has held");
 
-    fixture.enqueue([job("after").queue("other")]).await;
     proxy.cut_silently();
-    assert_eq!(events.wait(3).await[2], "after", "the recoverer works again");
-    // Longer than it pauses between attempts while Redis is away: one without patience would recover now.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    let again = async || lines.all().iter().any(|line| line.contains("does what it is asked again"));
+    eventually("all parts of it work again, the one that recovers too", again).await;
+    // One without patience recovers now; with each of these tasks Redis could have answered it.
+    for (done, id) in ["after", "after that", "and then"].into_iter().enumerate() {
+        fixture.enqueue([job(id).queue("other")]).await;
+        assert_eq!(events.wait(3 + done).await[2 + done], id);
+    }
     clock.0.store(0, Ordering::Relaxed);
     let leased = async || fixture.cmd::<Option<i64>>(&["ZSCORE", "asynq:{q}:lease", "held"]).await;
     eventually("the owner has renewed its lease", async || leased().await > Some(SystemClock.now_secs())).await;
     door.notify_one();
-    assert_eq!(events.wait(4).await[3], "did held");
+    assert_eq!(events.wait(6).await[5], "did held");
     fixture.gone("held").await;
     owner.shutdown().await;
     recoverer.shutdown().await;
-    assert_eq!(events.count(), 4, "{:?}", events.all());
+    assert_eq!(events.count(), 6, "{:?}", events.all());
 }
 
 /// It looked only after a renewal, which may take for ever.
@@ -110,28 +124,26 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     let server = Server::new(Redis::connect(&proxy.url()).await.unwrap(), Router::new(())).queues([("q", 1)]);
     let server = server.start().await.unwrap();
     let mut raw = redis::Client::open(here.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let subscribed = async |raw: &mut redis::aio::MultiplexedConnection| -> Option<String> {
-        let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(raw).await.unwrap();
+    let subscribed = async |raw: &redis::aio::MultiplexedConnection| -> Option<String> {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut raw.clone()).await.unwrap();
         let line = clients.lines().find(|line| line.contains(" sub=1 "))?.to_owned();
         Some(line.split(' ').next()?.strip_prefix("id=")?.to_owned())
     };
-    let mut ear = None;
-    while ear.is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        ear = subscribed(&mut raw).await;
-    }
+    let ear = wait_for("it listens", async || subscribed(&raw).await).await;
     proxy.lead_to(&there.socket());
     redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut raw).await.unwrap();
     redis::cmd("CLIENT").arg("KILL").arg("ID").arg(ear).exec_async(&mut raw).await.unwrap();
-    let mut other = redis::Client::open(there.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    while subscribed(&mut other).await.is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // The longer this takes, the more would be asked.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
-    let asked = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
-    let asked: u32 = asked.split(',').next().unwrap().parse().unwrap();
+    let other = redis::Client::open(there.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    wait_for("it listens elsewhere", async || subscribed(&other).await).await;
+    let calls = async |command: &str| -> u32 {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw.clone()).await.unwrap();
+        let prefix = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&*prefix)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    };
+    // A heartbeat every 5 s, of two commands: the longer it goes on, the more would be asked.
+    eventually("there were two heartbeats", async || calls("zadd").await >= 4).await;
+    let asked = calls("evalsha").await;
     assert!((3..100).contains(&asked), "it asked {asked} times");
     server.shutdown().await;
 }

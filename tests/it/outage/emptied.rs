@@ -1,0 +1,31 @@
+//! A Redis that comes back without its data.
+
+use super::trial::Trial;
+use crate::support::{Fixture, RedisProcess, eventually};
+
+#[tokio::test]
+async fn a_redis_that_comes_back_empty_is_served_as_a_new_one() {
+    let mut redis = RedisProcess::start(&["--appendonly", "no"]).await;
+    let mut trial = Trial::start(&redis.url()).await;
+    trial.expect();
+    redis.kill();
+    trial.during("").await;
+    redis.start_again().await;
+    trial.works_again_empty().await;
+    let said = trial.said();
+    let over = said.iter().filter(|line| line.contains("does what it is asked again")).count();
+    let gone = said.iter().filter(|line| line.contains("task was deleted while it was being worked on")).count();
+    assert!((said.len(), over, gone) == (3, 1, 1), "{said:#?}");
+    trial.end(&["held", "patient", "after"]).await;
+}
+
+#[tokio::test]
+async fn a_server_whose_redis_is_flushed_is_listed_again_and_goes_on() {
+    let fixture = Fixture::start().await;
+    let trial = Trial::start(fixture.url()).await;
+    fixture.run("FLUSHALL").await;
+    fixture.run("SCRIPT FLUSH").await;
+    eventually("the server is on the list", async || fixture.cmd::<usize>(&["ZCARD", "asynq:servers"]).await == 1)
+        .await;
+    trial.serves_after_loss().await;
+}
