@@ -10,7 +10,6 @@ use nix::unistd::Pid;
 use queue_core::{Clock, RawTask, SystemClock};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ledger::{Book, Step, now_ns};
 use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
@@ -58,8 +57,6 @@ struct Host {
 pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
     let book = Book::open(&settings.ledger)?;
     let redis = Redis::lazy(&settings.redis, RedisOptions::default())?;
-    // A server that does not start does not hear it.
-    let mut end = signal(SignalKind::terminate())?;
     loop {
         let host = Host { book: book.clone(), process: settings.process };
         let (worker, digester) = (host.clone(), host);
@@ -87,11 +84,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
             });
         match server.run().await {
             // Redis may be away at this very moment; whoever runs a service starts it again.
-            Err(ServerError::Redis(_)) => {
-                if tokio::time::timeout(Duration::from_millis(300), end.recv()).await.is_ok() {
-                    return Ok(());
-                }
-            }
+            Err(ServerError::Redis(_)) => tokio::time::sleep(Duration::from_millis(300)).await,
             ended => return Ok(ended?),
         }
     }

@@ -357,13 +357,34 @@ impl Server {
     }
 
     /// Runs until the process is told to end: TERM, INT or HUP drains and stops, a second one of them stops
-    /// at once; TSTP stops taking tasks and goes on working.
+    /// at once; TSTP stops taking tasks and goes on working. Told so before it has started, it ends without; and so does
+    /// the next one, if it is told between a start that failed and that.
     ///
     /// # Errors
-    /// When the server cannot start; see [`start`](Self::start).
+    /// When the server cannot start (see [`start`](Self::start)), and nobody has told the process to end meanwhile.
     pub async fn run(self) -> Result<(), ServerError> {
         let mut signals = signals::Signals::listen()?;
-        let handle = self.start().await?;
+        let mut quiet = false;
+        let started = tokio::select! {
+            biased;
+            // Nothing runs by then, and the entry in the list of servers expires by itself.
+            () = signals.stop_noting(&mut quiet) => None,
+            started = self.start() => Some(started),
+        };
+        let handle = match started {
+            Some(Ok(handle)) => handle,
+            Some(Err(error)) if !signals.has_stop() => {
+                signals.leave();
+                return Err(error);
+            }
+            _ => {
+                info!("told to end before the server had started");
+                return Ok(());
+            }
+        };
+        if quiet {
+            handle.quiet();
+        }
         while let signals::Signal::Quiet = signals.next().await {
             handle.quiet();
         }

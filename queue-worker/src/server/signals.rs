@@ -1,6 +1,13 @@
 //! What the operating system tells a server.
 
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
 use tokio::signal::unix::{self, SignalKind};
+
+/// What a server that could not start has left to the next one of this process: what it is told in between must not be
+/// lost, because no signal does by itself what it does to other programs any more. A std mutex: held to move a value.
+static LEFT: Mutex<Option<Signals>> = Mutex::new(None);
 
 pub(super) enum Signal {
     /// Take no more tasks.
@@ -18,7 +25,11 @@ pub(super) struct Signals {
 }
 
 impl Signals {
+    /// From now on; after a server that could not start, from its beginning on.
     pub(super) fn listen() -> std::io::Result<Self> {
+        if let Some(left) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(left);
+        }
         // TSTP has no name in tokio. Its number is 20 on Linux, but on mips (24) and on BSDs (18).
         let tstp = if cfg!(any(target_os = "macos", target_os = "freebsd", target_os = "netbsd", target_os = "openbsd"))
         {
@@ -45,8 +56,25 @@ impl Signals {
         }
     }
 
+    /// Whether one that says stop has come already.
+    pub(super) fn has_stop(&mut self) -> bool {
+        self.stop().now_or_never().is_some()
+    }
+
+    /// For a server that could not start.
+    pub(super) fn leave(self) {
+        *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
+    }
+
     /// Waits for one that says stop.
     pub(super) async fn stop(&mut self) {
-        while matches!(self.next().await, Signal::Quiet) {}
+        self.stop_noting(&mut false).await;
+    }
+
+    /// The same; whether one has come that says quiet is noted.
+    pub(super) async fn stop_noting(&mut self, quiet: &mut bool) {
+        while matches!(self.next().await, Signal::Quiet) {
+            *quiet = true;
+        }
     }
 }
