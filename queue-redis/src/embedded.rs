@@ -50,9 +50,11 @@ const READY_WITHIN: Duration = Duration::from_secs(15);
 
 /// The shell waits for its standard input to close, which the end of this process does too, and then
 /// ends the server, unless it was told to detach. A server that ends first takes the shell with it. Its
-/// directory goes last, for a process that was killed removes nothing.
+/// directory goes last, for a process that was killed removes nothing. One within an endless script does not
+/// hear TERM: KILL follows after 5 s, unless it keeps data, which it may still be writing.
 const WATCHDOG: &str = r#""$@" 2>&1 & server=$!
-(read -r word; if [ "$word" = detach ]; then touch "$QUEUE_REDIS_TEMPORARY/detached"; else kill "$server"; fi) \
+(read -r word; if [ "$word" = detach ]; then touch "$QUEUE_REDIS_TEMPORARY/detached"; else
+  kill "$server"; [ -n "$QUEUE_REDIS_KEEPS" ] || { sleep 5; kill -9 "$server"; }; fi) \
   <&3 >/dev/null 2>&1 & watcher=$!
 wait "$server"; status=$?; kill "$watcher" 2>/dev/null
 case $QUEUE_REDIS_TEMPORARY in
@@ -93,6 +95,7 @@ impl RedisServer {
         command.args(["--port", "0", "--save", "", "--daemonize", "no", "--loglevel", "warning"]);
         command.args(["--appendonly", append_only, "--maxmemory-policy", "noeviction"]).args(settings);
         command.env("QUEUE_REDIS_TEMPORARY", temporary.path());
+        command.env("QUEUE_REDIS_KEEPS", if data.is_some() { "data" } else { "" });
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // A Ctrl-C in the terminal is for this program, which ends the server when it is done with it.
         command.process_group(0);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use queue_redis::embedded::RedisServer;
 
-use crate::support::eventually;
+use crate::support::{eventually, occupy};
 
 /// Set for the program that the test starts: this one again.
 const HOLD: &str = "QUEUE_TESTS_HOLD_A_REDIS";
@@ -46,4 +46,22 @@ async fn a_private_redis_that_was_detached_keeps_its_directory() {
     eventually("it has ended", async || !socket.exists()).await;
     assert!(directory.exists());
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// It spun for as long as the machine ran.
+#[tokio::test]
+async fn a_private_redis_within_a_long_script_is_ended_all_the_same() {
+    let redis = RedisServer::start_with(None, &["--lua-time-limit", "10"]).await.unwrap();
+    let directory = redis.socket().parent().unwrap().to_owned();
+    let script = occupy(redis.url());
+    let client = redis::Client::open(redis.url()).unwrap();
+    eventually("it is busy", async || {
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let answer = redis::cmd("PING").query_async::<()>(&mut connection).await;
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    drop(redis);
+    eventually("the directory is gone", async || !directory.exists()).await;
+    script.abort();
 }
