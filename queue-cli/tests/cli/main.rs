@@ -1,5 +1,7 @@
 //! Runs the built binary against private Redis servers.
 
+#[path = "../common/as_go.rs"]
+mod as_go;
 mod batch;
 mod bench;
 mod bulk;

@@ -6,16 +6,16 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::clock::Clock as _;
-use queue_core::options::compose;
-use queue_core::{RawTask, State, SystemClock, TaskInfo, TaskOptions};
+use queue_core::{RawTask, State, TaskInfo};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Client, EnqueueVerdict, Error, Inspector};
+use queue_redis::{Client, Error, Inspector};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+
+use crate::as_go::enqueue_as_go;
 
 /// How long anything may take. Far longer than it takes, for machines that are busy with other things.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -150,12 +150,7 @@ impl Bench {
 
     /// Enqueues a task of a type that our client refuses, and Go's does not.
     pub(crate) async fn enqueue_as_go(&self, kind: &str, task: RawTask, id: &str) {
-        let mut composed = compose(task.task_id(id), TaskOptions::new(), SystemClock.now_ns()).unwrap();
-        kind.clone_into(&mut composed.message.r#type);
-        let broker = Broker::new(self.client.redis().clone());
-        broker.publish_queue(&composed.message.queue).await.unwrap();
-        let stored = broker.enqueue(&composed.message.queue.clone(), &[composed], SystemClock.now_ns()).await.unwrap();
-        assert_eq!(stored, [EnqueueVerdict::Stored]);
+        enqueue_as_go(self.client.redis().clone(), kind, task.task_id(id)).await;
     }
 
     /// Waits until a task of the queue `default` is in one of these states.

@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use queue_core::clock::Clock as _;
-use queue_core::options::compose;
-use queue_core::{RawTask, State, SystemClock, TaskInfo, TaskOptions};
+use queue_core::{RawTask, State, TaskInfo};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Client, EnqueueVerdict, Inspector};
+use queue_redis::{Client, Inspector};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
+
+use crate::as_go::enqueue_as_go;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,13 +41,7 @@ impl Fleet {
 
     /// Enqueues a task of a type that our client refuses, and Go's does not.
     pub(crate) async fn enqueue_as_go(&self, kind: &str, id: &str, task: RawTask) {
-        let mut composed = compose(task.task_id(id), TaskOptions::new(), SystemClock.now_ns()).unwrap();
-        kind.clone_into(&mut composed.message.r#type);
-        let broker = Broker::new(self.redis.redis());
-        let queue = composed.message.queue.clone();
-        broker.publish_queue(&queue).await.unwrap();
-        let stored = broker.enqueue(&queue, &[composed], SystemClock.now_ns()).await.unwrap();
-        assert_eq!(stored, [EnqueueVerdict::Stored]);
+        enqueue_as_go(self.redis.redis(), kind, task.task_id(id)).await;
     }
 
     /// Starts the program in the background.
