@@ -3,6 +3,7 @@
 
 mod inspector;
 mod producer;
+mod reconciler;
 mod scheduler;
 mod worker;
 
