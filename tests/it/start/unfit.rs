@@ -20,6 +20,7 @@ async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
     let first = &checked.findings[0];
     assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");
     assert!(first.message.contains("% read, about"), "{first}");
+    assert!(checked.findings.iter().all(|found| found.subject != Subject::Rights), "it runs no scripts: {checked:?}");
     let error = Redis::connect(&redis.url()).await.unwrap_err();
     assert!(matches!(error, Error::Unusable { .. }), "{error:?}");
     assert!(error.is_transient() && error.to_string().contains("still reading its data"), "{error}");

@@ -54,6 +54,8 @@ async fn enqueue_refuses_what_is_taken_and_changes_nothing() {
         (job("a").payload("p").unique(LOCK), AlreadyStored),
         (job("a").payload("other"), IdTaken),
         (job("a").payload("other").unique(LOCK), IdTaken),
+        // As in Go, the lock is looked at first.
+        (job("a").payload("p").max_retry(3).unique(LOCK), Duplicate),
         (job("b").payload("p").unique(LOCK), Duplicate),
     ] {
         assert_eq!(enqueue(&fixture, [task.clone()]).await, [verdict], "{task:?}");
