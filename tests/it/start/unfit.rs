@@ -8,14 +8,27 @@ use crate::support::{RedisProcess, job};
 #[tokio::test]
 async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
     let mut redis = RedisProcess::start(&["--appendonly", "no", "--rdbcompression", "no"]).await;
+    // Saving takes as long as the disk does.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let raw = redis::Client::open(redis.url()).unwrap();
+    let mut raw = raw.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+    let interval = "loading-process-events-interval-bytes";
+    let known: Vec<String> = redis::cmd("CONFIG").arg(&["GET", interval]).query_async(&mut raw).await.unwrap();
+    // Some time for each key, and answers in between: many seconds, however slow the machine. Redis 6.2 answers after
+    // every 2 MiB and cannot be told otherwise.
+    let (interval, argument) = (format!("--{interval}"), "1024");
+    let (tasks, bytes, settings) = if known.is_empty() {
+        (500, 200_000, vec!["--key-load-delay", "20000"])
+    } else {
+        (3_000, 2_000, vec!["--key-load-delay", "10000", &interval, argument])
+    };
     let client = Client::connect(&redis.url()).await.unwrap();
-    for outcome in client.enqueue_many((0..3_000).map(|n| job(&n.to_string()).payload("x".repeat(2_000)))).await {
-        outcome.unwrap();
+    for n in 0..tasks / 100 {
+        let batch = (0..100).map(|m| job(&format!("{n}-{m}")).payload("x".repeat(bytes)));
+        client.enqueue_many(batch).await.into_iter().for_each(|outcome| drop(outcome.unwrap()));
     }
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SAVE").exec_async(&mut raw).await.unwrap();
-    // A hundredth of a second for each key, and answers in between: half a minute, however slow the machine.
-    redis.restart_loading(&["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"]).await;
+    redis.restart_loading(&settings).await;
     let checked = Redis::lazy(&redis.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
     let first = &checked.findings[0];
     assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");
