@@ -52,9 +52,11 @@ async fn a_private_redis_that_was_detached_keeps_its_directory() {
 #[tokio::test]
 async fn a_private_redis_within_a_long_script_is_ended_all_the_same() {
     let redis = RedisServer::start_with(None, &["--lua-time-limit", "10"]).await.unwrap();
-    let directory = redis.socket().parent().unwrap().to_owned();
-    let script = occupy(redis.url());
     let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
+    let process = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().to_owned();
+    let script = occupy(redis.url());
     eventually("it is busy", async || {
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let answer = redis::cmd("PING").query_async::<()>(&mut connection).await;
@@ -62,6 +64,8 @@ async fn a_private_redis_within_a_long_script_is_ended_all_the_same() {
     })
     .await;
     drop(redis);
-    eventually("the directory is gone", async || !directory.exists()).await;
+    let lives = || Command::new("kill").args(["-0", &process]).stderr(Stdio::null()).status().unwrap().success();
+    assert!(lives(), "it cannot have heard that it is to end");
+    eventually("it has ended", async || !lives()).await;
     script.abort();
 }
