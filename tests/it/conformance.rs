@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-/// Tests of what only a server of its own has: an address, a process that can be killed.
-const OF_A_SERVER: [&str; 5] = [
+/// Tests of what only a server of its own has: an address, a process that can be killed, statistics.
+const OF_A_SERVER: [&str; 6] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
     "doctor::copies::what_was_deleted",
+    "doctor::damage::a_list_that_stands_twice",
     "cluster::doctor",
 ];
 

@@ -59,12 +59,19 @@ impl Process {
     pub(crate) async fn cluster_of_one() -> Self {
         let settings = ["save \"\"", "cluster-enabled yes"].map(str::to_owned);
         let node = Self::start(&settings, false, "", None).await;
-        node.cmd::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
+        node.add_slots(0..=16_383).await;
         wait_for("the cluster is well", async || {
             node.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok").then_some(())
         })
         .await;
         node
+    }
+
+    /// One by one, for Redis 6.2 knows no ranges.
+    async fn add_slots(&self, slots: std::ops::RangeInclusive<u16>) {
+        let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+        let words: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+        self.cmd::<()>(&words).await;
     }
 
     /// Starts it with what it has written; whether it could.
@@ -199,11 +206,7 @@ impl Cluster {
         let tls = tls[0].as_ref().map(|tls| tls.client.clone()).unwrap_or_default();
         let cluster = Self { nodes, options: RedisOptions { tls, ..RedisOptions::default() } };
         for (master, range) in [(0, 0..=5461), (1, 5462..=10922), (2, 10923..=16383)] {
-            // Redis 6.2 knows no ranges.
-            let slots: Vec<String> = range.map(|slot: u16| slot.to_string()).collect();
-            let words: Vec<&str> =
-                ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
-            cluster.nodes[master].cmd::<()>(&words).await;
+            cluster.nodes[master].add_slots(range).await;
         }
         for (epoch, node) in cluster.nodes.iter().enumerate() {
             node.cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(epoch + 1).to_string()]).await;
