@@ -86,6 +86,26 @@ async fn redis_url_counts_and_yields_to_the_flag() {
     assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 2);
 }
 
+/// asynq's CLI takes each of its flags from a variable of the same name, so that the login name becomes the user.
+#[tokio::test]
+async fn variables_that_mean_something_else_do_not_count() {
+    let bench = Bench::new().await;
+    let mut command = queuectl();
+    for (name, value) in [
+        ("URI", "127.0.0.1:1"),
+        ("USERNAME", "ada"),
+        ("PASSWORD", "secret"),
+        ("DB", "3"),
+        ("TLS", "h"),
+        ("CLUSTER", "true"),
+    ] {
+        command.env(name, value);
+    }
+    command.env("REDIS_URL", bench.redis.url()).args(["enqueue", "t", "--task-id", "a"]);
+    finish(command, b"").await.ok();
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 1);
+}
+
 #[tokio::test]
 async fn passwords_do_not_show_and_both_kinds_of_redis_exclude_each_other() {
     for (arguments, code, reason) in [

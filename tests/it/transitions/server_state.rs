@@ -59,6 +59,7 @@ async fn a_server_is_listed_with_what_it_works_on_until_it_leaves() {
     assert_eq!((server_seen.id.as_str(), server_seen.pid, server_seen.status.as_str()), ("uuid", 7, "active"));
     let tasks: Vec<&str> = server_seen.workers.iter().map(|worker| worker.task_id.as_str()).collect();
     assert_eq!(tasks, ["b"]);
+    assert_eq!(server_seen.workers[0].payload, "p");
 
     fixture.broker.clear_server_state(&mut connection, &server()).await.unwrap();
     fixture.keyspace().await.assert_unchanged_since(&before);
