@@ -4,7 +4,7 @@ use queue_core::RawTask;
 use queue_redis::{Client, EnqueueError};
 use tokio::task::JoinSet;
 
-use crate::support::{Fixture, QUEUE, eventually};
+use crate::support::{Fixture, PATIENCE, QUEUE, eventually};
 
 fn task(id: String) -> RawTask {
     RawTask::new("job").queue(QUEUE).task_id(id)
@@ -34,7 +34,7 @@ async fn fifty_callers_enqueue_twenty_each(fixture: &Fixture) {
             }
         });
     }
-    callers.join_all().await;
+    tokio::time::timeout(PATIENCE, callers.join_all()).await.expect("nobody is left waiting");
     assert_eq!(stored(fixture).await, 1_000);
 }
 
@@ -87,7 +87,7 @@ async fn callers_that_go_away_leave_nobody_waiting() {
     }
     fixture.run("CLIENT UNPAUSE").await;
     for caller in callers {
-        caller.await.unwrap().unwrap();
+        tokio::time::timeout(PATIENCE, caller).await.expect("nobody is left waiting").unwrap().unwrap();
     }
     client.enqueue(task("last".to_owned())).await.unwrap();
     eventually("what was under way is stored", async || stored(&fixture).await >= 12).await;

@@ -35,7 +35,7 @@ pub(crate) fn occupy(url: &str) -> tokio::task::JoinHandle<()> {
     let client = redis::Client::open(url).unwrap();
     tokio::spawn(async move {
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let script = "for n = 1, 5e9 do end";
+        let script = "for n = 1, 5e10 do end";
         // It is killed, or the connection gives up waiting for it.
         let _ = redis::cmd("EVAL").arg(script).arg(0).exec_async(&mut connection).await;
     })

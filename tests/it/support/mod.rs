@@ -31,5 +31,5 @@ pub(crate) use redis_process::RedisProcess;
 pub(crate) use servers::{Cluster, Process, Watched};
 pub(crate) use states::{GROUP, by_path};
 pub(crate) use tls::{Authority, ServerTls};
-pub(crate) use wait::{eventually, wait_for};
+pub(crate) use wait::{PATIENCE, eventually, wait_for};
 pub(crate) use worker_process::WorkerProcess;
