@@ -11,6 +11,7 @@
 
 mod address;
 mod broker;
+mod busy_poll;
 mod calls;
 pub mod check;
 mod client;

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{Place, Store};
 use crate::broker::{EnqueueVerdict, SHORT_BATCH, next_batch};
+use crate::busy_poll::BusyPoll;
 use crate::error::Error;
 
 /// How many waves are under way at once.
@@ -32,6 +33,8 @@ type Waiting = (Composed, i64, Instant, oneshot::Sender<Answer>);
 pub(super) struct Merger {
     // A std mutex: held to push or take a vector, never across an await.
     state: Mutex<State>,
+    /// How those wait who are alone.
+    alone: BusyPoll,
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +109,8 @@ impl Merger {
                 let _wave = Wave { merger: self.clone(), store: store.clone(), tasks: 1 };
                 let queue = composed.message.queue.clone();
                 let batch = [composed];
-                let verdicts = store.store(&queue, Place::of(&batch[0]), &batch, now_ns, until).await?;
+                let stored = store.store(&queue, Place::of(&batch[0]), &batch, now_ns, until);
+                let verdicts = self.alone.wait(stored).await?;
                 let [composed] = batch;
                 Ok((verdicts[0], composed))
             }
