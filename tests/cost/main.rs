@@ -230,6 +230,23 @@ fn a_task_takes_few_allocations() {
     assert!(drained <= 29.0, "{drained}");
 }
 
+#[test]
+fn an_idle_server_with_four_queues_gives_two_commands_a_second() {
+    const SECONDS: usize = 20;
+    let bench = Bench::new();
+    let queues = ["a", "b", "c", "d"].map(|queue| (queue, 1));
+    let server = Server::new(bench.redis.redis(), Router::new(()).route("noop", |_: Job| async {})).queues(queues);
+    let sleep = |seconds: usize| {
+        bench.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(seconds as u64)).await });
+    };
+    let server = bench.runtime.block_on(server.start()).unwrap();
+    sleep(2);
+    let cost = bench.cost(SECONDS, || sleep(SECONDS));
+    bench.runtime.block_on(server.shutdown());
+    eprintln!("{:.2} commands/s, {:.2} calls of scripts", cost.commands, cost.calls);
+    assert!(cost.commands + cost.calls <= 2.6, "{cost:?}");
+}
+
 /// An idle server looks after its queues every 5 minutes; this is what one of these looks takes.
 #[test]
 fn looking_after_four_idle_queues_takes_less_than_a_command_in_10_s() {

@@ -3,13 +3,14 @@
 use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics.
-const OF_A_SERVER: [&str; 6] = [
+const OF_A_SERVER: [&str; 7] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
     "doctor::copies::what_was_deleted",
     "doctor::damage::a_list_that_stands_twice",
     "cluster::doctor",
+    "idle::a_refused_question",
 ];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal

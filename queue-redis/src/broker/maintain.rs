@@ -89,7 +89,7 @@ pub(crate) async fn read_heads(
     read
 }
 
-fn due_set(keys: &QueueKeys, state: State) -> String {
+pub(crate) fn due_set(keys: &QueueKeys, state: State) -> String {
     if state == State::Retry { keys.retry() } else { keys.scheduled() }
 }
 

@@ -45,6 +45,25 @@ impl Broker {
         }
     }
 
+    /// As [`write_server_state`](Self::write_server_state) for a server that works on nothing, and has said so in its
+    /// last heartbeat: two commands. What is not said, asynq's tools do not miss: a server without tasks need not be
+    /// listed among those that have some.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn renew_server_state(
+        &self,
+        connection: &mut Connection,
+        server: &ServerInfo,
+        now: i64,
+    ) -> Result<(), Error> {
+        let (info, _) = state_keys(server);
+        let mut renew = redis::pipe();
+        renew.cmd("SET").arg(&info).arg(server.encode_to_vec()).arg("EX").arg(SERVER_TTL_SECS).ignore();
+        renew.cmd("ZADD").arg(keys::SERVERS).arg(now + SERVER_TTL_SECS).arg(&info).ignore();
+        connection.pipeline("renewing the server's entry", &renew).await
+    }
+
     /// Which of these tasks of a queue some server, Go's or ours, has said in the last 10 s that it works on.
     ///
     /// # Errors

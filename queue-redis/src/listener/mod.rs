@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
-use crate::broker::{heads_of, read_heads};
+use crate::broker::{due_set, heads_of, read_heads};
 use crate::cluster::{self, Cluster};
 use crate::connection::Redis;
 use crate::error::Error;
@@ -209,12 +209,13 @@ impl Watch {
     }
 
     async fn existing(&mut self, keys: impl Iterator<Item = String>) -> Result<Vec<bool>, Error> {
+        let keys: Vec<String> = keys.collect();
+        if keys.is_empty() || self.are_missing(&keys).await? {
+            return Ok(vec![false; keys.len()]);
+        }
         let mut look = redis::pipe();
         for key in keys {
             look.cmd("EXISTS").arg(key);
-        }
-        if look.is_empty() {
-            return Ok(Vec::new());
         }
         if self.redis.cluster().is_none() {
             return self.look("EXISTS", &look).await;
@@ -229,12 +230,32 @@ impl Watch {
         found.into_iter().map(exists).collect()
     }
 
+    /// Whether none of these keys exists, asked by one command; in a cluster that would be one for each, and nothing is
+    /// said. Like any look it arms the connection.
+    async fn are_missing(&mut self, keys: &[String]) -> Result<bool, Error> {
+        if self.redis.cluster().is_some() || keys.len() < 2 {
+            return Ok(false);
+        }
+        let mut look = redis::pipe();
+        look.cmd("EXISTS").arg(keys);
+        match self.look::<(u64,)>("EXISTS", &look).await {
+            Ok((existing,)) => Ok(existing == 0),
+            Err(error) if error.is_outage() => Err(error),
+            // One of them may be refused; who looks at each learns which.
+            Err(_) => Ok(false),
+        }
+    }
+
     /// As [`Broker::next_due`](crate::Broker::next_due). Afterwards the first change of one of the sets
     /// gives [`Signal::Schedule`].
     ///
     /// # Errors
     /// When the connection is lost.
     pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+        let keys: Vec<String> = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
+        if self.are_missing(&keys).await? {
+            return Ok(sets.iter().map(|_| Ok(None)).collect());
+        }
         let heads = self.look("ZRANGE", &heads_of(sets)).await?;
         Ok(read_heads(&self.redis, sets, heads).await)
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_redis::{Error, GroupRules, ListedSet, ReadyGroups};
+use queue_redis::{Error, GroupRules, Holding, ListedSet, ReadyGroups};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -220,7 +220,8 @@ async fn look(shared: &Shared, queue: &Arc<str>) -> Result<ReadyGroups, Error> {
 async fn warn_of_groups(shared: &Shared) {
     let mut quiet: HashSet<&Arc<str>> = shared.queues.names().collect();
     while !quiet.is_empty() {
-        for queue in shared.queues.names() {
+        let some = shared.may_hold(Holding::Groups).await.unwrap_or(false);
+        for queue in shared.queues.names().filter(|_| some) {
             if quiet.contains(queue) && shared.broker.has_groups(queue).await.unwrap_or(false) {
                 quiet.remove(queue);
                 warn!(
@@ -262,6 +263,9 @@ pub(super) async fn reclaim(shared: Arc<Shared>) {
 type Seen = HashMap<Arc<str>, HashSet<ListedSet>>;
 
 async fn reclaim_once(shared: &Shared, seen: &mut Seen) -> Result<(), Error> {
+    if seen.values().all(HashSet::is_empty) && !shared.may_hold(Holding::Aggregations).await? {
+        return Ok(());
+    }
     let mut result = Ok(());
     for queue in shared.queues.names() {
         result = result.and(reclaim_queue(shared, queue, seen.entry(queue.clone()).or_default()).await);

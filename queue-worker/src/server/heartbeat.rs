@@ -20,6 +20,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// In how many heartbeats the clocks are compared.
 const COMPARE_EVERY: u32 = 6;
 
+/// In how many heartbeats even an idle server writes all there is, and forgets servers that are gone.
+const WHOLE_EVERY: u32 = 12;
+
 /// Who this server is.
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -79,8 +82,9 @@ fn server_info(shared: &Shared, tasks: usize) -> ServerInfo {
     }
 }
 
-/// Writes the server's state once.
-pub(super) async fn beat(shared: &Shared) -> Result<(), Error> {
+/// Writes the server's state once, as briefly as can be if nothing has been worked on since it `was_idle`; returns
+/// whether it is.
+pub(super) async fn beat(shared: &Shared, was_idle: bool) -> Result<bool, Error> {
     let identity = &shared.identity;
     let workers: Vec<WorkerInfo> = shared
         .running
@@ -100,7 +104,13 @@ pub(super) async fn beat(shared: &Shared) -> Result<(), Error> {
         .collect();
     let server = server_info(shared, workers.len());
     let mut connection = shared.broker.redis().pooled().await?;
-    shared.broker.write_server_state(&mut connection, &server, &workers, shared.now()).await
+    let (broker, is_idle) = (&shared.broker, workers.is_empty());
+    if is_idle && was_idle {
+        broker.renew_server_state(&mut connection, &server, shared.now()).await?;
+    } else {
+        broker.write_server_state(&mut connection, &server, &workers, shared.now()).await?;
+    }
+    Ok(is_idle)
 }
 
 /// Finds out whether this machine's clock is wrong.
@@ -121,7 +131,7 @@ pub(super) async fn compare_clocks(shared: &Shared) -> Result<(), Error> {
 /// Writes the server's state over and over, and at once when its status changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut part = Part::new(&shared.outage, "writing the heartbeat");
-    let mut beats = 0_u32;
+    let (mut beats, mut was_idle) = (0_u32, false);
     loop {
         if shared.quiet.is_cancelled() {
             tokio::time::sleep(INTERVAL).await;
@@ -133,9 +143,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
             // The heartbeat will not fare better, and tells.
             beats = beats.wrapping_sub(1);
         }
-        match beat(&shared).await {
-            Ok(()) => part.succeeded(),
-            Err(error) => part.failed(&error),
+        match beat(&shared, was_idle && !beats.is_multiple_of(WHOLE_EVERY)).await {
+            Ok(is_idle) => {
+                was_idle = is_idle;
+                part.succeeded();
+            }
+            Err(error) => {
+                was_idle = false;
+                part.failed(&error);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use queue_core::crash::step_after_crash;
 use queue_core::outcome::Step;
-use queue_redis::{Error, ExpiredLease, MAX_BATCH, Report, Verdict};
+use queue_redis::{Error, ExpiredLease, Holding, MAX_BATCH, Report, Verdict};
 use tracing::debug;
 
 use super::backoff::Backoff;
@@ -91,6 +91,9 @@ fn until(shared: &Shared, next: Option<i64>, margin: i64) -> Duration {
 /// Recovers what can be recovered; returns when the next lease ends, in Unix seconds. A queue that cannot
 /// be served does not keep the others from being served.
 async fn recover_once(shared: &Shared, margin: i64) -> Result<Option<i64>, Error> {
+    if !shared.may_hold(Holding::Leases).await? {
+        return Ok(None);
+    }
     let (mut next, mut failed) = (None, None);
     for queue in shared.queues.names() {
         match recover_queue(shared, queue, margin).await {
@@ -209,6 +212,11 @@ pub(super) async fn clean_up(shared: Arc<Shared>) {
 
 async fn clean_up_once(shared: &Shared, archives: bool) -> Result<usize, Error> {
     let (mut total, mut failed) = (0, None);
+    let completed = shared.may_hold(Holding::Completed).await?;
+    let archives = archives && shared.may_hold(Holding::Archived).await?;
+    if !completed && !archives {
+        return Ok(0);
+    }
     for queue in shared.queues.names() {
         match clean_up_queue(shared, queue, archives).await {
             Ok(deleted) => total += deleted,

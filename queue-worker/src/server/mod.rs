@@ -474,7 +474,7 @@ impl Server {
         });
         heartbeat::compare_clocks(&shared).await?;
         // The server is on the list before it takes its first task.
-        heartbeat::beat(&shared).await?;
+        heartbeat::beat(&shared, false).await?;
         if !shared.options.observers.is_empty() {
             let (server, concurrency, kinds) =
                 (shared.identity.id(), shared.options.concurrency, shared.routes.kinds());

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use queue_core::TaskMessage;
-use queue_redis::{Delivery, Dequeued, Error, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
+use queue_redis::{Delivery, Dequeued, Error, Holding, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
 
 use super::backoff::Backoff;
 use super::crowd::Crowd;
@@ -201,7 +201,10 @@ impl Taker {
             };
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
             if tokio::time::timeout(pause, shared.work.notified()).await.is_err() {
-                return;
+                match shared.may_hold(Holding::Pending).await {
+                    Ok(false) => continue,
+                    _ => return,
+                }
             }
             match self.crowd.told(std::mem::take(&mut self.echo)) {
                 None => return,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use queue_redis::{Broker, Error, Watch};
+use queue_redis::{Broker, Error, Holding, Watch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,6 +77,11 @@ impl Shared {
 
     pub(super) fn watch(&self) -> Option<Watch> {
         self.watch.borrow().clone()
+    }
+
+    /// Whether one of the queues may have this; most often none has, and one command says so.
+    pub(super) async fn may_hold(&self, holding: Holding) -> Result<bool, Error> {
+        self.broker.may_hold(self.queues.names().map(|name| &**name), holding).await
     }
 
     /// Tells handlers and aggregators to stop; returns how many tasks are in hand.

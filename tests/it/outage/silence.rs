@@ -55,8 +55,9 @@ async fn the_owner_keeps_its_task() -> bool {
     away.on_call({
         let missed = missed.clone();
         move |call| {
-            if call.operation == "list_expired" && call.error.is_some() {
-                missed.tell("list_expired");
+            let looks_at_leases = ["looking for leases", "list_expired"].contains(&call.operation);
+            if looks_at_leases && call.error.is_some() {
+                missed.tell(call.operation);
             }
         }
     });

@@ -75,6 +75,29 @@ async fn an_idle_server_has_no_workers() {
     assert_eq!(servers[0].workers, []);
 }
 
+#[tokio::test]
+async fn an_idle_server_renews_its_entry_and_has_one_again_after_a_flush() {
+    let fixture = Fixture::start().await;
+    let before = fixture.keyspace().await;
+    let mut connection = fixture.redis().pooled().await.unwrap();
+    fixture.broker.write_server_state(&mut connection, &server(), &[], now()).await.unwrap();
+    let quiet = ServerInfo { status: "stopped".into(), ..server() };
+    fixture.run("PEXPIRE asynq:servers:{host:7:uuid} 5000").await;
+    fixture.run(&format!("ZADD asynq:servers {} asynq:servers:{{host:7:uuid}}", now() + 2)).await;
+    fixture.broker.renew_server_state(&mut connection, &quiet, now()).await.unwrap();
+    assert_eq!(fixture.keyspace().await.get("servers:{host:7:uuid} expires"), Some("in about 10 s"));
+    let listed: i64 = fixture.cmd(&["ZSCORE", "asynq:servers", "asynq:servers:{host:7:uuid}"]).await;
+    assert!(listed >= now() + 8, "{listed}");
+    let servers = Inspector::new(fixture.redis()).servers().await.unwrap();
+    assert_eq!((servers[0].status.as_str(), &servers[0].workers[..]), ("stopped", &[][..]));
+
+    fixture.run("FLUSHALL").await;
+    fixture.broker.renew_server_state(&mut connection, &server(), now()).await.unwrap();
+    assert_eq!(Inspector::new(fixture.redis()).servers().await.unwrap().len(), 1);
+    fixture.broker.clear_server_state(&mut connection, &server()).await.unwrap();
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
 /// asynq forgets them only when somebody lists the servers (W46).
 #[tokio::test]
 async fn a_heartbeat_forgets_servers_that_are_gone() {
