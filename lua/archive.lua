@@ -1,7 +1,7 @@
 -- archive: give up on an active task and keep it for inspection.
 --
 -- Transition: active -> archived           Go: archiveCmd
--- Differs from Go: as retry; and old archived tasks are trimmed after the step, at most 100 per call,
+-- Differs from Go: as retry; and old archived tasks are trimmed after the step, at most 25 per call,
 -- with their locks, so that a large backlog can neither fail the step (W15) nor hit its own entry (W16).
 --
 -- KEYS
@@ -37,7 +37,7 @@ local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local msg, now, expire_at = ARGV[5], ARGV[6], ARGV[7]
 local cutoff, max, task_prefix = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
-local verdict = owns(lease, task, id, expiries, run)
+local verdict = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
 if verdict == '0' and redis.pcall('HGET', task, 'state') == 'archived' and redis.call('HGET', task, 'msg') == msg then
   verdict = '4'
 end
@@ -51,6 +51,6 @@ redis.call('HSET', task, 'msg', msg, 'state', 'archived')
 redis.call('HDEL', task, 'owner', 'x_crashes')
 count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
 if tonumber(now) > cutoff then
-  trim(archived, task_prefix, cutoff, max, 100, { [id] = true })
+  trim(archived, task_prefix, cutoff, max, 25, { [id] = true })
 end
 return '1'

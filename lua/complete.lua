@@ -33,11 +33,16 @@ local expire_at = ARGV[1]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
+local asked = {}
+for arg = 2, #ARGV, 7 do
+  asked[#asked + 1] = ARGV[arg]
+end
+local expiries = redis.call('ZMSCORE', lease, unpack(asked))
 local verdicts, ids, scores, seen = {}, {}, {}, {}
-local arg = 2
-for key = 6, #KEYS, 2 do
-  local task, lock, id, msg = KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 3]
-  local verdict = seen[id] and '0' or owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
+for n = 1, #asked do
+  local key, arg, id = 4 + 2 * n, 7 * n - 5, asked[n]
+  local task, lock, msg = KEYS[key], KEYS[key + 1], ARGV[arg + 3]
+  local verdict = seen[id] and '0' or owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
     local stored = redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')
     if type(stored) == 'table' then
@@ -62,8 +67,7 @@ for key = 6, #KEYS, 2 do
   elseif verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
     verdict = '4'
   end
-  verdicts[#verdicts + 1] = verdict
-  arg = arg + 7
+  verdicts[n] = verdict
 end
 if #ids > 0 then
   redis.call('ZADD', completed, unpack(scores))

@@ -7,15 +7,19 @@
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  now          unix time in seconds
---   3  limit        how many to delete per call
+--   3  limit        how many to delete per call, 100 at most
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many were deleted
 local completed, task_prefix, now, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 local expired = redis.call('ZRANGEBYSCORE', completed, '-inf', now, 'LIMIT', 0, limit)
-for _, id in ipairs(expired) do
-  redis.call('DEL', task_prefix .. id)
-  redis.call('ZREM', completed, id)
+if #expired > 0 then
+  local tasks = {}
+  for n = 1, #expired do
+    tasks[n] = task_prefix .. expired[n]
+  end
+  redis.call('DEL', unpack(tasks))
+  redis.call('ZREM', completed, unpack(expired))
 end
 return #expired

@@ -29,7 +29,7 @@ local expire_at = ARGV[1]
 
 if #KEYS <= 6 then
   local task, id = KEYS[5], ARGV[2]
-  local verdict = owns(lease, task, id, ARGV[3], ARGV[4])
+  local verdict = owns(redis.call('ZSCORE', lease, id), task, ARGV[3], ARGV[4])
   if verdict == '1' then
     redis.call('ZREM', lease, id)
     unlist_one(active, ARGV[5], id)
@@ -54,10 +54,8 @@ for n = 1, #asked do
   local verdict
   if seen[id] then
     verdict = '2'
-  elseif expiries[n] == ARGV[arg + 1] and ARGV[arg + 2] == '' then
-    verdict = '1'
   else
-    verdict = owns(lease, task, id, ARGV[arg + 1], ARGV[arg + 2])
+    verdict = owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
   end
   if verdict == '1' then
     seen[id] = true

@@ -20,14 +20,21 @@
 --   2  the task is gone
 local lease, expires = KEYS[1], ARGV[1]
 
-local verdicts = {}
-local arg = 2
-for key = 2, #KEYS do
-  local verdict = owns(lease, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2])
-  if verdict == '1' then
-    redis.call('ZADD', lease, 'XX', 'GT', expires, ARGV[arg])
+local asked = {}
+for arg = 2, #ARGV, 3 do
+  asked[#asked + 1] = ARGV[arg]
+end
+local expiries = redis.call('ZMSCORE', lease, unpack(asked))
+local verdicts, prolonged = {}, {}
+for n = 1, #asked do
+  local arg = 3 * n - 1
+  verdicts[n] = owns(expiries[n], KEYS[n + 1], ARGV[arg + 1], ARGV[arg + 2])
+  if verdicts[n] == '1' then
+    prolonged[#prolonged + 1] = expires
+    prolonged[#prolonged + 1] = asked[n]
   end
-  verdicts[#verdicts + 1] = verdict
-  arg = arg + 3
+end
+if #prolonged > 0 then
+  redis.call('ZADD', lease, 'XX', 'GT', unpack(prolonged))
 end
 return table.concat(verdicts)

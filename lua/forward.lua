@@ -13,7 +13,7 @@
 --   2  group_prefix  asynq:{<queue>}:g:
 --   3  now           unix time in seconds
 --   4  now_ns        unix time in nanoseconds
---   5  limit         how many to look at per call
+--   5  limit         how many to look at per call, 100 at most
 --   6  skip          how many of those that are due to leave out, because they had to stay before
 -- DERIVED
 --   task_prefix .. id, group_prefix .. group
@@ -24,30 +24,42 @@ local source, pending, groups = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, group_prefix, now, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, skip = ARGV[5], ARGV[6]
 
-local moved, dropped, stayed = 0, 0, 0
+local ready, grouped, dropped, empty, stayed = {}, {}, {}, {}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', skip, limit)) do
-  local task = task_prefix .. id
-  local fields = redis.pcall('HMGET', task, 'msg', 'group')
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'group')
   if stray(fields) then
-    redis.call('ZREM', source, id)
-    dropped = dropped + 1
+    dropped[#dropped + 1] = id
   elseif not fields[1] or fields[1] == '' then
-    redis.call('ZREM', source, id)
-    redis.call('DEL', task)
-    dropped = dropped + 1
+    dropped[#dropped + 1] = id
+    empty[#empty + 1] = task_prefix .. id
   elseif not fields[2] or fields[2] == '' then
-    redis.call('LPUSH', pending, id)
-    redis.call('HSET', task, 'state', 'pending', 'pending_since', now_ns)
-    redis.call('ZREM', source, id)
-    moved = moved + 1
-  elseif stray(redis.pcall('ZADD', group_prefix .. fields[2], now, id)) then
-    stayed = stayed + 1
+    ready[#ready + 1] = id
   else
-    redis.pcall('SADD', groups, fields[2])
-    redis.call('HSET', task, 'state', 'aggregating')
-    redis.call('ZREM', source, id)
-    moved = moved + 1
+    grouped[#grouped + 1] = { id, fields[2] }
   end
 end
+if #ready > 0 then
+  redis.call('LPUSH', pending, unpack(ready))
+  for n = 1, #ready do
+    redis.call('HSET', task_prefix .. ready[n], 'state', 'pending', 'pending_since', now_ns)
+  end
+  redis.call('ZREM', source, unpack(ready))
+end
+for n = 1, #grouped do
+  local id, group = grouped[n][1], grouped[n][2]
+  if stray(redis.pcall('ZADD', group_prefix .. group, now, id)) then
+    stayed = stayed + 1
+  else
+    redis.pcall('SADD', groups, group)
+    redis.call('HSET', task_prefix .. id, 'state', 'aggregating')
+    redis.call('ZREM', source, id)
+  end
+end
+if #dropped > 0 then
+  redis.call('ZREM', source, unpack(dropped))
+end
+if #empty > 0 then
+  redis.call('DEL', unpack(empty))
+end
 local next_one = redis.call('ZRANGEBYSCORE', source, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-return { moved, dropped, stayed, tonumber(next_one[2] or -1) }
+return { #ready + #grouped - stayed, #dropped, stayed, tonumber(next_one[2] or -1) }

@@ -21,7 +21,7 @@
 local active, lease, pending, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local verdict = owns(lease, task, id, expiries, run)
+local verdict = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
 if verdict ~= '1' then
   return verdict
 end

@@ -33,7 +33,7 @@ local active, lease, retry, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local msg, retry_at, counts, expire_at, crashes = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
-local verdict = owns(lease, task, id, expiries, run)
+local verdict = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
 if verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
   verdict = '4'
 end

@@ -16,7 +16,7 @@
 --   1  stored
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
-local verdict = owns(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+local verdict = owns(redis.call('ZSCORE', KEYS[1], ARGV[1]), KEYS[2], ARGV[2], ARGV[3])
 if verdict == '1' then
   redis.call('HSET', KEYS[2], 'result', ARGV[4])
 end

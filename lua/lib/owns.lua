@@ -4,12 +4,12 @@
 -- the last expiry has passed by 30 s, so that no two runs have the same. The worker says which expiries
 -- it has set (several while an answer to a renewal is outstanding). run, the token in the hash, tells
 -- runs apart that a lost answer has brought into the same second; empty where that cannot be.
+-- expiry is the score of the task's lease.
 -- RETURNS
 --   '1'  yes
 --   '0'  no: it was recovered, and may be somebody else's by now
 --   '2'  the task is gone
-local function owns(lease, task, id, expiries, run)
-  local expiry = redis.call('ZSCORE', lease, id)
+local function owns(expiry, task, expiries, run)
   if expiry and (expiry == expiries or string.find(expiries, ' ' .. expiry .. ' ', 1, true)) then
     if run == '' or redis.pcall('HGET', task, 'owner') == run then
       return '1'

@@ -179,8 +179,8 @@ impl Worker<'_> {
                 };
                 next = [next, due].into_iter().flatten().min();
             }
-            while self.broker.delete_expired_completed(&name, now).await? == MAX_BATCH {}
-            while self.broker.trim_archived(&name, now).await? == MAX_BATCH {}
+            while self.broker.delete_expired_completed(&name, now).await? == SHORT_BATCH {}
+            while self.broker.trim_archived(&name, now).await? == SHORT_BATCH {}
         }
         Ok(next)
     }

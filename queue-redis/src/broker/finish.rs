@@ -349,7 +349,7 @@ impl Broker {
     }
 
     /// Trims the archive of a queue by age and number; returns how many tasks were deleted, at most
-    /// [`MAX_BATCH`](super::MAX_BATCH) per call.
+    /// [`SHORT_BATCH`](super::SHORT_BATCH) per call.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
@@ -357,7 +357,7 @@ impl Broker {
         let keys = QueueKeys::new(queue);
         let mut call = crate::script::TRIM_ARCHIVED.call(1);
         call.arg(keys.archived()).arg(keys.task_prefix()).arg(now - ARCHIVE_MAX_AGE_SECS);
-        call.arg(ARCHIVE_MAX).arg(super::MAX_BATCH);
+        call.arg(ARCHIVE_MAX).arg(super::SHORT_BATCH);
         match self.redis.run(&crate::script::TRIM_ARCHIVED, &call).await? {
             Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
             reply => Err(Error::unexpected(crate::script::TRIM_ARCHIVED.name, &reply)),

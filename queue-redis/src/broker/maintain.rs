@@ -208,14 +208,14 @@ impl Broker {
         self.redis.query("EXPIRE", redis::cmd("EXPIRE").arg(&key).arg(secs)).await
     }
 
-    /// Deletes up to [`MAX_BATCH`] completed tasks whose retention has ended; returns how many.
+    /// Deletes up to [`SHORT_BATCH`] completed tasks whose retention has ended; returns how many.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn delete_expired_completed(&self, queue: &str, now: i64) -> Result<usize, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = DELETE_EXPIRED_COMPLETED.call(1);
-        call.arg(keys.completed()).arg(keys.task_prefix()).arg(now).arg(MAX_BATCH);
+        call.arg(keys.completed()).arg(keys.task_prefix()).arg(now).arg(SHORT_BATCH);
         match self.redis.run(&DELETE_EXPIRED_COMPLETED, &call).await? {
             Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
             reply => Err(Error::unexpected(DELETE_EXPIRED_COMPLETED.name, &reply)),

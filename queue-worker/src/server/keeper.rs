@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_redis::{Error, Listener, MAX_BATCH, Run, Signal, Verdict};
+use queue_redis::{Error, Listener, Run, SHORT_BATCH, Signal, Verdict};
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -92,7 +92,7 @@ async fn renew(shared: &Shared) -> Result<(), Error> {
     let mut connection = shared.broker.redis().pooled().await?;
     let mut result = Ok(());
     for (queue, jobs) in by_queue {
-        for chunk in jobs.chunks(MAX_BATCH) {
+        for chunk in jobs.chunks(SHORT_BATCH) {
             let expires = shared.lease_expiry();
             let runs: Vec<Run> = chunk.iter().map(|job| job.run().clone()).collect();
             let verdicts = match shared.broker.extend_lease(&mut connection, &queue, &runs, expires).await {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use queue_core::crash::step_after_crash;
 use queue_core::outcome::Step;
-use queue_redis::{Error, ExpiredLease, Holding, MAX_BATCH, Report, Verdict};
+use queue_redis::{Error, ExpiredLease, Holding, MAX_BATCH, Report, SHORT_BATCH, Verdict};
 use tracing::debug;
 
 use super::backoff::Backoff;
@@ -232,7 +232,7 @@ async fn clean_up_queue(shared: &Shared, queue: &str, archives: bool) -> Result<
         let completed = shared.broker.delete_expired_completed(queue, shared.now()).await?;
         let archived = if archives { shared.broker.trim_archived(queue, shared.now()).await? } else { 0 };
         total += completed + archived;
-        if completed < MAX_BATCH && archived < MAX_BATCH {
+        if completed < SHORT_BATCH && archived < SHORT_BATCH {
             return Ok(total);
         }
     }

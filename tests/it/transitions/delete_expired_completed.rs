@@ -1,4 +1,4 @@
-use queue_redis::MAX_BATCH;
+use queue_redis::SHORT_BATCH;
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type};
 
@@ -24,10 +24,10 @@ async fn delete_expired_completed_deletes_what_has_expired_and_nothing_else() {
 #[tokio::test]
 async fn delete_expired_completed_deletes_a_batch_per_call() {
     let fixture = Fixture::start().await;
-    for n in 0..=MAX_BATCH {
+    for n in 0..=SHORT_BATCH {
         completed(&fixture, &n.to_string(), NOW).await;
     }
-    assert_eq!(fixture.broker.delete_expired_completed(QUEUE, NOW).await.unwrap(), MAX_BATCH);
+    assert_eq!(fixture.broker.delete_expired_completed(QUEUE, NOW).await.unwrap(), SHORT_BATCH);
     assert_eq!(fixture.broker.delete_expired_completed(QUEUE, NOW).await.unwrap(), 1);
     assert_eq!(fixture.cmd::<usize>(&["DBSIZE"]).await, 0);
 }
