@@ -5,7 +5,7 @@
 //! * [`program`]: one run of one side, with what it used.
 //! * [`server`]: the private Redis, and what it says about itself.
 //! * [`proxy`]: a connection as if Redis were further away.
-//! * [`sizes`], [`huge`]: what is one number; what ten million tasks change.
+//! * [`sizes`], [`scripts`], [`huge`]: what is one number; how long scripts take; what ten million tasks change.
 //! * [`report`], [`plot`]: the table, the JSON and the picture.
 //! * [`soak`]: a steady load for a long time.
 
@@ -16,6 +16,7 @@ mod program;
 mod proxy;
 mod report;
 mod rounds;
+mod scripts;
 mod server;
 mod sizes;
 mod soak;

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use queue_redis::embedded::RedisServer;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::Failure;
@@ -23,7 +24,10 @@ impl Server {
         let mut all = vec!["--bind", "127.0.0.1", "--port", &port_text, "--latency-tracking", "no"];
         all.extend(settings);
         let redis = RedisServer::start_with(directory.as_deref(), &all).await?;
-        let connection = redis::Client::open(("127.0.0.1", port))?.get_multiplexed_async_connection().await?;
+        // A slow log of many calls takes longer than the half second that is the default.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = redis::Client::open(("127.0.0.1", port))?;
+        let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { redis: Some(redis), directory, port, connection })
     }
 
@@ -96,12 +100,27 @@ impl Server {
         Ok(pipe.query_async(&mut self.connection).await?)
     }
 
-    /// How long the calls of scripts took that were noted, in microseconds.
-    pub(crate) async fn slow_calls(&mut self) -> Result<Vec<u64>, Failure> {
+    /// Sets a hash and a member of a sorted set for each of so many tasks, without any script.
+    pub(crate) async fn write_plainly(&mut self, queue: &str, count: usize) -> Result<(), Failure> {
+        let message = "x".repeat(290);
+        for first in (0..count).step_by(1_000) {
+            let mut pipe = redis::pipe();
+            for number in first..count.min(first + 1_000) {
+                let id = format!("plain-00000000-0000-0000-00{number:010}");
+                pipe.cmd("HSET").arg(format!("asynq:{{{queue}}}:t:{id}")).arg("msg").arg(&message).ignore();
+                pipe.cmd("ZADD").arg(format!("asynq:{{{queue}}}:scheduled")).arg(8_000_000_000_u64).arg(id).ignore();
+            }
+            let () = pipe.query_async(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
+    /// How long the calls of a command took that were noted, in microseconds; the youngest first.
+    pub(crate) async fn slow_calls(&mut self, command: &str) -> Result<Vec<u64>, Failure> {
         type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
         let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?;
-        let of_scripts = |entry: &&Entry| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"EVALSHA"));
-        Ok(entries.iter().filter(of_scripts).map(|entry| entry.2).collect())
+        let is_it = |entry: &&Entry| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()));
+        Ok(entries.iter().filter(is_it).map(|entry| entry.2).collect())
     }
 
     pub(crate) async fn version(&mut self) -> Result<String, Failure> {
