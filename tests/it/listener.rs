@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use queue_core::{RawTask, State};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Client, Redis, RedisOptions};
+use queue_redis::{Broker, Client, Listener, Redis, RedisOptions, Signal};
 use queue_worker::{Handle, Job, Router, Server};
 
-use crate::support::{Events, Proxy, RedisProcess, eventually, with};
+use crate::support::{Events, PATIENCE, Proxy, RedisProcess, eventually, with};
 
 /// Who waits for a poll, fails.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,7 +33,7 @@ async fn serve(url: &str, events: &Events) -> Handle {
 }
 
 async fn enqueue(client: &Client, kind: &str, id: &str) {
-    client.enqueue(queue_core::RawTask::new(kind).task_id(id)).await.unwrap();
+    client.enqueue(RawTask::new(kind).task_id(id)).await.unwrap();
 }
 
 /// Cancels until the task has heard it; what was said while nobody listened is lost, as it has to be.
@@ -147,4 +148,30 @@ async fn an_idle_server_leaves_a_master_that_was_demoted() {
     events.wait(2).await;
     cancel_until_heard(&Broker::new(Redis::connect(&new.url()).await.unwrap()), "b", &events).await;
     server.shutdown().await;
+}
+
+/// The look asks about all of them by one command.
+#[tokio::test]
+async fn a_look_at_many_queues_is_told_of_the_first_change_of_any() {
+    const QUEUES: [&str; 3] = ["a", "b", "c"];
+    let redis = RedisServer::start().await.unwrap();
+    let client = Client::new(redis.redis());
+    let mut listener = Listener::connect(&redis.redis()).await.unwrap();
+    let mut watch = listener.watch().expect("Redis tracks");
+    let sets: Vec<(&str, State)> = QUEUES.map(|queue| (queue, State::Scheduled)).into();
+    for (number, queue) in QUEUES.into_iter().enumerate() {
+        assert!(!watch.has_work(QUEUES[number..].iter().copied()).await.unwrap());
+        client.enqueue(RawTask::new("job").queue(queue)).await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, listener.signal()).await.unwrap(), Signal::Work, "{queue}");
+        assert!(watch.has_work(QUEUES[number..].iter().copied()).await.unwrap());
+
+        let due = watch.next_due(&sets).await.unwrap();
+        assert_eq!(due.iter().filter(|due| matches!(due, Ok(Some(_)))).count(), number);
+        client.enqueue(RawTask::new("job").queue(queue).process_in(Duration::from_secs(60))).await.unwrap();
+        // That a list which was looked at has tasks is told as well.
+        let told = async { while listener.signal().await != Signal::Schedule {} };
+        tokio::time::timeout(PATIENCE, told).await.expect(queue);
+        let due = watch.next_due(&sets).await.unwrap();
+        assert_eq!(due.iter().filter(|due| matches!(due, Ok(Some(_)))).count(), number + 1);
+    }
 }

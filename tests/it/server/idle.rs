@@ -1,8 +1,9 @@
 //! What an idle server asks: whether there is anything to look after.
 
-use queue_redis::{Broker, Holding, Redis, RedisOptions};
+use queue_redis::{Broker, Holding, Inspector, Redis, RedisOptions};
+use queue_worker::{Job, Router, Server};
 
-use crate::support::Fixture;
+use crate::support::{Events, Fixture, eventually, job, with};
 
 async fn may_hold(broker: &Broker, holding: Holding) -> bool {
     broker.may_hold(["a", "b"].into_iter(), holding).await.unwrap()
@@ -41,4 +42,34 @@ async fn a_refused_question_is_no_answer() {
     let url = format!("{}?user=half&pass=pw", fixture.url());
     let broker = Broker::new(Redis::lazy(&url, RedisOptions::default()).unwrap());
     assert!(may_hold(&broker, Holding::Leases).await);
+}
+
+#[tokio::test]
+async fn a_server_says_that_it_lives_and_what_it_works_on_before_after_and_while_it_is_idle() {
+    let fixture = Fixture::start().await;
+    let inspector = Inspector::new(fixture.redis());
+    let events = Events::default();
+    let hang = with(&events, async |events: Events, job: Job| {
+        events.tell(job.id());
+        job.cancellation().cancelled().await;
+    });
+    let server = Server::new(fixture.another_redis(), Router::new(()).route("job", hang)).queues([("q", 1)]);
+    let server = server.start().await.unwrap();
+    let works_on = async || {
+        let servers = inspector.servers().await.unwrap();
+        servers.first().map(|server| server.workers.iter().map(|worker| worker.task_id.clone()).collect::<Vec<_>>())
+    };
+    // The first heartbeat after the start says all there is, the second one only that it lives.
+    for _ in 0..2 {
+        fixture.run("FLUSHALL").await;
+        eventually("it is listed again", async || works_on().await == Some(Vec::new())).await;
+    }
+    fixture.put([job("a")]).await;
+    events.wait(1).await;
+    eventually("its task is listed", async || works_on().await == Some(vec!["a".to_owned()])).await;
+    fixture.broker.cancel("a").await.unwrap();
+    let gone = async || fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:active"]).await == 0;
+    eventually("the task has ended", gone).await;
+    eventually("it is not listed any more", async || works_on().await == Some(Vec::new())).await;
+    server.shutdown().await;
 }
