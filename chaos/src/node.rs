@@ -151,7 +151,13 @@ impl Redis {
     /// replica: Redis may not get one ready in time.
     pub(crate) async fn fail_over(&mut self) -> Result<bool, Failure> {
         let mut replica = Node::start(Some(self.node.port)).await?;
-        if let Err(error) = replica.is_up_to_date().await {
+        // A replica knows that it has everything before its master knows that.
+        let online = format!("slave0:ip=127.0.0.1,port={},state=online", replica.port);
+        let ready = async {
+            replica.is_up_to_date().await?;
+            self.node.until("replication", &[&online]).await
+        };
+        if let Err(error) = ready.await {
             eprintln!("no failover: {error}");
             replica.kill().await?;
             return Ok(false);
