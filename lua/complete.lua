@@ -33,11 +33,7 @@ local expire_at = ARGV[1]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
-local asked = {}
-for arg = 2, #ARGV, 7 do
-  asked[#asked + 1] = ARGV[arg]
-end
-local expiries = redis.call('ZMSCORE', lease, unpack(asked))
+local asked, expiries = leases(lease, 2, 7)
 local verdicts, ids, scores, seen = {}, {}, {}, {}
 for n = 1, #asked do
   local key, arg, id = 4 + 2 * n, 7 * n - 5, asked[n]

@@ -42,21 +42,12 @@ if #KEYS <= 6 then
   return verdict
 end
 
-local asked = {}
-for arg = 2, #ARGV, 3 do
-  asked[#asked + 1] = ARGV[arg]
-end
-local expiries = redis.call('ZMSCORE', lease, unpack(asked))
+local asked, expiries = leases(lease, 2, 3)
 local verdicts, ids, tasks, seen = {}, {}, {}, {}
 for n = 1, #asked do
   local arg, key = 3 * n - 1, 3 + 2 * n
   local task, id = KEYS[key], asked[n]
-  local verdict
-  if seen[id] then
-    verdict = '2'
-  else
-    verdict = owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
-  end
+  local verdict = seen[id] and '2' or owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
     seen[id] = true
     ids[#ids + 1] = id

@@ -20,11 +20,7 @@
 --   2  the task is gone
 local lease, expires = KEYS[1], ARGV[1]
 
-local asked = {}
-for arg = 2, #ARGV, 3 do
-  asked[#asked + 1] = ARGV[arg]
-end
-local expiries = redis.call('ZMSCORE', lease, unpack(asked))
+local asked, expiries = leases(lease, 2, 3)
 local verdicts, prolonged = {}, {}
 for n = 1, #asked do
   local arg = 3 * n - 1

@@ -139,8 +139,8 @@ scripts! {
     ADD_TO_GROUP = "add_to_group" ["admit"];
     DEQUEUE = "dequeue" ["stray", "release", "hand_out"];
     DEQUEUE_MATCHING = "dequeue_matching" ["hand_out"];
-    DONE = "done" ["owns", "release", "unlist_one", "unlist", "count"];
-    COMPLETE = "complete" ["owns", "release", "unlist", "count"];
+    DONE = "done" ["leases", "owns", "release", "unlist_one", "unlist", "count"];
+    COMPLETE = "complete" ["leases", "owns", "release", "unlist", "count"];
     RETRY = "retry" ["owns", "unlist_one", "count", "count_failure"];
     ARCHIVE = "archive" ["owns", "unlist_one", "stray", "release", "forget", "trim", "count", "count_failure"];
     TRIM_ARCHIVED = "trim_archived" ["stray", "release", "forget", "trim"];
@@ -154,7 +154,7 @@ scripts! {
     REQUEUE = "requeue" ["owns", "unlist_one"];
     REQUEUE_RUN = "requeue_run" ["stray"];
     FORWARD = "forward" ["stray"];
-    EXTEND_LEASE = "extend_lease" ["owns"];
+    EXTEND_LEASE = "extend_lease" ["leases", "owns"];
     LIST_EXPIRED = "list_expired" ["stray"];
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
     WRITE_RESULT = "write_result" ["owns"];
