@@ -1,5 +1,6 @@
 //! What an idle server asks: whether there is anything to look after.
 
+use queue_core::wire::ServerInfo;
 use queue_redis::{Broker, Holding, Inspector, Redis, RedisOptions};
 use queue_worker::{Job, Router, Server};
 
@@ -66,7 +67,13 @@ async fn a_server_says_that_it_lives_and_what_it_works_on_before_after_and_while
     }
     fixture.put([job("a")]).await;
     events.wait(1).await;
-    eventually("its task is listed", async || works_on().await == Some(vec!["a".to_owned()])).await;
+    let is_busy = async || {
+        let keys: Vec<String> = fixture.cmd(&["KEYS", "asynq:servers:{*"]).await;
+        let entry: Vec<u8> = fixture.cmd(&["GET", &keys[0]]).await;
+        ServerInfo::from_bytes(&entry).unwrap().active_worker_count == 1
+    };
+    eventually("a heartbeat says that it has a task", is_busy).await;
+    assert_eq!(works_on().await, Some(vec!["a".to_owned()]), "the same one says which");
     fixture.broker.cancel("a").await.unwrap();
     let gone = async || fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:active"]).await == 0;
     eventually("the task has ended", gone).await;
