@@ -1,6 +1,7 @@
 //! A way to Redis that can go wrong: it stands between, and loses what it should hand on.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,6 +21,8 @@ struct State {
     swallowed: watch::Sender<u64>,
     /// The same for what Redis sends alone.
     unanswered: watch::Sender<u64>,
+    /// A connection gets no more answers once it has sent this.
+    unanswerable: Mutex<Option<&'static str>>,
     accepted: watch::Sender<u64>,
 }
 
@@ -31,6 +34,7 @@ impl Proxy {
             upstream: Mutex::new(socket.to_owned()),
             swallowed: watch::Sender::new(0),
             unanswered: watch::Sender::new(0),
+            unanswerable: Mutex::default(),
             accepted: watch::Sender::new(0),
         });
         let accepting = tokio::spawn({
@@ -62,6 +66,11 @@ impl Proxy {
         self.state.unanswered.send_replace(accepted);
     }
 
+    /// While this is set, a connection that sends this text gets no answer to it, and none to anything afterwards.
+    pub(crate) fn lose_answers_to(&self, text: Option<&'static str>) {
+        *self.state.unanswerable.lock().unwrap() = text;
+    }
+
     /// From now on, also new connections do.
     pub(crate) fn swallow_everything(&self) {
         self.state.swallowed.send_replace(u64::MAX);
@@ -88,25 +97,32 @@ async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
     let upstream = state.upstream.lock().unwrap().clone();
     let Ok(redis) = UnixStream::connect(upstream).await else { return };
     let ((mut from_client, mut to_client), (mut from_redis, mut to_redis)) = (stream.into_split(), redis.into_split());
-    let there = |sent: &State| number <= *sent.swallowed.borrow();
-    let back = |sent: &State| there(sent) || number <= *sent.unanswered.borrow();
+    let muted = AtomicBool::new(false);
+    let cut = || number <= *state.swallowed.borrow();
+    let there = |sent: &[u8]| {
+        let unanswerable = *state.unanswerable.lock().unwrap();
+        let names = |text: &str| sent.windows(text.len()).any(|part| part == text.as_bytes());
+        muted.fetch_or(unanswerable.is_some_and(names), Relaxed);
+        cut()
+    };
+    let back = |_: &[u8]| muted.load(Relaxed) || cut() || number <= *state.unanswered.borrow();
     // The end of one direction ends both, except where the connection is to look alive.
     tokio::select! {
-        () = pump(&mut from_client, &mut to_redis, || there(&state)) => {}
-        () = pump(&mut from_redis, &mut to_client, || back(&state)) => {}
+        () = pump(&mut from_client, &mut to_redis, there) => {}
+        () = pump(&mut from_redis, &mut to_client, back) => {}
     }
 }
 
 async fn pump(
     from: &mut (impl tokio::io::AsyncRead + Unpin),
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
-    is_lost: impl Fn() -> bool,
+    is_lost: impl Fn(&[u8]) -> bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match from.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
-            Ok(_) if is_lost() => {}
+            Ok(read) if is_lost(&buffer[..read]) => {}
             Ok(read) => {
                 if to.write_all(&buffer[..read]).await.is_err() {
                     return;
