@@ -43,7 +43,7 @@ struct Caller {
 
 pub(crate) async fn measure(args: &Args) -> Result<Size, Failure> {
     let server = Server::start(false, &[]).await?;
-    let client = Client::connect(&format!("redis://127.0.0.1:{}", server.port)).await?;
+    let client = Client::connect(&server.url()).await?;
     let broker = Broker::new(client.redis().clone());
     let mut caller = Caller { server, broker, client, takes: 0, made: Vec::new() };
     let tasks = if args.quick { TASKS / 5 } else { TASKS };

@@ -31,6 +31,10 @@ impl Server {
         Ok(Self { redis: Some(redis), directory, port, connection })
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
     /// Ends it and waits for that: what it used would otherwise count as used by the programs that run next.
     pub(crate) async fn stop(mut self) {
         if let Some(redis) = self.redis.take() {
@@ -70,6 +74,22 @@ impl Server {
             let mut call = redis::cmd("EVAL");
             call.arg(script).arg(2).arg(key("scheduled")).arg(key("t:"));
             let () = call.arg(first).arg(count.min(first + 999)).query_async(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets Redis finish growing its table of all keys and that of the scheduled set, which have `count` entries. It
+    /// moves a little of a table that has grown whenever somebody looks into it.
+    pub(crate) async fn settle(&mut self, queue: &str, count: u64) -> Result<(), Failure> {
+        for first in (0..count).step_by(1_000) {
+            let (mut keys, mut members) = (redis::cmd("EXISTS"), redis::cmd("ZMSCORE"));
+            members.arg(format!("asynq:{{{queue}}}:scheduled"));
+            for absent in first..first + 1_000 {
+                keys.arg(format!("absent-{absent}"));
+                members.arg(absent);
+            }
+            let _: u64 = keys.query_async(&mut self.connection).await?;
+            let _: Vec<Option<f64>> = members.query_async(&mut self.connection).await?;
         }
         Ok(())
     }
