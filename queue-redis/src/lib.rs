@@ -36,7 +36,7 @@ pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, Staged
 pub use broker::{
     Broker, Change, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
     ExpiredLease, Forwarded, Holding, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PayloadChange, PayloadVerdict,
-    PoisonReason, Report, Run, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply, TickVerdict, Verdict, Why,
+    PoisonReason, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply, TickVerdict, Verdict, Why,
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;

@@ -13,7 +13,7 @@ use queue_core::options::Composed;
 use tokio::sync::oneshot;
 
 use super::{Place, Store};
-use crate::broker::{EnqueueVerdict, SHORT_BATCH, next_batch};
+use crate::broker::{EnqueueVerdict, next_batch};
 use crate::busy_poll::BusyPoll;
 use crate::error::Error;
 
@@ -181,7 +181,7 @@ impl Store {
             batches.entry((entry.0.message.queue.clone(), place)).or_default().push(entry);
         }
         let calls = batches.into_iter().flat_map(|((queue, place), entries)| {
-            let size = place.batch_size(SHORT_BATCH);
+            let size = place.batch_size();
             let mut entries = entries.into_iter().peekable();
             std::iter::from_fn(move || {
                 let batch = next_batch(&mut entries, size, |(task, ..)| task.message.payload.len());

@@ -18,7 +18,7 @@ pub use self::intercept::{Interceptor, Outgoing};
 use self::intercept::{Interceptors, UnderWay};
 use self::merge::Merger;
 use self::patience::Attempts;
-use crate::broker::{Broker, EnqueueVerdict, SHORT_BATCH, next_batch};
+use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH, next_batch};
 use crate::connection::Redis;
 use crate::error::Error;
 
@@ -126,9 +126,14 @@ impl Place {
         }
     }
 
-    /// Groups are keys of their own, so that each task needs its own call.
-    fn batch_size(self, most: usize) -> usize {
-        if self == Place::Group { 1 } else { most }
+    /// How many tasks one call stores.
+    fn batch_size(self) -> usize {
+        match self {
+            Self::Pending => SHORT_BATCH,
+            Self::Scheduled => SET_BATCH,
+            // Groups are keys of their own, so that each task needs its own call.
+            Self::Group => 1,
+        }
     }
 }
 
@@ -230,8 +235,8 @@ impl Client {
         under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
     }
 
-    /// Enqueues many tasks, [`SHORT_BATCH`] per call to Redis and several calls at a time, and tells for each what became
-    /// of it, in order. One that is refused does not hinder the others.
+    /// Enqueues many tasks, [`SHORT_BATCH`] per call to Redis ([`SET_BATCH`] scheduled ones) and several calls at a time,
+    /// and tells for each what became of it, in order. One that is refused does not hinder the others.
     pub async fn enqueue_many<T: IntoTask>(
         &self,
         tasks: impl IntoIterator<Item = T>,
@@ -261,7 +266,7 @@ impl Client {
             }
         }
         for ((queue, place), batch) in batches {
-            let size = place.batch_size(SHORT_BATCH);
+            let size = place.batch_size();
             let mut batch = batch.into_iter().peekable();
             let chunks = std::iter::from_fn(|| {
                 let chunk = next_batch(&mut batch, size, |(_, task)| task.message.payload.len());

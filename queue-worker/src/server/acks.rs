@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join, join_all};
 use queue_core::outcome::Step;
-use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SHORT_BATCH, Verdict};
+use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SET_BATCH, SHORT_BATCH, Verdict};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
@@ -171,9 +171,10 @@ fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
                 continue;
             }
         };
-        let wrap = if completes { Batch::Complete } else { Batch::Done };
+        let (wrap, most) =
+            if completes { (Batch::Complete as fn(_) -> _, SET_BATCH) } else { (Batch::Done as _, SHORT_BATCH) };
         let (batch, size) = open.entry((ack.report.run.queue.clone(), completes)).or_default();
-        if batch.len() == SHORT_BATCH || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
+        if batch.len() == most || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
             batches.push(wrap(std::mem::take(batch)));
             *size = 0;
         }
