@@ -7,7 +7,7 @@ use queue_redis::embedded::RedisServer;
 use queue_redis::{Broker, Client, Listener, Redis, RedisOptions, Signal};
 use queue_worker::{Handle, Job, Router, Server};
 
-use crate::support::{Events, PATIENCE, Proxy, RedisProcess, eventually, with};
+use crate::support::{Events, PATIENCE, Proxy, RedisProcess, eventually, plain_connection, with};
 
 /// Who waits for a poll, fails.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -70,7 +70,7 @@ async fn a_listening_connection_that_is_cut_silently_is_replaced() {
 #[tokio::test]
 async fn a_subscription_without_client_tracking_that_is_cut_silently_is_replaced() {
     let redis = RedisServer::start().await.unwrap();
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(redis.url()).await;
     // Redis 6.2 does not take away single subcommands.
     let no_tracking =
         redis::cmd("ACL").arg("SETUSER").arg("default").arg(&["-client", "+client|list", "+client|kill"]).to_owned();
@@ -113,7 +113,7 @@ async fn an_outage_while_connecting_does_not_end_in_polling() {
     proxy.swallow_everything();
     let before = proxy.accepted();
     eventually("the server has tried to connect", async || proxy.accepted() > before + 3).await;
-    let raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let raw = plain_connection(redis.url()).await;
     let youngest: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut raw.clone()).await.unwrap();
     proxy.cut_silently();
     eventually("the server listens again, with client tracking", async || {
@@ -141,7 +141,7 @@ async fn an_idle_server_leaves_a_master_that_was_demoted() {
     enqueue(&client, "brief", "a").await;
     proxy.lead_to(&new.socket());
     // Nothing listens there: the old master never learns what becomes of the new one's data.
-    let mut raw = redis::Client::open(old.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(old.url()).await;
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec_async(&mut raw).await.unwrap();
     assert_eq!(events.wait(1).await, ["a"]);
     enqueue(&client, "job", "b").await;

@@ -4,7 +4,7 @@
 use queue_core::State;
 use queue_redis::{Error, Filter, Inspector, Redis, Seen};
 
-use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job};
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, plain_connection};
 
 /// Does something without the right to read fields, and sees that it is refused and changes nothing.
 async fn is_refused<T: std::fmt::Debug>(fixture: &Fixture, act: impl AsyncFnOnce() -> Result<T, Error>) {
@@ -120,7 +120,7 @@ async fn a_node_of_a_cluster_says_which_of_them_has_a_queue() {
     let redis = Redis::connect(&cluster.url()).await.unwrap();
     let inspector = Inspector::new(redis);
     assert!(inspector.cluster_placement("default").await.unwrap().nodes.is_empty(), "no slot is served yet");
-    let mut connection = redis::Client::open(cluster.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = plain_connection(cluster.url()).await;
     let mut serve = redis::cmd("CLUSTER");
     serve.arg("ADDSLOTS").arg((0..=5718).collect::<Vec<u16>>());
     serve.query_async::<()>(&mut connection).await.unwrap();

@@ -8,7 +8,7 @@ use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Error, Redis, RedisOptions};
 use queue_worker::{Handle, Job, Router, Server};
 
-use crate::support::{Events, Hanging, RedisProcess, eventually, with};
+use crate::support::{Events, Hanging, RedisProcess, eventually, plain_connection, with};
 
 const TASKS: usize = 400;
 
@@ -33,7 +33,7 @@ async fn enqueue(client: &Client, tasks: impl Iterator<Item = RawTask>) {
 
 /// Sends a command outside of all that is tested.
 async fn command<T: redis::FromRedisValue>(url: &str, words: &str) -> T {
-    let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = plain_connection(url).await;
     let mut cmd = redis::Cmd::new();
     words.split(' ').for_each(|word| {
         cmd.arg(word);

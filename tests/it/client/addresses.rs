@@ -6,7 +6,7 @@ use queue_core::RawTask;
 use queue_redis::{Broker, Client, EnqueueError, Error, Redis, RedisOptions};
 use queue_worker::{Job, Router, Server};
 
-use crate::support::{Events, RedisProcess, with};
+use crate::support::{Events, RedisProcess, plain_connection, with};
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
@@ -18,7 +18,7 @@ async fn assert_stores(url: &str, redis: &RedisProcess, database: u8) {
     let client = Client::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     let id = client.enqueue(RawTask::new("job")).await.unwrap().id;
     let other = format!("redis+unix://{}?db={database}&user=default&pass=se%2Fcret", redis.socket().display());
-    let mut connection = redis::Client::open(other).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = plain_connection(other).await;
     let key = format!("asynq:{{default}}:t:{id}");
     let found: bool = redis::cmd("EXISTS").arg(key).query_async(&mut connection).await.unwrap();
     assert!(found, "{url}");

@@ -6,7 +6,7 @@ use queue_core::RawTask;
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Error, Redis, RedisOptions};
 
-use crate::support::{Fixture, Proxy, QUEUE, RedisProcess, eventually, job, report};
+use crate::support::{Fixture, Proxy, QUEUE, RedisProcess, eventually, job, plain_connection, report};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -61,7 +61,7 @@ async fn a_unique_task_whose_call_was_sent_again_is_a_duplicate_of_anothers() {
 #[tokio::test]
 async fn an_enqueue_that_a_replica_refuses_is_tried_three_times_more() {
     let redis = RedisServer::start().await.unwrap();
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(redis.url()).await;
     let client = Client::new(redis.redis());
     client.enqueue(job("a")).await.unwrap();
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec_async(&mut raw).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_redis_that_dies_after_it_has_stored_a_task_leaves_the_caller_unsure()
     client.enqueue(RawTask::new("warm").queue(QUEUE)).await.unwrap();
     proxy.lose_answers();
     let enqueued = tokio::spawn(async move { client.enqueue(job("a")).await });
-    let raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let raw = plain_connection(redis.url()).await;
     eventually("it is stored", async || {
         let mut look = redis::cmd("EXISTS");
         look.arg("asynq:{q}:t:a").query_async::<usize>(&mut raw.clone()).await.unwrap() == 1

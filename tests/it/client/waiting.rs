@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_redis::{Client, EnqueueError, Error};
 
-use crate::support::{Fixture, RedisProcess, eventually, job};
+use crate::support::{Fixture, RedisProcess, eventually, job, plain_connection};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ async fn an_enqueue_waits_for_a_redis_that_comes_back_and_stores_its_task_once()
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(redis.url()).await;
     let stored: usize = redis::cmd("LLEN").arg("asynq:{q}:pending").query_async(&mut raw).await.unwrap();
     assert_eq!(stored, 3);
 }

@@ -1,7 +1,7 @@
 //! A Redis that is there, and busy with something else.
 
 use super::trial::Trial;
-use crate::support::{Fixture, Hanging, RedisProcess, occupy};
+use crate::support::{Fixture, Hanging, RedisProcess, occupy, plain_connection};
 
 #[tokio::test]
 async fn a_redis_that_a_long_script_blocks() {
@@ -20,7 +20,7 @@ async fn a_redis_that_a_long_script_blocks() {
 async fn a_redis_that_starts_again_and_reads_its_data_for_long() {
     let mut redis = RedisProcess::start(&["--appendonly", "no", "--rdbcompression", "no"]).await;
     let mut trial = Trial::start(&redis.url()).await;
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(redis.url()).await;
     let fill = "for n = 1, 20000 do redis.call('SET', 'filler:' .. n, ARGV[1]) end";
     redis::cmd("EVAL").arg(fill).arg(0).arg("x".repeat(200)).exec_async(&mut raw).await.unwrap();
     redis::cmd("SAVE").exec_async(&mut raw).await.unwrap();
@@ -28,7 +28,7 @@ async fn a_redis_that_starts_again_and_reads_its_data_for_long() {
     // A hundredth of a second for each key, and answers in between.
     redis.restart_loading(&["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"]).await;
     trial.during("loading").await;
-    let mut raw = redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(redis.url()).await;
     redis::cmd("CONFIG").arg("SET").arg("key-load-delay").arg("0").exec_async(&mut raw).await.unwrap();
     trial.after().await;
 }

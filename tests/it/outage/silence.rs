@@ -10,7 +10,8 @@ use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
 
 use crate::support::{
-    Events, Fixture, Go, Hanging, Lines, NOW, Proxy, RedisProcess, eventually, job, report, wait_for, with,
+    Events, Fixture, Go, Hanging, Lines, NOW, Proxy, RedisProcess, eventually, job, plain_connection, report, wait_for,
+    with,
 };
 
 fn impatient(url: &str) -> Redis {
@@ -141,7 +142,7 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     let proxy = Proxy::start(&here.socket()).await;
     let server = Server::new(Redis::connect(&proxy.url()).await.unwrap(), Router::new(())).queues([("q", 1)]);
     let server = server.start().await.unwrap();
-    let mut raw = redis::Client::open(here.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut raw = plain_connection(here.url()).await;
     let subscribed = async |raw: &redis::aio::MultiplexedConnection| -> Option<String> {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut raw.clone()).await.unwrap();
         let line = clients.lines().find(|line| line.contains(" sub=1 "))?.to_owned();
@@ -151,7 +152,7 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     proxy.lead_to(&there.socket());
     redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut raw).await.unwrap();
     redis::cmd("CLIENT").arg("KILL").arg("ID").arg(ear).exec_async(&mut raw).await.unwrap();
-    let other = redis::Client::open(there.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let other = plain_connection(there.url()).await;
     wait_for("it listens elsewhere", async || subscribed(&other).await).await;
     let calls = async |command: &str| -> u32 {
         let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw.clone()).await.unwrap();

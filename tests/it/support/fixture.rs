@@ -10,10 +10,10 @@ use queue_redis::embedded::RedisServer;
 use queue_redis::{Broker, Delivery, Dequeued, EnqueueVerdict, Error, InProcess as _, Redis, Report, Side, Taken};
 use queue_testing::Store;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisConnectionInfo, ToRedisArgs};
+use redis::{FromRedisValue, RedisConnectionInfo, ToRedisArgs};
 
 use super::Keyspace;
-use super::wait::PATIENCE;
+use super::connection::patient;
 
 /// The queue of the tests of transitions.
 pub(crate) const QUEUE: &str = "q";
@@ -43,11 +43,6 @@ pub(crate) fn job(id: &str) -> RawTask {
 /// The owner's report on a run.
 pub(crate) fn report(delivery: &Delivery) -> Report {
     Report::by_owner(delivery.run.clone(), &delivery.message, Side::Oldest)
-}
-
-/// A picture of thousands of keys takes longer than the half second that is the default.
-fn patient() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE))
 }
 
 impl Fixture {

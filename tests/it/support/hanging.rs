@@ -2,12 +2,14 @@
 
 use std::process::Command;
 
+use super::plain_connection;
+
 /// A stopped Redis; it goes on when this is dropped.
 pub(crate) struct Hanging(u32);
 
 impl Hanging {
     pub(crate) async fn begin(url: &str) -> Self {
-        let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut connection = plain_connection(url).await;
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
         let process = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap();
         Self::process(process.parse().unwrap())

@@ -1,5 +1,6 @@
 //! What the tests share.
 
+mod connection;
 mod entry;
 mod fixture;
 mod go;
@@ -17,6 +18,7 @@ mod tls;
 mod wait;
 mod worker_process;
 
+pub(crate) use connection::plain_connection;
 pub(crate) use entry::register;
 pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, report};
 pub(crate) use go::Go;

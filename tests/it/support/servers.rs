@@ -10,6 +10,7 @@ use queue_redis::RedisOptions;
 use redis::{ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificates};
 use tempfile::TempDir;
 
+use super::connection::patient;
 use super::tls::ServerTls;
 use super::wait_for;
 
@@ -125,7 +126,7 @@ impl Process {
                 redis::Client::build_with_tls(format!("rediss://{at}/#insecure"), certificates)?
             }
         };
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient()).await?;
         let mut cmd = redis::Cmd::new();
         words.iter().for_each(|word| {
             cmd.arg(word);
