@@ -114,6 +114,10 @@ enum Batch {
 }
 
 impl Batch {
+    fn of(completes: bool, acks: Vec<Ack>) -> Self {
+        if completes { Self::Complete(acks) } else { Self::Done(acks) }
+    }
+
     fn acks(&self) -> &[Ack] {
         match self {
             Batch::Done(acks) | Batch::Complete(acks) => acks,
@@ -171,20 +175,16 @@ fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
                 continue;
             }
         };
-        let (wrap, most) =
-            if completes { (Batch::Complete as fn(_) -> _, SET_BATCH) } else { (Batch::Done as _, SHORT_BATCH) };
+        let most = if completes { SET_BATCH } else { SHORT_BATCH };
         let (batch, size) = open.entry((ack.report.run.queue.clone(), completes)).or_default();
         if batch.len() == most || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
-            batches.push(wrap(std::mem::take(batch)));
+            batches.push(Batch::of(completes, std::mem::take(batch)));
             *size = 0;
         }
         batch.push(ack);
         *size += bytes;
     }
-    batches.extend(
-        open.into_iter()
-            .map(|((_, completes), (acks, _))| if completes { Batch::Complete(acks) } else { Batch::Done(acks) }),
-    );
+    batches.extend(open.into_iter().map(|((_, completes), (acks, _))| Batch::of(completes, acks)));
     batches
 }
 
