@@ -182,6 +182,16 @@ fn scheduling_in_batches_takes_one_call_for_fifteen_tasks_and_one_command_for_ea
     assert!(cost.commands <= 1.15, "{cost:?}");
 }
 
+/// A take has 25 tasks at the most, and so must a report of completed ones have 15: the same reason.
+#[test]
+fn draining_tasks_with_a_retention_takes_a_call_for_each_fifteen_reports() {
+    let bench = Bench::new();
+    bench.fill_with(TASKS, TaskOptions::new().retention(Duration::from_secs(600)));
+    let cost = bench.cost(TASKS, || bench.drain(TASKS, 50));
+    eprintln!("{cost:?}");
+    assert!((1.0 / 25.0 + 1.0 / 15.0..=0.15).contains(&cost.calls), "{cost:?}");
+}
+
 #[test]
 fn a_server_costs_no_more_beside_10_000_older_active_tasks_than_alone() {
     for concurrency in [1, 10, 50] {

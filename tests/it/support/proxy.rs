@@ -71,7 +71,7 @@ impl Proxy {
         *self.state.unanswerable.lock().unwrap() = text;
     }
 
-    /// From now on, also new connections do.
+    /// From now on, all connections lose what is sent on them, new ones too.
     pub(crate) fn swallow_everything(&self) {
         self.state.swallowed.send_replace(u64::MAX);
     }
