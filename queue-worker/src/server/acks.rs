@@ -1,14 +1,17 @@
 //! Reports on finished attempts.
 //!
-//! Reports gather while the last ones are under way and then travel together, one call for each queue
-//! and kind: natural batches, without timers. A call that fails is repeated until it is answered, while
-//! the leases of its tasks are kept; asynq drops such a report (W01).
+//! Reports gather while others are under way and then travel together, one call for each queue and kind: natural
+//! batches, without timers. Where they come faster than Redis answers, a [wave](Shared::wave) of them waits for
+//! nobody. A call that fails is repeated until it is answered, while the leases of its tasks are kept; asynq drops
+//! such a report (W01).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::StreamExt as _;
 use futures_util::future::{join, join_all};
+use futures_util::stream::FuturesUnordered;
 use queue_core::outcome::Step;
 use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SET_BATCH, SHORT_BATCH, Verdict};
 use tokio::sync::Notify;
@@ -81,28 +84,52 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) {
     let mut acks = acks.lock().await;
+    let wave = shared.wave();
     let mut gathered = Vec::new();
-    while let Some(Some(first)) = stop.run_until_cancelled(acks.recv()).await {
-        gathered.push(first);
-        // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
-        tokio::task::yield_now().await;
-        while gathered.len() < 50 * SHORT_BATCH
-            && let Ok(ack) = acks.try_recv()
-        {
-            gathered.push(ack);
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(()) = under_way.next() => {}
+            () = stop.cancelled() => break,
+            Some(ack) = acks.recv() => gathered.push(ack),
         }
-        let mut batches = batches(&mut gathered);
-        let slots: Vec<_> = batches.iter_mut().flat_map(Batch::free_slots).collect();
-        let writes = join_all(batches.into_iter().map(|batch| attempt(&shared, batch, false)));
-        // Whoever takes tasks into these slots does it after the reports, on the same connection: Redis never
-        // sees more tasks active than there are slots. Both travel together, which halves the round trips.
-        let (failed, ()) = join(writes, async { shared.slots.give_back(slots) }).await;
-        for (batch, error, resend) in failed.into_iter().flatten() {
-            let refusal = refused(&shared, &batch, &error);
-            // Others need not wait for a queue that Redis refuses to change.
-            let persist = persist(shared.clone(), batch, error, resend, refusal);
-            tokio::spawn(stop.clone().run_until_cancelled_owned(persist));
+        gather(&mut acks, &mut gathered);
+        if under_way.is_empty() && (1..wave).contains(&gathered.len()) {
+            // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
+            tokio::task::yield_now().await;
+            gather(&mut acks, &mut gathered);
         }
+        let few = if under_way.is_empty() { 0 } else { gathered.len() % wave };
+        let rest = gathered.split_off(gathered.len() - few);
+        if !gathered.is_empty() {
+            under_way.push(send(&shared, gathered, &stop));
+        }
+        gathered = rest;
+    }
+    while let Some(()) = under_way.next().await {}
+}
+
+fn gather(acks: &mut UnboundedReceiver<Ack>, gathered: &mut Vec<Ack>) {
+    while gathered.len() < 50 * SHORT_BATCH
+        && let Ok(ack) = acks.try_recv()
+    {
+        gathered.push(ack);
+    }
+}
+
+async fn send(shared: &Arc<Shared>, gathered: Vec<Ack>, stop: &CancellationToken) {
+    let mut batches = batches(gathered);
+    let slots: Vec<_> = batches.iter_mut().flat_map(Batch::free_slots).collect();
+    let writes = join_all(batches.into_iter().map(|batch| attempt(shared, batch, false)));
+    // Whoever takes tasks into these slots does it after the reports, on the same connection: Redis never
+    // sees more tasks active than there are slots. Both travel together, which halves the round trips.
+    let (failed, ()) = join(writes, async { shared.slots.give_back(slots) }).await;
+    for (batch, error, resend) in failed.into_iter().flatten() {
+        let refusal = refused(shared, &batch, &error);
+        // Others need not wait for a queue that Redis refuses to change.
+        let persist = persist(shared.clone(), batch, error, resend, refusal);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(persist));
     }
 }
 
@@ -161,10 +188,10 @@ impl Batch {
     }
 }
 
-fn batches(gathered: &mut Vec<Ack>) -> Vec<Batch> {
+fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
     let mut batches = Vec::new();
     let mut open: HashMap<(Arc<str>, bool), (Vec<Ack>, usize)> = HashMap::new();
-    for ack in gathered.drain(..) {
+    for ack in gathered {
         let (completes, bytes) = match &ack.step {
             Step::Done => (false, 0),
             Step::Complete { message, result, .. } => {

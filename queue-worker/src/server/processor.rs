@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::TaskMessage;
 use queue_redis::{Delivery, Dequeued, Error, Holding, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
 
@@ -38,28 +39,115 @@ const AWAY_FOR: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
 
 /// Takes tasks until the server is told to be quiet.
+///
+/// Where there are plenty, takes overlap: while one is under way, another sets out as soon as a
+/// [wave](Shared::wave) of slots is free. Elsewhere there is one at a time, and then the wait for work.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut taker = Taker::new(shared.clone());
     let mut backoff = Backoff::new(&shared.outage, "taking tasks");
-    // Takes are never dropped half-way, so being quiet is looked at only where nothing is under way.
-    while let Some(mut slots) = shared.quiet.run_until_cancelled(shared.slots.take(MAX_BATCH)).await {
-        while !slots.is_empty() {
-            if shared.quiet.is_cancelled() {
-                return;
-            }
-            let taken = taker.take(&mut slots).await;
-            if taken.is_ok() {
-                backoff.succeeded();
-            }
-            let pause = match taken {
-                _ if slots.is_empty() => break,
-                Ok(()) => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
-                Err(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
+    let wave = shared.wave();
+    // Tasks of certain types are looked for in one window after another.
+    let overlaps = shared.options.unhandled != Unhandled::Leave;
+    let mut under_way = FuturesUnordered::new();
+    // Slots for which nothing was found, and why, if something failed.
+    let (mut spare, mut failure) = (Vec::new(), None);
+    // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
+    while !(shared.quiet.is_cancelled() && under_way.is_empty()) {
+        let filling = if under_way.is_empty() && !spare.is_empty() {
+            let pause = match failure.take() {
+                None => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
+                Some(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
             };
-            if pause.is_none() {
+            if pause.is_none() || shared.quiet.is_cancelled() {
                 return;
             }
-            shared.slots.take_more(&mut slots, MAX_BATCH);
+            shared.slots.take_more(&mut spare, MAX_BATCH);
+            taker.begin(&shared, std::mem::take(&mut spare))
+        } else {
+            let (alone, plenty) = (under_way.is_empty(), taker.plenty && overlaps);
+            let more = spare.is_empty() && (alone || plenty && !shared.quiet.is_cancelled());
+            let free = async {
+                match (alone, plenty) {
+                    (false, _) => shared.slots.take_all(wave).await,
+                    (true, true) => shared.slots.take(wave).await,
+                    (true, false) => shared.slots.take(MAX_BATCH).await,
+                }
+            };
+            tokio::select! {
+                biased;
+                slots = free, if more => taker.begin(&shared, slots),
+                Some((mut filling, replies, took)) = under_way.next() => {
+                    taker.answer(&mut filling, replies, took);
+                    filling
+                }
+                () = shared.quiet.cancelled(), if alone => return,
+            }
+        };
+        let takes = taker.next_takes(&filling);
+        if !takes.is_empty() {
+            // They are on their way before the answers of others are looked at.
+            under_way.push(set_out(ask(&shared, filling, takes)));
+            continue;
+        }
+        let (slots, result) = taker.end(filling);
+        spare.extend(slots);
+        if result.is_ok() {
+            backoff.succeeded();
+        }
+        failure = result.err();
+        // What was started ends now, if it is that short, and Redis has its reports while others are started.
+        if !under_way.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Free slots that are being filled.
+struct Filling<'a> {
+    slots: Vec<Arc<Slot>>,
+    /// The queues that may still have tasks for them.
+    round: Round<'a>,
+    answered: bool,
+    /// The queues that could not be asked, why not, and how long it took to know.
+    away: Vec<(Arc<str>, Error, Duration)>,
+}
+
+/// One call for tasks.
+struct Take {
+    queue: usize,
+    name: Arc<str>,
+    count: usize,
+    token: Arc<str>,
+    expires: i64,
+    /// Where in the queue the look for tasks of our types begins ([`Unhandled::Leave`]).
+    skip: usize,
+}
+
+/// What was taken. Also, when only certain types are taken, how far the next look has to move on to see new tasks:
+/// `Some(0)` when the end was reached.
+type Reply = Result<(Dequeued, Option<usize>), Error>;
+
+async fn ask<'a>(
+    shared: &Shared,
+    filling: Filling<'a>,
+    takes: Vec<Take>,
+) -> (Filling<'a>, Vec<(Take, Reply)>, Duration) {
+    let asked = Instant::now();
+    let replies = join_all(takes.into_iter().map(|take| async move {
+        let reply = dequeue(shared, &take).await;
+        (take, reply)
+    }));
+    (filling, replies.await, asked.elapsed())
+}
+
+/// The same future, begun now and not when it is first waited for.
+fn set_out<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let mut future = Box::pin(future);
+    let at_once = (&mut future).now_or_never();
+    async move {
+        match at_once {
+            Some(output) => output,
+            None => future.await,
         }
     }
 }
@@ -71,9 +159,11 @@ struct Taker {
     listed: HashMap<Arc<str>, Instant>,
     /// Queues that gave as many tasks as they were asked for, the last time.
     plentiful: HashSet<Arc<str>>,
+    /// Whether all slots could be filled, the last time.
+    plenty: bool,
     /// Queues that Redis refuses to serve, and until when they are left alone.
     refused: HashMap<Arc<str>, Instant>,
-    /// Rounds of takes, one after another, that gave nothing.
+    /// Rounds of takes, one after another, that gave nothing; where they overlap, they do not count.
     barren: u32,
     crowd: Crowd,
     /// Whether the last look found work: the take that follows changes what was looked at, and Redis tells us so.
@@ -85,77 +175,86 @@ struct Taker {
 impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
         let (listed, plentiful, refused, skips) = Default::default();
-        Self { shared, takes: 0, listed, plentiful, refused, barren: 0, crowd: Crowd::default(), echo: false, skips }
+        let (crowd, echo, plenty) = (Crowd::default(), false, false);
+        Self { shared, takes: 0, listed, plentiful, plenty, refused, barren: 0, crowd, echo, skips }
     }
 
-    /// Fills the free slots, as far as there are tasks, and starts what it gets. Fails when Redis could
-    /// not be asked about any queue.
-    async fn take(&mut self, slots: &mut Vec<Arc<Slot>>) -> Result<(), Error> {
-        let shared = self.shared.clone();
+    /// Begins to fill slots from all queues but those that are left alone.
+    fn begin<'a>(&mut self, shared: &'a Shared, slots: Vec<Arc<Slot>>) -> Filling<'a> {
+        if !self.plenty {
+            self.barren = self.barren.saturating_add(1);
+        }
         let mut round = shared.queues.round();
-        let mut away: Vec<(Arc<str>, Error, Duration)> = Vec::new();
-        let mut answered = false;
-        self.barren = self.barren.saturating_add(1);
         self.skip_refused(&mut round);
-        loop {
-            let shares = round.shares(slots.len());
-            if slots.is_empty() || shares.is_empty() {
-                if answered {
-                    away.drain(..).for_each(|(name, error, took)| self.leave_alone(name, &error, took));
-                }
-                return away.pop().map_or(Ok(()), |(_, error, _)| Err(error));
+        Filling { slots, round, answered: false, away: Vec::new() }
+    }
+
+    /// The calls that may fill the slots that are still free; none when there is nothing more to be had.
+    fn next_takes(&mut self, filling: &Filling<'_>) -> Vec<Take> {
+        let mut takes = Vec::new();
+        for (queue, share) in filling.round.shares(filling.slots.len()) {
+            let name = filling.round.name(queue);
+            for count in self.split(name, share) {
+                self.takes += 1;
+                let token = format!("{}:{}", self.shared.identity.name(), self.takes).into();
+                let (expires, skip) = (self.shared.lease_expiry(), self.skips.get(name).copied().unwrap_or(0));
+                takes.push(Take { queue, name: name.clone(), count, token, expires, skip });
             }
-            let calls = |(queue, share)| self.split(round.name(queue), share).map(move |share| (queue, share));
-            let calls: Vec<(usize, usize)> = shares.into_iter().flat_map(calls).collect();
-            let takes: Vec<(usize, usize, Arc<str>, i64)> = calls
-                .into_iter()
-                .map(|(queue, share)| (queue, share, self.name_take(), shared.lease_expiry()))
-                .collect();
-            let asked = Instant::now();
-            let replies = join_all(takes.iter().map(|(queue, share, token, expires)| {
-                dequeue(&shared, round.name(*queue), *share, token, *expires, &self.skips)
-            }))
-            .await;
-            for ((queue, share, token, expires), reply) in takes.into_iter().zip(replies) {
-                let name = round.name(queue).clone();
-                answered |= reply.is_ok();
-                match reply {
-                    Ok((Dequeued::Tasks(tasks), more)) => {
-                        if self.refused.remove(&name).is_some() {
-                            info!(queue = %name, "the queue is served again");
-                        }
-                        if tasks.len() == share {
-                            self.plentiful.insert(name.clone());
-                        } else {
-                            self.plentiful.remove(&name);
-                        }
-                        if tasks.len() < share && !self.look_further(&name, more) {
-                            round.close(queue);
-                        }
-                        if !tasks.is_empty() {
-                            shared.tell(|| Event::Taken { queue: &name, tasks: tasks.len() });
-                            self.barren = 0;
-                            self.crowd.found();
-                            self.list(&name);
-                        }
-                        for taken in tasks {
-                            start(&shared, taken, slots);
-                        }
+        }
+        takes
+    }
+
+    /// Starts what was taken.
+    fn answer(&mut self, filling: &mut Filling<'_>, replies: Vec<(Take, Reply)>, took: Duration) {
+        let shared = self.shared.clone();
+        let Filling { slots, round, answered, away } = filling;
+        for (Take { queue, name, count, token, expires, .. }, reply) in replies {
+            *answered |= reply.is_ok();
+            match reply {
+                Ok((Dequeued::Tasks(tasks), more)) => {
+                    if self.refused.remove(&name).is_some() {
+                        info!(queue = %name, "the queue is served again");
                     }
-                    Ok((Dequeued::Paused, _)) => round.close(queue),
-                    Err(error) => {
+                    if tasks.len() == count {
+                        self.plentiful.insert(name.clone());
+                    } else {
+                        self.plentiful.remove(&name);
+                    }
+                    if tasks.len() < count && !self.look_further(&name, more) {
                         round.close(queue);
-                        if error.is_ambiguous() {
-                            shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
-                        } else if !error.is_outage() {
-                            self.refuse(name, &error);
-                            continue;
-                        }
-                        away.push((name, error, asked.elapsed()));
                     }
+                    if !tasks.is_empty() {
+                        shared.tell(|| Event::Taken { queue: &name, tasks: tasks.len() });
+                        self.barren = 0;
+                        self.crowd.found();
+                        self.list(&name);
+                    }
+                    for taken in tasks {
+                        start(&shared, taken, slots);
+                    }
+                }
+                Ok((Dequeued::Paused, _)) => round.close(queue),
+                Err(error) => {
+                    round.close(queue);
+                    if error.is_ambiguous() {
+                        shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
+                    } else if !error.is_outage() {
+                        self.refuse(name, &error);
+                        continue;
+                    }
+                    away.push((name, error, took));
                 }
             }
         }
+    }
+
+    /// The slots for which there was nothing. Fails when Redis could not be asked about any queue.
+    fn end(&mut self, mut filling: Filling<'_>) -> (Vec<Arc<Slot>>, Result<(), Error>) {
+        self.plenty = filling.slots.is_empty();
+        if filling.answered {
+            filling.away.drain(..).for_each(|(name, error, took)| self.leave_alone(name, &error, took));
+        }
+        (filling.slots, filling.away.pop().map_or(Ok(()), |(_, error, _)| Err(error)))
     }
 
     /// The calls for so many tasks of one queue. They travel together only if they will hardly find nothing: a lone
@@ -249,11 +348,6 @@ impl Taker {
         self.refused.values().filter(|until| **until > now).map(|until| *until - now).min()
     }
 
-    fn name_take(&mut self) -> Arc<str> {
-        self.takes += 1;
-        format!("{}:{}", self.shared.identity.name(), self.takes).into()
-    }
-
     /// Moves the window in which tasks of our types are looked for; whether it is worth another look now.
     fn look_further(&mut self, queue: &Arc<str>, more: Option<usize>) -> bool {
         match more {
@@ -286,26 +380,14 @@ impl Taker {
     }
 }
 
-/// One take. Also returns, when only certain types are taken, how far the next look has to move on to
-/// see new tasks: `Some(0)` when the end was reached.
-async fn dequeue(
-    shared: &Shared,
-    queue: &Arc<str>,
-    count: usize,
-    token: &Arc<str>,
-    expires: i64,
-    skips: &HashMap<Arc<str>, usize>,
-) -> Result<(Dequeued, Option<usize>), Error> {
+async fn dequeue(shared: &Shared, take: &Take) -> Reply {
+    let Take { name, count, token, expires, skip, .. } = take;
     if shared.options.unhandled != Unhandled::Leave {
-        return Ok((shared.broker.dequeue(queue, count, token, expires).await?, None));
+        return Ok((shared.broker.dequeue(name, *count, token, *expires).await?, None));
     }
-    let matching = Matching {
-        kinds: shared.routes.kinds(),
-        prefixes: shared.routes.prefixes(),
-        skip: skips.get(queue).copied().unwrap_or(0),
-        window: MAX_BATCH,
-    };
-    let (dequeued, seen) = shared.broker.dequeue_matching(queue, count, token, expires, &matching).await?;
+    let matching =
+        Matching { kinds: shared.routes.kinds(), prefixes: shared.routes.prefixes(), skip: *skip, window: MAX_BATCH };
+    let (dequeued, seen) = shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await?;
     let taken = if let Dequeued::Tasks(tasks) = &dequeued { tasks.len() } else { 0 };
     let step = if seen < matching.window { 0 } else { seen - taken };
     Ok((dequeued, Some(step)))

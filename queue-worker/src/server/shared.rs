@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use queue_redis::{Broker, Error, Holding, Watch};
+use queue_redis::{Broker, Error, Holding, SHORT_BATCH, Watch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -73,6 +73,13 @@ impl Shared {
 
     pub(super) fn lease_expiry(&self) -> i64 {
         self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease))
+    }
+
+    /// How many tasks set out together, to be taken or reported, although others are under way: half of the slots, so
+    /// that Redis works on one half while the handlers work on the other; but not more than fill a call for each queue.
+    pub(super) fn wave(&self) -> usize {
+        let calls = SHORT_BATCH.saturating_mul(self.queues.names().count());
+        self.options.concurrency.div_ceil(2).clamp(1, calls)
     }
 
     pub(super) fn watch(&self) -> Option<Watch> {

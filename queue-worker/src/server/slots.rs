@@ -48,10 +48,21 @@ impl Slots {
         let Ok(first) = self.free.permits.acquire().await else { return Vec::new() };
         first.forget();
         let mut slots = vec![self.slot()];
-        // Slots that are about to be freed come along, so that one take fills them all.
-        tokio::task::yield_now().await;
         self.take_more(&mut slots, max);
+        if slots.len() < max {
+            // Slots that are about to be freed come along, so that one take fills them all.
+            tokio::task::yield_now().await;
+            self.take_more(&mut slots, max);
+        }
         slots
+    }
+
+    /// Waits until so many slots are free.
+    pub(super) async fn take_all(&self, count: usize) -> Vec<Arc<Slot>> {
+        let all = u32::try_from(count).unwrap_or(u32::MAX);
+        let Ok(permits) = self.free.permits.acquire_many(all).await else { return Vec::new() };
+        permits.forget();
+        std::iter::repeat_with(|| self.slot()).take(count).collect()
     }
 
     /// Takes what else is free, up to `max` in all.

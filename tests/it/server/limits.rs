@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_core::State;
-use queue_worker::{Job, Router};
-use tokio::sync::Notify;
+use queue_redis::{Redis, RedisOptions};
+use queue_worker::{Job, Router, Server};
+use tokio::sync::{Notify, Semaphore};
 
-use crate::support::{Events, Fixture, Hanging, eventually, job, with};
+use crate::support::{Events, Fixture, Hanging, PATIENCE, Proxy, eventually, job, with};
 
 /// How many run now, and the most that ever did.
 #[derive(Clone, Default)]
@@ -67,6 +68,32 @@ async fn a_server_takes_no_more_than_it_can_start() {
     door.notify_waiters();
     eventually("all are done", async || server.active() == 0).await;
     server.shutdown().await;
+}
+
+/// Redis and the handlers took turns: with half of the tasks under way, the others waited for the answers.
+#[tokio::test]
+async fn one_half_of_the_tasks_is_reported_and_replaced_while_the_other_half_is_under_way() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: 2 * PATIENCE, ..RedisOptions::default() };
+    let (events, door) = (Events::default(), Arc::new(Semaphore::new(0)));
+    let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Semaphore>), job: Job| {
+        events.tell(job.id());
+        door.acquire().await.unwrap().forget();
+    });
+    fixture.enqueue((0..20).map(|n| job(&n.to_string()))).await;
+    let server = Server::new(Redis::lazy(&proxy.url(), options).unwrap(), Router::new(()).route("job", work));
+    let server = server.queues([("q", 1)]).concurrency(4).start().await.unwrap();
+    events.wait(4).await;
+    // What Redis is asked, it does.
+    proxy.lose_answers();
+    for left in [14, 12] {
+        door.add_permits(2);
+        let reported = async || fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await == left;
+        eventually("two are reported, and the slots are filled", reported).await;
+        assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await, 4);
+    }
+    drop(server);
 }
 
 /// Redis reads 16 KiB of a client at a time: a report that is larger is executed after a renewal that was

@@ -37,9 +37,10 @@ async fn failing_tasks_of_a_queue_with_a_stray_retry_key_leave_the_slots_to_othe
     eventually("both slots have met a failure", async || failures(&events) >= 2).await;
     fixture.enqueue((100..150).map(|n| job(&n.to_string()).queue("other"))).await;
     eventually("the other queue is worked off", async || events.count() - failures(&events) == 50).await;
-    // Those in hand when it was first refused, and those of a take that was under way.
+    // For each slot that in hand when it was first refused, that of a take that was under way, and one that was
+    // taken while Redis was asked which key it is.
     let held = failures(&events);
-    assert!(held <= 4, "{held} tasks were taken from a queue whose outcomes cannot be written");
+    assert!(held <= 6, "{held} tasks were taken from a queue whose outcomes cannot be written");
     assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await, held, "they stay leased meanwhile");
 
     fixture.run("DEL asynq:{q}:retry").await;
