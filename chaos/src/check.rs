@@ -134,15 +134,25 @@ fn judge_story(
     if found == Place::Archived && story.name.plan == Plan::Poison {
         poison::judge(evidence, story, task, findings, tally);
     } else if found == Place::Archived && crashed {
-        // Its workers died again and again; and so the ledger has to say.
+        // Its workers died again and again, with it or before they had begun it.
         tally.given_up += 1;
-        let cut_short = story.attempts.iter().filter(|attempt| attempt.end.is_none()).count();
-        if wanted != Place::Archived && cut_short == 0 {
-            findings.add(Invariant::WrongEnd, format!("{} was given up, and no run of it was cut short", story.name));
-        }
         let error = message.map_or("", |message| message.error_msg.as_str());
-        if poison::GivenUp::read(error).is_some_and(|given_up| !given_up.is_in_time(evidence)) {
-            findings.add(Invariant::Budget, format!("{} was given up too early or too late: {error:?}", story.name));
+        match poison::GivenUp::read(error) {
+            Some(given_up) if !given_up.is_in_time(evidence) => {
+                let text = format!("{} was given up too early or too late: {error:?}", story.name);
+                findings.add(Invariant::Budget, text);
+            }
+            Some(given_up) if !given_up.is_excused(evidence) => {
+                let text = format!("{} was given up, and a worker that had it lost nothing: {error:?}", story.name);
+                findings.add(Invariant::WrongEnd, text);
+            }
+            Some(_) => {}
+            // Go spends retries on it, and does not say who had it.
+            None if wanted == Place::Archived || story.attempts.iter().any(|attempt| attempt.end.is_none()) => {}
+            None => {
+                let text = format!("{} was given up, and no run of it was cut short", story.name);
+                findings.add(Invariant::WrongEnd, text);
+            }
         }
     } else if found != wanted {
         findings.add(Invariant::WrongEnd, format!("{} should be {wanted:?}: {task:?} {story:?}", story.name));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::runs::takes_tasks_away;
 use super::{Evidence, LEASE_EXPIRED, Tally};
 use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
@@ -32,6 +33,16 @@ impl GivenUp {
     /// Whether it was given up as soon as its budget was spent.
     pub(super) fn is_in_time(&self, evidence: &Evidence<'_>) -> bool {
         self.crashes == evidence.max_crashes + 1
+    }
+
+    /// Whether each that held it is a worker that lost its tasks. A worker of Go is unknown, or hides behind the last
+    /// of ours.
+    pub(super) fn is_excused(&self, evidence: &Evidence<'_>) -> bool {
+        self.holders.iter().all(|holder| match holder {
+            Some(pid) if evidence.mixed => process_of(evidence, *pid).is_some(),
+            Some(pid) => lost_its_tasks(evidence, *pid),
+            None => evidence.mixed,
+        })
     }
 }
 
@@ -81,9 +92,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, story: &Story, task: &Stored, findi
     }
     // Somebody can have had it, and not begun: but only if something else had happened to that worker.
     for holder in unnamed {
-        let process = holder.and_then(|pid| process_of(evidence, pid));
-        let broken = |number: u16| evidence.happened.iter().any(|fault| fault.process.is_none_or(|met| met == number));
-        if !process.is_some_and(|process| broken(process.number)) {
+        if !holder.is_some_and(|pid| lost_its_tasks(evidence, pid)) {
             wrong(Invariant::Budget, "names somebody who had no reason to crash");
         }
     }
@@ -91,6 +100,11 @@ pub(super) fn judge(evidence: &Evidence<'_>, story: &Story, task: &Stored, findi
 
 fn process_of<'a>(evidence: &Evidence<'a>, pid: u32) -> Option<&'a Process> {
     evidence.processes.iter().find(|process| process.pid == pid && matches!(process.role, Role::Worker { .. }))
+}
+
+fn lost_its_tasks(evidence: &Evidence<'_>, pid: u32) -> bool {
+    let Some(process) = process_of(evidence, pid) else { return false };
+    evidence.happened.iter().any(|fault| fault.process == Some(process.number) && takes_tasks_away(fault.kind))
 }
 
 /// Whoever died of poison has to have had some.

@@ -67,7 +67,7 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
 }
 
 /// Whether a healthy worker of ours may lose its task by this.
-fn takes_tasks_away(kind: Kind) -> bool {
+pub(super) fn takes_tasks_away(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::KillWorker

@@ -151,7 +151,10 @@ fn a_task_that_ends_otherwise_than_planned_or_too_early_is_found() {
 
 /// A task that killed processes 1 and 2, as it is in the archive.
 fn poison(holders: &[u32], crashes: usize, retried: i32) -> Stored {
-    let name = name(Plan::Poison);
+    given_up(name(Plan::Poison), holders, crashes, retried)
+}
+
+fn given_up(name: Name, holders: &[u32], crashes: usize, retried: i32) -> Stored {
     let held: Vec<String> = holders.iter().map(|pid| format!("h:{pid}:u until 2026-11-22T00:00:00Z")).collect();
     let mut task = stored(name, "archived", None);
     if let Some(message) = &mut task.message {
@@ -195,6 +198,20 @@ fn a_task_that_kills_its_workers_must_not_run_once_more() {
     let runs = after(&[(11, Step::Start(0), 1), (21, Step::Start(0), 2), (31, Step::Start(0), 3)]);
     let found = |task| found(name(Plan::Poison), &runs, &deaths(&[1, 2, 3]), task);
     assert_eq!(found(Some(poison(&[101, 102], 2, 0))), [Invariant::Budget]);
+}
+
+#[test]
+fn a_task_is_given_up_with_workers_that_lost_their_tasks_even_if_none_had_begun_it() {
+    let found = |killed: &[u16], holders: &[u32], crashes| {
+        let kill = |fault: Happened| Happened { kind: Kind::KillWorker, ..fault };
+        let faults: Vec<_> = deaths(killed).into_iter().map(kill).collect();
+        let name = name(Plan::Plain);
+        found(name, &ENQUEUED, &faults, Some(given_up(name, holders, crashes, 0)))
+    };
+    assert_eq!(found(&[1, 2], &[101, 102], 2), []);
+    assert_eq!(found(&[1], &[101, 102], 2), [Invariant::WrongEnd], "nothing had happened to process 2");
+    assert_eq!(found(&[1, 2], &[101, 999], 2), [Invariant::WrongEnd], "nobody has that number");
+    assert_eq!(found(&[1, 2], &[101, 102], 3), [Invariant::Budget], "too late");
 }
 
 #[test]
