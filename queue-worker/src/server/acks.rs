@@ -101,11 +101,10 @@ pub(super) async fn run(
             gather(&mut acks, &mut gathered);
         }
         let few = if under_way.is_empty() { 0 } else { gathered.len() % wave };
-        let rest = gathered.split_off(gathered.len() - few);
-        if !gathered.is_empty() {
-            under_way.push(send(&shared, gathered, &stop));
+        if gathered.len() > few {
+            let rest = gathered.split_off(gathered.len() - few);
+            under_way.push(send(&shared, std::mem::replace(&mut gathered, rest), &stop));
         }
-        gathered = rest;
     }
     while let Some(()) = under_way.next().await {}
 }

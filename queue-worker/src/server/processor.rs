@@ -34,6 +34,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// may be down. Where the answer took longer than this to fail to come, for as long as that.
 const AWAY_FOR: Duration = Duration::from_millis(500);
 
+/// How many takes are under way at once: of the tasks that they bring, none is renewed before it is started.
+const MOST_UNDER_WAY: usize = MAX_BATCH / SHORT_BATCH;
+
 /// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
 /// lost call may still be on its way to a server that was slow.
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
@@ -45,7 +48,7 @@ const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_se
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut taker = Taker::new(shared.clone());
     let mut backoff = Backoff::new(&shared.outage, "taking tasks");
-    let wave = shared.wave();
+    let wave = shared.wave().min(MAX_BATCH);
     // Tasks of certain types are looked for in one window after another.
     let overlaps = shared.options.unhandled != Unhandled::Leave;
     let mut under_way = FuturesUnordered::new();
@@ -61,11 +64,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             if pause.is_none() || shared.quiet.is_cancelled() {
                 return;
             }
+            spare.truncate(MAX_BATCH);
             shared.slots.take_more(&mut spare, MAX_BATCH);
             taker.begin(&shared, std::mem::take(&mut spare))
         } else {
             let (alone, plenty) = (under_way.is_empty(), taker.plenty && overlaps);
-            let more = spare.is_empty() && (alone || plenty && !shared.quiet.is_cancelled());
+            let another = plenty && under_way.len() < MOST_UNDER_WAY && !shared.quiet.is_cancelled();
+            let more = spare.is_empty() && (alone || another);
             let free = async {
                 match (alone, plenty) {
                     (false, _) => shared.slots.take_all(wave).await,
@@ -75,7 +80,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             };
             tokio::select! {
                 biased;
-                slots = free, if more => taker.begin(&shared, slots),
+                slots = free, if more => {
+                    // It may have been waiting for them since before.
+                    if shared.quiet.is_cancelled() {
+                        continue;
+                    }
+                    taker.begin(&shared, slots)
+                }
                 Some((mut filling, replies, took)) = under_way.next() => {
                     taker.answer(&mut filling, replies, took);
                     filling
