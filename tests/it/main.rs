@@ -18,6 +18,7 @@ mod listener;
 mod metrics;
 mod model;
 mod outage;
+mod overlap;
 mod races;
 mod refusals;
 mod scheduler;
