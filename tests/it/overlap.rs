@@ -8,9 +8,9 @@ use tokio::sync::Semaphore;
 
 use crate::support::{Events, Fixture, PATIENCE, Proxy, eventually, job, with};
 
-/// A server with four slots and twenty tasks, four of which run until the door lets them out. Redis does what it
+/// A server with five tasks for each of its slots, where tasks run until the door lets them out. Redis does what it
 /// asks from now on, and does not answer.
-async fn with_twenty_tasks_and_no_answers(fixture: &Fixture) -> (Handle, Arc<Semaphore>) {
+async fn without_answers(fixture: &Fixture, concurrency: usize) -> (Handle, Arc<Semaphore>) {
     let proxy = Proxy::start(fixture.socket()).await;
     let options = RedisOptions { response_timeout: 2 * PATIENCE, ..RedisOptions::default() };
     let (events, door) = (Events::default(), Arc::new(Semaphore::new(0)));
@@ -18,10 +18,10 @@ async fn with_twenty_tasks_and_no_answers(fixture: &Fixture) -> (Handle, Arc<Sem
         events.tell(job.id());
         door.acquire().await.unwrap().forget();
     });
-    fixture.enqueue((0..20).map(|n| job(&n.to_string()))).await;
+    fixture.enqueue((0..5 * concurrency).map(|n| job(&n.to_string()))).await;
     let server = Server::new(Redis::lazy(&proxy.url(), options).unwrap(), Router::new(()).route("job", work));
-    let server = server.queues([("q", 1)]).concurrency(4).start().await.unwrap();
-    events.wait(4).await;
+    let server = server.queues([("q", 1)]).concurrency(concurrency).start().await.unwrap();
+    events.wait(concurrency).await;
     proxy.lose_answers();
     (server, door)
 }
@@ -34,7 +34,7 @@ async fn pending_and_active(fixture: &Fixture) -> (usize, usize) {
 #[tokio::test]
 async fn one_half_of_the_tasks_is_reported_and_replaced_while_the_other_half_is_under_way() {
     let fixture = Fixture::start().await;
-    let (_server, door) = with_twenty_tasks_and_no_answers(&fixture).await;
+    let (_server, door) = without_answers(&fixture, 4).await;
     for left in [14, 12] {
         door.add_permits(2);
         let filled = async || pending_and_active(&fixture).await == (left, 4);
@@ -45,7 +45,7 @@ async fn one_half_of_the_tasks_is_reported_and_replaced_while_the_other_half_is_
 #[tokio::test]
 async fn a_server_that_was_told_to_be_quiet_takes_nothing_into_the_slots_that_it_waited_for() {
     let fixture = Fixture::start().await;
-    let (server, door) = with_twenty_tasks_and_no_answers(&fixture).await;
+    let (server, door) = without_answers(&fixture, 4).await;
     door.add_permits(2);
     eventually("a take is under way", async || pending_and_active(&fixture).await == (14, 4)).await;
     server.quiet();
@@ -53,4 +53,18 @@ async fn a_server_that_was_told_to_be_quiet_takes_nothing_into_the_slots_that_it
     // A take would travel with these reports.
     eventually("the others are reported", async || fixture.count("processed").await == 4).await;
     assert_eq!(pending_and_active(&fixture).await, (14, 2));
+}
+
+/// What a take brings is not renewed before its answer is looked at.
+#[tokio::test]
+async fn four_calls_are_under_way_at_the_most() {
+    let fixture = Fixture::start().await;
+    let (_server, door) = without_answers(&fixture, 200).await;
+    door.add_permits(200);
+    eventually("all that ran are reported", async || fixture.count("processed").await == 200).await;
+    eventually("four calls were made", async || pending_and_active(&fixture).await == (700, 100)).await;
+    // The server has a turn whenever Redis is asked.
+    for _ in 0..50 {
+        assert_eq!(pending_and_active(&fixture).await, (700, 100));
+    }
 }
