@@ -20,7 +20,7 @@ pub(crate) async fn named(redis: &Redis, call: &Cmd, error: Error) -> Error {
     // Who may not look is told what Redis said.
     let Ok(types) = redis.types_of(keys.iter().map(Vec::as_slice)).await else { return error };
     let found = keys.iter().zip(types).filter_map(|(key, found)| {
-        let expected = keys::expected_type(key)?;
+        let expected = keys::family(key)?.key_type.as_str();
         let key = String::from_utf8_lossy(key);
         (found != "none" && found != expected).then(|| format!("{key:?} is a {found} and should be a {expected}"))
     });
@@ -30,12 +30,13 @@ pub(crate) async fn named(redis: &Redis, call: &Cmd, error: Error) -> Error {
 /// The keys that a call may have touched: those it names, and then those of the queue that it does not.
 fn candidates(call: &Cmd) -> BTreeSet<Vec<u8>> {
     let named = call.args_iter().filter_map(|arg| match arg {
-        Arg::Simple(arg) if arg.starts_with(b"asynq:") && keys::expected_type(arg).is_some() => Some(arg.to_vec()),
+        Arg::Simple(arg) if arg.starts_with(b"asynq:") && keys::family(arg).is_some() => Some(arg.to_vec()),
         _ => None,
     });
     let named: BTreeSet<Vec<u8>> = named.take(MOST).collect();
     let queues: BTreeSet<&[u8]> = named.iter().filter_map(|key| keys::queue_prefix(key)).take(1).collect();
-    let others = queues.iter().flat_map(|prefix| keys::FIXED.iter().map(|name| [prefix, name.as_bytes()].concat()));
+    let single = || keys::queue_families().iter().filter(|family| family.is_single());
+    let others = queues.iter().flat_map(|prefix| single().map(|family| [prefix, family.name.as_bytes()].concat()));
     let others: Vec<Vec<u8>> = others.collect();
     named.into_iter().chain(others).collect()
 }

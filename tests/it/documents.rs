@@ -1,8 +1,10 @@
-//! What the documents say of tests.
+//! What the documents say of tests and keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use queue_core::keys::{KeyFamily, KeyType, queue_families, shared_families};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -56,4 +58,46 @@ fn tests_that_the_documents_name_exist() {
         let missing: Vec<_> = names.into_iter().filter(|name| !functions.contains(*name)).collect();
         assert!(missing.is_empty(), "{document} names tests that do not exist: {missing:?}");
     }
+}
+
+/// The keys in the first column of the tables of keys, with what stands in the second.
+fn documented_keys(document: &str) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
+    let mut lists_keys = false;
+    for line in document.lines() {
+        let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
+        match (line.starts_with('|'), cells[0]) {
+            (true, "key") => lists_keys = cells.get(1) == Some(&"type"),
+            (true, names) if lists_keys => {
+                for name in names.split('`').skip(1).step_by(2) {
+                    let name = name.strip_prefix("asynq:{<queue>}:").unwrap_or(name);
+                    keys.insert(name.to_owned(), cells[1].to_owned());
+                }
+            }
+            (true, _) => {}
+            (false, _) => lists_keys = false,
+        }
+    }
+    keys
+}
+
+fn word(key_type: KeyType) -> &'static str {
+    match key_type {
+        KeyType::SortedSet => "ZSET",
+        KeyType::String => "STRING",
+        KeyType::List => "LIST",
+        KeyType::Set => "SET",
+        KeyType::Hash => "HASH",
+    }
+}
+
+#[test]
+fn the_wire_format_lists_all_families_of_keys_with_their_types() {
+    let mut documented = documented_keys(&fs::read_to_string(root().join("docs/wire-format.md")).unwrap());
+    assert_eq!(documented.remove("asynq:cancel").as_deref(), Some("channel"));
+    documented.retain(|name, _| name != "---");
+    let families = queue_families().iter().chain(shared_families());
+    let known: BTreeMap<String, String> =
+        families.map(|KeyFamily { name, key_type, .. }| ((*name).to_owned(), word(*key_type).to_owned())).collect();
+    assert_eq!(documented, known);
 }

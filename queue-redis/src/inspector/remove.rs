@@ -1,7 +1,7 @@
 //! Removing a queue with everything that belongs to it.
 
 use queue_core::State;
-use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys};
+use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
 
 use super::Inspector;
 use super::bulk::{Filter, Operation};
@@ -96,14 +96,16 @@ impl Inspector {
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.
     async fn sweep(&self, queue: &str, force: bool) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
-        let kept = [keys.paused(), keys.removing(), keys.processed_total(), keys.failed_total(), keys.lease()];
         let mut connection = self.redis.pooled().await?;
         let mut cursor: u64 = 0;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
             let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
-            let is_kept = |key: &Vec<u8>| kept.iter().any(|kept| kept.as_bytes() == key.as_slice());
+            let is_kept = |key: &Vec<u8>| {
+                let name = key.strip_prefix(keys.prefix().as_bytes());
+                name.and_then(queue_family).is_some_and(|family| family.removed_last)
+            };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {
                 self.require_no_lost_group(&mut connection, &keys, queue, &found).await?;

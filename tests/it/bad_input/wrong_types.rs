@@ -238,20 +238,3 @@ async fn a_stray_task_hash_is_told_apart_from_a_missing_task() {
     let text = found.unwrap_err().to_string();
     assert!(text.contains("\"asynq:{q}:t:pending\" is a stream and should be a hash"), "{text}");
 }
-
-/// The matrix above does not see servers, whose keys have names of their own.
-#[tokio::test]
-async fn the_key_of_a_server_is_known_too() {
-    for (key, kind) in [
-        ("asynq:servers:{host:1:id}", Some("string")),
-        ("asynq:workers:{host:1:id}", Some("hash")),
-        ("asynq:schedulers:{host:1:id}", Some("list")),
-        ("asynq:scheduler_history:entry", Some("zset")),
-        ("asynq:{q}:processed:2026-01-01", Some("string")),
-        ("asynq:{a}b}:pending", Some("list")),
-        ("asynq:{q}:unknown", None),
-        ("other", None),
-    ] {
-        assert_eq!(queue_core::keys::expected_type(key.as_bytes()), kind, "{key}");
-    }
-}

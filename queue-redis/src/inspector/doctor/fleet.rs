@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS};
+use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS, shared_families};
 use queue_core::wire::SchedulerEntry;
 
 use super::finding::{Fault, Finding};
+use super::keys::wrong_type;
 use super::mend::Repair;
-use super::{Examination, Round, Step, names, settings};
+use super::{Examination, Round, Step, settings};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -26,19 +27,14 @@ impl Examination {
 
     /// The types of the keys that all queues share.
     pub(super) async fn globals(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let single = || shared_families().iter().filter(|family| family.is_single());
         let mut look = redis::pipe();
-        for (key, _) in names::GLOBAL {
-            look.cmd("TYPE").arg(key);
+        for family in single() {
+            look.cmd("TYPE").arg(family.name);
         }
         let types: Vec<String> = connection.pipeline("TYPE", &look).await?;
-        let wrong = names::GLOBAL.iter().zip(types).filter(|((_, kind), found)| found != "none" && found != kind);
-        Ok(wrong
-            .map(|((key, kind), found)| {
-                let repair = Repair::Key { key: Bytes::from_static(key.as_bytes()), holder: None };
-                let detail = format!("a {found} instead of a {kind}");
-                Finding::new(Fault::WrongType, None, key.as_bytes()).detail(detail).repair(repair)
-            })
-            .collect())
+        let wrong = single().zip(types).filter(|(family, found)| found != "none" && found != family.key_type.as_str());
+        Ok(wrong.map(|(family, found)| wrong_type(None, family.name.as_bytes(), &found, family)).collect())
     }
 
     pub(super) async fn list_queues(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use queue_core::keys::QueueKeys;
+use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::{State, TaskMessage};
 
 use super::finding::{Fault, Finding};
 use super::mend::Repair;
-use super::names::{Name, Part, parse};
+use super::names::{Name, parse};
 use super::{Examination, Holder, Round, Step, Trail, mark};
 use crate::broker::{MAX_BATCH, Suspect};
 use crate::connection::Connection;
@@ -36,7 +36,8 @@ impl Examination {
         }
         let named = found.into_iter().filter_map(|key| {
             let name = parse(&key, |queue| self.listed.contains(queue))?;
-            let is_wanted = !self.only_harmless || !matches!(name.part, Part::Counter | Part::Lock | Part::Other);
+            let is_wanted =
+                !self.only_harmless || matches!(name.family.role, KeyRole::Task | KeyRole::Holder | KeyRole::Group);
             (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
         });
         let named = named.collect();
@@ -59,25 +60,26 @@ impl Examination {
                 if kind == "none" {
                     continue;
                 }
-                let facts = self.facts.entry(name.queue.clone()).or_default();
-                if kind != name.kind {
-                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
-                    let found = Finding::new(Fault::WrongType, Some(&name.queue), key);
-                    findings.push(found.detail(format!("a {kind} instead of a {}", name.kind)).repair(repair));
+                if kind != name.family.key_type.as_str() {
+                    findings.push(wrong_type(Some(&name.queue), key, &kind, name.family));
                     continue;
                 }
-                match &name.part {
-                    Part::Task(_) => facts.has_tasks = true,
-                    Part::Holder(name) => {
+                if name.family.owner == Owner::Ours {
+                    continue;
+                }
+                let facts = self.facts.entry(name.queue.clone()).or_default();
+                match name.family.role {
+                    KeyRole::Task => facts.has_tasks = true,
+                    KeyRole::Holder => {
                         facts.has_tasks = true;
-                        facts.holders.insert(*name);
+                        facts.holders.insert(name.family.name);
                     }
-                    Part::Group(group) => {
+                    KeyRole::Group => {
                         facts.has_tasks = true;
-                        facts.groups.push(group.clone());
+                        facts.groups.push(name.rest.clone());
                     }
-                    Part::Counter => counters.push((key, name)),
-                    Part::Lock | Part::Other => {}
+                    KeyRole::Counter => counters.push((key, name)),
+                    KeyRole::Lock | KeyRole::Note => {}
                 }
             }
             findings.extend(bad_counters(connection, &counters).await?);
@@ -110,11 +112,11 @@ impl Examination {
         let mut unseen: HashMap<String, Vec<Bytes>> = HashMap::new();
         let mut findings = Vec::new();
         for (key, name) in named {
-            match name.part {
-                Part::Task(id) if !self.seen.contains(&mark(&name.queue, &id[..])) => {
-                    unseen.entry(name.queue).or_default().push(id);
+            match name.family.role {
+                KeyRole::Task if !self.seen.contains(&mark(&name.queue, &name.rest[..])) => {
+                    unseen.entry(name.queue).or_default().push(name.rest);
                 }
-                Part::Lock => findings.extend(look_at_lock(connection, &key, &name.queue).await?),
+                KeyRole::Lock => findings.extend(look_at_lock(connection, &key, &name.queue).await?),
                 _ => {}
             }
         }
@@ -167,6 +169,13 @@ impl Examination {
         });
         Ok(unplaced.map(|((id, _), _)| Suspect { id: id.clone(), groups: Vec::new() }).collect())
     }
+}
+
+/// That a key has another type than its family, and what mends that.
+pub(super) fn wrong_type(queue: Option<&str>, key: &[u8], found: &str, family: &KeyFamily) -> Finding {
+    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+    let detail = format!("a {found} instead of a {}", family.key_type.as_str());
+    Finding::new(Fault::WrongType, queue, key).detail(detail).repair(repair)
 }
 
 async fn bad_counters(connection: &mut Connection, counters: &[(&Vec<u8>, &Name)]) -> Result<Vec<Finding>, Error> {

@@ -1,56 +1,15 @@
-//! Which key belongs to what, by its name alone.
+//! Which queue and family a key belongs to, by its name alone.
 
 use bytes::Bytes;
+use queue_core::keys::{KeyFamily, queue_family};
 
-/// The keys of a queue whose names have nothing after them, and the types they have.
-const PLAIN: [(&str, &str); 13] = [
-    ("pending", "list"),
-    ("active", "list"),
-    ("lease", "zset"),
-    ("scheduled", "zset"),
-    ("retry", "zset"),
-    ("archived", "zset"),
-    ("completed", "zset"),
-    ("groups", "set"),
-    ("aggregation_sets", "zset"),
-    ("paused", "string"),
-    ("processed", "string"),
-    ("failed", "string"),
-    ("x:aggregated", "set"),
-];
-
-/// The global keys and their types.
-pub(super) const GLOBAL: [(&str, &str); 5] = [
-    (queue_core::keys::QUEUES, "set"),
-    (queue_core::keys::SERVERS, "zset"),
-    (queue_core::keys::WORKERS, "zset"),
-    (queue_core::keys::SCHEDULERS, "zset"),
-    (queue_core::keys::CRON_ENTRIES, "zset"),
-];
-
-/// What a key of a queue is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The hash of a task.
-    Task(Bytes),
-    /// A uniqueness lock.
-    Lock,
-    /// A group, or a set taken out of one; what follows `g:`.
-    Group(Bytes),
-    /// A list or set of tasks, by its name in the queue.
-    Holder(&'static str),
-    /// A counter.
-    Counter,
-    /// Anything else that we know.
-    Other,
-}
-
-/// A key of a queue: the queue, what it is, and the type it has to be of.
+/// A key of a queue, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) queue: String,
-    pub(super) part: Part,
-    pub(super) kind: &'static str,
+    pub(super) family: &'static KeyFamily,
+    /// What follows the beginning of the family: the id of a task, the name of a group.
+    pub(super) rest: Bytes,
 }
 
 /// Reads a key's name; `None` for what is not asynq's and not ours. A queue's name may have braces and colons
@@ -63,8 +22,10 @@ pub(super) fn parse(key: &[u8], is_listed: impl Fn(&str) -> bool) -> Option<Name
     let mut first = None;
     for (at, _) in bytes[..valid].windows(2).enumerate().filter(|(_, pair)| *pair == b"}:") {
         let Ok(queue) = std::str::from_utf8(&bytes[..at]) else { continue };
-        let Some((part, kind)) = part(&bytes[at + 2..]) else { continue };
-        let name = Name { queue: queue.to_owned(), part, kind };
+        let name = &bytes[at + 2..];
+        let Some(family) = queue_family(name) else { continue };
+        let rest = Bytes::copy_from_slice(&name[family.beginning().len()..]);
+        let name = Name { queue: queue.to_owned(), family, rest };
         if is_listed(queue) {
             return Some(name);
         }
@@ -73,46 +34,26 @@ pub(super) fn parse(key: &[u8], is_listed: impl Fn(&str) -> bool) -> Option<Name
     first
 }
 
-fn part(name: &[u8]) -> Option<(Part, &'static str)> {
-    let after = |start: &str| name.strip_prefix(start.as_bytes()).map(Bytes::copy_from_slice);
-    if let Some(id) = after("t:") {
-        return Some((Part::Task(id), "hash"));
-    }
-    if let Some(group) = after("g:") {
-        return Some((Part::Group(group), "zset"));
-    }
-    if after("unique:").is_some() {
-        return Some((Part::Lock, "string"));
-    }
-    if after("processed:").is_some() || after("failed:").is_some() {
-        return Some((Part::Counter, "string"));
-    }
-    let (found, kind) = PLAIN.iter().find(|(plain, _)| plain.as_bytes() == name)?;
-    let part = match *found {
-        "processed" | "failed" => Part::Counter,
-        "groups" | "paused" | "x:aggregated" => Part::Other,
-        name => Part::Holder(name),
-    };
-    Some((part, kind))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(key: &str, listed: &[&str]) -> Option<(String, Part)> {
-        parse(key.as_bytes(), |queue| listed.contains(&queue)).map(|name| (name.queue, name.part))
+    fn read(key: &str, listed: &[&str]) -> Option<(String, &'static str, Bytes)> {
+        parse(key.as_bytes(), |queue| listed.contains(&queue)).map(|name| (name.queue, name.family.name, name.rest))
+    }
+
+    fn name(queue: &str, family: &'static str, rest: &'static str) -> Option<(String, &'static str, Bytes)> {
+        Some((queue.to_owned(), family, rest.into()))
     }
 
     #[test]
     fn a_key_is_read_by_its_name() {
-        let task = |id: &'static str| Part::Task(id.into());
-        assert_eq!(read("asynq:{q}:t:1", &[]), Some(("q".into(), task("1"))));
-        assert_eq!(read("asynq:{q}:g:a:b", &[]), Some(("q".into(), Part::Group("a:b".into()))));
-        assert_eq!(read("asynq:{q}:processed:2026-01-02", &[]), Some(("q".into(), Part::Counter)));
-        assert_eq!(read("asynq:{q}:unique:t:", &[]), Some(("q".into(), Part::Lock)));
-        assert_eq!(read("asynq:{q}:pending", &[]), Some(("q".into(), Part::Holder("pending"))));
-        for other in ["asynq:queues", "asynq:servers:{h:1:u}", "asynq:{q}:x:cron:e", "asynq:{q}", "mine"] {
+        assert_eq!(read("asynq:{q}:t:1", &[]), name("q", "t:<id>", "1"));
+        assert_eq!(read("asynq:{q}:g:a:b", &[]), name("q", "g:<group>", "a:b"));
+        assert_eq!(read("asynq:{q}:processed:2026-01-02", &[]), name("q", "processed:<day>", "2026-01-02"));
+        assert_eq!(read("asynq:{q}:pending", &[]), name("q", "pending", ""));
+        assert_eq!(read("asynq:{q}:x:cron:e", &[]), name("q", "x:cron:<entry>", "e"));
+        for other in ["asynq:queues", "asynq:servers:{h:1:u}", "asynq:{q}", "asynq:{q}:x:else", "mine"] {
             assert_eq!(read(other, &[]), None, "{other}");
         }
     }
@@ -120,13 +61,13 @@ mod tests {
     #[test]
     fn of_two_readings_the_one_of_a_listed_queue_is_meant() {
         let key = "asynq:{a}:t:b}:pending";
-        assert_eq!(read(key, &[]), Some(("a".into(), Part::Task("b}:pending".into()))));
-        assert_eq!(read(key, &["a}:t:b"]), Some(("a}:t:b".into(), Part::Holder("pending"))));
+        assert_eq!(read(key, &[]), name("a", "t:<id>", "b}:pending"));
+        assert_eq!(read(key, &["a}:t:b"]), name("a}:t:b", "pending", ""));
     }
 
     #[test]
     fn an_id_may_be_no_text() {
         let name = parse(b"asynq:{q}:t:\xff", |_| false).unwrap();
-        assert_eq!(name.part, Part::Task(Bytes::from_static(b"\xff")));
+        assert_eq!(name.rest, Bytes::from_static(b"\xff"));
     }
 }

@@ -1,8 +1,12 @@
-//! The names of the Redis keys; `docs/wire-format.md` lists them with what they hold.
+//! The names of the Redis keys, and the [table](KeyFamily) of all families of them;
+//! `docs/wire-format.md` lists them with what they hold.
 //!
 //! All keys of a queue carry the queue's name in braces, so that Redis Cluster keeps them in one slot.
 //! Names are used as they are: no escaping, no trimming, no case folding.
 
+mod families;
+
+pub use families::{KeyFamily, KeyRole, KeyType, Owner, family, queue_families, queue_family, shared_families};
 use md5::{Digest, Md5};
 
 /// Set of all queue names ever enqueued to.
@@ -216,23 +220,6 @@ impl QueueKeys {
     }
 }
 
-/// What the keys of a queue that have one fixed name are called, after its prefix.
-pub const FIXED: [&str; 13] = [
-    "pending",
-    "active",
-    "lease",
-    "scheduled",
-    "retry",
-    "archived",
-    "completed",
-    "paused",
-    "processed",
-    "failed",
-    "groups",
-    "aggregation_sets",
-    "x:aggregated",
-];
-
 /// What every key of a queue begins with, from one of its keys; `None` for keys of no queue.
 ///
 /// ```
@@ -243,49 +230,6 @@ pub fn queue_prefix(key: &[u8]) -> Option<&[u8]> {
     let name = key.strip_prefix(b"asynq:{")?;
     let end = name.windows(2).position(|pair| pair == b"}:")?;
     key.get(..b"asynq:{".len() + end + 2)
-}
-
-/// The type that Redis calls the key of this name by (`list`, `zset`, …); `None` for keys that are not asynq's.
-///
-/// ```
-/// use queue_core::keys::expected_type;
-///
-/// assert_eq!(expected_type(b"asynq:{mail}:pending"), Some("list"));
-/// assert_eq!(expected_type(b"asynq:servers:{host:1:id}"), Some("string"));
-/// ```
-pub fn expected_type(key: &[u8]) -> Option<&'static str> {
-    let Some(prefix) = queue_prefix(key) else {
-        const BEGINNINGS: [(&[u8], &str); 5] = [
-            (b"asynq:servers:{", "string"),
-            (b"asynq:workers:{", "hash"),
-            (b"asynq:schedulers:{", "list"),
-            (b"asynq:scheduler_history:", "zset"),
-            (b"asynq:sema:", "zset"),
-        ];
-        return match key {
-            b"asynq:queues" => Some("set"),
-            b"asynq:servers" | b"asynq:workers" | b"asynq:schedulers" | b"asynq:x:cron" => Some("zset"),
-            key => BEGINNINGS.iter().find(|(beginning, _)| key.starts_with(beginning)).map(|(_, kind)| *kind),
-        };
-    };
-    const BEGINNINGS: [(&[u8], &str); 9] = [
-        (b"t:", "hash"),
-        (b"g:", "zset"),
-        (b"unique:", "string"),
-        (b"processed:", "string"),
-        (b"failed:", "string"),
-        (b"x:aggregated:", "zset"),
-        (b"x:import:", "hash"),
-        (b"x:cron:", "hash"),
-        (b"x:cron-history:", "list"),
-    ];
-    match &key[prefix.len()..] {
-        b"pending" | b"active" => Some("list"),
-        b"lease" | b"scheduled" | b"retry" | b"archived" | b"completed" | b"aggregation_sets" => Some("zset"),
-        b"groups" | b"x:aggregated" => Some("set"),
-        b"paused" | b"processed" | b"failed" | b"x:removing" => Some("string"),
-        rest => BEGINNINGS.iter().find(|(beginning, _)| rest.starts_with(beginning)).map(|(_, kind)| *kind),
-    }
 }
 
 /// ZSET of those who hold a token of a semaphore, by the time they lose it (Unix seconds).
@@ -313,7 +257,6 @@ pub fn scheduler_history(entry_id: &str) -> String {
     format!("asynq:scheduler_history:{entry_id}")
 }
 
-/// CRC-16/XMODEM: polynomial 0x1021, starting from 0.
 /// The slot of Redis Cluster in which a key is, 0 to 16383: CRC16 of its hash tag, which is what stands between the
 /// first `{` and the next `}`, or of all of it where there is none.
 pub fn slot_of(key: &[u8]) -> u16 {
@@ -324,6 +267,7 @@ pub fn slot_of(key: &[u8]) -> u16 {
     crc16(tag.unwrap_or(key)) % 16_384
 }
 
+/// CRC-16/XMODEM: polynomial 0x1021, starting from 0.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(
