@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::mask::mask_passwords;
-use crate::options::FARTHEST;
+use crate::options::{DEFAULT_TIMEOUT, FARTHEST};
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
 
@@ -196,17 +196,22 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
 }
 
 /// The instant (Unix nanoseconds) at which an attempt that starts now must end: the earlier of timeout
-/// and deadline. A message with neither gets 30 minutes, as in asynq.
-pub fn attempt_deadline_ns(message: &TaskMessage, now_ns: i64) -> i64 {
+/// and deadline.
+///
+/// `unchosen` is the timeout where none was chosen. A client writes [`DEFAULT_TIMEOUT`] into such a message (as
+/// asynq does), so a message with exactly that has none; nor has one with neither timeout nor deadline.
+pub fn attempt_deadline_ns(message: &TaskMessage, unchosen: Duration, now_ns: i64) -> i64 {
     const NANOS: i64 = 1_000_000_000;
-    let by_timeout = |secs: i64| now_ns.saturating_add(secs.saturating_mul(NANOS));
-    let by_deadline = message.deadline.saturating_mul(NANOS);
-    match (message.timeout > 0, message.deadline != 0) {
-        (true, true) => by_timeout(message.timeout).min(by_deadline),
-        (true, false) => by_timeout(message.timeout),
-        (false, true) => by_deadline,
-        (false, false) => by_timeout(1_800),
-    }
+    const DEFAULT_SECS: i64 = DEFAULT_TIMEOUT.as_secs().cast_signed();
+    let by_unchosen = now_ns.saturating_add(i64::try_from(unchosen.as_nanos()).unwrap_or(i64::MAX));
+    let by_timeout = match message.timeout {
+        DEFAULT_SECS => by_unchosen,
+        secs if secs > 0 => now_ns.saturating_add(secs.saturating_mul(NANOS)),
+        _ if message.deadline == 0 => by_unchosen,
+        _ => i64::MAX,
+    };
+    let by_deadline = if message.deadline == 0 { i64::MAX } else { message.deadline.saturating_mul(NANOS) };
+    by_timeout.min(by_deadline)
 }
 
 #[cfg(test)]
@@ -313,15 +318,28 @@ mod tests {
         assert_eq!(message.error_msg, "cannot reach redis://app:***@db:6379");
     }
 
+    fn ends(timeout: i64, deadline: i64, unchosen: Duration) -> i64 {
+        let message = TaskMessage { timeout, deadline, ..TaskMessage::default() };
+        attempt_deadline_ns(&message, unchosen, NOW * 1_000_000_000) / 1_000_000_000
+    }
+
     #[test]
     fn the_earlier_of_timeout_and_deadline_ends_an_attempt() {
-        let now_ns = NOW * 1_000_000_000;
-        let ends = |timeout, deadline| {
-            attempt_deadline_ns(&TaskMessage { timeout, deadline, ..TaskMessage::default() }, now_ns) / 1_000_000_000
-        };
-        assert_eq!(ends(30, 0), NOW + 30);
-        assert_eq!(ends(30, NOW + 5), NOW + 5);
-        assert_eq!(ends(0, NOW + 5), NOW + 5);
-        assert_eq!(ends(0, 0), NOW + 1_800);
+        assert_eq!(ends(30, 0, DEFAULT_TIMEOUT), NOW + 30);
+        assert_eq!(ends(30, NOW + 5, DEFAULT_TIMEOUT), NOW + 5);
+        assert_eq!(ends(0, NOW + 5, DEFAULT_TIMEOUT), NOW + 5);
+        assert_eq!(ends(0, 0, DEFAULT_TIMEOUT), NOW + 1_800);
+        assert_eq!(ends(1_800, 0, DEFAULT_TIMEOUT), NOW + 1_800);
+    }
+
+    #[test]
+    fn a_timeout_that_nobody_chose_is_that_of_the_worker() {
+        let hours = Duration::from_secs(7_200);
+        assert_eq!(ends(1_800, 0, hours), NOW + 7_200, "what clients write where none was chosen");
+        assert_eq!(ends(0, 0, hours), NOW + 7_200);
+        assert_eq!(ends(1_800, NOW + 5, hours), NOW + 5);
+        assert_eq!(ends(1_799, 0, hours), NOW + 1_799);
+        assert_eq!(ends(0, NOW + 9_000, hours), NOW + 9_000, "a deadline alone was chosen");
+        assert_eq!(ends(0, 0, Duration::MAX), i64::MAX / 1_000_000_000);
     }
 }

@@ -9,7 +9,7 @@ use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
 use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, SHORT_BATCH, Side, Taken, Verdict};
 use queue_worker::inline::{Attempted, Inline};
-use queue_worker::{End, Router, Unhandled};
+use queue_worker::{End, Router, Unhandled, WorkOptions};
 
 use crate::attempt::{Attempt, Drained};
 use crate::queue::TestQueue;
@@ -26,7 +26,7 @@ const MOST: usize = 10_000;
 #[must_use]
 pub struct Drain {
     queues: Option<Vec<String>>,
-    retry_policy: RetryPolicy,
+    work: WorkOptions,
     unhandled: Unhandled,
     most: usize,
 }
@@ -41,7 +41,7 @@ impl Drain {
     /// All queues, with what a server has by default.
     pub fn new() -> Self {
         let unhandled = Unhandled::PutBack(Duration::from_secs(30));
-        Self { queues: None, retry_policy: RetryPolicy::default(), unhandled, most: MOST }
+        Self { queues: None, work: WorkOptions::new(), unhandled, most: MOST }
     }
 
     /// Only these queues, the first ones first. Defaults to all there are, by name.
@@ -50,9 +50,10 @@ impl Drain {
         self
     }
 
-    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    /// How long a failed task waits for its next attempt, unless the router says otherwise for its type. Defaults to
+    /// asynq's formula.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.retry_policy = policy;
+        self.work = self.work.retry_policy(policy);
         self
     }
 
@@ -122,7 +123,7 @@ impl TestQueue {
         S: Clone + Send + Sync + 'static,
     {
         let inline = Inline::new(router, self.broker()).unhandled(options.unhandled);
-        let inline = inline.retry_policy(options.retry_policy.clone());
+        let inline = inline.work_options(options.work.clone());
         let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained: Drained::default() };
         match worker.until(end).await {
             Ok(()) => worker.drained,
@@ -203,7 +204,7 @@ impl Worker<'_> {
         let mut report = Report::by_recoverer(queue, &lease);
         let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
         let Some(message) = lease.message else { return self.broker.archive(&report, &lease.raw, now).await };
-        match step_after_crash(&message, &crashes, DEFAULT_LIMIT, now, &self.options.retry_policy) {
+        match step_after_crash(&message, &crashes, DEFAULT_LIMIT, now, self.inline.retry_policy(&message)) {
             Step::Retry { message, at, is_failure } => {
                 report.crashes = Some(crashes);
                 self.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await

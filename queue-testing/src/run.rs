@@ -5,7 +5,7 @@ use queue_core::options::{Composed, Placement, compose};
 use queue_core::{Clock as _, IntoTask, RetryPolicy, State, TaskInfo, TaskOptions};
 use queue_redis::{Dequeued, Taken};
 use queue_worker::inline::Inline;
-use queue_worker::{Router, Unhandled};
+use queue_worker::{Router, Unhandled, WorkOptions};
 
 use crate::attempt::Attempt;
 use crate::drain::describe;
@@ -28,14 +28,14 @@ pub async fn run_inline<S: Clone + Send + Sync + 'static>(task: impl IntoTask, r
 pub struct RunInline<T> {
     task: T,
     retried: i32,
-    retry_policy: RetryPolicy,
+    work: WorkOptions,
     at: Option<DateTime<Utc>>,
 }
 
 impl<T: IntoTask> RunInline<T> {
     /// The first attempt at this task.
     pub fn new(task: T) -> Self {
-        Self { task, retried: 0, retry_policy: RetryPolicy::default(), at: None }
+        Self { task, retried: 0, work: WorkOptions::new(), at: None }
     }
 
     /// The attempt after so many retries.
@@ -44,9 +44,10 @@ impl<T: IntoTask> RunInline<T> {
         self
     }
 
-    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    /// How long a failed task waits for its next attempt, unless the router says otherwise for its type. Defaults to
+    /// asynq's formula.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.retry_policy = policy;
+        self.work = self.work.retry_policy(policy);
         self
     }
 
@@ -74,7 +75,7 @@ impl<T: IntoTask> RunInline<T> {
         composed.message.unique_key.clear();
         let delivery = pass(&queue, composed).await;
         let info = TaskInfo::new(delivery.message.clone(), State::Active);
-        let inline = Inline::new(router, queue.broker()).unhandled(Unhandled::Fail).retry_policy(self.retry_policy);
+        let inline = Inline::new(router, queue.broker()).unhandled(Unhandled::Fail).work_options(self.work);
         describe(info, &inline.attempt(delivery, &clock).await)
     }
 }

@@ -11,7 +11,7 @@ use crate::job::Job;
 
 /// An argument of a handler, made from the job and the router's state.
 ///
-/// Ready made: [`State`], [`Job`], [`Headers`], [`CancellationToken`], and `Option<E>` or
+/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`CancellationToken`], and `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
 pub trait FromJob<S>: Sized {
     /// Why it cannot be had; decides what happens to the task.
@@ -75,6 +75,43 @@ impl<S: Sync> FromJob<S> for Headers {
 
     async fn from_job(job: &Job, _: &S) -> Result<Self, Infallible> {
         Ok(Headers(job.headers().clone()))
+    }
+}
+
+/// A value that a layer has added with [`Job::with_extension`], for example who the task is for.
+///
+/// ```
+/// use queue_worker::{Extension, Failure, Job, Next, Router, Task, from_fn};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, Task)] #[task(kind = "invoice")] struct Invoice;
+/// #[derive(Clone)]
+/// struct Tenant(String);
+///
+/// async fn invoice(_: Invoice, Extension(Tenant(tenant)): Extension<Tenant>) {
+///     println!("an invoice for {tenant}");
+/// }
+///
+/// let router = Router::new(()).task(invoice).layer(from_fn(async |job: Job, next: Next| {
+///     let tenant = job.headers().get("tenant").cloned().ok_or_else(|| Failure::archive("no tenant"))?;
+///     next.run(job.with_extension(Tenant(tenant))).await
+/// }));
+/// ```
+///
+/// Without such a layer the task fails, and says so; `Option<Extension<T>>` does without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extension<T>(pub T);
+
+/// No layer has added the value that a handler asks for.
+#[derive(Debug, thiserror::Error)]
+#[error("no layer has added the extension {0} that the handler asks for (Job::with_extension)")]
+pub struct MissingExtension(&'static str);
+
+impl<S: Sync, T: Clone + Send + Sync + 'static> FromJob<S> for Extension<T> {
+    type Rejection = MissingExtension;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, MissingExtension> {
+        let value = job.extension::<T>().cloned();
+        value.map(Extension).ok_or_else(|| MissingExtension(std::any::type_name::<T>()))
     }
 }
 

@@ -11,6 +11,9 @@ use crate::extract::FromJob;
 use crate::job::Job;
 use crate::panic;
 
+/// What came of calling a handler, as [layers](crate::Router::layer) see it: the result to store, or the failure.
+pub type Answer = Result<Option<Bytes>, Failure>;
+
 /// What a handler may return.
 ///
 /// `()`, an [`Output`], or a `Result` of either with any error: errors are retried, and a [`Failure`]
@@ -75,7 +78,7 @@ pub trait BlockingHandler<P, M, S>: Clone + Send + Sync + 'static {
 }
 
 fn decode<P: Task>(job: &Job) -> Result<P, Failure> {
-    P::Codec::decode(job.payload()).map_err(Failure::archive)
+    P::Codec::decode(job.payload()).map_err(|error| job.undecodable().failure(error))
 }
 
 macro_rules! handlers {

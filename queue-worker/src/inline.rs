@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::outcome::{Outcome, Step, next_step};
-use queue_core::{Clock, RetryPolicy};
+use queue_core::{Clock, RetryPolicy, TaskMessage};
 use queue_redis::{Broker, Completion, Delivery, Error, Report, Side, Verdict};
 
 use crate::events::{End, is_revoked};
 use crate::job::Job;
-use crate::router::{Router, Routes};
+use crate::router::Router;
+use crate::routes::Routes;
 use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt};
+use crate::work::{Work, WorkOptions};
 
 /// Runs attempts one by one, exactly as a server does between taking a task and reporting on it: layers,
 /// extractors, timeouts, panics, the decision about what happens next.
@@ -22,7 +24,7 @@ pub struct Inline {
     routes: Routes,
     broker: Broker,
     unhandled: Unhandled,
-    retry_policy: RetryPolicy,
+    work: Work,
 }
 
 /// How an attempt ended.
@@ -47,7 +49,7 @@ impl Inline {
             routes: router.into_routes(),
             broker,
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),
-            retry_policy: RetryPolicy::default(),
+            work: Work::default(),
         }
     }
 
@@ -58,17 +60,23 @@ impl Inline {
         self
     }
 
-    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    /// How tasks are worked, unless the router says otherwise for their type.
     #[must_use]
-    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.retry_policy = policy;
+    pub fn work_options(mut self, options: WorkOptions) -> Self {
+        self.work.all = options;
         self
+    }
+
+    /// The policy for a task.
+    pub fn retry_policy(&self, message: &TaskMessage) -> &RetryPolicy {
+        self.work.retry_policy(&self.routes, message)
     }
 
     /// Runs the handler of a task that was taken. Writes nothing about its outcome.
     pub async fn attempt(&self, delivery: Delivery, clock: &dyn Clock) -> Attempted {
         let report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::default());
-        let job = Job::new(delivery, clock.now_ns(), self.broker.clone(), Weak::new(), MAX_RESULT_BYTES);
+        let work = (&self.work, &self.routes);
+        let job = Job::new(delivery, clock.now_ns(), self.broker.clone(), Weak::new(), MAX_RESULT_BYTES, work);
         let (unhandled, cancel_grace) = (self.unhandled, Duration::from_secs(1));
         let limits = attempt::Limits { unhandled, cancel_grace, max_result_bytes: MAX_RESULT_BYTES };
         let Some(outcome) = attempt::work(&self.routes, &limits, &job, &attempt::default_span(&job)).await else {
@@ -77,7 +85,7 @@ impl Inline {
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
         let revoked = is_revoked(&outcome);
-        let step = next_step(job.message(), outcome, clock.now_secs(), &self.retry_policy);
+        let step = next_step(job.message(), outcome, clock.now_secs(), self.retry_policy(job.message()));
         Attempted { end: End::of(&step, revoked), result, error, step: Some(step), report }
     }
 

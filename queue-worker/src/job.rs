@@ -1,6 +1,8 @@
 //! One attempt at one task, as its handler sees it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,7 +12,9 @@ use queue_core::TaskMessage;
 use queue_redis::{Broker, Delivery, Error, Permit, Run, Semaphore, Verdict};
 use tokio_util::sync::CancellationToken;
 
+use crate::routes::Routes;
 use crate::server::Slot;
+use crate::work::{Undecodable, Work};
 
 /// Why a handler was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,21 @@ pub struct Job {
     inner: Arc<Inner>,
     /// What a layer has put in place of the payload.
     payload: Option<Bytes>,
+    /// What layers have added, the last one first.
+    extensions: Option<Arc<Extended>>,
+}
+
+/// A value that a layer has added, and those that were there before. A list, because there are few, and because
+/// whoever is outside of the layer must not see it.
+struct Extended {
+    value: Box<dyn Any + Send + Sync>,
+    before: Option<Arc<Extended>>,
+}
+
+impl fmt::Debug for Extended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Extended")
+    }
 }
 
 #[derive(Debug)]
@@ -46,6 +65,7 @@ struct Inner {
     broker: Broker,
     slot: Weak<Slot>,
     max_result_bytes: usize,
+    undecodable: Undecodable,
 }
 
 impl Job {
@@ -55,9 +75,12 @@ impl Job {
         broker: Broker,
         slot: Weak<Slot>,
         max_result_bytes: usize,
+        (work, routes): (&Work, &Routes),
     ) -> Self {
         let Delivery { message, run, pending_since_ns } = delivery;
-        let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, started_ns);
+        let timeout = work.timeout(routes, &message);
+        let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, timeout, started_ns);
+        let undecodable = work.undecodable(routes, &message);
         let inner = Inner {
             message,
             run,
@@ -69,8 +92,9 @@ impl Job {
             broker,
             slot,
             max_result_bytes,
+            undecodable,
         };
-        Self { inner: Arc::new(inner), payload: None }
+        Self { inner: Arc::new(inner), payload: None, extensions: None }
     }
 
     /// Task id, unique within its queue.
@@ -98,6 +122,21 @@ impl Job {
     #[must_use]
     pub fn with_payload(self, payload: impl Into<Bytes>) -> Self {
         Self { payload: Some(payload.into()), ..self }
+    }
+
+    /// The same attempt with a value that handlers inside of a layer can ask for: by
+    /// [`Extension`](crate::Extension), or by [`extension`](Self::extension). Of several values of a type the last
+    /// one counts.
+    #[must_use]
+    pub fn with_extension<T: Send + Sync + 'static>(self, value: T) -> Self {
+        let extended = Extended { value: Box::new(value), before: self.extensions };
+        Self { extensions: Some(Arc::new(extended)), ..self }
+    }
+
+    /// What a layer has added of this type.
+    pub fn extension<T: 'static>(&self) -> Option<&T> {
+        let all = std::iter::successors(self.extensions.as_deref(), |extended| extended.before.as_deref());
+        all.filter_map(|extended| extended.value.downcast_ref()).next()
     }
 
     /// User metadata.
@@ -198,6 +237,10 @@ impl Job {
     /// Since when the task was pending, in Unix nanoseconds; known only to servers that are observed.
     pub(crate) fn pending_since_ns(&self) -> Option<i64> {
         self.inner.pending_since_ns
+    }
+
+    pub(crate) fn undecodable(&self) -> Undecodable {
+        self.inner.undecodable
     }
 
     pub(crate) fn started_ns(&self) -> i64 {

@@ -43,15 +43,20 @@ mod handler;
 pub mod inline;
 mod job;
 mod log;
+mod middleware;
 mod panic;
 mod router;
+mod routes;
 mod server;
+mod work;
 
 pub use aggregate::{Aggregation, Aggregator, Group};
 pub use events::{End, Event};
-pub use extract::{FromJob, FromRef, Headers, State};
-pub use handler::{BlockingHandler, Handler, IntoOutcome, Output};
+pub use extract::{Extension, FromJob, FromRef, Headers, State};
+pub use handler::{Answer, BlockingHandler, Handler, IntoOutcome, Output};
 pub use job::{CancelReason, Job};
+pub use middleware::{Next, from_fn};
+pub use panic::Panicked;
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::Task;
@@ -59,6 +64,7 @@ pub use queue_redis::log_to_stderr;
 pub use router::{Route, Router};
 pub use server::{Handle, MAX_RESULT_BYTES, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;
+pub use work::{Undecodable, WorkOptions};
 
 #[doc(hidden)]
 pub mod private {

@@ -12,14 +12,20 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt as _;
+use queue_core::outcome::Failure;
+
+use crate::handler::Answer;
+
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A panic of a handler.
+/// A panic of a handler, as an error with its message and place. A layer tells it from other failures by
+/// `failure.error().is::<Panicked>()`.
 #[derive(Debug, thiserror::Error)]
 #[error("panic{place}: {message}")]
-pub(crate) struct Panicked {
+pub struct Panicked {
     place: String,
     message: String,
 }
@@ -51,6 +57,14 @@ pub(crate) fn install_hook() {
 /// Calls a function; a panic in it is an error.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T + UnwindSafe) -> Result<T, Panicked> {
     catch_unwind(work).map_err(|payload| Panicked::new(&*payload))
+}
+
+/// Runs a handler; a panic in it is a failure.
+pub(crate) async fn as_failure(work: impl Future<Output = Answer>) -> Answer {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(payload) => Err(Failure::Retry(Panicked::new(&*payload).into())),
+    }
 }
 
 /// Runs a future; a panic in it is an error.

@@ -10,8 +10,11 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, service_fn};
 
 use crate::aggregate::{Aggregate, Aggregator};
-use crate::handler::{BlockingHandler, Handler, IntoOutcome};
+use crate::handler::{Answer, BlockingHandler, Handler, IntoOutcome};
 use crate::job::Job;
+use crate::panic;
+use crate::routes::{Aggregators, Entry, Routes};
+use crate::work::WorkOptions;
 
 /// A handler with its middleware: what a layer wraps.
 pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
@@ -23,27 +26,27 @@ pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
 /// begins with.
 #[derive(Debug, Clone)]
 pub struct Router<S = ()> {
-    exact: BTreeMap<String, Route>,
-    prefixes: BTreeMap<String, Route>,
-    aggregate: Option<Aggregate>,
+    exact: BTreeMap<String, Entry>,
+    prefixes: BTreeMap<String, Entry>,
+    aggregators: Aggregators,
     state: S,
 }
 
 impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// A router whose handlers share this state.
     pub fn new(state: S) -> Self {
-        Self { exact: BTreeMap::new(), prefixes: BTreeMap::new(), aggregate: None, state }
+        Self { exact: BTreeMap::new(), prefixes: BTreeMap::new(), aggregators: Aggregators::default(), state }
     }
 
-    /// Adds a handler for the type of its first argument. A payload that cannot be decoded archives the
-    /// task without calling the handler.
+    /// Adds a handler for the type of its first argument. It is not called for a task whose payload cannot be
+    /// decoded: that one is archived, unless [`Undecodable`](crate::Undecodable) says otherwise.
     ///
     /// # Panics
     /// When the type has a handler already.
     #[must_use]
     pub fn task<P: Task, M: 'static, H: Handler<P, M, S>>(self, handler: H) -> Self {
         let state = self.state.clone();
-        self.insert_exact(P::KIND, service_fn(move |job| handler.clone().call(job, state.clone())))
+        self.insert_exact(P::KIND, true, route(move |job| handler.clone().call(job, state.clone())))
     }
 
     /// Adds a blocking handler, run on a thread of its own.
@@ -57,7 +60,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     #[must_use]
     pub fn blocking<P: Task, M: 'static, H: BlockingHandler<P, M, S>>(self, handler: H) -> Self {
         let state = self.state.clone();
-        self.insert_exact(P::KIND, service_fn(move |job| handler.clone().call(job, state.clone())))
+        self.insert_exact(P::KIND, true, route(move |job| handler.clone().call(job, state.clone())))
     }
 
     /// Adds a handler for every type that begins with `pattern`, unless a longer pattern or a typed
@@ -73,16 +76,14 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// # Panics
     /// When the pattern is blank, or has a handler already.
     #[must_use]
-    pub fn route<F, Fut>(mut self, pattern: impl Into<String>, handler: F) -> Self
+    pub fn route<F, Fut>(self, pattern: impl Into<String>, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
         let pattern = pattern.into();
         assert!(!pattern.trim().is_empty(), "the pattern of a route is blank");
-        let taken = self.prefixes.insert(pattern.clone(), Route::new(untyped(handler)));
-        assert!(taken.is_none(), "two handlers for the pattern {pattern:?}");
-        self
+        self.insert_prefix(pattern, untyped(handler))
     }
 
     /// Adds a handler for exactly this type, without a Rust type for its payload. The handler gets the
@@ -98,7 +99,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     {
         let kind = kind.as_ref();
         assert!(!kind.trim().is_empty(), "the type of a route is blank");
-        self.insert_exact(kind, untyped(handler))
+        self.insert_exact(kind, false, untyped(handler))
     }
 
     /// Adds a handler for every type that no other handler serves.
@@ -106,19 +107,102 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// # Panics
     /// When there is one already.
     #[must_use]
-    pub fn fallback<F, Fut>(mut self, handler: F) -> Self
+    pub fn fallback<F, Fut>(self, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
         // Every type begins with the empty text.
-        let taken = self.prefixes.insert(String::new(), Route::new(untyped(handler)));
-        assert!(taken.is_none(), "two handlers for all other types");
+        self.insert_prefix(String::new(), untyped(handler))
+    }
+
+    /// Says how the tasks of a handler are worked: `pattern` is the type or the pattern that it was added with, the
+    /// empty text for the [`fallback`](Self::fallback). A later call for the same handler replaces an earlier one.
+    ///
+    /// There is no limit of tasks at once for a type: a server would have to take its tasks to find out that there
+    /// is no room for them. A type that needs one gets a queue of its own, and that queue a limit
+    /// ([`Server::queue_concurrency`](crate::Server::queue_concurrency)).
+    ///
+    /// # Panics
+    /// When there is no such handler, so that a misspelt type does not go unnoticed.
+    #[must_use]
+    pub fn options(mut self, pattern: impl AsRef<str>, options: WorkOptions) -> Self {
+        let pattern = pattern.as_ref();
+        let mut entries = [self.exact.get_mut(pattern), self.prefixes.get_mut(pattern)];
+        let entries = entries.iter_mut().flatten();
+        let count = entries.map(|entry| entry.options = Some(options.clone())).count();
+        assert!(count > 0, "options for {pattern:?}, and no handler was added for it; add the handler first");
         self
     }
 
-    /// Sets the function that makes one task of the tasks of a group, in all queues of the server. Layers do
-    /// not apply to it.
+    /// Adds all handlers and aggregators of another router, with its layers, options and state.
+    ///
+    /// ```
+    /// # use queue_worker::{Job, Router};
+    /// # mod mail { pub fn router() -> queue_worker::Router<&'static str> { queue_worker::Router::new("smtp") } }
+    /// let router = Router::new(()).route("image:", async |_: Job| {}).merge(mail::router());
+    /// ```
+    ///
+    /// # Panics
+    /// When both have a handler for the same type or pattern, or an aggregator for the same groups.
+    #[must_use]
+    pub fn merge<T>(self, other: Router<T>) -> Self {
+        self.merge_renamed(other, |pattern, _| pattern)
+    }
+
+    /// Adds all handlers of another router for types that begin with this prefix: its pattern `resize` becomes
+    /// `video:resize`, and its [`fallback`](Self::fallback) serves all other types that begin with `video:`.
+    ///
+    /// A typed handler ([`task`](Self::task), [`blocking`](Self::blocking)) keeps its type, because clients enqueue it
+    /// under that name; it has to begin with the prefix. Aggregators go by queue and group, and stay as they are.
+    ///
+    /// ```
+    /// # use queue_worker::{Job, Router};
+    /// let video = Router::new(()).route_exact("resize", async |_: Job| {}).fallback(async |_: Job| {});
+    /// let router = Router::new(()).nest("video:", video); // video:resize, and video: followed by anything else
+    /// ```
+    ///
+    /// # Panics
+    /// When the prefix is blank, when a typed handler's type does not begin with it, and as [`merge`](Self::merge).
+    #[must_use]
+    pub fn nest<T>(self, prefix: impl AsRef<str>, other: Router<T>) -> Self {
+        let prefix = prefix.as_ref();
+        assert!(!prefix.trim().is_empty(), "the prefix of a nested router is blank");
+        self.merge_renamed(other, |pattern, typed| {
+            if !typed {
+                return format!("{prefix}{pattern}");
+            }
+            assert!(
+                pattern.starts_with(prefix),
+                "the handler for tasks of type {pattern:?} is nested under {prefix:?}, and clients enqueue them as \
+                 {pattern:?}; name the type {:?}, or merge the router",
+                format!("{prefix}{pattern}"),
+            );
+            pattern
+        })
+    }
+
+    fn merge_renamed<T>(mut self, other: Router<T>, name: impl Fn(String, bool) -> String) -> Self {
+        for (kind, entry) in other.exact {
+            let kind = name(kind, entry.typed);
+            self.add_exact(&kind, entry);
+        }
+        for (pattern, entry) in other.prefixes {
+            self.add_prefix(name(pattern, false), entry);
+        }
+        if let Some(all) = other.aggregators.all {
+            self.add_aggregator(None, all);
+        }
+        for (queue, prefixes) in other.aggregators.queues {
+            for (prefix, aggregate) in prefixes {
+                self.add_aggregator(Some((&queue, &prefix)), aggregate);
+            }
+        }
+        self
+    }
+
+    /// Sets the function that makes one task of the tasks of a group, in all queues of the server, but for groups that
+    /// [`aggregate_in`](Self::aggregate_in) has another for. Layers do not apply to it.
     ///
     /// Its first two arguments are the [`Group`](crate::Group) and its tasks: as
     /// [`RawTask`](queue_core::RawTask)s, or as values of a task type. A task that is of another type, or
@@ -139,14 +223,34 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// When there is one already.
     #[must_use]
     pub fn aggregate<P: FromMessage, M: 'static, A: Aggregator<P, M, S>>(mut self, aggregator: A) -> Self {
-        assert!(self.aggregate.is_none(), "two aggregators");
-        self.aggregate = Some(Aggregate::new(aggregator, self.state.clone()));
+        let aggregate = Aggregate::new(aggregator, self.state.clone());
+        self.add_aggregator(None, aggregate);
+        self
+    }
+
+    /// The same for the groups of one queue whose names begin with `prefix`; the empty text for all of them. Of
+    /// several that fit a group the longest prefix counts, and [`aggregate`](Self::aggregate) is for all other groups.
+    /// A group that has none stays as it is, for other servers.
+    ///
+    /// # Panics
+    /// When there is one already.
+    #[must_use]
+    pub fn aggregate_in<P: FromMessage, M: 'static, A: Aggregator<P, M, S>>(
+        mut self,
+        queue: impl AsRef<str>,
+        prefix: impl AsRef<str>,
+        aggregator: A,
+    ) -> Self {
+        let aggregate = Aggregate::new(aggregator, self.state.clone());
+        self.add_aggregator(Some((queue.as_ref(), prefix.as_ref())), aggregate);
         self
     }
 
     /// Wraps all handlers added so far in a tower layer; the last layer added is the outermost.
+    /// [`from_fn`](crate::from_fn) makes one of a function.
     ///
-    /// A layer that changes the error type, such as tower's own timeout, needs a `map_err` to
+    /// A panic of a handler comes out of it as a failure like any other, with the error [`Panicked`](crate::Panicked). A
+    /// layer that changes the error type, such as tower's own timeout, needs a `map_err` to
     /// [`Failure`].
     #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
@@ -158,147 +262,150 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
         for routes in [&mut self.exact, &mut self.prefixes] {
             *routes = std::mem::take(routes)
                 .into_iter()
-                .map(|(pattern, route)| (pattern, Route::new(layer.layer(route))))
+                .map(|(pattern, entry)| {
+                    let route = Route::new(layer.layer(entry.route));
+                    (pattern, Entry { route, ..entry })
+                })
                 .collect();
         }
         self
     }
 
-    fn insert_exact<T>(mut self, kind: &str, service: T) -> Self
-    where
-        T: Service<Job, Response = Option<Bytes>, Error = Failure> + Clone + Send + Sync + 'static,
-        T::Future: Send + 'static,
-    {
-        let taken = self.exact.insert(kind.to_owned(), Route::new(service));
-        assert!(taken.is_none(), "two handlers for tasks of type {kind:?}");
+    fn insert_exact(mut self, kind: &str, typed: bool, route: Route) -> Self {
+        self.add_exact(kind, Entry { route, options: None, typed });
         self
     }
 
+    fn insert_prefix(mut self, pattern: String, route: Route) -> Self {
+        self.add_prefix(pattern, Entry { route, options: None, typed: false });
+        self
+    }
+
+    fn add_exact(&mut self, kind: &str, entry: Entry) {
+        let taken = self.exact.insert(kind.to_owned(), entry);
+        assert!(taken.is_none(), "two handlers for tasks of type {kind:?}");
+    }
+
+    fn add_prefix(&mut self, pattern: String, entry: Entry) {
+        let taken = self.prefixes.insert(pattern.clone(), entry);
+        assert!(taken.is_none(), "two handlers for the pattern {pattern:?} (the empty one is the fallback)");
+    }
+
+    fn add_aggregator(&mut self, place: Option<(&str, &str)>, aggregate: Aggregate) {
+        let taken = match place {
+            None => self.aggregators.all.replace(aggregate),
+            Some((queue, prefix)) => {
+                let prefixes = self.aggregators.queues.entry(queue.to_owned()).or_default();
+                prefixes.insert(prefix.to_owned(), aggregate)
+            }
+        };
+        assert!(
+            taken.is_none(),
+            "two aggregators for {}; Router::aggregate_in takes one for each queue and prefix",
+            place.map_or("all groups".to_owned(), |(queue, prefix)| format!("groups {prefix:?}… of queue {queue:?}")),
+        );
+    }
+
     pub(crate) fn into_routes(self) -> Routes {
-        Routes { exact: self.exact, prefixes: self.prefixes, aggregate: self.aggregate }
+        Routes::new(self.exact, self.prefixes, self.aggregators)
     }
 }
 
+/// A handler as a service. A panic in it is a failure, which layers see like any other.
+fn route<W, Fut>(work: W) -> Route
+where
+    W: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Answer> + Send + 'static,
+{
+    Route::new(service_fn(move |job| {
+        let work = work.clone();
+        panic::as_failure(async move { work(job).await })
+    }))
+}
+
 /// A handler that takes the whole job, as a service.
-fn untyped<F, Fut>(
-    handler: F,
-) -> impl Service<Job, Response = Option<Bytes>, Error = Failure, Future: Send> + Clone + Send + Sync + 'static
+fn untyped<F, Fut>(handler: F) -> Route
 where
     F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output: IntoOutcome> + Send + 'static,
 {
-    service_fn(move |job| {
+    route(move |job| {
         let work = handler(job);
         async move { work.await.into_outcome() }
     })
 }
 
-/// The routes of a router that has its state.
-#[derive(Debug)]
-pub(crate) struct Routes {
-    exact: BTreeMap<String, Route>,
-    prefixes: BTreeMap<String, Route>,
-    aggregate: Option<Aggregate>,
-}
-
-impl Routes {
-    pub(crate) fn aggregate(&self) -> Option<&Aggregate> {
-        self.aggregate.as_ref()
-    }
-
-    /// The handler for a task type.
-    pub(crate) fn find(&self, kind: &str) -> Option<Route> {
-        self.exact.get(kind).or_else(|| Some(self.longest_prefix(kind)?.1)).cloned()
-    }
-
-    fn longest_prefix(&self, kind: &str) -> Option<(&str, &Route)> {
-        // Every pattern that `kind` begins with sorts before it, the longest last. In between may stand
-        // others, which share only a part of it; they tell how much is still worth looking at.
-        let mut end = kind.to_owned();
-        while let Some((pattern, route)) = self.prefixes.range(..=end.clone()).next_back() {
-            if kind.starts_with(pattern.as_str()) {
-                return Some((pattern, route));
-            }
-            let common = common_prefix(kind, pattern);
-            if common == 0 {
-                return self.prefixes.get_key_value("").map(|(pattern, route)| (pattern.as_str(), route));
-            }
-            end.truncate(common);
-        }
-        None
-    }
-
-    pub(crate) fn kinds(&self) -> Vec<String> {
-        self.exact.keys().cloned().collect()
-    }
-
-    pub(crate) fn prefixes(&self) -> Vec<String> {
-        self.prefixes.keys().cloned().collect()
-    }
-}
-
-/// How many bytes two texts have in common at their beginning, cut to a whole character.
-fn common_prefix(a: &str, b: &str) -> usize {
-    let common = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    a.floor_char_boundary(common)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn router(patterns: &'static [&'static str]) -> Routes {
-        let mut router = Router::new(());
-        for pattern in patterns {
-            router = router.route(*pattern, async move |_: Job| Bytes::from_static(pattern.as_bytes()));
-        }
-        router.into_routes()
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Send;
+    impl Task for Send {
+        const KIND: &'static str = "email:send";
+        type Codec = queue_core::Json;
+    }
+
+    async fn nothing(_: Job) {}
+
+    fn serves(routes: &Routes, kinds: [&str; 4]) -> [bool; 4] {
+        kinds.map(|kind| routes.find(kind).is_some())
     }
 
     #[test]
-    fn the_longest_prefix_wins_and_nothing_matches_by_accident() {
-        let routes = router(&["email:", "email:send", "email:zebra", "image:resize", "im"]);
-        let winner = |kind| routes.longest_prefix(kind).map(|(pattern, _)| pattern);
-        assert_eq!(winner("email:send:now"), Some("email:send"));
-        assert_eq!(winner("email:send"), Some("email:send"));
-        assert_eq!(winner("email:sena"), Some("email:"));
-        assert_eq!(winner("image:crop"), Some("im"));
-        assert_eq!(winner("image:resizes"), Some("image:resize"));
-        for kind in ["e", "video", "", "iä"] {
-            assert_eq!(winner(kind), None, "{kind}");
-        }
-    }
-
-    #[test]
-    fn a_typed_handler_serves_its_type_alone() {
-        #[derive(serde::Serialize, serde::Deserialize)]
-        struct Send;
-        impl Task for Send {
-            const KIND: &'static str = "email:send";
-            type Codec = queue_core::Json;
-        }
-        let routes = Router::new(()).task(async |_: Send| {}).into_routes();
-        assert!(routes.find("email:send").is_some());
-        assert!(routes.find("email:send:now").is_none());
-    }
-
-    #[test]
-    fn an_exact_route_serves_no_longer_type_and_the_fallback_all_others() {
-        let answer = async |_: Job| {};
-        let routes = Router::new(()).route_exact("email:send", answer).route("image:", answer);
-        let without = routes.clone().into_routes();
-        assert!(without.find("email:send").is_some() && without.find("email:send:now").is_none());
-        let routes = routes.fallback(answer).into_routes();
-        for kind in ["email:send:now", "image:crop", "imag", "a", "z", "\u{e4}"] {
-            assert!(routes.find(kind).is_some(), "{kind}");
-        }
-        assert_eq!(routes.longest_prefix("image:crop").map(|(pattern, _)| pattern), Some("image:"));
-        assert_eq!(routes.longest_prefix("email:send:now").map(|(pattern, _)| pattern), Some(""));
-    }
-
-    #[test]
-    #[should_panic(expected = "two handlers")]
+    #[should_panic(expected = "two handlers for the pattern \"a\"")]
     fn a_pattern_has_one_handler() {
-        let _ = router(&["a", "a"]);
+        let _ = Router::new(()).route("a", nothing).route("a", nothing);
+    }
+
+    #[test]
+    fn a_merged_router_brings_its_handlers_options_and_aggregators() {
+        let options = WorkOptions::new().timeout(Duration::from_secs(7));
+        let aggregator = async |_: crate::Group, _: Vec<queue_core::RawTask>| queue_core::RawTask::new("digest");
+        let other = Router::new("its own state")
+            .task(async |_: Send, _: crate::State<&'static str>| {})
+            .route("image:", nothing)
+            .options("image:", options)
+            .aggregate_in("mail", "user:", aggregator);
+        let routes = Router::new(()).route_exact("a", nothing).merge(other).into_routes();
+        assert_eq!(serves(&routes, ["a", "email:send", "image:crop", "b"]), [true, true, true, false]);
+        assert_eq!(routes.options("image:crop").unwrap().timeout, Some(Duration::from_secs(7)));
+        assert!(routes.options("a").is_none());
+        assert!(routes.aggregators().find("mail", "user:7").is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "two handlers for tasks of type \"email:send\"")]
+    fn merged_routers_do_not_share_a_type() {
+        let _ = Router::new(()).route_exact("email:send", nothing).merge(Router::new(()).task(async |_: Send| {}));
+    }
+
+    #[test]
+    fn a_nested_router_serves_its_patterns_below_the_prefix() {
+        let video = Router::new(()).route_exact("resize", nothing).route("cut:", nothing);
+        let routes = Router::new(()).nest("video:", video.clone()).into_routes();
+        assert_eq!(serves(&routes, ["video:resize", "video:cut:a", "resize", "video:"]), [true, true, false, false]);
+        let routes = Router::new(()).nest("a:", Router::new(()).nest("video:", video.fallback(nothing))).into_routes();
+        assert_eq!(serves(&routes, ["a:video:x", "a:video:resize", "a:x", "video:x"]), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_nested_typed_handler_keeps_the_type_that_clients_enqueue() {
+        let routes = Router::new(()).nest("email:", Router::new(()).task(async |_: Send| {})).into_routes();
+        assert!(routes.find("email:send").is_some() && routes.find("email:email:send").is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "clients enqueue them as \"email:send\"; name the type \"video:email:send\"")]
+    fn a_typed_handler_does_not_nest_below_a_prefix_that_its_type_lacks() {
+        let _ = Router::new(()).nest("video:", Router::new(()).task(async |_: Send| {}));
+    }
+
+    #[test]
+    #[should_panic(expected = "options for \"imege:\"")]
+    fn options_for_a_handler_that_is_not_there_are_refused() {
+        let _ = Router::new(()).route("image:", nothing).options("imege:", WorkOptions::new());
     }
 }

@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
         retention: words.number(),
         ..TaskMessage::default()
     };
-    let _ = attempt_deadline_ns(&message, now);
+    let _ = attempt_deadline_ns(&message, queue_core::options::DEFAULT_TIMEOUT, now);
     let text = words.text();
     let error = || text.clone().into();
     let delay = words.duration();

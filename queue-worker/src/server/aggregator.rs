@@ -86,7 +86,7 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
 }
 
 async fn work(shared: &Shared, aggregation: &Aggregation, set: &mut StagedSet) -> Result<Ended, Ended> {
-    let Some(aggregate) = shared.routes.aggregate() else { return Ok(Ended::Done) };
+    let Some(aggregate) = shared.routes.aggregators().find(&set.queue, &set.group) else { return Ok(Ended::Done) };
     let Some(staged) = shared.broker.read_set(set).await? else { return Err(Ended::Lost) };
     let (tasks, unreadable): (Vec<StagedTask>, Vec<StagedTask>) =
         staged.into_iter().partition(|task| task.message.is_some());

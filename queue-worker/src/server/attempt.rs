@@ -17,7 +17,7 @@ use crate::events::{End, Event, is_revoked};
 use crate::job::{CancelReason, Job};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
-use crate::router::Routes;
+use crate::routes::Routes;
 
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
@@ -57,7 +57,8 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         }
     }
     let revoked = is_revoked(&outcome);
-    let step = next_step(job.message(), outcome, shared.now(), &shared.options.retry_policy);
+    let policy = shared.options.work.retry_policy(&shared.routes, job.message());
+    let step = next_step(job.message(), outcome, shared.now(), policy);
     let end = End::of(&step, revoked);
     ended(&shared, &job, end, began);
     tell_outcome(&job, &span, end, &step, error);

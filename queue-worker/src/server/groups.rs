@@ -78,6 +78,8 @@ pub(super) struct Groups {
     pub(super) stop: CancellationToken,
     // A std mutex: held to read or change one entry.
     failing: Mutex<HashMap<GroupName, Failing>>,
+    /// Queues of which was said that nobody here aggregates some of their groups.
+    left: Mutex<HashSet<Arc<str>>>,
 }
 
 type GroupName = (Arc<str>, String);
@@ -95,6 +97,7 @@ impl Groups {
             closing: CancellationToken::new(),
             stop: CancellationToken::new(),
             failing: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -129,6 +132,18 @@ impl Groups {
         failing.get(&(queue.clone(), group.to_owned())).map(|entry| entry.not_before).filter(|at| *at > Instant::now())
     }
 
+    /// Says once for each queue that nobody here aggregates a group.
+    fn leave(&self, queue: &Arc<str>, group: &str) {
+        if self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {
+            warn!(
+                queue = %queue,
+                group,
+                "a group is ready, and no aggregator of this server is for it; unless another server aggregates it, it \
+                 waits for ever (Router::aggregate, Router::aggregate_in)"
+            );
+        }
+    }
+
     /// Forgets groups that have long been dealt with by others.
     fn forget(&self) {
         self.failing().retain(|_, entry| entry.not_before.elapsed() < LONGEST_RETRY);
@@ -143,13 +158,26 @@ impl Shared {
 
 /// Starts an aggregation for each group that is ready, over and over.
 pub(super) async fn watch(shared: Arc<Shared>) {
-    if shared.routes.aggregate().is_none() {
-        return warn_of_groups(&shared).await;
-    }
+    let (served, others): (Vec<_>, Vec<_>) =
+        shared.queues.names().partition(|queue| shared.routes.aggregators().serve(queue));
+    let warn = async {
+        if !others.is_empty() {
+            warn_of_groups(&shared, others.into_iter().collect()).await;
+        }
+    };
+    let start = async {
+        if !served.is_empty() {
+            start_groups(&shared, &served).await;
+        }
+    };
+    futures_util::future::join(warn, start).await;
+}
+
+async fn start_groups(shared: &Arc<Shared>, queues: &[&Arc<str>]) {
     let mut backoff = Backoff::new(&shared.outage, "looking for groups to aggregate");
     let interval = shared.options.groups.check_interval();
     loop {
-        let (next, looking) = match start_all(&shared).await {
+        let (next, looking) = match start_all(shared, queues).await {
             Ok(round) => round,
             Err(error) => {
                 backoff.failed(&error).await;
@@ -167,9 +195,9 @@ pub(super) async fn watch(shared: Arc<Shared>) {
 
 /// Starts what is to be started; returns when the next group is ready, and how long looking took. A queue
 /// that cannot be served does not keep the others from being served.
-async fn start_all(shared: &Arc<Shared>) -> Result<(Instant, Duration), Error> {
+async fn start_all(shared: &Arc<Shared>, queues: &[&Arc<str>]) -> Result<(Instant, Duration), Error> {
     let mut round = Ok((Instant::now() + CHECK_INTERVAL, Duration::ZERO));
-    for queue in shared.queues.names() {
+    for queue in queues {
         let began = Instant::now();
         let found = look(shared, queue).await;
         let looked = began.elapsed();
@@ -191,6 +219,10 @@ async fn start(shared: &Arc<Shared>, queue: &Arc<str>, found: ReadyGroups) -> In
         soonest = soonest.min(Instant::now() + Duration::from_nanos(u64::try_from(left).unwrap_or(0)));
     }
     for group in found.ready {
+        if shared.routes.aggregators().find(queue, &group).is_none() {
+            shared.groups.leave(queue, &group);
+            continue;
+        }
         if let Some(at) = shared.groups.not_before(queue, &group) {
             soonest = soonest.min(at);
             continue;
@@ -216,9 +248,8 @@ async fn look(shared: &Shared, queue: &Arc<str>) -> Result<ReadyGroups, Error> {
     shared.broker.list_ready_groups(queue, rules, shared.now()).await
 }
 
-/// Says once for each queue that nobody here aggregates its groups.
-async fn warn_of_groups(shared: &Shared) {
-    let mut quiet: HashSet<&Arc<str>> = shared.queues.names().collect();
+/// Says once for each of these queues that nobody here aggregates its groups.
+async fn warn_of_groups(shared: &Shared, mut quiet: HashSet<&Arc<str>>) {
     while !quiet.is_empty() {
         let some = shared.may_hold(Holding::Groups).await.unwrap_or(false);
         for queue in shared.queues.names().filter(|_| some) {

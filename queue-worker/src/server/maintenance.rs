@@ -161,8 +161,9 @@ async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> 
         }
         return Ok(applied);
     };
-    let Options { max_crashes, retry_policy, .. } = &shared.options;
-    let (verdict, end) = match step_after_crash(&message, &crashes, *max_crashes, now, retry_policy) {
+    let Options { max_crashes, work, .. } = &shared.options;
+    let policy = work.retry_policy(&shared.routes, &message);
+    let (verdict, end) = match step_after_crash(&message, &crashes, *max_crashes, now, policy) {
         Step::Retry { message, at, is_failure } => {
             report.crashes = Some(crashes.clone());
             (shared.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await?, End::Retried)

@@ -10,6 +10,7 @@ mod groups;
 mod handle;
 mod heartbeat;
 mod keeper;
+mod limit;
 mod maintenance;
 mod outage;
 mod processor;
@@ -22,6 +23,7 @@ mod slots;
 mod time;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -52,7 +54,9 @@ use crate::events::{Event, Observers};
 use crate::job::Job;
 use crate::log::{error, info};
 use crate::panic::Catch;
-use crate::router::{Router, Routes};
+use crate::router::Router;
+use crate::routes::Routes;
+use crate::work::{Work, WorkOptions};
 
 /// What happens to a task whose type no handler serves.
 ///
@@ -84,7 +88,9 @@ struct Options {
     concurrency: usize,
     queues: Vec<(String, u32)>,
     strict: bool,
-    retry_policy: RetryPolicy,
+    work: Work,
+    /// How many tasks of a queue may run at once.
+    queue_concurrency: BTreeMap<String, usize>,
     shutdown_timeout: Duration,
     cancel_grace: Duration,
     poll_interval: Duration,
@@ -155,7 +161,8 @@ impl Server {
             concurrency: std::thread::available_parallelism().map_or(1, usize::from),
             queues: Vec::new(),
             strict: false,
-            retry_policy: RetryPolicy::default(),
+            work: Work::default(),
+            queue_concurrency: BTreeMap::new(),
             shutdown_timeout: Duration::from_secs(8),
             cancel_grace: Duration::from_secs(1),
             poll_interval: Duration::from_secs(1),
@@ -196,9 +203,35 @@ impl Server {
         self
     }
 
-    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    /// How many tasks of one of the queues this server runs at once, within its [`concurrency`](Self::concurrency). The
+    /// queue's tasks beyond that stay where they are; they hold no slots, which go to the other queues. Defaults to no
+    /// limit but the server's.
+    ///
+    /// The limit is that of this server: n servers run n times as many. [`Semaphore`](queue_redis::Semaphore) limits a
+    /// whole fleet, but a task has to be taken before it can ask.
+    pub fn queue_concurrency(mut self, queue: impl Into<String>, tasks: usize) -> Self {
+        self.options.queue_concurrency.insert(queue.into(), tasks);
+        self
+    }
+
+    /// How long a failed task waits for its next attempt, unless its type or queue says otherwise. Defaults to asynq's
+    /// formula.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry_policy = policy;
+        self.options.work.all.retry_policy = Some(policy);
+        self
+    }
+
+    /// How all tasks are worked, unless their type or queue says otherwise. Replaces an earlier
+    /// [`retry_policy`](Self::retry_policy).
+    pub fn work_options(mut self, options: WorkOptions) -> Self {
+        self.options.work.all = options;
+        self
+    }
+
+    /// How the tasks of one of the queues are worked, unless their type says otherwise
+    /// ([`Router::options`](crate::Router::options)).
+    pub fn queue_options(mut self, queue: impl Into<String>, options: WorkOptions) -> Self {
+        self.options.work.queues.insert(queue.into(), options);
         self
     }
 
@@ -432,9 +465,31 @@ impl Server {
         let sensible = (1..=Slots::MAX).contains(&groups.concurrency);
         let concurrency = groups.concurrency.to_string();
         require(sensible, "group_concurrency", concurrency, "it must be between 1 and 100000")?;
-        let queues = Queues::new(&options.queues, options.strict);
+        let queues = Queues::new(&options.queues, options.strict, &options.queue_concurrency);
         for queue in queues.names() {
             check_existing_queue_name(queue)?;
+        }
+        for (queue, limit) in &options.queue_concurrency {
+            let sensible = (1..=Slots::MAX).contains(limit);
+            let value = format!("{limit} for {queue:?}");
+            require(sensible, "queue_concurrency", value, "it must be between 1 and 100000")?;
+        }
+        let of_queues = options.queue_concurrency.keys().map(|queue| ("queue_concurrency", queue));
+        for (option, queue) in of_queues.chain(options.work.queues.keys().map(|queue| ("queue_options", queue))) {
+            let served = queues.names().any(|name| **name == **queue);
+            require(
+                served,
+                option,
+                format!("set for {queue:?}"),
+                "it must be one of the queues that the server serves",
+            )?;
+        }
+        let of_queues =
+            options.work.queues.iter().map(|(queue, options)| (format!("zero for queue {queue:?}"), options));
+        let of_types = routes.all_options().map(|(kind, options)| (format!("zero for {kind:?}"), options));
+        let of_all = std::iter::once(("zero".to_owned(), &options.work.all));
+        for (value, options) in of_all.chain(of_queues).chain(of_types) {
+            require(!options.has_no_time(), "timeout", value, "it must be longer than that")?;
         }
         crate::panic::install_hook();
         if options.start_check {

@@ -13,7 +13,8 @@ use queue_redis::{Delivery, Dequeued, Error, Holding, MAX_BATCH, Matching, Repor
 
 use super::backoff::Backoff;
 use super::crowd::Crowd;
-use super::queues::Round;
+use super::limit::Place;
+use super::queues::{Round, Share};
 use super::slots::Slot;
 use super::{Shared, Unhandled, attempt};
 use crate::events::Event;
@@ -56,7 +57,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let (mut spare, mut failure) = (Vec::new(), None);
     // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
     while !(shared.quiet.is_cancelled() && under_way.is_empty()) {
-        let filling = if under_way.is_empty() && !spare.is_empty() {
+        let mut filling = if under_way.is_empty() && !spare.is_empty() {
             let pause = match failure.take() {
                 None => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
                 Some(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
@@ -94,7 +95,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 () = shared.quiet.cancelled(), if alone => return,
             }
         };
-        let takes = taker.next_takes(&filling);
+        let takes = taker.next_takes(&mut filling);
         if !takes.is_empty() {
             // They are on their way before the answers of others are looked at.
             under_way.push(set_out(ask(&shared, filling, takes)));
@@ -132,6 +133,8 @@ struct Take {
     expires: i64,
     /// Where in the queue the look for tasks of our types begins ([`Unhandled::Leave`]).
     skip: usize,
+    /// As many as tasks, where the queue has a limit.
+    places: Vec<Place>,
 }
 
 /// What was taken. Also, when only certain types are taken, how far the next look has to move on to see new tasks:
@@ -201,15 +204,16 @@ impl Taker {
     }
 
     /// The calls that may fill the slots that are still free; none when there is nothing more to be had.
-    fn next_takes(&mut self, filling: &Filling<'_>) -> Vec<Take> {
+    fn next_takes(&mut self, filling: &mut Filling<'_>) -> Vec<Take> {
         let mut takes = Vec::new();
-        for (queue, share) in filling.round.shares(filling.slots.len()) {
+        for Share { queue, count: share, mut places } in filling.round.shares(filling.slots.len()) {
             let name = filling.round.name(queue);
             for count in self.split(name, share) {
+                let places = places.split_off(places.len().saturating_sub(count));
                 self.takes += 1;
                 let token = format!("{}:{}", self.shared.identity.name(), self.takes).into();
                 let (expires, skip) = (self.shared.lease_expiry(), self.skips.get(name).copied().unwrap_or(0));
-                takes.push(Take { queue, name: name.clone(), count, token, expires, skip });
+                takes.push(Take { queue, name: name.clone(), count, token, expires, skip, places });
             }
         }
         takes
@@ -219,7 +223,7 @@ impl Taker {
     fn answer(&mut self, filling: &mut Filling<'_>, replies: Vec<(Take, Reply)>, took: Duration) {
         let shared = self.shared.clone();
         let Filling { slots, round, answered, away } = filling;
-        for (Take { queue, name, count, token, expires, .. }, reply) in replies {
+        for (Take { queue, name, count, token, expires, mut places, .. }, reply) in replies {
             *answered |= reply.is_ok();
             match reply {
                 Ok((Dequeued::Tasks(tasks), more)) => {
@@ -241,7 +245,7 @@ impl Taker {
                         self.list(&name);
                     }
                     for taken in tasks {
-                        start(&shared, taken, slots);
+                        start(&shared, taken, slots, &mut places);
                     }
                 }
                 Ok((Dequeued::Paused, _)) => round.close(queue),
@@ -280,7 +284,7 @@ impl Taker {
         let shared = self.shared.clone();
         let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
         loop {
-            let names = shared.queues.names().filter(|name| !self.is_refused(name)).map(|name| &**name);
+            let names = shared.queues.with_room().filter(|name| !self.is_refused(name)).map(|name| &**name);
             let pause = match shared.watch() {
                 None => interval(shared.options.poll_interval),
                 Some(mut watch) => {
@@ -310,11 +314,17 @@ impl Taker {
                 }
             };
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
-            if tokio::time::timeout(pause, shared.work.notified()).await.is_err() {
-                match shared.may_hold(Holding::Pending).await {
+            tokio::select! {
+                () = shared.work.notified() => {}
+                () = shared.queues.room.notified() => {
+                    // Tasks that are about to end, end now, and one take fills all their places.
+                    tokio::task::yield_now().await;
+                    return;
+                }
+                () = tokio::time::sleep(pause) => match shared.may_hold(Holding::Pending).await {
                     Ok(false) => continue,
                     _ => return,
-                }
+                },
             }
             match self.crowd.told(std::mem::take(&mut self.echo)) {
                 None => return,
@@ -404,7 +414,7 @@ async fn dequeue(shared: &Shared, take: &Take) -> Reply {
     Ok((dequeued, Some(step)))
 }
 
-fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
+fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
     match taken {
         // The answer was a long time under way, or this process was stopped: somebody else may have the task.
         Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
@@ -413,8 +423,10 @@ fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>) {
         }
         Taken::Task(delivery) => {
             let Some(slot) = slots.pop() else { return };
+            let slot = Slot::with(slot, places.pop());
             let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
-            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot), limit);
+            let work = (&shared.options.work, &shared.routes);
+            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot), limit, work);
             let ticket = shared.running.insert(job.clone());
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }

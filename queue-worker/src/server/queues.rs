@@ -1,19 +1,27 @@
 //! Which queue is tried next.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::limit::{Limit, Place};
 
 /// The queues of a server with their weights, heaviest first.
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<(Arc<str>, u32)>,
+    /// Of those of the queues that have one, in the same order; empty when none has.
+    limits: Vec<Option<Arc<Limit>>>,
     strict: bool,
+    /// Signals when a queue has room again that had none when it was asked.
+    pub(super) room: Arc<Notify>,
 }
 
 impl Queues {
     /// Queues without weight are left out, as in asynq; of a queue named twice the larger weight counts;
     /// without any queue, `default` is served.
-    pub(super) fn new(queues: &[(String, u32)], strict: bool) -> Self {
+    pub(super) fn new(queues: &[(String, u32)], strict: bool, most: &BTreeMap<String, usize>) -> Self {
         let mut queues: Vec<(Arc<str>, u32)> = queues
             .iter()
             .filter(|(_, weight)| *weight > 0)
@@ -25,11 +33,24 @@ impl Queues {
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
-        Self { queues, strict }
+        let room = Arc::new(Notify::new());
+        let limit = |name: &Arc<str>| most.get(&**name).map(|most| Limit::new(*most, room.clone()));
+        let limits = if most.is_empty() { Vec::new() } else { queues.iter().map(|(name, _)| limit(name)).collect() };
+        Self { queues, limits, strict, room }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.queues.iter().map(|(name, _)| name)
+    }
+
+    fn limit(&self, queue: usize) -> Option<&Arc<Limit>> {
+        self.limits.get(queue)?.as_ref()
+    }
+
+    /// The queues that a task may be taken from. Where there is no room, [`room`](Self::room) tells of the next.
+    pub(super) fn with_room(&self) -> impl Iterator<Item = &Arc<str>> {
+        let has_room = |queue| self.limit(queue).is_none_or(Limit::has_room);
+        self.names().enumerate().filter(move |(queue, _)| has_room(*queue)).map(|(_, name)| name)
     }
 
     pub(super) fn weights(&self) -> impl Iterator<Item = (&Arc<str>, u32)> {
@@ -47,35 +68,80 @@ impl Queues {
 }
 
 /// How free slots are shared out among queues that may have tasks. Each slot goes to a queue drawn by
-/// weight, as each single take of asynq does; a queue that had less than its share is left out of the
-/// rest of the round.
+/// weight, as each single take of asynq does; a queue that had less than its share, or that has no room for it, is left
+/// out of the rest of the round.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     queues: &'a Queues,
     open: Vec<usize>,
 }
 
+/// What one queue is asked for.
+#[derive(Debug)]
+pub(super) struct Share {
+    pub(super) queue: usize,
+    pub(super) count: usize,
+    /// As many, where the queue has a limit.
+    pub(super) places: Vec<Place>,
+}
+
 impl Round<'_> {
-    /// The next takes: queues and how many tasks to ask each for. Empty when no queue is left.
-    pub(super) fn shares(&self, slots: usize) -> Vec<(usize, usize)> {
-        if self.queues.strict || self.open.len() <= 1 {
-            return self.open.first().map(|queue| (*queue, slots)).into_iter().collect();
+    /// The next takes. Empty when no queue is left.
+    pub(super) fn shares(&mut self, slots: usize) -> Vec<Share> {
+        if self.queues.limits.is_empty() {
+            return self.draw(slots).map(|(queue, count)| Share { queue, count, places: Vec::new() }).collect();
         }
-        let weight = |queue: usize| u64::from(self.queues.queues[queue].1);
-        let total: u64 = self.open.iter().map(|queue| weight(*queue)).sum();
-        let mut shares = vec![0; self.open.len()];
-        for _ in 0..slots {
-            let mut draw = fastrand::u64(0..total);
-            let drawn = self.open.iter().position(|queue| match draw.checked_sub(weight(*queue)) {
-                Some(rest) => {
-                    draw = rest;
-                    false
+        let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
+        let mut left = slots;
+        // Each time around a queue is left out whose share was larger than its room, and the others get the rest.
+        while left > 0 && !self.open.is_empty() {
+            let drawn: Vec<_> = self.draw(left).collect();
+            let mut is_full = false;
+            for (queue, count) in drawn {
+                let share = shares.entry(queue).or_insert(Share { queue, count: 0, places: Vec::new() });
+                let mut given = count;
+                if let Some(limit) = self.queues.limit(queue) {
+                    let places = limit.take(count);
+                    given = places.len();
+                    share.places.extend(places);
                 }
-                None => true,
-            });
-            shares[drawn.unwrap_or(0)] += 1;
+                share.count += given;
+                left -= given;
+                if given < count {
+                    self.close(queue);
+                    is_full = true;
+                }
+            }
+            if !is_full {
+                break;
+            }
         }
-        self.open.iter().copied().zip(shares).filter(|(_, share)| *share > 0).collect()
+        shares.into_values().filter(|share| share.count > 0).collect()
+    }
+
+    /// Queues, and how many of the slots each gets.
+    fn draw(&self, slots: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let mut shares = vec![0; self.open.len()];
+        if self.queues.strict || shares.len() <= 1 {
+            if let Some(first) = shares.first_mut() {
+                *first = slots;
+            }
+        } else {
+            let weight = |queue: usize| u64::from(self.queues.queues[queue].1);
+            let total: u64 = self.open.iter().map(|queue| weight(*queue)).sum();
+            for _ in 0..slots {
+                let mut draw = fastrand::u64(0..total);
+                let drawn = self.open.iter().position(|queue| match draw.checked_sub(weight(*queue)) {
+                    Some(rest) => {
+                        draw = rest;
+                        false
+                    }
+                    None => true,
+                });
+                shares[drawn.unwrap_or(0)] += 1;
+            }
+        }
+        self.open.clone().into_iter().zip(shares).filter(|(_, share)| *share > 0)
     }
 
     pub(super) fn name(&self, queue: usize) -> &Arc<str> {
@@ -93,8 +159,17 @@ mod tests {
     use super::*;
 
     fn queues(weights: &[(&str, u32)], strict: bool) -> Queues {
+        limited(weights, strict, &[])
+    }
+
+    fn limited(weights: &[(&str, u32)], strict: bool, limits: &[(&str, usize)]) -> Queues {
         let weights: Vec<_> = weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
-        Queues::new(&weights, strict)
+        let limits = limits.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect();
+        Queues::new(&weights, strict, &limits)
+    }
+
+    fn counts(shares: &[Share]) -> Vec<(usize, usize)> {
+        shares.iter().map(|share| (share.queue, share.count)).collect()
     }
 
     #[test]
@@ -103,9 +178,9 @@ mod tests {
         let mut taken = [0_usize; 3];
         let mut total = 0;
         while total < 100_000 {
-            for (queue, share) in queues.round().shares(50) {
-                taken[queue] += share;
-                total += share;
+            for Share { queue, count, .. } in queues.round().shares(50) {
+                taken[queue] += count;
+                total += count;
             }
         }
         for (queue, weight) in [(0, 0.6), (1, 0.3), (2, 0.1)] {
@@ -119,7 +194,7 @@ mod tests {
         let queues = queues(&[("a", 1_000), ("b", 1)], false);
         let mut round = queues.round();
         round.close(0);
-        assert_eq!(round.shares(10), [(1, 10)]);
+        assert_eq!(counts(&round.shares(10)), [(1, 10)]);
         round.close(1);
         assert!(round.shares(10).is_empty());
     }
@@ -128,10 +203,26 @@ mod tests {
     fn strict_priority_asks_the_heaviest_queue_for_everything() {
         let queues = queues(&[("low", 1), ("high", 2)], true);
         let mut round = queues.round();
-        assert_eq!(round.shares(10), [(0, 10)]);
+        assert_eq!(counts(&round.shares(10)), [(0, 10)]);
         assert_eq!(&**round.name(0), "high");
         round.close(0);
-        assert_eq!(&**round.name(round.shares(10)[0].0), "low");
+        let low = round.shares(10)[0].queue;
+        assert_eq!(&**round.name(low), "low");
+    }
+
+    #[test]
+    fn a_queue_at_its_limit_leaves_its_slots_to_the_others() {
+        for strict in [false, true] {
+            let queues = limited(&[("a", 1_000), ("b", 1)], strict, &[("a", 3)]);
+            let mut round = queues.round();
+            let shares = round.shares(10);
+            assert_eq!(counts(&shares), [(0, 3), (1, 7)], "strict: {strict}");
+            assert_eq!((shares[0].places.len(), shares[1].places.len()), (3, 0));
+            assert_eq!(counts(&queues.round().shares(10)), [(1, 10)], "other takes are under way");
+            assert_eq!(queues.with_room().map(|name| &**name).collect::<Vec<_>>(), ["b"]);
+            drop(shares);
+            assert_eq!(queues.with_room().count(), 2, "what was not taken is given back");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::slots::Slots;
 use super::time::Time;
 use crate::events::Event;
 use crate::job::CancelReason;
-use crate::router::Routes;
+use crate::routes::Routes;
 
 /// What all parts of a server share.
 pub(super) struct Shared {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
+use super::limit::Place;
+
 /// As many slots as tasks may run at once.
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -32,6 +34,20 @@ pub(crate) struct Slot {
     free: Arc<Free>,
     /// Cleared when the place is given back together with others.
     held: bool,
+    /// The place among the tasks of a queue that has a limit.
+    place: Option<Place>,
+}
+
+impl Slot {
+    /// The slot for a task of a queue that has a limit.
+    pub(super) fn with(slot: Arc<Self>, place: Option<Place>) -> Arc<Self> {
+        let mut slot = slot;
+        // Nobody else has it before its task has started.
+        if let Some(slot) = Arc::get_mut(&mut slot) {
+            slot.place = place.map(Place::used);
+        }
+        slot
+    }
 }
 
 impl Slots {
@@ -75,7 +91,7 @@ impl Slots {
     }
 
     fn slot(&self) -> Arc<Slot> {
-        Arc::new(Slot { free: self.free.clone(), held: true })
+        Arc::new(Slot { free: self.free.clone(), held: true, place: None })
     }
 
     /// Frees slots at once, so that whoever waits for one finds them all. A slot that somebody else
@@ -103,6 +119,8 @@ impl Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // First, so that who waits for a slot finds a place too.
+        self.place = None;
         if self.held {
             self.free.add(1);
         }

@@ -266,3 +266,32 @@ async fn a_group_that_go_has_put_back_is_listed_again() {
     eventually("the group is listed", async || is_listed("g").await).await;
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn each_queue_and_prefix_can_have_its_aggregator_and_other_groups_stay() {
+    let fixture = Fixture::start().await;
+    let events = <Events>::default();
+    let tell = |name: &'static str| {
+        move |Group(group): Group, tasks: Vec<RawTask>, Shared(events): Shared<Events>| async move {
+            events.tell(format!("{name} {group} {}", tasks.len()));
+            Err::<RawTask, _>(Failure::revoke("told"))
+        }
+    };
+    let router = Router::new(events.clone())
+        .aggregate_in("q", "user:", tell("users"))
+        .aggregate_in("q", "user:vip:", tell("important"))
+        .aggregate_in("other", "", tell("others"));
+    let server = fixture.server(router).queues([("q", 1), ("other", 1), ("third", 1)]).group_grace_period(SECOND);
+    fixture.enqueue([note("left", "team:1"), note("third", "user:1").queue("third")]).await;
+    let server = server.start().await.unwrap();
+    let tasks = [note("a", "user:1"), note("b", "user:1"), note("c", "user:vip:1"), note("d", "team:1").queue("other")];
+    fixture.enqueue(tasks).await;
+    let mut told = events.wait(3).await;
+    told.sort();
+    assert_eq!(told, ["important user:vip:1 1", "others team:1 1", "users user:1 2"]);
+    eventually("what was told of is gone", async || fixture.broker.aggregation_sets("q").await.unwrap().is_empty())
+        .await;
+    let left = ended(&fixture, server).await;
+    assert!(left.contains("{q}:g:team:1") && left.contains("{third}:g:user:1"), "{left}");
+    assert!(!left.contains("{q}:g:user"), "{left}");
+}

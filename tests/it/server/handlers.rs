@@ -5,7 +5,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use queue_core::{RawTask, State as TaskState};
-use queue_worker::{CancelReason, CancellationToken, Failure, FromJob, FromRef, Headers, Job, Route, Router, State};
+use queue_worker::{
+    Answer, CancelReason, CancellationToken, Extension, Failure, FromJob, FromRef, Headers, Job, Next, Panicked, Route,
+    Router, State, from_fn,
+};
 use serde::{Deserialize, Serialize};
 use tower::{Layer, Service};
 
@@ -234,6 +237,67 @@ async fn layers_wrap_what_was_added_before_and_the_last_is_the_outermost() {
     fixture.enqueue(["fails", "bare"].map(of)).await;
     let expected = ["into outer", "into inner", "fails", "out of inner: false", "out of outer: false", "bare"];
     assert_eq!(events.wait(6).await, expected);
+    server.shutdown().await;
+}
+
+/// What a layer finds out about who a task is for.
+#[derive(Clone)]
+struct Customer(String);
+
+#[tokio::test]
+async fn a_function_as_layer_hands_extensions_to_handlers_and_sees_what_they_answer() {
+    let fixture = Fixture::start().await;
+    let events = <Events>::default();
+    let seen = events.clone();
+    let watch = from_fn(move |job: Job, next: Next| {
+        let seen = seen.clone();
+        async move {
+            let id = job.id().to_owned();
+            let customer = job.headers().get("customer").cloned().ok_or_else(|| Failure::archive("no customer"))?;
+            let answer: Answer =
+                next.run(job.with_extension(Customer("?".into())).with_extension(Customer(customer))).await;
+            seen.tell(match &answer {
+                Ok(result) => format!("{id}: {result:?}"),
+                Err(failure) if failure.error().is::<Panicked>() => format!("{id} panicked"),
+                Err(failure) => format!("{id} failed: {failure}"),
+            });
+            answer
+        }
+    });
+    let work = async |_: Typed, Extension(Customer(customer)): Extension<Customer>, job: Job| {
+        assert_ne!(customer, "nobody");
+        assert!(job.extension::<u32>().is_none());
+        bytes::Bytes::from(customer)
+    };
+    let bare = async |_: Job| {};
+    let router = Router::new(()).task(work).route("panics", async |job: Job| assert!(job.id().is_empty())).layer(watch);
+    let server = fixture.server(router.route("bare", bare)).concurrency(1).start().await.unwrap();
+    let of = |kind: &str, id: &str| RawTask { kind: kind.into(), ..job(id).payload(r#"{"number":1}"#) };
+    let tasks = [
+        of("typed", "a").header("customer", "ada"),
+        of("typed", "b").header("customer", "nobody"),
+        of("panics", "c").header("customer", "ada"),
+        of("typed", "d"),
+        of("bare", "e"),
+    ];
+    fixture.enqueue(tasks).await;
+    assert_eq!(events.wait(3).await, ["a: Some(b\"ada\")", "b panicked", "c panicked"]);
+    let info = fixture.in_state("d", TaskState::Archived).await;
+    assert_eq!(info.last_error.as_deref(), Some("no customer"));
+    fixture.gone("e").await;
+    let panicked = fixture.in_state("b", TaskState::Retry).await.last_error.unwrap();
+    assert!(panicked.starts_with(&format!("panic [{}:", file!())), "{panicked}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_handler_whose_extension_no_layer_adds_fails_and_says_so() {
+    let fixture = Fixture::start().await;
+    let router = Router::new(()).task(async |_: Typed, Extension(Customer(_)): Extension<Customer>| {});
+    let server = fixture.server(router).start().await.unwrap();
+    fixture.enqueue([RawTask { kind: "typed".into(), ..job("a").payload(r#"{"number":1}"#) }]).await;
+    let error = fixture.in_state("a", TaskState::Retry).await.last_error.unwrap();
+    assert!(error.starts_with("no layer has added the extension ") && error.contains("::Customer "), "{error}");
     server.shutdown().await;
 }
 

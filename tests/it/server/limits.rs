@@ -1,33 +1,13 @@
 //! How much runs at once, and for how long a task stays with its handler.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_core::State;
 use queue_worker::{Job, Router};
 use tokio::sync::Notify;
 
-use crate::support::{Events, Fixture, Hanging, eventually, job, with};
-
-/// How many run now, and the most that ever did.
-#[derive(Clone, Default)]
-struct Gauge(Arc<(AtomicUsize, AtomicUsize)>);
-
-impl Gauge {
-    fn enter(&self) {
-        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.1.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn leave(&self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn most(&self) -> usize {
-        self.0.1.load(Ordering::SeqCst)
-    }
-}
+use crate::support::{Events, Fixture, Gauge, Hanging, eventually, job, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_more_run_at_once_than_allowed() {

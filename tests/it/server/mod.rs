@@ -7,6 +7,7 @@ mod idle;
 mod interruption;
 mod limits;
 mod observed;
+mod options;
 mod outcomes;
 mod queues;
 mod reconciler;

@@ -1,5 +1,6 @@
 //! Tasks and servers in real time, and what becomes of them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -109,5 +110,24 @@ impl<T: Clone + std::fmt::Debug> Events<T> {
             let events = events.clone();
             async move { Some(events.all()).filter(|all| all.len() >= count) }
         })
+    }
+}
+
+/// How many run now, and the most that ever did.
+#[derive(Clone, Default)]
+pub(crate) struct Gauge(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Gauge {
+    pub(crate) fn enter(&self) {
+        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.1.fetch_max(now, Ordering::SeqCst);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.0.1.load(Ordering::SeqCst)
     }
 }

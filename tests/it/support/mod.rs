@@ -27,7 +27,7 @@ pub(crate) use hanging::{Hanging, occupy};
 pub(crate) use http::get;
 pub(crate) use keyspace::Keyspace;
 pub(crate) use lines::Lines;
-pub(crate) use live::{Events, with};
+pub(crate) use live::{Events, Gauge, with};
 pub(crate) use proxy::Proxy;
 pub(crate) use redis_process::RedisProcess;
 pub(crate) use servers::{Cluster, Process, Watched};

@@ -1,0 +1,128 @@
+//! How tasks are worked, where that is said for a type, for a queue or for all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use queue_core::options::DEFAULT_TIMEOUT;
+use queue_core::outcome::Failure;
+use queue_core::{RetryPolicy, TaskMessage};
+
+use crate::routes::Routes;
+
+/// What happens to a task whose payload the handler's type cannot be decoded from.
+///
+/// It is about payloads. A task whose whole message cannot be read goes to the archive as it is: how often it
+/// was retried cannot be read either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Undecodable {
+    /// Archive it: another attempt would meet the same bytes. The default.
+    #[default]
+    Archive,
+    /// Let it fail: it spends a retry, and waits as the retry policy says. For payloads that a newer version of
+    /// the program can read.
+    Fail,
+    /// Put it back, to be taken again, perhaps by another server, after this long, without spending a retry. For
+    /// a fleet in which some servers have the newer version already.
+    PutBack(Duration),
+}
+
+impl Undecodable {
+    pub(crate) fn failure(self, error: queue_core::DecodeError) -> Failure {
+        match self {
+            Self::Archive => Failure::archive(error),
+            Self::Fail => Failure::from(error),
+            Self::PutBack(delay) => Failure::put_back(delay, error),
+        }
+    }
+}
+
+/// How tasks are worked: those of a type ([`Router::options`](crate::Router::options)), of a queue
+/// ([`Server::queue_options`](crate::Server::queue_options)), or all of a server
+/// ([`Server::work_options`](crate::Server::work_options)).
+///
+/// Each option is looked for in this order, and the first one that was set counts. The type comes first because
+/// whoever writes a handler knows most about it.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_worker::{Job, RetryPolicy, Router, Undecodable, WorkOptions};
+///
+/// let patient = WorkOptions::new()
+///     .retry_policy(RetryPolicy::Fixed(Duration::from_secs(600)))
+///     .timeout(Duration::from_secs(2 * 60 * 60))
+///     .undecodable(Undecodable::PutBack(Duration::from_secs(60)));
+/// let router = Router::new(()).route("video:", async |_: Job| {}).options("video:", patient);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct WorkOptions {
+    pub(crate) retry_policy: Option<RetryPolicy>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) undecodable: Option<Undecodable>,
+}
+
+impl WorkOptions {
+    /// No option set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a failed task waits for its next attempt. Defaults to asynq's formula.
+    #[must_use]
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.retry_policy = Some(policy);
+        self
+    }
+
+    /// How long one attempt may take at a task that was enqueued without a timeout. Clients, Go's and ours, write
+    /// 30 minutes where none was chosen, so a task with exactly 30 minutes counts as one without; any other
+    /// timeout of a task wins over this one, and a deadline still ends the attempt. Defaults to 30 minutes.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// What happens to a task whose payload cannot be decoded. Defaults to archiving it.
+    #[must_use]
+    pub fn undecodable(mut self, choice: Undecodable) -> Self {
+        self.undecodable = Some(choice);
+        self
+    }
+
+    /// Whether nobody can have meant it.
+    pub(crate) fn has_no_time(&self) -> bool {
+        self.timeout.is_some_and(|timeout| timeout.is_zero())
+    }
+}
+
+/// What a server says about all its tasks, and about those of some queues.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) all: WorkOptions,
+    pub(crate) queues: BTreeMap<String, WorkOptions>,
+}
+
+impl Work {
+    fn find<'a, T>(
+        &'a self,
+        routes: &'a Routes,
+        message: &TaskMessage,
+        get: impl Fn(&'a WorkOptions) -> Option<T>,
+    ) -> Option<T> {
+        let of_type = routes.options(&message.r#type).and_then(&get);
+        of_type.or_else(|| self.queues.get(&message.queue).and_then(&get)).or_else(|| get(&self.all))
+    }
+
+    pub(crate) fn retry_policy<'a>(&'a self, routes: &'a Routes, message: &TaskMessage) -> &'a RetryPolicy {
+        self.find(routes, message, |options| options.retry_policy.as_ref()).unwrap_or(&RetryPolicy::Asynq)
+    }
+
+    pub(crate) fn timeout(&self, routes: &Routes, message: &TaskMessage) -> Duration {
+        self.find(routes, message, |options| options.timeout).unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    pub(crate) fn undecodable(&self, routes: &Routes, message: &TaskMessage) -> Undecodable {
+        self.find(routes, message, |options| options.undecodable).unwrap_or_default()
+    }
+}
