@@ -19,7 +19,7 @@ pub(crate) mod exit {
     pub(crate) const UNCHECKED: u8 = 2;
     /// There is no such queue, task or group.
     pub(crate) const NOT_FOUND: u8 = 3;
-    /// A state, a policy or a lock stands in the way.
+    /// A state, a policy, a lock or another task stands in the way.
     pub(crate) const REFUSED: u8 = 4;
     /// `task wait`: the task was archived.
     pub(crate) const ARCHIVED: u8 = 5;
@@ -127,9 +127,15 @@ impl From<Error> for CliError {
     }
 }
 
+/// Whether another task is in the way, by its id or its lock: no reason to try again.
+pub(crate) fn is_taken(error: &EnqueueError) -> bool {
+    matches!(error, EnqueueError::DuplicateTask { .. } | EnqueueError::TaskIdConflict { .. })
+}
+
 impl From<EnqueueError> for CliError {
     fn from(error: EnqueueError) -> Self {
-        Self::Failed(error.to_string())
+        let message = error.to_string();
+        if is_taken(&error) { Self::Coded(exit::REFUSED, message) } else { Self::Failed(message) }
     }
 }
 

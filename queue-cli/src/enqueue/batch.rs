@@ -9,7 +9,7 @@ use queue_redis::EnqueueError;
 use tokio::sync::mpsc;
 
 use super::{describe, is_stdin, line};
-use crate::error::{CliError, complain};
+use crate::error::{CliError, complain, exit, is_taken};
 use crate::lines::{MAX_LINE, next_line};
 use crate::output::Output;
 use crate::session::Session;
@@ -29,6 +29,8 @@ type Entry = (u64, Result<RawTask, String>);
 struct Tally {
     lines: u64,
     refused: u64,
+    /// Of those, the ones whose id or lock another task has.
+    taken: u64,
     /// The reader of our output has gone; the tasks go in all the same.
     unheard: bool,
 }
@@ -53,13 +55,15 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
         Ok(read) => read.map_err(cannot_read)?,
         Err(error) => return Err(CliError::failed(format!("cannot read {name}: {error}"))),
     }
-    if tally.refused > 0 {
-        return Err(CliError::failed(format!(
-            "{} of {} tasks were refused, for the reasons above; the others are enqueued",
-            tally.refused, tally.lines
-        )));
+    let told =
+        |reason| format!("{} of {} tasks were refused, {reason}; the others are enqueued", tally.refused, tally.lines);
+    match tally.refused {
+        0 => Ok(()),
+        taken if taken == tally.taken => {
+            Err(CliError::Coded(exit::REFUSED, told("because others are in their way, as said above")))
+        }
+        _ => Err(CliError::failed(told("for the reasons above"))),
     }
-    Ok(())
 }
 
 async fn store(
@@ -96,6 +100,7 @@ async fn store(
                     {
                         broken = Some(number);
                     }
+                    tally.taken += u64::from(is_taken(&error));
                     error.to_string()
                 }
                 None => "it was not answered".to_owned(),

@@ -61,7 +61,8 @@ any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
   {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
 
 A refused line is reported by its number, the others are enqueued, and the exit
-code is 1.";
+code is 1; or 4, where all that were refused have an id or a lock that another
+task has.";
 
 /// The options of a task.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tracing::info;
 
-use crate::payload::harmless;
+use crate::payload::{harmless, text};
 
 /// The longest result that is kept. Redis takes more, but a result is read as a whole by everything that
 /// looks at the task.
@@ -40,8 +40,15 @@ impl Result {
         }
     }
 
-    /// The bytes; `None` when there were too many.
-    pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
+    /// The bytes; `None` when there were too many. Of a text, the line break at its end is cut, as `$(…)` does: what
+    /// `echo hi` says is `hi`. Of other bytes, one that looks like a line break belongs to them.
+    pub(super) fn into_bytes(mut self) -> Option<Vec<u8>> {
+        if let Some(text) = text(&self.bytes)
+            && let Some(line) = text.strip_suffix('\n')
+        {
+            let length = line.strip_suffix('\r').unwrap_or(line).len();
+            self.bytes.truncate(length);
+        }
         (!self.too_long).then_some(self.bytes)
     }
 }

@@ -1,6 +1,7 @@
 //! Works tasks by sending them to a service.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use reqwest::{Response, StatusCode, Url};
 use tracing::info;
 
 use super::capture::MAX_RESULT;
+use super::header::Headers;
 use super::{environment, retry_after};
 use crate::error::CliError;
 use crate::payload::{harmless, shorten};
@@ -45,12 +47,13 @@ impl Target {
 #[derive(Debug, Clone)]
 pub(super) struct Http {
     client: reqwest::Client,
+    headers: Arc<Headers>,
 }
 
 impl Http {
     /// Without `tls`, the certificates of the system are not looked for, and a machine that has none can
     /// still speak plain HTTP. A proxy from the environment then serves for plain HTTP alone.
-    pub(super) fn new(tls: bool) -> Result<Self, CliError> {
+    pub(super) fn new(tls: bool, headers: Headers) -> Result<Self, CliError> {
         // Somebody else (the Redis connection) may have chosen it already, which serves us as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -63,14 +66,16 @@ impl Http {
         let builder = if tls { builder } else { builder.tls_certs_only([]) };
         let client =
             builder.build().map_err(|error| CliError::failed(format!("cannot speak HTTP: {}", causes(&error))))?;
-        Ok(Self { client })
+        Ok(Self { client, headers: Arc::new(headers) })
     }
 
     /// Works one task.
     pub(super) async fn run(&self, target: &Target, job: &Job) -> Result<Bytes, Failure> {
         let started = Instant::now();
         let answer = async {
-            let request = self.client.post(target.0.clone()).headers(headers(job)?).body(job.payload().clone());
+            let mut headers = headers(job)?;
+            self.headers.apply(job.kind(), &mut headers);
+            let request = self.client.post(target.0.clone()).headers(headers).body(job.payload().clone());
             judge(request.send().await.map_err(failed)?).await
         };
         let result = tokio::select! {
@@ -113,12 +118,10 @@ async fn judge(response: Response) -> Result<Bytes, Failure> {
         };
     }
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let delay = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            header(RETRY_AFTER).and_then(|value| retry_after::parse(value, SystemTime::from(SystemClock.now())))
-        }
-        _ => None,
-    };
+    // Whoever says when to come again has not tried the task. A redirect that says it is one all the same.
+    let delay = header(RETRY_AFTER)
+        .filter(|_| !status.is_redirection())
+        .and_then(|value| retry_after::parse(value, SystemTime::from(SystemClock.now())));
     let mut message = format!("HTTP {status}");
     if let Some(elsewhere) = header(LOCATION).filter(|_| status.is_redirection()) {
         message.push_str(&format!("; redirects are not followed, give the URL itself: {}", harmless(elsewhere)));
@@ -129,8 +132,9 @@ async fn judge(response: Response) -> Result<Bytes, Failure> {
         message.push_str(&format!(": {}", shorten(line.trim(), 1_000)));
     }
     Err(match (status, delay) {
-        (_, Some(delay)) => Failure::retry_in(delay, message),
-        (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS, None) => message.into(),
+        (_, Some(delay)) => Failure::put_back(delay, message),
+        (StatusCode::TOO_MANY_REQUESTS, None) => Failure::PutBack(None, message.into()),
+        (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY, None) => message.into(),
         (status, None) if status.is_client_error() => Failure::archive(message),
         _ => message.into(),
     })

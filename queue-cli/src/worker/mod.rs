@@ -5,6 +5,7 @@ mod command;
 mod environment;
 mod exec;
 mod group;
+mod header;
 mod http;
 mod metrics;
 mod outcome;
@@ -18,10 +19,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use queue_core::options::check_existing_queue_name;
-use queue_worker::{Router, Server, Unhandled};
+use queue_worker::{RetryPolicy, Router, Server, Unhandled};
 
 use self::command::Command;
 use self::exec::Exec;
+use self::header::Headers;
 use self::http::{Http, Target};
 use self::metrics::Served;
 use self::rule::{Pattern, Rule};
@@ -49,7 +51,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Tasks to work at once [default: the number of CPUs]
+    /// Tasks to work at once [default: 10, or the number of CPUs where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: Option<u32>,
 
@@ -63,6 +65,28 @@ pub(crate) struct WorkerArgs {
     /// POST tasks whose type fits PATTERN to URL; may be given many times
     #[arg(long, value_name = "PATTERN=URL", value_parser = target)]
     http: Vec<Rule<Target>>,
+
+    /// Send this header with the POSTs for tasks whose type fits PATTERN; may be given many times
+    ///
+    /// Of two with one name, that of the longer PATTERN is sent. `PATTERN=@FILE` reads such lines from FILE at the
+    /// start, so that no password stands on the command line, which everybody on the machine can see:
+    /// `--http-header 'image:*=@/run/secrets/image'`, and in the file `Authorization: Bearer …`. A user and a password
+    /// in the URL of --http are sent as well.
+    #[arg(long = "http-header", value_name = "PATTERN=NAME: VALUE")]
+    http_headers: Vec<String>,
+
+    /// Time between a failure and the next attempt: asynq, 30s, or 10s..1h
+    ///
+    /// `asynq` waits 15 to 44 s at first and 3.8 days before the 25th retry. One duration is always the same. Two
+    /// begin with the first and double it each time up to the second; half of that is random.
+    #[arg(long, value_name = "POLICY", value_parser = retry_delay, default_value = "asynq")]
+    retry_delay: RetryPolicy,
+
+    /// How long a task stays with a worker that is not heard of any more; at least 5s
+    ///
+    /// The worker renews it while it runs, every 5s at the most, so that it does not limit how long a task may take.
+    #[arg(long, value_name = "D", value_parser = when::duration, default_value = "30s")]
+    lease: Duration,
 
     /// How long running tasks may go on after TERM or Ctrl-C; then they are stopped and put back
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "8s")]
@@ -101,7 +125,8 @@ pub(crate) struct WorkerArgs {
 const CONTRACT: &str = "\
 Programs get the payload on standard input, and TASK_ID, TASK_TYPE, TASK_QUEUE,
 TASK_RETRIED, TASK_MAX_RETRY, TASK_DEADLINE (RFC 3339) and TASK_HEADERS (JSON)
-in the environment. Standard output is the result, up to 16 MiB.
+in the environment. Standard output is the result, up to 16 MiB; of a text, the
+line break at its end is cut.
   exit code 0    done
   65             archive, no retry
   75             put back, without spending a retry
@@ -113,8 +138,9 @@ program leaves running in its process group is ended as well.
 Services get the payload as the body of a POST, and X-Task-Id, X-Task-Type,
 X-Task-Queue, X-Task-Retried, X-Task-Max-Retry, X-Task-Deadline, X-Task-Headers.
   2xx                          done, the body is the result
-  4xx, but 408, 425 and 429    archive, no retry
-  429, 503 with Retry-After    retry then
+  429, and all other 4xx and   put back, without spending a retry: for as long
+  5xx with Retry-After         as that says, or else as --retry-delay does
+  other 4xx, but 408 and 425   archive, no retry
   anything else                retry
 
   queuectl worker --queue mail=3 --queue default \\
@@ -157,6 +183,25 @@ fn target(text: &str) -> Result<Rule<Target>, String> {
     Rule::parse(text, "URL", Target::parse)
 }
 
+/// Reads a retry policy: `asynq`, `30s` or `10s..1h`.
+fn retry_delay(text: &str) -> Result<RetryPolicy, String> {
+    let read = |text| when::duration(text).map_err(|error| format!("{error}; or asynq, or two of them like 10s..1h"));
+    match text.split_once("..") {
+        _ if text == "asynq" => Ok(RetryPolicy::Asynq),
+        None => Ok(RetryPolicy::Fixed(read(text)?)),
+        Some((base, max)) => match (read(base)?, read(max)?) {
+            (Duration::ZERO, _) => Err("0s stays 0s however often it is doubled".to_owned()),
+            (first, last) if first > last => Err(format!("{base} is longer than {max}")),
+            (base, max) => Ok(RetryPolicy::Exponential { base, max }),
+        },
+    }
+}
+
+/// Programs and services mostly wait, for others or for each other.
+fn default_concurrency() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(10)
+}
+
 impl WorkerArgs {
     /// The form of log lines; `json` is the global flag.
     pub(crate) fn log_format(&self, json: bool) -> LogFormat {
@@ -179,7 +224,7 @@ impl WorkerArgs {
         for rule in &self.exec {
             rule.target.check().map_err(|reason| CliError::failed(format!("--exec {}: {reason}", rule.pattern)))?;
         }
-        Ok(())
+        Headers::read(&self.http_headers, &self.http).map(|_| ())
     }
 }
 
@@ -202,7 +247,8 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
         }
     }
     if !args.http.is_empty() {
-        let http = Http::new(args.http.iter().any(|rule| rule.target.is_https()))?;
+        let headers = Headers::read(&args.http_headers, &args.http)?;
+        let http = Http::new(args.http.iter().any(|rule| rule.target.is_https()), headers)?;
         for Rule { pattern, target } in args.http {
             let (http, target) = (http.clone(), Arc::new(target));
             router = add(router, pattern, move |job| {
@@ -213,6 +259,9 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
     }
     let mut server = Server::new(session.redis().clone(), router)
         .strict_priority(args.strict)
+        .concurrency(args.concurrency.map_or_else(default_concurrency, |tasks| tasks as usize))
+        .retry_policy(args.retry_delay)
+        .lease(args.lease)
         .shutdown_timeout(args.shutdown_timeout)
         .reconcile_interval(args.reconcile_interval)
         .start_check(!args.no_start_check)
@@ -228,9 +277,6 @@ pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Resu
         });
     if !args.queues.is_empty() {
         server = server.queues(args.queues);
-    }
-    if let Some(concurrency) = args.concurrency {
-        server = server.concurrency(concurrency as usize);
     }
     let mut served = None;
     if let Some(address) = &args.metrics_addr {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+/// A task that is put back spends no retry, so that nothing else would slow it down.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Beyond this, an answer is more likely a mistake than a wish.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -14,7 +16,7 @@ pub(super) fn parse(value: &str, now: SystemTime) -> Option<Duration> {
     } else {
         httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default()
     };
-    Some(delay.min(LONGEST))
+    Some(delay.clamp(SHORTEST, LONGEST))
 }
 
 #[cfg(test)]
@@ -34,7 +36,9 @@ mod tests {
         ] {
             assert_eq!(parse(value, now), minute, "{value}");
         }
-        assert_eq!(parse("Sun, 06 Nov 1994 08:00:00 GMT", now), Some(Duration::ZERO));
+        for over in ["Sun, 06 Nov 1994 08:00:00 GMT", "0"] {
+            assert_eq!(parse(over, now), Some(SHORTEST), "{over}");
+        }
         assert_eq!(parse("99999999999999999999999", now), Some(LONGEST));
         for value in ["", "soon", "-1", "1.5"] {
             assert_eq!(parse(value, now), None, "{value}");

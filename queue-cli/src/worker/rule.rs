@@ -12,7 +12,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (start, is_prefix) = match text.strip_suffix('*') {
             Some(start) => (start, true),
             None => (text, false),
@@ -26,6 +26,29 @@ impl Pattern {
             return Err("the pattern is blank; write PATTERN=…, like email:*=…, or *=… for all types".to_owned());
         }
         Ok(if is_prefix { Self::Prefix(start.to_owned()) } else { Self::Exact(start.to_owned()) })
+    }
+
+    pub(super) fn fits(&self, kind: &str) -> bool {
+        match self {
+            Self::Exact(exact) => kind == exact,
+            Self::Prefix(prefix) => kind.starts_with(prefix),
+        }
+    }
+
+    /// Whether there can be a type that fits both.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(exact), pattern) | (pattern, Self::Exact(exact)) => pattern.fits(exact),
+            (Self::Prefix(one), Self::Prefix(other)) => one.starts_with(other) || other.starts_with(one),
+        }
+    }
+
+    /// Of the patterns that a type fits, the greatest rank is that of the one that says most about it.
+    pub(super) fn rank(&self) -> (bool, usize) {
+        match self {
+            Self::Exact(exact) => (true, exact.len()),
+            Self::Prefix(prefix) => (false, prefix.len()),
+        }
     }
 }
 
@@ -67,6 +90,17 @@ mod tests {
         for text in ["", " ", " *", "a*b", "**", "*a"] {
             assert!(Pattern::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_type_can_fit_both() {
+        let overlap = |one, other| {
+            let (one, other) = (Pattern::parse(one).unwrap(), Pattern::parse(other).unwrap());
+            assert_eq!(one.overlaps(&other), other.overlaps(&one));
+            one.overlaps(&other)
+        };
+        assert!(overlap("*", "a") && overlap("a", "a") && overlap("a*", "ab*") && overlap("ab*", "abc"));
+        assert!(!overlap("a", "ab") && !overlap("ab*", "ac*") && !overlap("ab*", "a"));
     }
 
     #[test]

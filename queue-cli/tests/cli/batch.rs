@@ -46,6 +46,17 @@ nonsense
 }
 
 #[tokio::test]
+async fn a_file_that_is_enqueued_again_is_told_from_one_that_fails() {
+    let bench = Bench::new().await;
+    let batch = b"{\"type\":\"a\",\"task_id\":\"one\"}\n{\"type\":\"a\",\"unique\":\"1m\"}\n";
+    bench.run_with(&["enqueue", "--batch", "-"], batch).await.ok();
+    let stderr = bench.run_with(&["enqueue", "--batch", "-"], batch).await.failed(4);
+    assert!(stderr.contains("2 of 2 tasks were refused, because others are in their way"), "{stderr}");
+    let mixed = [&batch[..], b"nonsense\n"].concat();
+    bench.run_with(&["enqueue", "--batch", "-"], &mixed).await.failed(1);
+}
+
+#[tokio::test]
 async fn a_long_file_streams_in_order() {
     let bench = Bench::new().await;
     let batch = (0..3_500).fold(String::new(), |mut text, number| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::State;
 use serde_json::json;
 
-use crate::support::Bench;
+use crate::support::{Bench, finish, queuectl};
 
 async fn payload_of(bench: &Bench, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let id = bench.run_with(arguments, input).await.ok();
@@ -43,7 +43,7 @@ async fn no_payload_and_an_empty_one_are_unique_apart() {
     let bench = Bench::new().await;
     for arguments in [&["enqueue", "t", "--unique", "1m"][..], &["enqueue", "t", "--unique", "1m", "--payload="]] {
         bench.run(arguments).await.ok();
-        let refused = bench.run(arguments).await.failed(1);
+        let refused = bench.run(arguments).await.failed(4);
         assert!(refused.contains("task already exists"), "{refused}");
     }
 }
@@ -62,7 +62,7 @@ async fn every_option_arrives() {
     assert_eq!(task.retention, Duration::from_secs(7 * 86_400));
     assert_eq!(task.group.as_deref(), Some("g"));
     assert_eq!(task.headers.into_iter().collect::<Vec<_>>(), [("a".into(), "1".into()), ("b".into(), "x=y".into())]);
-    let unique = bench.run(&["enqueue", "t", "--payload", "p", "--queue", "q", "--unique", "1m"]).await.failed(1);
+    let unique = bench.run(&["enqueue", "t", "--payload", "p", "--queue", "q", "--unique", "1m"]).await.failed(4);
     assert!(unique.contains("task already exists"), "{unique}");
 
     let at = bench.run(&["enqueue", "t", "--at", "4102444800", "--json"]).await.json();
@@ -76,7 +76,7 @@ async fn refusals_say_why_and_store_nothing() {
     let bench = Bench::new().await;
     bench.run(&["enqueue", "t", "--task-id", "taken"]).await.ok();
     for (arguments, code, reason) in [
-        ("enqueue t --task-id taken", 1, "queuectl: error: task ID conflicts with another task: \"taken\""),
+        ("enqueue t --task-id taken", 4, "queuectl: error: task ID conflicts with another task: \"taken\""),
         ("enqueue t --unique 100ms", 1, "at least 1s"),
         ("enqueue t --queue }x", 1, "begins with a closing brace"),
         ("enqueue", 2, "TYPE"),
@@ -99,4 +99,15 @@ async fn refusals_say_why_and_store_nothing() {
     let blank = bench.run(&["enqueue", " "]).await.failed(1);
     assert!(blank.contains("the task type is blank"), "{blank}");
     assert_eq!(bench.inspector.queue("default").await.unwrap().size(), 1);
+}
+
+#[tokio::test]
+async fn a_script_can_tell_a_duplicate_from_a_redis_that_is_down() {
+    let bench = Bench::new().await;
+    let enqueue = ["task", "enqueue", "-t", "t", "--id", "once"];
+    bench.run(&enqueue).await.ok();
+    bench.run(&enqueue).await.failed(4);
+    let mut down = queuectl();
+    down.args(["--redis", "redis://127.0.0.1:1"]).args(enqueue);
+    finish(down, b"").await.failed(1);
 }

@@ -25,7 +25,7 @@ async fn the_deadline_is_rfc_3339_and_the_earlier_of_timeout_and_deadline() {
     let at = std::time::UNIX_EPOCH + Duration::from_secs(4_102_444_800);
     bench.enqueue_task(RawTask::new("a").deadline(at), "id").await;
     let done = bench.wait_for("id", &[State::Completed]).await;
-    assert_eq!(done.result.unwrap(), &b"2100-01-01T00:00:00.000Z\n"[..]);
+    assert_eq!(done.result.unwrap(), &b"2100-01-01T00:00:00.000Z"[..]);
 }
 
 #[tokio::test]
@@ -50,6 +50,25 @@ async fn exit_codes_decide_what_happens() {
     }
     // Standard error is forwarded, with the task it comes from.
     worker.wait_for_line("[exit:75]   why").await;
+}
+
+#[tokio::test]
+async fn one_line_break_at_the_end_of_a_text_is_cut_and_bytes_are_left_alone() {
+    let bench = Bench::new().await;
+    let _worker = bench.worker(&["--exec", "*=cat"]).await;
+    for (id, printed, result) in [
+        ("line", &b"hi\n"[..], &b"hi"[..]),
+        ("dos", b"hi\r\n", b"hi"),
+        ("lines", b"a\nb\n\n", b"a\nb\n"),
+        ("none", b"hi", b"hi"),
+        ("alone", b"\n", b""),
+        ("binary", b"\xff\n", b"\xff\n"),
+        ("protobuf", b"\x08\n", b"\x08\n"),
+    ] {
+        bench.enqueue_task(RawTask::new("a").payload(printed), id).await;
+        let task = bench.wait_for(id, &[State::Completed, State::Retry, State::Archived]).await;
+        assert_eq!(task.result.as_deref().unwrap_or_default(), result, "{id}: {:?}", task.last_error);
+    }
 }
 
 #[tokio::test]

@@ -102,7 +102,7 @@ async fn what_a_program_leaves_running_is_ended_with_it() {
     let started = Instant::now();
     bench.enqueue("a", "id").await;
     let task = bench.wait_for("id", &[State::Completed, State::Retry]).await;
-    assert_eq!(task.result.as_deref(), Some(&b"result\n"[..]), "{:?}", task.last_error);
+    assert_eq!(task.result.as_deref(), Some(&b"result"[..]), "{:?}", task.last_error);
     assert!(started.elapsed() < Duration::from_secs(20));
     let pids = pids(&bench.path("pids"), 2).await;
     assert!(!pids.iter().any(|pid| is_running(*pid)), "{pids:?}");

@@ -130,7 +130,20 @@ async fn a_service_gets_its_task_and_its_answer_is_the_result() {
 #[tokio::test]
 async fn the_status_decides_what_happens() {
     let (bench, service) = (Bench::new().await, Service::start().await);
-    let paths = ["201", "302/Location: /else", "400", "404", "408", "422", "425", "429", "500", "503"];
+    let paths = [
+        "201",
+        "202/Retry-After: 9",
+        "302/Retry-After: 9",
+        "400",
+        "403/Retry-After: 9",
+        "404",
+        "408",
+        "422",
+        "425",
+        "429",
+        "500",
+        "503",
+    ];
     let rules: Vec<String> = paths.iter().map(|path| service.rule(&path[..3], &path.replace(' ', "%20"))).collect();
     let arguments: Vec<&str> = rules.iter().flat_map(|rule| ["--http", rule]).collect();
     let _worker = bench.worker(&arguments).await;
@@ -139,13 +152,15 @@ async fn the_status_decides_what_happens() {
     }
     for (id, state, retried) in [
         ("201", State::Completed, 0),
+        ("202", State::Completed, 0),
         ("302", State::Retry, 1),
         ("400", State::Archived, 0),
+        ("403", State::Retry, 0),
         ("404", State::Archived, 0),
         ("408", State::Retry, 1),
         ("422", State::Archived, 0),
         ("425", State::Retry, 1),
-        ("429", State::Retry, 1),
+        ("429", State::Retry, 0),
         ("500", State::Retry, 1),
         ("503", State::Retry, 1),
     ] {
@@ -155,27 +170,89 @@ async fn the_status_decides_what_happens() {
             assert_eq!(task.last_error.as_deref(), Some("HTTP 404 Not Found: the body of 404"));
         }
     }
-    assert!(bench.task("302").await.last_error.unwrap().contains("redirects are not followed"));
 }
 
 #[tokio::test]
-async fn retry_after_is_honoured() {
+async fn a_redirect_is_not_followed() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "302/Location:%20/else")]).await;
+    bench.enqueue("a", "id").await;
+    let task = bench.wait_for("id", &ENDS).await;
+    assert_eq!((task.state, task.retried), (State::Retry, 1));
+    assert!(task.last_error.unwrap().contains("redirects are not followed"));
+}
+
+#[tokio::test]
+async fn retry_after_is_honoured_and_spends_no_retry() {
     let (bench, service) = (Bench::new().await, Service::start().await);
     let now = SystemClock.now();
     let date = (now + Duration::from_secs(7_200)).format("%a, %d %b %Y %H:%M:%S GMT").to_string().replace(' ', "%20");
     let rules = [
         service.rule("secs", "429/Retry-After:%203600"),
         service.rule("date", &format!("503/Retry-After:%20{date}")),
-        service.rule("elsewhere", "500/Retry-After:%203600"),
+        service.rule("failing", "500/Retry-After:%203600"),
+        service.rule("never", "503/Retry-After:%20soon"),
     ];
-    let _worker = bench.worker(&["--http", &rules[0], "--http", &rules[1], "--http", &rules[2]]).await;
-    for (id, from, to) in [("secs", 3_590, 3_700), ("date", 7_190, 7_300), ("elsewhere", 10, 100)] {
+    let arguments: Vec<&str> = rules.iter().flat_map(|rule| ["--http", rule]).collect();
+    let _worker = bench.worker(&arguments).await;
+    for (id, from, to, retried) in
+        [("secs", 3_590, 3_700, 0), ("date", 7_190, 7_300, 0), ("failing", 3_590, 3_700, 0), ("never", 10, 100, 1)]
+    {
         bench.enqueue(id, id).await;
         let task = bench.wait_for(id, &ENDS).await;
         let delay = (task.next_process_at.unwrap() - now).num_seconds();
         assert!((from..=to).contains(&delay), "{id}: {delay}");
-        assert_eq!(task.retried, 1);
+        assert_eq!((task.state, task.retried), (State::Retry, retried), "{id}");
     }
+    // A task without retries, which was archived at the first such answer.
+    bench.enqueue_task(RawTask::new("secs").max_retry(0), "last").await;
+    assert_eq!(bench.wait_for("last", &ENDS).await.state, State::Retry);
+}
+
+#[tokio::test]
+async fn a_service_that_asks_for_no_wait_is_not_asked_again_and_again() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "429/Retry-After:%200")]).await;
+    let before = SystemClock.now();
+    bench.enqueue("a", "id").await;
+    let task = bench.wait_for("id", &[State::Retry]).await;
+    assert!(task.next_process_at.unwrap() > before, "{task:?}");
+}
+
+#[tokio::test]
+async fn headers_go_with_the_types_they_are_for_and_show_in_no_log() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    std::fs::write(bench.path("secret"), "# for the image service\nAuthorization: Bearer s3cr3t==\n\n").unwrap();
+    let rules = [service.rule("image:*", "200"), service.rule("mail", "500")];
+    let worker = bench
+        .worker(&[
+            "--http",
+            &rules[0],
+            "--http",
+            &rules[1],
+            "--http-header",
+            "*=X-Fleet: one",
+            "--http-header",
+            "image:large=X-Fleet: two",
+            "--http-header",
+            "image:*=@secret",
+            "--http-header",
+            "*=content-type: text/plain",
+        ])
+        .await;
+    for (kind, fleet, authorization) in [
+        ("image:small", "one", Some("Bearer s3cr3t==")),
+        ("image:large", "two", Some("Bearer s3cr3t==")),
+        ("mail", "one", None),
+    ] {
+        bench.enqueue(kind, kind).await;
+        bench.wait_for(kind, &ENDS).await;
+        let request = service.requests.lock().unwrap().pop().unwrap();
+        assert_eq!(request.headers.get("x-fleet").map(String::as_str), Some(fleet), "{kind}");
+        assert_eq!(request.headers.get("authorization").map(String::as_str), authorization, "{kind}");
+        assert_eq!(request.headers["content-type"], "text/plain");
+    }
+    assert!(!worker.all_lines().join("\n").contains("s3cr3t"));
 }
 
 #[tokio::test]

@@ -142,7 +142,8 @@ async fn what_is_not_there_is_said_with_what_to_do() {
     for (arguments, code, reason) in [
         ("task ls --queue no --state pending", 3, "queue \"no\" not found; `queuectl queue ls`"),
         ("task inspect --queue default --id no", 3, "task \"no\" not found in queue \"default\""),
-        ("task cancel id", 1, "no server is listening"),
+        ("task cancel id", 4, "is pending and not running, so there is nothing to cancel"),
+        ("task cancel no", 3, "task \"no\" not found in any queue that is listed"),
         ("task ls --queue default --state done", 2, "unknown task state"),
     ] {
         let stderr = bench.run(&arguments.split(' ').collect::<Vec<_>>()).await.failed(code);
@@ -152,6 +153,24 @@ async fn what_is_not_there_is_said_with_what_to_do() {
         Bench::new().await.run(&["queue", "ls"]).await.ok(),
         "no queues yet; `queuectl enqueue TYPE` makes one\n"
     );
+}
+
+#[tokio::test]
+async fn a_cancelation_goes_on_after_an_id_that_nobody_has() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "runs").await;
+    let worker = bench.worker(&["--exec", "*=sleep 600"]).await;
+    bench.wait_for("runs", &[State::Active]).await;
+    let done = bench.run(&["task", "cancel", "nobody", "runs"]).await;
+    assert!(done.stdout.starts_with("asked 1 server to stop working on task \"runs\""), "{done:?}");
+    assert!(done.failed(3).contains("task \"nobody\" not found"));
+    bench.wait_for("runs", &[State::Retry]).await;
+    // One that no server hears of: its worker is gone, and its lease has not ended.
+    bench.enqueue("t", "orphan").await;
+    bench.wait_for("orphan", &[State::Active]).await;
+    worker.kill().await;
+    let stderr = bench.run(&["task", "cancel", "orphan"]).await.failed(1);
+    assert!(stderr.contains("no server is listening"), "{stderr}");
 }
 
 #[tokio::test]

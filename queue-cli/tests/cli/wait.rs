@@ -29,11 +29,11 @@ async fn a_task_that_completes_gives_its_result_to_the_byte() {
     bench.enqueue("t", "id").await;
     let waiting = waiting(&bench, &["id", "--timeout", "30s"]).await;
     let _worker = bench.worker(&["--exec", "t=printf 'a\\nb\\n'"]).await;
-    assert_eq!(waiting.await.unwrap().ok(), "a\nb\n");
+    assert_eq!(waiting.await.unwrap().ok(), "a\nb");
     // It is over already, and has no bearing on the answer.
-    assert_eq!(bench.run(&["task", "wait", "id"]).await.ok(), "a\nb\n");
+    assert_eq!(bench.run(&["task", "wait", "id"]).await.ok(), "a\nb");
     let answer = bench.run(&["task", "wait", "id", "--json"]).await.json();
-    assert_eq!((&answer["outcome"], &answer["task"]["result"]), (&json!("completed"), &json!("a\nb\n")));
+    assert_eq!((&answer["outcome"], &answer["task"]["result"]), (&json!("completed"), &json!("a\nb")));
 }
 
 #[tokio::test]
@@ -66,9 +66,37 @@ async fn a_change_is_told_by_redis_and_not_found_by_polling() {
     let bench = Bench::new().await;
     bench.enqueue_task(RawTask::new("t").process_in(Duration::from_secs(3_600)), "id").await;
     let before = bench.calls("hmget").await;
-    let waiting = waiting(&bench, &["id"]).await;
+    let waiting = waiting(&bench, &["id", "--queue", "default"]).await;
     let _: u64 = bench.ask(&["DEL", "asynq:{default}:t:id"]).await;
     waiting.await.unwrap().failed(6);
     // One look before and one after the change; polling, which begins after 5 s, would have looked more often.
     assert_eq!(bench.calls("hmget").await - before, 2);
+}
+
+#[tokio::test]
+async fn a_task_is_found_in_whichever_queue_it_is() {
+    let bench = Bench::new().await;
+    bench.enqueue("other", "elsewhere").await;
+    for (queue, id) in [("mail", "mine"), ("mail", "both"), ("media", "both")] {
+        bench.client.enqueue(RawTask::new("t").queue(queue).task_id(id)).await.unwrap();
+    }
+    let stderr = bench.run(&["task", "wait", "mine", "--timeout", "100ms"]).await.failed(124);
+    assert!(stderr.contains("\"mine\" has not ended in time; it is pending"), "{stderr}");
+    let gone = waiting(&bench, &["mine"]).await;
+    let _worker = bench.worker(&["--queue", "mail", "--exec", "*=true"]).await;
+    let stderr = gone.await.unwrap().failed(6);
+    assert!(stderr.contains("gone from queue \"mail\""), "{stderr}");
+    let stderr = bench.run(&["task", "wait", "nobody"]).await.failed(3);
+    assert!(stderr.contains("not found in any queue that is listed"), "{stderr}");
+}
+
+#[tokio::test]
+async fn an_id_that_is_in_two_queues_needs_the_name_of_one() {
+    let bench = Bench::new().await;
+    for queue in ["mail", "media"] {
+        bench.client.enqueue(RawTask::new("t").queue(queue).task_id("both")).await.unwrap();
+    }
+    let stderr = bench.run(&["task", "wait", "both"]).await.failed(2);
+    assert!(stderr.contains("in the queues \"mail\" and \"media\"") && stderr.contains("--queue"), "{stderr}");
+    bench.run(&["task", "wait", "both", "--queue", "mail", "--timeout", "100ms"]).await.failed(124);
 }

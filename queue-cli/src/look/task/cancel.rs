@@ -2,12 +2,14 @@
 
 use clap::Args;
 use queue_core::State;
+use queue_redis::Inspector;
 use serde::Serialize;
 
 use super::change::{Action, Choice};
+use super::everywhere;
 use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
-use crate::error::CliError;
+use crate::error::{CliError, complain, exit};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -41,21 +43,41 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
     if !args.filter.is_empty() {
         return Err(CliError::Usage("--group, --type and the like go with --queue".to_owned()));
     }
+    let mut failed = None;
     for id in &args.ids {
-        let servers = inspector.cancel(id).await?;
-        if servers == 0 {
-            return Err(CliError::failed(
-                "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",
-            ));
+        match cancel(&inspector, id).await {
+            Ok(servers) => tell(id, servers, out)?,
+            // One that ended meanwhile must not keep the others running.
+            Err(CliError::Coded(code, text)) => {
+                if let Some(CliError::Coded(_, text)) = failed.replace(CliError::Coded(code, text)) {
+                    complain(&format!("error: {text}"));
+                }
+            }
+            Err(error) => return Err(error),
         }
-        if out.json {
-            out.value(&Asked { id, servers_asked: servers })?;
-            continue;
-        }
-        let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
-        let line =
-            format!("asked {servers} to stop working on task {id:?}; whichever has it lets it fail and be retried");
-        out.line(&line)?;
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
+}
+
+/// Asks the servers; how many there were.
+async fn cancel(inspector: &Inspector, id: &str) -> Result<u64, CliError> {
+    let tasks = everywhere(inspector, id).await?;
+    if let Some(task) = tasks.first().filter(|_| tasks.iter().all(|task| task.state != State::Active)) {
+        let text = format!("task {id:?} is {} and not running, so there is nothing to cancel", task.state);
+        return Err(CliError::Coded(exit::REFUSED, text));
+    }
+    match inspector.cancel(id).await? {
+        0 => Err(CliError::failed_check(
+            "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",
+        )),
+        servers => Ok(servers),
+    }
+}
+
+fn tell(id: &str, servers: u64, out: &Output) -> Result<(), CliError> {
+    if out.json {
+        return out.value(&Asked { id, servers_asked: servers });
+    }
+    let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
+    out.line(&format!("asked {servers} to stop working on task {id:?}; whichever has it lets it fail and be retried"))
 }

@@ -9,10 +9,12 @@ mod update;
 mod wait;
 
 use clap::Subcommand;
+use queue_core::TaskInfo;
+use queue_redis::{Error, Inspector};
 
 use self::change::Action;
 use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
-use crate::error::CliError;
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -62,4 +64,25 @@ pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -
         TaskCommand::Deleteall(args) => change::all(Action::Delete, args, session, out).await,
         TaskCommand::Enqueue(args) => asynq::run(args, session, out).await,
     }
+}
+
+/// The tasks of this id, of all queues that are listed; an error where there is none.
+async fn everywhere(inspector: &Inspector, id: &str) -> Result<Vec<TaskInfo>, CliError> {
+    let mut found = Vec::new();
+    for queue in inspector.queues().await? {
+        match inspector.task(&queue, id).await {
+            Ok(task) => found.push(task),
+            // The queue may be removed while we look.
+            Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if found.is_empty() {
+        let text = format!(
+            "task {id:?} not found in any queue that is listed; a task without a retention leaves no trace when it \
+             succeeds, so it may have ended already"
+        );
+        return Err(CliError::Coded(exit::NOT_FOUND, text));
+    }
+    Ok(found)
 }

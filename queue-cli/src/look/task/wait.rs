@@ -8,6 +8,7 @@ use queue_redis::{Error, Inspector, Listener};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::everywhere;
 use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::payload::{pretty, shorten};
@@ -21,9 +22,9 @@ pub(crate) struct WaitArgs {
     /// Task id
     #[arg(value_name = "ID")]
     id: String,
-    /// Queue name
-    #[arg(short, long, value_name = "Q", default_value = "default")]
-    queue: String,
+    /// Queue name; without it, all queues that are listed are searched
+    #[arg(short, long, value_name = "Q")]
+    queue: Option<String>,
     /// Wait no longer than this [default: for ever]
     #[arg(long, value_name = "D", value_parser = when::duration)]
     timeout: Option<Duration>,
@@ -58,8 +59,10 @@ struct Waited {
 }
 
 pub(crate) async fn run(args: WaitArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let (outcome, last) = wait(&args, session).await?;
-    let (id, queue) = (&args.id, &args.queue);
+    let (queue, seen) = find(&args, session).await?;
+    let queue = queue.as_str();
+    let (outcome, last) = wait(queue, seen, &args, session).await?;
+    let id = &args.id;
     let verdict = match outcome {
         Outcome::Completed => Ok(()),
         Outcome::Archived => {
@@ -94,17 +97,40 @@ fn print(result: &[u8], out: &Output) -> Result<(), CliError> {
     }
 }
 
-async fn wait(args: &WaitArgs, session: &Session) -> Result<(Outcome, Option<TaskInfo>), CliError> {
+/// The queue to look at, and the task if it was seen already.
+async fn find(args: &WaitArgs, session: &Session) -> Result<(String, Option<TaskInfo>), CliError> {
+    if let Some(queue) = &args.queue {
+        return Ok((queue.clone(), None));
+    }
+    let mut tasks = everywhere(&session.inspector(), &args.id).await?;
+    if tasks.len() > 1 {
+        let queues: Vec<String> = tasks.iter().map(|task| format!("{:?}", task.queue)).collect();
+        let (id, queues) = (&args.id, queues.join(" and "));
+        return Err(CliError::Usage(format!(
+            "there are tasks {id:?} in the queues {queues}; name one of them by --queue"
+        )));
+    }
+    let task = tasks.remove(0);
+    Ok((task.queue.clone(), Some(task)))
+}
+
+/// `last` is the task as it was seen before, if it was.
+async fn wait(
+    queue: &str,
+    mut last: Option<TaskInfo>,
+    args: &WaitArgs,
+    session: &Session,
+) -> Result<(Outcome, Option<TaskInfo>), CliError> {
     let inspector = session.inspector();
+    let id = &args.id;
     let end = args.timeout.map(|timeout| Instant::now() + timeout);
-    let mut last: Option<TaskInfo> = None;
     let mut listener = None;
     loop {
         if listener.is_none() {
             listener = Listener::connect(session.redis()).await.ok();
         }
-        let told = arm(&mut listener, args).await;
-        match look(&inspector, args).await {
+        let told = arm(&mut listener, queue, id).await;
+        match look(&inspector, queue, id).await {
             Ok(Some(task)) => {
                 let outcome = match task.state {
                     State::Completed => Some(Outcome::Completed),
@@ -117,7 +143,7 @@ async fn wait(args: &WaitArgs, session: &Session) -> Result<(Outcome, Option<Tas
                 }
             }
             Ok(None) if last.is_some() => return Ok((Outcome::Gone, last)),
-            Ok(None) => return Err(never_seen(args)),
+            Ok(None) => return Err(never_seen(queue, id)),
             Err(error) if error.is_transient() && last.is_some() => {
                 tracing::warn!(%error, "cannot look at the task; trying again");
                 listener = None;
@@ -141,28 +167,27 @@ async fn wait(args: &WaitArgs, session: &Session) -> Result<(Outcome, Option<Tas
 }
 
 /// Asks to be told of the next change of the task; whether that will happen.
-async fn arm(listener: &mut Option<Listener>, args: &WaitArgs) -> bool {
+async fn arm(listener: &mut Option<Listener>, queue: &str, id: &str) -> bool {
     let Some(mut watch) = listener.as_ref().and_then(Listener::watch) else { return false };
-    let armed = watch.has_task(&args.queue, &args.id).await.is_ok();
+    let armed = watch.has_task(queue, id).await.is_ok();
     if !armed {
         *listener = None;
     }
     armed
 }
 
-async fn look(inspector: &Inspector, args: &WaitArgs) -> Result<Option<TaskInfo>, Error> {
-    match inspector.task(&args.queue, &args.id).await {
+async fn look(inspector: &Inspector, queue: &str, id: &str) -> Result<Option<TaskInfo>, Error> {
+    match inspector.task(queue, id).await {
         Ok(task) => Ok(Some(task)),
         Err(Error::TaskNotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn never_seen(args: &WaitArgs) -> CliError {
+fn never_seen(queue: &str, id: &str) -> CliError {
     let text = format!(
-        "task {:?} not found in queue {:?}; a task without a retention leaves no trace when it succeeds, so it may \
-         have ended already",
-        args.id, args.queue
+        "task {id:?} not found in queue {queue:?}; a task without a retention leaves no trace when it succeeds, so it may \
+         have ended already"
     );
     CliError::Coded(exit::NOT_FOUND, text)
 }
