@@ -3,13 +3,33 @@
 //! Scores in Redis are whole Unix seconds and `pending_since` is Unix nanoseconds, both of the caller's
 //! clock. Everything that decides by time takes a [`Clock`], so that tests can move it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, TimeZone, Utc};
+use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
 
 const NANOS_PER_SEC: i64 = 1_000_000_000;
+
+/// A Unix second, written as people read it: `2026-11-22T17:35:13Z`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct At(pub i64);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match DateTime::<Utc>::from_timestamp(self.0, 0) {
+            Some(date) => f.write_str(&date.to_rfc3339_opts(SecondsFormat::Secs, true)),
+            None => write!(f, "Unix second {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync + std::fmt::Debug + 'static {

@@ -16,6 +16,9 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// The longest error text that is stored with a task, in bytes. Longer ones are cut.
 pub const MAX_ERROR_LEN: usize = 16 * 1024;
 
+/// How the error of a task begins that a worker took and has no handler for; followed by its type, as in asynq.
+pub const NO_HANDLER: &str = "handler not found for task";
+
 /// Why a handler did not succeed, and what should happen next.
 ///
 /// Any error turns into [`Failure::Retry`] by `?`. `Failure` itself does not implement

@@ -77,3 +77,15 @@ async fn what_is_left_of_a_task_is_said_and_nothing_is_code_3() {
     bench.ask::<i64>(&["LREM", "asynq:{default}:pending", "0", "here"]).await;
     assert_says(&told(&bench, "here").await, &["a task is in no list"]);
 }
+
+#[tokio::test]
+async fn a_task_whose_type_nobody_handles_is_told_of_by_explain_and_doctor() {
+    let bench = Bench::new().await;
+    let _worker = bench.worker(&["--exec", "known=true"]).await;
+    bench.enqueue("unknown", "round").await;
+    bench.wait_for("round", &[State::Retry]).await;
+    assert_says(&told(&bench, "round").await, &["has no handler for its type, \"unknown\"; it goes round"]);
+    let doctor = bench.run(&["doctor"]).await;
+    assert_eq!(doctor.code, Some(1));
+    assert_says(&doctor.stdout, &["tasks go round", "unknown", "1 task"]);
+}

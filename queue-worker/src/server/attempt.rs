@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_core::clock::At;
+use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
 use queue_redis::{Error, Report};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
@@ -108,7 +109,7 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     }
     match (end, step) {
         (End::Retried, Step::Retry { at, .. }) => {
-            attempt_line!(warn, job, max_retry = job.max_retry(), retry_at = *at, error, "task failed");
+            attempt_line!(warn, job, max_retry = job.max_retry(), retry_at = %At(*at), error, "task failed");
         }
         (End::Archived, _) => attempt_line!(error, job, max_retry = job.max_retry(), error, "task failed; archived"),
         (End::Revoked, _) => attempt_line!(info, job, reason = error, "task revoked by its handler"),
@@ -225,7 +226,7 @@ fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
 }
 
 fn unhandled(choice: Unhandled, job: &Job) -> Outcome {
-    let error = format!("handler not found for task {:?}", job.kind()).into();
+    let error = format!("{NO_HANDLER} {:?}", job.kind()).into();
     Outcome::Failed(match choice {
         Unhandled::PutBack(delay) => Failure::PutBack(Some(delay), error),
         // Taken by mistake: a handler's pattern and the script's look at the type disagree. Not a reason

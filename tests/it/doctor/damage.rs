@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use queue_core::TaskMessage;
 use queue_core::wire::SchedulerEntry;
 use queue_redis::Fault;
 
@@ -163,6 +164,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
     let others = [
         Fault::UnreadableArchived,
         Fault::EmptyQueue,
+        Fault::Unhandled,
         Fault::BadEntry,
         Fault::Eviction,
         Fault::EvictionWithoutLimit,
@@ -178,11 +180,21 @@ async fn each_damage_is_found_left_alone_and_mended() {
     assert!(missing.is_empty(), "no damage leads to {missing:?}");
 }
 
+/// Lets a task look as if the worker that took it last had no handler for its type.
+async fn unhandle(fixture: &Fixture, id: &str) {
+    let hash = format!("asynq:{{q}}:t:{id}").into_bytes();
+    let raw: Vec<u8> = fixture.cmd(&[b"HGET".to_vec(), hash.clone(), b"msg".to_vec()]).await;
+    let message = TaskMessage::from_bytes(raw.into()).unwrap();
+    let message = TaskMessage { error_msg: format!("handler not found for task {:?}", message.r#type), ..message };
+    let _: i64 = fixture.cmd(&[b"HSET".to_vec(), hash, b"msg".to_vec(), message.to_bytes().to_vec()]).await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_mended_is_said_and_left_alone() {
     let (fixture, inspector) = start().await;
     fixture.run("HSET asynq:{q}:t:archived msg spoiled").await;
     fixture.run("SADD asynq:queues nothing").await;
+    unhandle(&fixture, "retry").await;
     let entry = SchedulerEntry { id: "e".into(), enqueue_options: vec!["Queue".into()], ..Default::default() };
     let raw = prost::Message::encode_to_vec(&entry);
     let _: i64 = fixture.cmd(&[b"RPUSH".to_vec(), b"asynq:schedulers:{h:1:u}".to_vec(), raw]).await;
@@ -194,6 +206,7 @@ async fn what_cannot_be_mended_is_said_and_left_alone() {
         (Fault::EmptyQueue, "nothing"),
         (Fault::BadEntry, "e"),
         (Fault::Unserved, "q"),
+        (Fault::Unhandled, "job"),
     ] {
         let found = told.iter().find(|found| found.fault == fault).unwrap_or_else(|| panic!("no {fault:?}: {told:?}"));
         assert_eq!((found.subject.as_str(), found.is_mendable()), (subject, false));
@@ -258,6 +271,7 @@ async fn only_the_queues_that_are_named_are_looked_at() {
     while let Some(findings) = examination.next().await.unwrap() {
         queues.extend(findings.into_iter().filter_map(|found| found.queue));
     }
+    queues.dedup();
     assert_eq!(queues, ["other"]);
 }
 

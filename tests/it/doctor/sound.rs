@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_redis::Severity;
+use queue_redis::{Fault, Reason, Severity};
 
 use super::{examine, fix, problems, start};
 use crate::support::{READY, RULES, job};
@@ -35,6 +35,34 @@ async fn tasks_in_every_state_with_locks_and_groups_are_sound() {
     let (mended, deleted) = fix(&inspector).await;
     assert_eq!((mended, deleted), (vec![], vec![]));
     fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn a_queue_without_a_server_is_told_of_whatever_its_tasks_wait_for() {
+    let hour = Duration::from_secs(3_600);
+    for (task, detail) in [
+        (job("waits"), "1 pending"),
+        (job("waits").process_in(hour), "1 scheduled"),
+        (job("waits").group("g"), "1 groups"),
+    ] {
+        let fixture = crate::support::Fixture::start().await;
+        fixture.broker.publish_queue("q").await.unwrap();
+        fixture.put([task]).await;
+        for pause in [false, true] {
+            if pause {
+                fixture.run("SET asynq:{q}:paused 1").await;
+            }
+            let unserved: Vec<_> = examine(&fixture.inspector())
+                .await
+                .into_iter()
+                .filter(|found| found.fault == Fault::Unserved)
+                .collect();
+            assert_eq!(unserved.len(), 1, "{detail}");
+            assert_eq!((unserved[0].subject.as_str(), unserved[0].detail.as_str()), ("q", detail));
+            let reasons = fixture.inspector().explain("q", "waits").await.unwrap().reasons;
+            assert!(reasons.contains(&Reason::NoServer), "{detail}: {reasons:?}");
+        }
+    }
 }
 
 #[tokio::test]

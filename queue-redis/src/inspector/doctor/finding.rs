@@ -132,6 +132,9 @@ faults! {
     /// Tasks wait and nobody serves them.
     Unserved "unserved" Note "tasks wait, and no server that is alive serves their queue",
         "start a server for it, or `queuectl worker`";
+    /// Workers take tasks that they have no handler for.
+    Unhandled "unhandled" Warning "tasks go round, because the workers that take them have no handler for their type",
+        "start a worker of this queue that has one; `queuectl task ls --state retry --error 'handler not found'` shows the tasks";
     /// A server is listed as alive and says nothing.
     SilentServer "silent-server" Warning "a server is listed as alive, and has told nothing about itself",
         "the repair takes it off the list; a server that lives is back with its next heartbeat";

@@ -155,17 +155,24 @@ impl Examination {
                     findings.push(Finding::new(Fault::UnlistedQueue, Some(queue), queue.as_bytes()).repair(repair));
                 }
             }
-            if self.only_harmless || !facts.holders.contains("pending") {
+            if self.only_harmless || served.contains(queue) {
                 continue;
             }
             let mut look = redis::pipe();
-            look.cmd("LLEN").arg(keys.pending()).cmd("EXISTS").arg(keys.paused()).ignore_errors();
+            look.cmd("LLEN").arg(keys.pending()).cmd("ZCARD").arg(keys.scheduled());
+            look.cmd("ZCARD").arg(keys.retry()).cmd("SCARD").arg(keys.groups()).ignore_errors();
             let found: Vec<redis::RedisResult<u64>> = connection.pipeline("looking at a queue", &look).await?;
-            if let [Ok(pending @ 1..), Ok(0)] = found[..]
-                && !served.contains(queue)
-            {
-                let detail = format!("{pending} pending");
-                findings.push(Finding::new(Fault::Unserved, Some(queue), queue.as_bytes()).detail(detail));
+            let names = ["pending", "scheduled", "to be retried", "groups"];
+            let waiting: Vec<String> = names
+                .iter()
+                .zip(found)
+                .filter_map(|(name, found)| {
+                    found.ok().filter(|count| *count > 0).map(|count| format!("{count} {name}"))
+                })
+                .collect();
+            if !waiting.is_empty() {
+                let found = Finding::new(Fault::Unserved, Some(queue), queue.as_bytes());
+                findings.push(found.detail(waiting.join(", ")));
             }
         }
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);

@@ -104,6 +104,7 @@ impl Examination {
                 self.steps.push_back(Step::Walk { queue: queue.clone(), holder, at: 0, trail: Trail::default() });
             }
         }
+        self.steps.push_back(Step::Unhandled);
         let nodes = std::mem::take(&mut self.nodes).into_iter();
         self.steps.extend(nodes.map(|node| Step::Keys { round: Round::Hashes, node, cursor: 0 }));
     }

@@ -61,6 +61,7 @@ impl Inspector {
             seen: HashSet::new(),
             strays: HashMap::new(),
             reported: HashSet::new(),
+            unhandled: BTreeMap::new(),
             started_ns: self.clock.now_ns(),
             tasks: 0,
         }
@@ -90,6 +91,8 @@ pub struct Examination {
     /// only of the groups that it is told of.
     strays: HashMap<u64, Vec<Bytes>>,
     reported: HashSet<u64>,
+    /// By queue and type, how many tasks wait to be tried again that the last worker had no handler for.
+    unhandled: BTreeMap<(String, String), u64>,
     started_ns: i64,
     tasks: u64,
 }
@@ -124,6 +127,8 @@ enum Step {
     Groups {
         queue: String,
     },
+    /// All tasks were seen.
+    Unhandled,
     Walk {
         queue: String,
         holder: Holder,
@@ -210,6 +215,7 @@ impl Examination {
                 Ok(Vec::new())
             }
             Step::Listing => self.listing(connection).await,
+            Step::Unhandled => Ok(self.unhandled()),
             Step::Groups { queue } => self.groups(connection, &queue).await,
             Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
         };

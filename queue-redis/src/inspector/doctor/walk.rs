@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
+use queue_core::outcome::NO_HANDLER;
 use queue_core::{State, TaskMessage};
 
 use super::finding::{Fault, Finding};
@@ -14,6 +15,9 @@ use crate::error::Error;
 
 /// How long after its end an aggregation counts as one that no server will put back: Go's look once a minute.
 const LOST_SECS: i64 = 120;
+
+/// How many types without a handler are told of.
+const MAX_TYPES: usize = 1_000;
 
 impl Holder {
     fn key(&self, keys: &QueueKeys) -> Bytes {
@@ -123,6 +127,9 @@ impl Examination {
             let is_new = if is_lease { self.seen.contains(&mark) } else { self.seen.insert(mark) };
             self.tasks += u64::from(is_new && !is_lease);
             let seen = whereabouts(reply, holder, key, score);
+            if let (Holder::State(State::Retry), true, Some(seen)) = (holder, is_new && !self.only_harmless, &seen) {
+                self.note_unhandled(queue, &seen.message);
+            }
             // A task that is not active has no lease, and one that is was seen among the active.
             let is_sound = match (holder, &seen) {
                 (Holder::Lease, Some(seen)) => seen.state == "active",
@@ -140,6 +147,25 @@ impl Examination {
             }
         }
         Ok(suspects)
+    }
+
+    fn note_unhandled(&mut self, queue: &str, message: &Bytes) {
+        let decoded = TaskMessage::from_bytes(message.clone()).ok();
+        let Some(message) = decoded.filter(|message| message.error_msg.starts_with(NO_HANDLER)) else { return };
+        let of = (queue.to_owned(), message.r#type);
+        if self.unhandled.len() < MAX_TYPES || self.unhandled.contains_key(&of) {
+            *self.unhandled.entry(of).or_default() += 1;
+        }
+    }
+
+    /// What all retries of all queues have told of tasks without a handler.
+    pub(super) fn unhandled(&mut self) -> Vec<Finding> {
+        let types = std::mem::take(&mut self.unhandled).into_iter();
+        let finding = |((queue, kind), tasks): ((String, String), u64)| {
+            let tasks = if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") };
+            Finding::new(Fault::Unhandled, Some(&queue), kind.as_bytes()).detail(tasks)
+        };
+        types.map(finding).collect()
     }
 
     /// Which groups there are, and whether they are listed.

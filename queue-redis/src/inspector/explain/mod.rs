@@ -5,6 +5,7 @@ mod reason;
 use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::keys::{QUEUES, QueueKeys};
+use queue_core::outcome::NO_HANDLER;
 use queue_core::{State, TaskMessage};
 pub use reason::Reason;
 
@@ -242,6 +243,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
         }
     }
     let error = || message.error_msg.clone();
+    if matches!(state, Some(State::Pending | State::Retry)) && message.error_msg.starts_with(NO_HANDLER) {
+        reasons.push(Reason::NoHandler { kind: message.r#type.clone() });
+    }
     match state {
         Some(State::Pending) => {
             reasons.extend(stopped);

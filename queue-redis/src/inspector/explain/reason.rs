@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use queue_core::clock::At;
 
 use crate::inspector::Fault;
 
@@ -34,6 +34,11 @@ pub enum Reason {
         max_retry: i32,
         /// The last error.
         error: String,
+    },
+    /// The worker that took it last has no handler for its type.
+    NoHandler {
+        /// Task type.
+        kind: String,
     },
     /// It is due, and no server has made it pending.
     Overdue {
@@ -138,17 +143,6 @@ pub enum Reason {
     },
 }
 
-struct At(i64);
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match DateTime::<Utc>::from_timestamp(self.0, 0) {
-            Some(date) => f.write_str(&date.to_rfc3339_opts(SecondsFormat::Secs, true)),
-            None => write!(f, "Unix second {}", self.0),
-        }
-    }
-}
-
 impl Reason {
     /// In words joined by hyphens, as JSON has it.
     pub fn as_str(&self) -> &'static str {
@@ -158,6 +152,7 @@ impl Reason {
             Self::Unlisted => "unlisted",
             Self::Scheduled { .. } => "scheduled",
             Self::Retry { .. } => "retry",
+            Self::NoHandler { .. } => "no-handler",
             Self::Overdue { .. } => "overdue",
             Self::NoServer => "no-server",
             Self::ServersEnding => "servers-ending",
@@ -210,6 +205,11 @@ impl fmt::Display for Reason {
                 write!(f, "it failed, was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
             }
+            Self::NoHandler { kind } => write!(
+                f,
+                "the worker that took it last has no handler for its type, {kind:?}; it goes round until a worker of its \
+                 queue has one: start one"
+            ),
             Self::Overdue { since } => {
                 write!(f, "it is due since {}, and no server has taken notice of it", At(*since))
             }

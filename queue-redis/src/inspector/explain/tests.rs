@@ -61,6 +61,18 @@ fn what_waits_for_its_time_says_when_and_what_is_overdue_says_so() {
 }
 
 #[test]
+fn a_task_that_goes_round_without_a_handler_says_so_first() {
+    for (state, place, score, then) in [("retry", "retry", "4000000001", "retry"), ("pending", "pending", "", "behind")]
+    {
+        let mut facts = Facts { ahead: Some(1), ..facts(state, place, score) };
+        let message = facts.message.as_mut().unwrap();
+        message.r#type = "b".into();
+        message.error_msg = "handler not found for task \"b\"".into();
+        assert_eq!(told(&facts), ["no-handler", then]);
+    }
+}
+
+#[test]
 fn an_active_task_has_a_worker_that_renews_or_is_silent() {
     let active = |lease: &str| {
         let mut facts = facts("active", "active", "");
