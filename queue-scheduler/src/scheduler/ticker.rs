@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use queue_core::clock::At;
 use queue_redis::log::{error, info, warn};
 use queue_redis::{EnqueueError, Tick, TickReply, TickVerdict, Why};
 use tokio::time::Instant;
@@ -97,7 +98,7 @@ async fn deal(shared: &Shared, schedule: Arc<Schedule>, version: u64) {
                 carried.rest_until = Some(Instant::now() + pause.min(LONGEST_PAUSE));
                 drop(entries);
                 if first {
-                    error!(entry = schedule.name, tick = step.tick, error = %problem, "a tick failed; trying again until it works");
+                    error!(entry = schedule.name, tick = %At(step.tick), error = %problem, "a tick failed; trying again until it works");
                     shared.tell(&schedule, step, Err(&problem));
                 }
                 return;
@@ -133,19 +134,19 @@ async fn attempt(shared: &Shared, schedule: &Schedule, step: Step, again: bool) 
     let id = &task.message.id;
     match reply.verdict {
         TickVerdict::Enqueued => {
-            info!(entry = schedule.name, tick = step.tick, task = %id, queue = schedule.queue, "enqueued");
+            info!(entry = schedule.name, tick = %At(step.tick), task = %id, queue = schedule.queue, "enqueued");
             if let Err(problem) = shared.broker.record_enqueue_event(&schedule.name, id, reply.last_ns).await {
                 warn!(entry = schedule.name, error = %problem, "the tick is missing in the history that Go's tools show");
             }
         }
         TickVerdict::LetGo => {
             let Why::LetGo { from } = step.why else { return Ok(reply) };
-            warn!(entry = schedule.name, from, to = step.tick, "ticks were missed and are let go");
+            warn!(entry = schedule.name, from = %At(from), to = %At(step.tick), "ticks were missed and are let go");
         }
         TickVerdict::Unfinished | TickVerdict::Locked => {
-            info!(entry = schedule.name, tick = step.tick, verdict = ?reply.verdict, "a tick is left out");
+            info!(entry = schedule.name, tick = %At(step.tick), verdict = ?reply.verdict, "a tick is left out");
         }
-        verdict => debug!(entry = schedule.name, tick = step.tick, ?verdict, "a tick"),
+        verdict => debug!(entry = schedule.name, tick = %At(step.tick), ?verdict, "a tick"),
     }
     if !matches!(reply.verdict, TickVerdict::Claimed | TickVerdict::Waiting | TickVerdict::Ahead) {
         shared.tell(schedule, step, Ok(reply.verdict));

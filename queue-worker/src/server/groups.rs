@@ -90,6 +90,11 @@ struct Failing {
 }
 
 impl Groups {
+    /// How many aggregations run, of at most `concurrency`.
+    pub(super) fn running(&self, concurrency: usize) -> usize {
+        concurrency.saturating_sub(self.permits.available_permits())
+    }
+
     pub(super) fn new(concurrency: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(concurrency)),

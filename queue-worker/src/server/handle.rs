@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use queue_core::clock::{At, secs_ceil};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -11,6 +12,9 @@ use super::heartbeat;
 use super::shared::{Shared, Status};
 use crate::events::Event;
 use crate::log::{error, info, warn};
+
+/// How many tasks a log line names.
+const NAMED: usize = 10;
 
 /// A running server; clones steer the same one. Dropping it leaves the server running.
 #[derive(Clone)]
@@ -95,9 +99,11 @@ impl Handle {
             ending.processor = None;
         }
         shared.handlers.close();
+        tell_what_is_waited_for(shared, patience);
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
+            let (_, oldest) = shared.running.oldest(NAMED);
             let left = shared.stop_work();
-            warn!(server = shared.identity.id(), tasks = left, "time is over; running tasks are put back");
+            warn!(server = shared.identity.id(), tasks = left, ?oldest, "time is over; running tasks are put back");
             // A handler that never yields cannot be dropped; its task comes back when its lease ends.
             let grace = shared.options.cancel_grace + Duration::from_secs(2);
             if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {
@@ -122,4 +128,16 @@ impl Handle {
         shared.tell(|| Event::ServerStopped { server: id, concurrency: shared.options.concurrency });
         info!(server = id, "server stopped");
     }
+}
+
+/// Whoever has told a server to end wants to know why it does not.
+fn tell_what_is_waited_for(shared: &Shared, patience: Duration) {
+    let server = shared.identity.id();
+    let (tasks, oldest) = shared.running.oldest(NAMED);
+    let aggregations = shared.groups.running(shared.options.groups.concurrency);
+    if shared.handlers.is_empty() {
+        return;
+    }
+    let until = At(shared.now().saturating_add(secs_ceil(patience)));
+    info!(server, tasks, ?oldest, aggregations, %until, "server ends; waiting for what it works on");
 }

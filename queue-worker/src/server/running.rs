@@ -54,6 +54,13 @@ impl Running {
         if ticket - oldest < youngest - ticket { Side::Oldest } else { Side::Youngest }
     }
 
+    /// How many there are, and the oldest few: id and type.
+    pub(super) fn oldest(&self, few: usize) -> (usize, Vec<String>) {
+        let jobs = self.lock();
+        let name = |job: &Job| format!("{} ({})", job.id(), job.kind());
+        (jobs.by_age.len(), jobs.by_age.values().take(few).map(name).collect())
+    }
+
     pub(super) fn all(&self) -> Vec<Job> {
         self.lock().by_age.values().cloned().collect()
     }
