@@ -90,6 +90,22 @@ pub(super) fn wrap(line: &str, cells: usize) -> Vec<String> {
     pieces
 }
 
+/// The same, between words where that can be.
+pub(super) fn wrap_words(line: &str, cells: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split(' ') {
+        match lines.last_mut() {
+            Some(last) if last.is_empty() => last.push_str(word),
+            Some(last) if width(last) + 1 + width(word) <= cells => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().flat_map(|line| wrap(line, cells)).collect()
+}
+
 /// A count in at most five characters: `999`, `1.2k`, `45k`, `3.4M`.
 pub(super) fn count(number: u64) -> String {
     scaled(number as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
@@ -152,6 +168,9 @@ mod tests {
         assert_eq!(fit_right("12", 4), "  12");
         assert_eq!(wrap("日本語ab", 5), ["日本", "語ab"]);
         assert_eq!(wrap("日本", 1), ["日", "本"]);
+        assert_eq!(wrap_words("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrap_words("a 日本語日本語 b", 5), ["a", "日本", "語日", "本語", "b"]);
+        assert_eq!(wrap_words("", 5), [""]);
     }
 
     #[test]

@@ -214,6 +214,20 @@ fn help_and_questions_stand_in_front() {
 }
 
 #[test]
+fn a_question_keeps_every_letter_and_breaks_no_word() {
+    for width in [40, 62, 63, 80, 200] {
+        let mut model = retries(&["a"]);
+        model.size = (width, 24);
+        keys(&mut model, "a");
+        let lines = picture(&model);
+        let inside = |line: &String| Some(line.split_once('│')?.1.split_once('│')?.0.trim().to_owned());
+        let question: Vec<String> = lines.iter().filter_map(inside).collect();
+        let expected = "It does not run until somebody runs it; archived tasks are kept 90 days.";
+        assert!(question.join(" ").contains(expected), "{width}: {lines:#?}");
+    }
+}
+
+#[test]
 fn colours_are_of_the_sixteen_and_can_be_refused() {
     let sixteen =
         [Color::Reset, Color::Red, Color::Green, Color::Yellow, Color::Blue, Color::Magenta, Color::Cyan, Color::Gray];

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 use super::palette::Palette;
 use crate::dash::action::Action;
 use crate::dash::model::{Model, Overlay};
-use crate::dash::text::{clean, wrap};
+use crate::dash::text::{clean, wrap_words};
 
 const HELP: [(&str, &str); 17] = [
     ("↑ ↓  j k", "select a row; scroll a task"),
@@ -30,6 +30,9 @@ const HELP: [(&str, &str); 17] = [
     ("Ctrl-L  Ctrl-C", "draw everything anew; quit"),
 ];
 
+/// Cells of a question, with its border.
+const QUESTION: u16 = 62;
+
 /// Draws what is in front, if anything is.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
     match &model.overlay {
@@ -44,8 +47,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
             front(frame, " Keys ", HELP.map(line).into(), 64, palette);
         }
         Some(Overlay::Confirm(action)) => {
-            let lines = question(action, usize::from(frame.area().width).saturating_sub(6).min(60), palette);
-            front(frame, " Are you sure? ", lines, 62, palette);
+            // Two for the border, and a blank on both sides.
+            let cells = frame.area().width.min(QUESTION).saturating_sub(4);
+            front(frame, " Are you sure? ", question(action, cells.into(), palette), QUESTION, palette);
         }
     }
 }
@@ -55,7 +59,7 @@ fn question(action: &Action, cells: usize, palette: Palette) -> Vec<Line<'static
     let mut lines = Vec::new();
     for (text, look) in [(question, palette.plain()), (subject, palette.strong()), (consequence, palette.plain())] {
         // An id of any length must not push the answer off the screen.
-        let pieces = wrap(&clean(&text), cells.max(8)).into_iter().take(4);
+        let pieces = wrap_words(&clean(&text), cells.max(8)).into_iter().take(4);
         lines.extend(pieces.map(|piece| Line::styled(format!(" {piece}"), look)));
     }
     lines.push(Line::default());

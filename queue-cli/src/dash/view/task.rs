@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use super::palette::Palette;
 use crate::dash::model::Model;
 use crate::dash::screen::TaskScreen;
-use crate::dash::text::{clean, wrap};
+use crate::dash::text::{clean, wrap, wrap_words};
 use crate::when;
 
 /// Lines of an error that are shown: Go's may hold a stack.
@@ -21,7 +21,7 @@ const INDENT: usize = 13;
 pub(super) fn lines(model: &Model, screen: &TaskScreen, cells: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(why) = &screen.gone {
-        lines.extend(wrap(&clean(why), cells.max(1)).into_iter().map(|line| Line::styled(line, palette.bad())));
+        lines.extend(wrap_words(&clean(why), cells.max(1)).into_iter().map(|line| Line::styled(line, palette.bad())));
     }
     let Some(task) = &screen.task else { return lines };
     for (name, value) in facts(task, model.now) {
