@@ -21,12 +21,12 @@ pub enum RetryPolicy {
     Asynq,
     /// Always the same delay.
     Fixed(Duration),
-    /// `base * 2^n`, at most `max`, with full jitter: the delay is drawn evenly from half of that value
-    /// up to all of it.
+    /// `base * 2^n` after n retries, at most `max`; drawn evenly from half of that up to all of it. So the first delay is
+    /// between half of `base` and `base`.
     Exponential {
-        /// The delay after the first failure.
+        /// The longest delay after the first failure; the shortest is half of it.
         base: Duration,
-        /// The longest delay.
+        /// The longest delay of all.
         max: Duration,
     },
     /// A function of the message as it was when the attempt started, and of the error's text. If it

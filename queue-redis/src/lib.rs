@@ -5,7 +5,7 @@
 //! * [`Broker`]: one method for each atomic transition of a task; what workers are built on.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
-//! * [`embedded`]: a private `redis-server` for demos and tests (feature `embedded`).
+//! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
 //!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
 

@@ -1,10 +1,11 @@
-//! What the documents say of tests and keys.
+//! What the documents say of tests and keys, and what they count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use queue_core::keys::{KeyFamily, KeyType, queue_families, shared_families};
+use queue_redis::Fault;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -100,4 +101,17 @@ fn the_wire_format_lists_all_families_of_keys_with_their_types() {
     let known: BTreeMap<String, String> =
         families.map(|KeyFamily { name, key_type, .. }| ((*name).to_owned(), word(*key_type).to_owned())).collect();
     assert_eq!(documented, known);
+}
+
+#[test]
+fn the_faults_that_the_doctor_finds_are_all_described_and_counted_right() {
+    let text = fs::read_to_string(root().join("docs/doctor.md")).unwrap();
+    for fault in Fault::ALL {
+        let (name, severity) = (format!("`{}`", fault.as_str()), fault.severity().as_str());
+        let row = text.lines().find(|row| row.starts_with("| `") && row.contains(&name));
+        assert!(row.is_some_and(|row| row.contains(severity)), "docs/doctor.md: {name}, {severity}: {row:?}");
+    }
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let count = format!("lists the {} faults it knows", Fault::ALL.len());
+    assert!(readme.contains(&count), "the README does not say {count:?}");
 }

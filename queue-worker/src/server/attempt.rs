@@ -113,6 +113,9 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
         }
         (End::Archived, _) => attempt_line!(error, job, max_retry = job.max_retry(), error, "task failed; archived"),
         (End::Revoked, _) => attempt_line!(info, job, reason = error, "task revoked by its handler"),
+        (_, Step::Retry { at, .. }) => {
+            attempt_line!(info, job, retry_at = %At(*at), reason = error, "task put back without spending a retry");
+        }
         _ => attempt_line!(info, job, reason = error, "task put back without spending a retry"),
     }
 }

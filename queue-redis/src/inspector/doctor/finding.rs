@@ -134,7 +134,7 @@ faults! {
         "start a server for it, or `queuectl worker`";
     /// Workers take tasks that they have no handler for.
     Unhandled "unhandled" Warning "tasks go round, because the workers that take them have no handler for their type",
-        "start a worker of this queue that has one; `queuectl task ls --state retry --error 'handler not found'` shows the tasks";
+        "start a worker of this queue that has one; `queuectl task ls --queue QUEUE --state retry --error 'handler not found'` shows the tasks";
     /// A server is listed as alive and says nothing.
     SilentServer "silent-server" Warning "a server is listed as alive, and has told nothing about itself",
         "the repair takes it off the list; a server that lives is back with its next heartbeat";

@@ -202,7 +202,7 @@ impl fmt::Display for Reason {
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {}", At(*at)),
             Self::Retry { at, retried, max_retry, error } => {
-                write!(f, "it failed, was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
+                write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
             }
             Self::NoHandler { kind } => write!(
