@@ -66,10 +66,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
             stored.entry(name.key()).or_default().push(task);
         }
     }
+    let in_archived_digests = keys::members_of_archived_digests(evidence.snapshot);
     let mut least = counters::Least::default();
     for story in evidence.history.stories() {
         let here = stored.remove(&story.name.key()).unwrap_or_default();
-        if judge_story(evidence, &story, &here, &mut findings, &mut tally) {
+        let in_archive = in_archived_digests.contains(&story.name);
+        if judge_story(evidence, &story, &here, in_archive, &mut findings, &mut tally) {
             *tally.tasks.entry(story.name.plan).or_default() += 1;
             least.add(&story);
             runs::judge(evidence, &story, &here, &mut findings, &mut tally);
@@ -84,11 +86,13 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     (findings, tally)
 }
 
-/// Judges whether a task is where it should be; returns whether there ever was one.
+/// Judges whether a task is where it should be; returns whether there ever was one. A member of a group may be in the
+/// archive inside its digest, which is judged by itself.
 fn judge_story(
     evidence: &Evidence<'_>,
     story: &Story,
     here: &[&Stored],
+    in_archived_digest: bool,
     findings: &mut Findings,
     tally: &mut Tally,
 ) -> bool {
@@ -117,7 +121,7 @@ fn judge_story(
     }
     let wanted = story.name.plan.ends();
     let Some(task) = here.first() else {
-        let is_over = wanted == Place::Gone && story.succeeded();
+        let is_over = wanted == Place::Gone && (story.succeeded() || in_archived_digest);
         if !is_over {
             findings.add(Invariant::Lost, format!("{} should be {wanted:?}, and is gone: {story:?}", story.name));
         }
@@ -137,23 +141,9 @@ fn judge_story(
         // Its workers died again and again, with it or before they had begun it.
         tally.given_up += 1;
         let error = message.map_or("", |message| message.error_msg.as_str());
-        match poison::GivenUp::read(error) {
-            Some(given_up) if !given_up.is_in_time(evidence) => {
-                let text = format!("{} was given up too early or too late: {error:?}", story.name);
-                findings.add(Invariant::Budget, text);
-            }
-            Some(given_up) if !given_up.is_excused(evidence) => {
-                let text = format!("{} was given up, and a worker that had it lost nothing: {error:?}", story.name);
-                findings.add(Invariant::WrongEnd, text);
-            }
-            Some(_) => {}
-            // Go spends retries on it, and does not say who had it.
-            None if wanted == Place::Archived || story.attempts.iter().any(|attempt| attempt.end.is_none()) => {}
-            None => {
-                let text = format!("{} was given up, and no run of it was cut short", story.name);
-                findings.add(Invariant::WrongEnd, text);
-            }
-        }
+        // Go spends retries on it, and does not say who had it.
+        let cut_short = wanted == Place::Archived || story.attempts.iter().any(|attempt| attempt.end.is_none());
+        poison::judge_given_up(evidence, &story.name.to_string(), error, cut_short, findings);
     } else if found != wanted {
         findings.add(Invariant::WrongEnd, format!("{} should be {wanted:?}: {task:?} {story:?}", story.name));
     } else if wanted == Place::Completed && task.result.is_none() {

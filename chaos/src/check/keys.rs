@@ -1,9 +1,13 @@
 //! Judges what is left in Redis by itself: each key belongs to something, and each task is in one place.
 
-use super::{Evidence, Tally};
+use std::collections::HashSet;
+
+use queue_core::TaskMessage;
+
+use super::{Evidence, LEASE_EXPIRED, Tally, poison};
 use crate::findings::{Findings, Invariant};
-use crate::name::{DIGEST, QUEUES};
-use crate::snapshot::Stored;
+use crate::name::{DIGEST, Name, Plan, QUEUES};
+use crate::snapshot::{Snapshot, Stored};
 
 pub(super) fn judge(evidence: &Evidence<'_>, findings: &mut Findings, tally: &mut Tally) {
     let snapshot = evidence.snapshot;
@@ -22,6 +26,13 @@ pub(super) fn judge(evidence: &Evidence<'_>, findings: &mut Findings, tally: &mu
             findings.add(Invariant::Stuck, format!("{name} is {}, last error {error:?}", task.state));
         } else if is_digest {
             tally.given_up += 1;
+            let error = task.message.as_ref().map_or("", |message| message.error_msg.as_str());
+            if error.starts_with(LEASE_EXPIRED) {
+                // Without the names of those that had it, Go has archived it.
+                poison::judge_given_up(evidence, &name, error, evidence.mixed, findings);
+            } else {
+                findings.add(Invariant::WrongEnd, format!("{name}, a digest, is {}: {error:?}", task.state));
+            }
         } else if task.name().is_none() {
             findings.add(Invariant::OrphanKey, format!("{name}: it has no name"));
         }
@@ -32,6 +43,22 @@ pub(super) fn judge(evidence: &Evidence<'_>, findings: &mut Findings, tally: &mu
             findings.add(Invariant::LeakedLock, format!("{lock} names {holder}"));
         }
     }
+}
+
+/// Who became part of a digest that is in the archive because its workers died again and again: such a digest is never
+/// worked, and its members are in it.
+pub(super) fn members_of_archived_digests(snapshot: &Snapshot) -> HashSet<Name> {
+    let members = snapshot.tasks.iter().flat_map(|((queue, _), task)| {
+        let is_one = |message: &&TaskMessage| {
+            task.state == "archived" && message.r#type == DIGEST && message.error_msg.starts_with(LEASE_EXPIRED)
+        };
+        let digest = task.message.as_ref().filter(is_one);
+        let payload = digest.map_or_else(String::new, |digest| String::from_utf8_lossy(&digest.payload).into_owned());
+        let names: Vec<Name> = payload.split(' ').filter_map(Name::parse).collect();
+        let own = move |name: &Name| name.plan == Plan::Grouped && usize::from(name.queue) == *queue;
+        names.into_iter().filter(own)
+    });
+    members.collect()
 }
 
 fn fits(task: &Stored) -> bool {

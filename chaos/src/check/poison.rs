@@ -46,6 +46,29 @@ impl GivenUp {
     }
 }
 
+/// Of any other task that is in the archive because its lease has ended; `cut_short` says whether a run of it may have been.
+pub(super) fn judge_given_up(
+    evidence: &Evidence<'_>,
+    what: &str,
+    error: &str,
+    cut_short: bool,
+    findings: &mut Findings,
+) {
+    match GivenUp::read(error) {
+        Some(given_up) if !given_up.is_in_time(evidence) => {
+            findings.add(Invariant::Budget, format!("{what} was given up too early or too late: {error:?}"));
+        }
+        Some(given_up) if !given_up.is_excused(evidence) => {
+            let text = format!("{what} was given up, and a worker that had it lost nothing: {error:?}");
+            findings.add(Invariant::WrongEnd, text);
+        }
+        None if !cut_short => {
+            findings.add(Invariant::WrongEnd, format!("{what} was given up, and no run of it was cut short"));
+        }
+        _ => {}
+    }
+}
+
 /// Of a task that is in the archive.
 pub(super) fn judge(evidence: &Evidence<'_>, story: &Story, task: &Stored, findings: &mut Findings, tally: &mut Tally) {
     let Some(message) = &task.message else { return };

@@ -8,7 +8,7 @@ use crate::findings::Invariant;
 use crate::fleet::{Process, Role};
 use crate::history::History;
 use crate::ledger::{Entry, Step};
-use crate::name::{HEADER, Name, Plan};
+use crate::name::{DIGEST, HEADER, Name, Plan};
 use crate::plan::Kind;
 use crate::snapshot::{Counters, Snapshot, Stored};
 
@@ -164,6 +164,48 @@ fn given_up(name: Name, holders: &[u32], crashes: usize, retried: i32) -> Stored
         message.retried = retried;
     }
     task
+}
+
+/// A digest of these members that was given up.
+fn digest(members: &[Name], holders: &[u32], crashes: usize) -> Stored {
+    let mut task = given_up(name(Plan::Plain), holders, crashes, 0);
+    if let Some(message) = &mut task.message {
+        let members: Vec<String> = members.iter().map(Name::to_string).collect();
+        message.headers.clear();
+        message.r#type = DIGEST.to_owned();
+        message.payload = members.join(" ").into();
+    }
+    task
+}
+
+#[test]
+fn the_members_of_a_digest_that_was_given_up_are_in_it_and_no_other_task_of_a_group_may_be_missing() {
+    let kill = |fault: Happened| Happened { kind: Kind::KillWorker, ..fault };
+    let killed: Vec<_> = deaths(&[1, 2]).into_iter().map(kill).collect();
+    let member = name(Plan::Grouped);
+    let found = |task| found(member, &ENQUEUED, &killed, task);
+    assert_eq!(found(Some(digest(&[member], &[101, 102], 2))), []);
+    assert_eq!(found(None), [Invariant::Lost]);
+    let other = Name { number: 3, ..member };
+    assert_eq!(found(Some(digest(&[other], &[101, 102], 2))), [Invariant::Lost], "it is in no digest");
+    let elsewhere = Name { queue: 1, ..member };
+    assert_eq!(found(Some(digest(&[elsewhere], &[101, 102], 2))), [Invariant::Lost], "groups are of one queue");
+}
+
+#[test]
+fn a_digest_that_was_given_up_needs_workers_that_lost_it_and_a_budget_that_is_spent() {
+    let kill = |fault: Happened| Happened { kind: Kind::KillWorker, ..fault };
+    let killed: Vec<_> = deaths(&[1, 2]).into_iter().map(kill).collect();
+    let member = name(Plan::Grouped);
+    let found = |holders: &[u32], crashes| found(member, &ENQUEUED, &killed, Some(digest(&[member], holders, crashes)));
+    assert_eq!(found(&[101, 103], 2), [Invariant::WrongEnd], "nothing had happened to process 3");
+    assert_eq!(found(&[101], 1), [Invariant::Budget], "too early");
+    let mut failed = digest(&[member], &[101, 102], 2);
+    if let Some(message) = &mut failed.message {
+        "panic: no reason to".clone_into(&mut message.error_msg);
+    }
+    let found = self::found(member, &ENQUEUED, &killed, Some(failed));
+    assert_eq!(found, [Invariant::Lost, Invariant::WrongEnd], "its handler has no reason to fail");
 }
 
 fn deaths(processes: &[u16]) -> Vec<Happened> {
