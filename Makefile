@@ -70,12 +70,16 @@ lint: ## What CI checks before it tests
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features
 
-.PHONY: bench bench-quick soak bench-programs
+.PHONY: bench bench-quick bench-against soak bench-programs
 bench: bench-programs ## Measure beside Go asynq, all figures; takes about half an hour, results in bench/results
 	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --out bench/results
 
 bench-quick: bench-programs ## The same in three minutes: fewer tasks, three rounds, no latencies
 	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
+
+bench-against: ## A user's program on REVISION=… (the previous commit) and on the working tree, in turn; fails where it is worse
+	@./scripts/setup redis
+	bench/against "$(or $(REVISION),HEAD~1)" $(OPTIONS)
 
 soak: setup ## Half an hour of steady load: is anything growing? Results in bench/results
 	$(CARGO) build --release -p queue-bench

@@ -1,5 +1,6 @@
 //! Measures `queuectl bench` and `bench/go`, which is the same on Go asynq, in turn on one private Redis.
 //!
+//! * [`against`]: a user's program of two revisions, in turn.
 //! * [`figures`]: what is measured, and what it should reach.
 //! * [`rounds`]: one figure, round by round.
 //! * [`program`]: one run of one side, with what it used.
@@ -9,6 +10,7 @@
 //! * [`report`], [`plot`]: the table, the JSON and the picture.
 //! * [`soak`]: a steady load for a long time.
 
+mod against;
 mod figures;
 mod huge;
 mod plot;
@@ -22,6 +24,7 @@ mod sizes;
 mod soak;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -30,6 +33,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Measures this library.
 #[derive(Debug, Parser)]
 enum Command {
+    Against(against::Against),
     Compare(Args),
     Soak(soak::Soak),
     #[command(hide = true)]
@@ -60,12 +64,19 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
-    match Command::parse() {
-        Command::Compare(args) => compare(args).await,
-        Command::Soak(args) => soak::run(&args).await,
-        Command::SoakWorker(args) => soak::worker::run(&args).await,
-    }
+async fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
+    let outcome = match Command::parse() {
+        Command::Against(args) => against::run(&args).await,
+        Command::Compare(args) => compare(args).await.map(done),
+        Command::Soak(args) => soak::run(&args).await.map(done),
+        Command::SoakWorker(args) => soak::worker::run(&args).await.map(done),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("queue-bench: {error}");
+        // 1 says that something was measured and found worse.
+        ExitCode::from(2)
+    })
 }
 
 async fn compare(mut args: Args) -> Result<(), Failure> {
