@@ -1,0 +1,40 @@
+//! The README's section about groups, with what it leaves out, on the Redis in `REDIS_URL`.
+
+use std::time::Duration;
+
+use queue_core::TaskOptions;
+use queue_redis::Client;
+use queue_worker::{Failure, Group, Output, Router, Server, State, Task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(kind = "notification")]
+struct Notification {
+    text: String,
+}
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(kind = "digest", retention = "1h")]
+struct Digest {
+    user: String,
+    lines: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Limits {
+    lines: usize,
+}
+
+async fn send_digest(digest: Digest) -> Output<String> {
+    Output(format!("{}: {}", digest.user, digest.lines.join(", ")))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::connect(&std::env::var("REDIS_URL")?).await?;
+    let redis = client.redis().clone();
+    let limits = Limits { lines: 3 };
+    let text = "the last one".to_owned();
+    include!(concat!(env!("OUT_DIR"), "/groups.rs"));
+    Ok(())
+}
