@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     /// Mean pause between two faults, in milliseconds
     #[arg(long, default_value_t = 500)]
     pause_ms: u64,
-    /// Seconds by which the clocks of two workers are wrong, one in each direction
+    /// Seconds by which the clocks of workers are set wrong and right again while they run, in both directions
     #[arg(long, default_value_t = 60)]
     skew_secs: i64,
     /// The worker on Go asynq; without it only workers of ours take part

@@ -43,7 +43,7 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "| seed | {} |", self.seed)?;
         writeln!(
             f,
-            "| fleet | {fleet}; {} processes one after another; clocks wrong by ±{} s |",
+            "| fleet | {fleet}; {} processes one after another; clocks set by ±{} s every 10 s |",
             self.processes, self.skew_secs
         )?;
         writeln!(f, "| network | {} |", self.network)?;

@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     lease_secs: u64,
     #[arg(long)]
     max_crashes: u32,
-    /// Seconds by which the clock of this host is wrong.
+    /// Seconds by which the clock of this host is set wrong now and then.
     #[arg(long, allow_hyphen_values = true, default_value_t = 0)]
     skew_secs: i64,
     /// Does not compare it with Redis' clock, to see what that would lead to.
@@ -37,13 +37,14 @@ pub(crate) struct Settings {
     trust_clock: bool,
 }
 
-/// The clock of a host that goes wrong by a constant.
+/// The clock of a host that is set wrong by so many seconds, and right again, every 10 s.
 #[derive(Debug)]
 struct Skewed(i64);
 
 impl Clock for Skewed {
     fn now_ns(&self) -> i64 {
-        SystemClock.now_ns() + self.0 * 1_000_000_000
+        let is_wrong = SystemClock.now_secs() / 10 % 2 == 1;
+        SystemClock.now_ns() + if is_wrong { self.0 * 1_000_000_000 } else { 0 }
     }
 }
 

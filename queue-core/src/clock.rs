@@ -4,9 +4,9 @@
 //! clock. Everything that decides by time takes a [`Clock`], so that tests can move it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
 
@@ -36,6 +36,13 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
     /// The current time in Unix nanoseconds. An `i64` holds them until the year 2262.
     fn now_ns(&self) -> i64;
 
+    /// Nanoseconds since some moment, by a clock that nobody sets; only differences count. What carries a time on
+    /// that was compared with another clock's goes by this. It may stand still while the machine is suspended.
+    fn steady_ns(&self) -> i64 {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        i64::try_from(BEGAN.elapsed().as_nanos()).unwrap_or(i64::MAX)
+    }
+
     /// The current time in whole Unix seconds, rounded down as asynq does.
     fn now_secs(&self) -> i64 {
         self.now_ns().div_euclid(NANOS_PER_SEC)
@@ -50,6 +57,10 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now_ns(&self) -> i64 {
         (**self).now_ns()
+    }
+
+    fn steady_ns(&self) -> i64 {
+        (**self).steady_ns()
     }
 }
 

@@ -15,6 +15,7 @@ mod busy_poll;
 mod calls;
 pub mod check;
 mod client;
+mod clock;
 mod cluster;
 mod connection;
 #[cfg(feature = "embedded")]
@@ -42,6 +43,7 @@ pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
 pub use check::{Checked, Role, Subject};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
+pub use clock::RedisClock;
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use error::Error;
 pub use inspector::{Changed, ClusterNode, Filter, Placement, Progress};

@@ -4,13 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use queue_core::clock::unix_secs_ceil;
+use queue_core::clock::{unix_ns, unix_secs_ceil};
 use queue_core::{Clock, SystemClock};
 use redis::{Cmd, Value};
 
+use crate::clock::RedisClock;
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::script::{ACQUIRE, RELEASE, Script};
+
+/// By how many seconds a clock may be wrong before Redis' counts: scores are whole seconds, and a call takes a while.
+const TOLERANCE_SECS: &str = "2";
 
 /// Tokens of which a fixed number can be held at the same time, by tasks of Go and Rust workers alike.
 ///
@@ -43,6 +47,7 @@ pub struct Semaphore {
     scope: Arc<str>,
     tokens: u32,
     clock: Arc<dyn Clock>,
+    corrects: bool,
 }
 
 impl fmt::Debug for Semaphore {
@@ -60,7 +65,8 @@ impl Semaphore {
         Self::with_clock(redis, scope, tokens, Arc::new(SystemClock))
     }
 
-    /// The same with a clock of its own, for tests.
+    /// The same for deadlines by another clock than this machine's. Which tokens are free is still judged by the
+    /// clock of Redis.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -68,7 +74,15 @@ impl Semaphore {
         let scope = scope.into();
         assert!(!scope.trim().is_empty(), "the scope of a semaphore is blank");
         assert!(tokens > 0, "a semaphore needs at least one token");
-        Self { redis, scope, tokens, clock }
+        Self { redis, scope, tokens, clock, corrects: true }
+    }
+
+    /// Whether Redis' clock counts where ours differs from it by more than two seconds: an hour fast, ours would take
+    /// everybody's tokens away. Defaults to `true`; Go's `x/rate` always goes by its own.
+    #[must_use]
+    pub fn correct_clock(mut self, correct: bool) -> Self {
+        self.corrects = correct;
+        self
     }
 
     /// The name by which others find the same tokens.
@@ -90,22 +104,51 @@ impl Semaphore {
     /// # Cancel safety
     /// Cancel safe: if the future is dropped, the token is given back in the background.
     pub async fn acquire(&self, holder: &str, deadline: impl Into<SystemTime>) -> Result<Option<Permit>, Error> {
+        self.acquire_as_of(holder, self.clock.now(), deadline).await
+    }
+
+    /// The same for a deadline by some other clock, which says `now`.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_as_of(
+        &self,
+        holder: &str,
+        now: impl Into<SystemTime>,
+        deadline: impl Into<SystemTime>,
+    ) -> Result<Option<Permit>, Error> {
+        let now = unix_ns(now.into()).div_euclid(1_000_000_000);
         let expires = unix_secs_ceil(deadline.into());
         let mut permit = Permit { semaphore: self.clone(), holder: holder.into(), expires, held: true };
-        let mut call = self.call(&ACQUIRE);
-        call.arg(holder).arg(self.clock.now_secs()).arg(expires).arg(self.tokens);
-        let reply = match self.redis.run(&ACQUIRE, &call).await {
-            Ok(reply) => reply,
-            Err(error) => {
-                permit.held = error.is_ambiguous();
-                return Err(error);
-            }
-        };
-        permit.held = reply == Value::Int(1);
+        let mut reply = self.try_acquire(&mut permit, now, self.corrects).await?;
+        if let Value::Int(redis_now @ 2..) = reply {
+            permit.expires = expires.saturating_add(redis_now.saturating_sub(now));
+            reply = self.try_acquire(&mut permit, redis_now, false).await?;
+        }
         match reply {
             Value::Int(1) => Ok(Some(permit)),
             Value::Int(0) => Ok(None),
             reply => Err(Error::unexpected(ACQUIRE.name, &reply)),
+        }
+    }
+
+    async fn try_acquire(&self, permit: &mut Permit, now: i64, corrects: bool) -> Result<Value, Error> {
+        let mut call = self.call(&ACQUIRE);
+        call.arg(&*permit.holder).arg(now).arg(permit.expires).arg(self.tokens);
+        call.arg(if corrects { TOLERANCE_SECS } else { "" });
+        permit.held = true;
+        match self.redis.run(&ACQUIRE, &call).await {
+            Ok(reply) => {
+                permit.held = reply == Value::Int(1);
+                Ok(reply)
+            }
+            Err(error) => {
+                permit.held = error.is_ambiguous();
+                Err(error)
+            }
         }
     }
 
@@ -122,8 +165,12 @@ impl Semaphore {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn held(&self) -> Result<u64, Error> {
+        let clock = RedisClock::new(self.clock.clone());
+        if self.corrects {
+            clock.compare(&self.redis).await?;
+        }
         let mut count = redis::cmd("ZCOUNT");
-        count.arg(queue_core::keys::semaphore(&self.scope)).arg(self.clock.now_secs()).arg("+inf");
+        count.arg(queue_core::keys::semaphore(&self.scope)).arg(clock.now_secs()).arg("+inf");
         self.redis.query("ZCOUNT", &count).await
     }
 

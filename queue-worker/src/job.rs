@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -59,6 +60,7 @@ struct Inner {
     run: Run,
     pending_since_ns: Option<i64>,
     started_ns: i64,
+    began: Instant,
     deadline_ns: i64,
     token: CancellationToken,
     reason: AtomicU8,
@@ -86,6 +88,7 @@ impl Job {
             run,
             pending_since_ns,
             started_ns,
+            began: Instant::now(),
             deadline_ns,
             token: CancellationToken::new(),
             reason: AtomicU8::new(0),
@@ -215,7 +218,9 @@ impl Job {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn acquire(&self, semaphore: &Semaphore) -> Result<Option<Permit>, Error> {
-        semaphore.acquire(self.id(), self.deadline()).await
+        // By the server's clock, in which the deadline is meant.
+        let now = DateTime::from_timestamp_nanos(self.inner.started_ns) + self.inner.began.elapsed();
+        semaphore.acquire_as_of(self.id(), now, self.deadline()).await
     }
 
     /// Only the first reason counts.

@@ -26,7 +26,7 @@ fn at(secs: i64) -> SystemTime {
 }
 
 fn semaphore(fixture: &Fixture, tokens: u32, now: i64) -> Semaphore {
-    Semaphore::with_clock(fixture.redis(), "mail", tokens, Arc::new(Fixed(now)))
+    Semaphore::with_clock(fixture.redis(), "mail", tokens, Arc::new(Fixed(now))).correct_clock(false)
 }
 
 async fn take(semaphore: &Semaphore, holder: &str, until: i64) -> Option<Permit> {
@@ -185,4 +185,26 @@ async fn a_semaphore_is_a_state_like_any_other() {
 async fn a_semaphore_without_tokens_makes_no_sense() {
     let fixture = Fixture::start().await;
     Semaphore::new(fixture.redis(), "mail", 0);
+}
+
+/// A host an hour fast took the tokens of all others, and one an hour slow lost its own to the next who asked.
+#[tokio::test]
+async fn a_holder_whose_clock_is_wrong_takes_no_token_away_and_keeps_its_own() {
+    let fixture = Fixture::start().await;
+    let now = queue_core::SystemClock.now_secs();
+    for wrong_by in [3600, -3600] {
+        let clock = Arc::new(Fixed(now + wrong_by));
+        let right = Semaphore::new(fixture.redis(), "mail", 1);
+        let wrong = Semaphore::with_clock(fixture.redis(), "mail", 1, clock);
+        let permit = take(&right, "a", now + 60).await.unwrap();
+        assert!(take(&wrong, "b", now + wrong_by + 60).await.is_none(), "wrong by {wrong_by} s");
+        assert_eq!(wrong.held().await.unwrap(), 1);
+        assert!(permit.release().await.unwrap());
+
+        let permit = take(&wrong, "b", now + wrong_by + 60).await.unwrap();
+        let expires: i64 = fixture.cmd(&["ZSCORE", "asynq:sema:mail", "b"]).await;
+        assert!((now + 59..now + 75).contains(&expires), "it lasts {} s, wrong by {wrong_by} s", expires - now);
+        assert!(take(&right, "a", now + 60).await.is_none());
+        assert!(permit.release().await.unwrap(), "wrong by {wrong_by} s");
+    }
 }

@@ -98,10 +98,7 @@ impl Broker {
     }
 
     /// What time it is for Redis, in Unix nanoseconds.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked or refuses.
-    pub async fn redis_time(&self, connection: &mut Connection) -> Result<i64, Error> {
+    pub(crate) async fn redis_time(connection: &mut Connection) -> Result<i64, Error> {
         let mut ask = redis::pipe();
         ask.cmd("TIME");
         let ((secs, micros),): ((i64, i64),) = connection.pipeline("TIME", &ask).await?;

@@ -34,6 +34,7 @@ impl Inspector {
     /// [`Error::TaskMisplaced`]; or Redis cannot be asked or refuses.
     pub async fn archive_task(&self, queue: &str, id: &str) -> Result<(), Error> {
         self.require_queue(queue).await?;
+        self.look_at_the_clock().await?;
         let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
         self.judge(queue, id, changes[0], |queue, id| Error::AlreadyArchived { queue, id }).await
     }

@@ -34,7 +34,9 @@ use std::sync::Arc;
 use queue_core::{Clock, SystemClock};
 
 use crate::broker::Broker;
+use crate::clock::RedisClock;
 use crate::connection::Redis;
+use crate::error::Error;
 
 /// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
 /// connections and leaves the shared one to the workers.
@@ -42,17 +44,28 @@ use crate::connection::Redis;
 pub struct Inspector {
     redis: Redis,
     clock: Arc<dyn Clock>,
+    /// The same clock, where Redis has to be asked what it says.
+    corrected: Option<Arc<RedisClock>>,
 }
 
 impl Inspector {
-    /// A view of this Redis.
+    /// A view of this Redis. What it judges or deletes by time goes by Redis' clock.
     pub fn new(redis: Redis) -> Self {
-        Self::with_clock(redis, Arc::new(SystemClock))
+        let clock = Arc::new(RedisClock::new(Arc::new(SystemClock)));
+        Self { redis, clock: clock.clone(), corrected: Some(clock) }
     }
 
-    /// A view with a clock of its own, for tests.
+    /// A view by a clock that is right, or a test's.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        Self { redis, clock }
+        Self { redis, clock, corrected: None }
+    }
+
+    /// Asks Redis what time it is, if nobody has for some seconds. Belongs before all that judges or deletes by time.
+    async fn look_at_the_clock(&self) -> Result<(), Error> {
+        match &self.corrected {
+            Some(clock) => clock.refresh(&self.redis).await,
+            None => Ok(()),
+        }
     }
 
     fn broker(&self) -> Broker {

@@ -53,6 +53,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn scheduler_entries(&self) -> Result<Vec<SchedulerEntry>, Error> {
+        self.look_at_the_clock().await?;
         let mut connection = self.redis.pooled().await?;
         let mut index = redis::cmd("ZRANGEBYSCORE");
         index.arg(SCHEDULERS).arg(self.clock.now_secs()).arg("+inf");

@@ -56,6 +56,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
+        self.look_at_the_clock().await?;
         let mut connection = self.redis.pooled().await?;
         let now = self.clock.now_secs();
         let mut index = redis::pipe();

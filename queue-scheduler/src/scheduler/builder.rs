@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::{Clock, SystemClock, TaskInfo};
-use queue_redis::{Broker, EnqueueError, Redis, TickVerdict, Why};
+use queue_redis::{Broker, EnqueueError, Redis, RedisClock, TickVerdict, Why};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -50,6 +50,8 @@ pub enum SyncProblem {
 pub(super) struct Options {
     pub(super) zone: Zone,
     pub(super) clock: Arc<dyn Clock>,
+    /// The same clock, where it is corrected by Redis'.
+    pub(super) corrected: Option<Arc<RedisClock>>,
     pub(super) poll_interval: Duration,
     pub(super) heartbeat_interval: Duration,
     pub(super) on_tick: Option<Box<TickHook>>,
@@ -74,9 +76,11 @@ impl std::fmt::Debug for SchedulerBuilder {
 impl SchedulerBuilder {
     /// The default options.
     pub(super) fn new(redis: Redis) -> Self {
+        let clock = Arc::new(RedisClock::new(Arc::new(SystemClock)));
         let options = Options {
             zone: Zone::UTC,
-            clock: Arc::new(SystemClock),
+            clock: clock.clone(),
+            corrected: Some(clock),
             poll_interval: Duration::from_secs(1),
             heartbeat_interval: Duration::from_secs(10),
             on_tick: None,
@@ -93,10 +97,18 @@ impl SchedulerBuilder {
         self
     }
 
-    /// The clock that says when a tick has come, for tests. It must not be ahead of that of Redis by more than
-    /// a minute.
+    /// The clock that says when a tick has come, for tests: it is not corrected. It must not be ahead of that of Redis
+    /// by more than a minute. Defaults to this machine's, or Redis' where that differs by more than a second.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.options.clock = clock;
+        (self.options.clock, self.options.corrected) = (clock, None);
+        self
+    }
+
+    /// The same for a clock that is corrected as this machine's is by default: by Redis', with every heartbeat. In
+    /// between, the scheduler does not notice when it is set.
+    pub fn corrected_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        let clock = Arc::new(RedisClock::new(clock));
+        (self.options.clock, self.options.corrected) = (clock.clone(), Some(clock));
         self
     }
 

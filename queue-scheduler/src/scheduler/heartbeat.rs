@@ -41,6 +41,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Tells once; returns whether all of it worked.
 pub(super) async fn beat(shared: &Shared) -> bool {
+    if let Some(clock) = &shared.options.corrected
+        && let Err(problem) = clock.compare(shared.broker.redis()).await
+    {
+        debug!(error = %problem, "Redis could not be asked for its time");
+        return false;
+    }
     let now = shared.options.clock.now_secs();
     let mut works = true;
     let removed = std::mem::take(&mut shared.entries().removed);

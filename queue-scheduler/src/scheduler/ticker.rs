@@ -76,7 +76,7 @@ async fn deal(shared: &Shared, schedule: Arc<Schedule>, version: u64) {
                     (TickVerdict::Ahead, _) => {
                         error!(
                             entry = schedule.name,
-                            "the clock of this machine is ahead of that of Redis; its ticks are left to others"
+                            "the clock is ahead of that of Redis; its ticks are left to others"
                         );
                         carried.rest_until = Some(Instant::now() + LONGEST_PAUSE);
                         return;

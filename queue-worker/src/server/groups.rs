@@ -312,6 +312,9 @@ async fn reclaim_once(shared: &Shared, seen: &mut Seen) -> Result<(), Error> {
 async fn reclaim_queue(shared: &Shared, queue: &Arc<str>, seen: &mut HashSet<ListedSet>) -> Result<(), Error> {
     let listed = shared.broker.aggregation_sets(queue).await?;
     let now = shared.now();
+    if shared.time.is_settling() {
+        return Ok(());
+    }
     for set in listed.iter().filter(|set| set.deadline <= now) {
         let tasks = shared.broker.reclaim(queue, &set.group, &set.id, Some(now)).await?;
         if tasks > 0 {

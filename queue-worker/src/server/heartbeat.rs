@@ -17,9 +17,6 @@ use crate::panic;
 /// As in asynq; what is written lives for twice as long.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// In how many heartbeats the clocks are compared.
-const COMPARE_EVERY: u32 = 6;
-
 /// In how many heartbeats even an idle server writes all there is, and forgets servers that are gone.
 const WHOLE_EVERY: u32 = 12;
 
@@ -113,21 +110,6 @@ pub(super) async fn beat(shared: &Shared, was_idle: bool) -> Result<bool, Error>
     Ok(is_idle)
 }
 
-/// Finds out whether this machine's clock is wrong.
-pub(super) async fn compare_clocks(shared: &Shared) -> Result<(), Error> {
-    if !shared.time.corrects() {
-        return Ok(());
-    }
-    let mut connection = shared.broker.redis().pooled().await?;
-    let sent_ns = shared.time.own_ns();
-    match shared.broker.redis_time(&mut connection).await {
-        Ok(redis_ns) => shared.time.compare(sent_ns, redis_ns, shared.time.own_ns()),
-        // A user who may not ask can do without.
-        Err(error) => debug!(%error, "Redis does not tell the time"),
-    }
-    Ok(())
-}
-
 /// Writes the server's state over and over, and at once when its status changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut part = Part::new(&shared.outage, "writing the heartbeat");
@@ -139,10 +121,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
             let _ = tokio::time::timeout(INTERVAL, shared.quiet.cancelled()).await;
         }
         beats = beats.wrapping_add(1);
-        if beats.is_multiple_of(COMPARE_EVERY) && compare_clocks(&shared).await.is_err() {
-            // The heartbeat will not fare better, and tells.
-            beats = beats.wrapping_sub(1);
-        }
+        // If Redis cannot be asked for its time, the heartbeat will not fare better, and tells.
+        let _ = shared.time.compare(shared.broker.redis()).await;
         match beat(&shared, was_idle && !beats.is_multiple_of(WHOLE_EVERY)).await {
             Ok(is_idle) => {
                 was_idle = is_idle;

@@ -40,7 +40,7 @@ pub(super) async fn recover(shared: Arc<Shared>) {
     // Since when Redis has answered. Servers that it could not hear do not tell what they work on, either.
     let mut heard_since: Option<Instant> = None;
     loop {
-        if was_away {
+        if was_away || shared.time.is_settling() {
             // Not by a look at the leases: the first one that is answered would already recover.
             if let Err(error) = shared.broker.redis().ping().await {
                 backoff.failed(&error).await;
@@ -48,7 +48,8 @@ pub(super) async fn recover(shared: Arc<Shared>) {
             }
             backoff.succeeded();
             tokio::time::sleep(PATIENCE).await;
-            was_away = false;
+            (was_away, heard_since) = (false, None);
+            continue;
         }
         let margin = match heard_since {
             Some(since) if since.elapsed() >= PATIENCE => SILENT_FOR,
@@ -114,12 +115,16 @@ async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result
     // What is still there afterwards would be found again, and hide what comes after it.
     let mut skip = 0;
     loop {
-        let found = shared.broker.list_expired(queue, shared.now() - margin, skip).await?;
+        let now = shared.now();
+        if shared.time.is_settling() {
+            return Ok(None);
+        }
+        let found = shared.broker.list_expired(queue, now - margin, skip).await?;
         if !found.ghosts.is_empty() {
             warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
         }
         let (recent, old): (Vec<_>, Vec<_>) =
-            found.leases.into_iter().partition(|lease| lease.ended_at() > shared.now() - RECOVERY_MARGIN);
+            found.leases.into_iter().partition(|lease| lease.ended_at() > now - RECOVERY_MARGIN);
         let worked_on = match shared.broker.are_worked_on(queue, &recent).await {
             Ok(worked_on) => worked_on,
             Err(error) if error.is_outage() => return Err(error),

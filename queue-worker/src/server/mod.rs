@@ -382,8 +382,8 @@ impl Server {
     }
 
     /// Whether the server goes by Redis' clock when its own differs from that by more than a second, as it
-    /// finds out at its start and every 30 s. Defaults to `true`, except with a [`clock`](Self::clock) that was
-    /// set before. A Go server always goes by its own.
+    /// finds out at its start and every 5 s; in between it does not notice when its own is set. Defaults to `true`,
+    /// except with a [`clock`](Self::clock) that was set before. A Go server always goes by its own.
     pub fn correct_clock(mut self, correct: bool) -> Self {
         self.options.correct_clock = correct;
         self
@@ -527,7 +527,7 @@ impl Server {
             handlers: TaskTracker::new(),
             lookups: TaskTracker::new(),
         });
-        heartbeat::compare_clocks(&shared).await?;
+        shared.time.compare(shared.broker.redis()).await?;
         // The server is on the list before it takes its first task.
         heartbeat::beat(&shared, false).await?;
         if !shared.options.observers.is_empty() {

@@ -95,6 +95,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 () = shared.quiet.cancelled(), if alone => return,
             }
         };
+        // By the time of a machine that was suspended, a lease would have ended already.
+        let _ = shared.time.settle(shared.broker.redis()).await;
         let takes = taker.next_takes(&mut filling);
         if !takes.is_empty() {
             // They are on their way before the answers of others are looked at.

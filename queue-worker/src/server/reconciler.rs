@@ -30,7 +30,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     if interval.is_zero() {
         return;
     }
-    let inspector = Inspector::with_clock(shared.broker.redis().clone(), shared.options.clock.clone());
+    let inspector = Inspector::with_clock(shared.broker.redis().clone(), shared.time.clock());
     let mut backoff = Backoff::new(&shared.outage, "putting queues in order");
     let mut unfinished = None;
     // Servers that start together should not all begin together.

@@ -286,6 +286,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
             Operation::Run => broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await,
             Operation::Delete => broker.delete_tasks(self.queue, seen, ids).await,
             Operation::Archive => {
+                self.inspector.look_at_the_clock().await?;
                 let now = self.inspector.clock.now_secs();
                 let (changes, trimmed) = broker.archive_tasks(self.queue, seen, ids, now).await?;
                 let so_far = &mut self.progress.so_far;

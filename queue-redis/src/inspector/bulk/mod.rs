@@ -113,6 +113,7 @@ impl Inspector {
         if page.is_empty() || !filter.needs_hash() {
             return Ok(page);
         }
+        self.look_at_the_clock().await?;
         let mut fetch = redis::pipe();
         for (id, _) in &page {
             fetch.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("msg").arg("pending_since");

@@ -91,6 +91,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn mend(&self, finding: &Finding, copies: &[Copied]) -> Result<bool, Error> {
         let Some(repair) = &finding.repair else { return Ok(false) };
+        self.look_at_the_clock().await?;
         let broker = self.broker();
         let dump_of = |name: &[u8]| {
             copies.iter().find_map(|copy| match copy {

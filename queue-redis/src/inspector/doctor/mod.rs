@@ -201,6 +201,10 @@ impl Examination {
     /// When Redis cannot be asked or refuses. The step is lost then, and the examination incomplete.
     pub async fn next(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
+        self.inspector.look_at_the_clock().await?;
+        if let Step::Settings = step {
+            self.started_ns = self.inspector.clock.now_ns();
+        }
         let mut connection = self.inspector.redis.pooled().await?;
         let connection = &mut connection;
         let found = match step {

@@ -63,6 +63,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses. That there is no such task or queue is an answer.
     pub async fn explain(&self, queue: &str, id: &str) -> Result<Explanation, Error> {
         let facts = self.facts(queue, id).await?;
+        self.look_at_the_clock().await?;
         let now = self.clock.now_secs();
         let mut reasons = reasons(queue, id, &facts, now);
         if reasons == [Reason::NotFound] {
