@@ -334,6 +334,27 @@ impl Connection {
         }
     }
 
+    /// Makes calls of a script that are all under way at the same time.
+    pub(crate) async fn run_all(&mut self, script: &'static Script, calls: &[Cmd]) -> Vec<Result<Value, Error>> {
+        let watched: Vec<_> = calls.iter().map(|_| self.redis.inner.calls.begin(script.name)).collect();
+        let replies = match &mut self.held {
+            Held::One(lent) => lent.send_all(script, calls).await,
+            Held::Master(lent, sentinel) => {
+                let replies = lent.send_all(script, calls).await;
+                replies.into_iter().map(|reply| sentinel.judge(lent.server(), reply)).collect()
+            }
+            Held::Nodes(lents, cluster) => Box::pin(cluster.send_all(lents, script, calls)).await,
+        };
+        let mut named = Vec::with_capacity(calls.len());
+        for ((watched, reply), call) in watched.into_iter().zip(replies).zip(calls) {
+            named.push(match watched.end(reply) {
+                Err(error) => Err(self.redis.name_keys(call, error).await),
+                reply => reply,
+            });
+        }
+        named
+    }
+
     pub(crate) async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.redis.inner.calls.begin(operation);
         let reply = watched.end(match &mut self.held {

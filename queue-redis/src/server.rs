@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_redis::PoolError;
+use futures_util::future::join_all;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, Value};
 
@@ -315,6 +316,21 @@ impl Lent {
         let dialect = self.server.dialect;
         let reply = request.send(self.connection()?, dialect).await;
         reply.map_err(|error| self.judge(operation, error))
+    }
+
+    /// Makes calls of a script in one flight.
+    pub(crate) async fn send_all(&mut self, script: &'static Script, calls: &[Cmd]) -> Vec<Result<Value, Error>> {
+        let dialect = self.server.dialect;
+        let connection = match self.connection() {
+            Ok(connection) => connection.clone(),
+            Err(error) => return calls.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let sent = calls.iter().map(|call| {
+            let mut connection = connection.clone();
+            async move { script.send(&mut connection, call, dialect).await }
+        });
+        let replies = join_all(sent).await;
+        replies.into_iter().map(|reply| reply.map_err(|error| self.judge(script.name, error))).collect()
     }
 
     pub(crate) async fn query<T: redis::FromRedisValue>(

@@ -34,7 +34,7 @@ pub enum Verdict {
     Gone,
 }
 
-fn verdict(byte: u8) -> Option<Verdict> {
+pub(super) fn verdict(byte: u8) -> Option<Verdict> {
     match byte {
         b'1' => Some(Verdict::Applied),
         b'4' => Some(Verdict::AlreadyApplied),
@@ -311,25 +311,22 @@ impl Broker {
         runs: &[Run],
         expires: i64,
     ) -> Result<Vec<Verdict>, Error> {
-        let keys = QueueKeys::new(queue);
-        let mut call = EXTEND_LEASE.call(1 + runs.len());
-        call.arg(keys.lease());
-        for run in runs {
-            call.arg(run.task_key(&keys));
-        }
-        call.arg(expires);
-        for run in runs {
-            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]);
-            run.renewing(expires);
-        }
-        let reply = connection.run(&EXTEND_LEASE, &call).await?;
-        let verdicts = verdicts(EXTEND_LEASE.name, &reply, runs.len(), verdict)?;
-        for (run, verdict) in runs.iter().zip(&verdicts) {
-            if *verdict == Verdict::Applied {
-                run.renewed(expires);
-            }
-        }
-        Ok(verdicts)
+        let reply = connection.run(&EXTEND_LEASE, &renewal(queue, runs, expires)).await?;
+        renewed(&reply, runs, expires)
+    }
+
+    /// The same for runs of any number of queues, each batch of one queue and 1 to [`MAX_BATCH`](super::MAX_BATCH) long.
+    /// All calls are under way at the same time, so that they take no longer than one, however far away Redis is.
+    pub async fn extend_leases(
+        &self,
+        connection: &mut Connection,
+        batches: &[Vec<Run>],
+        expires: i64,
+    ) -> Vec<Result<Vec<Verdict>, Error>> {
+        let renewal = |runs: &Vec<Run>| renewal(runs.first().map_or("", |run| &run.queue), runs, expires);
+        let calls: Vec<Cmd> = batches.iter().map(renewal).collect();
+        let replies = connection.run_all(&EXTEND_LEASE, &calls).await;
+        batches.iter().zip(replies).map(|(runs, reply)| renewed(&reply?, runs, expires)).collect()
     }
 
     /// Makes a call on one run, and makes it again as long as renewals overtake it.
@@ -365,6 +362,33 @@ impl Broker {
     }
 }
 
+/// A call that prolongs leases.
+fn renewal(queue: &str, runs: &[Run], expires: i64) -> Cmd {
+    let keys = QueueKeys::new(queue);
+    let mut call = EXTEND_LEASE.call(1 + runs.len());
+    call.arg(keys.lease());
+    for run in runs {
+        call.arg(run.task_key(&keys));
+    }
+    call.arg(expires);
+    for run in runs {
+        call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]);
+        run.renewing(expires);
+    }
+    call
+}
+
+/// Takes note of its answer.
+fn renewed(reply: &Value, runs: &[Run], expires: i64) -> Result<Vec<Verdict>, Error> {
+    let verdicts = verdicts(EXTEND_LEASE.name, reply, runs.len(), verdict)?;
+    for (run, verdict) in runs.iter().zip(&verdicts) {
+        if *verdict == Verdict::Applied {
+            run.renewed(expires);
+        }
+    }
+    Ok(verdicts)
+}
+
 /// The positions of the reports that renewals have overtaken; `known` is brought up to date for these.
 fn overtaken<'a>(
     reports: impl Iterator<Item = &'a Report>,
@@ -381,6 +405,6 @@ fn overtaken<'a>(
     again
 }
 
-fn statistics(call: &mut Cmd, keys: &QueueKeys, now: i64) {
+pub(super) fn statistics(call: &mut Cmd, keys: &QueueKeys, now: i64) {
     call.arg(keys.processed_total()).arg(keys.processed_on(now)).arg(keys.failed_total()).arg(keys.failed_on(now));
 }

@@ -23,7 +23,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
 use crate::address::Nodes;
 use crate::connection::RedisOptions;
 use crate::error::Error;
-use crate::script::{Dialect, word};
+use crate::script::{Dialect, Script, word};
 use crate::server::{Lent, Request, Server};
 use crate::source::Source;
 
@@ -229,6 +229,76 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Makes calls of a script, all of them at the same time, on connections of one's own; returns the replies in
+    /// order. A node that does not answer does not keep the calls from the others.
+    pub(crate) async fn send_all(
+        self: &Arc<Self>,
+        lents: &mut Lents,
+        script: &'static Script,
+        calls: &[Cmd],
+    ) -> Vec<Result<Value, Error>> {
+        let deadline = Instant::now() + self.options.response_timeout;
+        let mut pause = FIRST_PAUSE;
+        let unsent = || Err(Error::unexpected(script.name, &"a call without keys"));
+        let mut replies: Vec<Result<Value, Error>> = calls.iter().map(|_| unsent()).collect();
+        let mut open: Vec<usize> = (0..calls.len()).collect();
+        while !open.is_empty() {
+            let mut parts: HashMap<NodeAddress, (Node, Vec<usize>, Vec<Cmd>)> = HashMap::new();
+            for at in open.drain(..) {
+                let (Some(slot), Some(guarded)) = (slot_of_command(&calls[at]), script.guard(&calls[at])) else {
+                    continue;
+                };
+                match self.owner(slot, script.name).await {
+                    Ok(node) => {
+                        let part = parts.entry(node.address.clone()).or_insert((node, Vec::new(), Vec::new()));
+                        part.1.push(at);
+                        part.2.push(guarded);
+                    }
+                    Err(error) => replies[at] = Err(error),
+                }
+            }
+            let flights = parts.into_values().map(|(node, positions, calls)| {
+                let lent = lents.remove(&node.address).filter(|lent| !lent.is_broken());
+                async move {
+                    let lent = match lent {
+                        Some(lent) => Ok(lent),
+                        None => Lent::of(&node.server).await,
+                    };
+                    let answers = match lent {
+                        Ok(mut lent) => (lent.send_all(script, &calls).await, Some(lent)),
+                        Err(error) => (calls.iter().map(|_| Err(error.clone())).collect(), None),
+                    };
+                    (node, positions, answers)
+                }
+            });
+            for (node, positions, (answers, lent)) in join_all(flights).await {
+                lents.extend(lent.map(|lent| (node.address.clone(), lent)));
+                for (at, answer) in positions.into_iter().zip(answers) {
+                    if let Err(error) = &answer {
+                        let code = code_of(error);
+                        if code == Some("MOVED") {
+                            // Where it says nothing that can be used, the next look does.
+                            let _ = self.moved(error, &node);
+                        } else if error.is_transient() || error.is_wrong_server() {
+                            self.look_behind();
+                        }
+                        if code.is_some_and(|code| ["MOVED", "ASK", "TRYAGAIN"].contains(&code))
+                            && Instant::now() + pause < deadline
+                        {
+                            open.push(at);
+                        }
+                    }
+                    replies[at] = answer;
+                }
+            }
+            if !open.is_empty() {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        replies
     }
 
     /// Sends each command of a pipeline to the node that has its keys; returns the replies in order.

@@ -12,5 +12,6 @@ mod outcomes;
 mod queues;
 mod reconciler;
 mod refused;
+mod renewal;
 mod shutdown;
 mod unhandled;

@@ -23,6 +23,8 @@ struct State {
     unanswered: watch::Sender<u64>,
     /// A connection gets no more answers once it has sent this.
     unanswerable: Mutex<Option<&'static str>>,
+    /// A connection that has sent this gets no more answers until it has sent it so many times.
+    held: Mutex<Option<(String, usize)>>,
     accepted: watch::Sender<u64>,
 }
 
@@ -35,6 +37,7 @@ impl Proxy {
             swallowed: watch::Sender::new(0),
             unanswered: watch::Sender::new(0),
             unanswerable: Mutex::default(),
+            held: Mutex::default(),
             accepted: watch::Sender::new(0),
         });
         let accepting = tokio::spawn({
@@ -71,6 +74,12 @@ impl Proxy {
         *self.state.unanswerable.lock().unwrap() = text;
     }
 
+    /// From now on, a connection that sends this text gets no answers until it has sent it so many times: what waits
+    /// for one answer before it goes on, waits for ever.
+    pub(crate) fn hold_answers_to(&self, text: &str, times: usize) {
+        *self.state.held.lock().unwrap() = Some((text.to_owned(), times));
+    }
+
     /// From now on, all connections lose what is sent on them, new ones too.
     pub(crate) fn swallow_everything(&self) {
         self.state.swallowed.send_replace(u64::MAX);
@@ -98,18 +107,27 @@ async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
     let Ok(redis) = UnixStream::connect(upstream).await else { return };
     let ((mut from_client, mut to_client), (mut from_redis, mut to_redis)) = (stream.into_split(), redis.into_split());
     let muted = AtomicBool::new(false);
+    // What was sent since answers may be held.
+    let since = Mutex::new(Vec::new());
+    let (held, never) = (watch::Sender::new(false), watch::Sender::new(false));
     let cut = || number <= *state.swallowed.borrow();
     let there = |sent: &[u8]| {
         let unanswerable = *state.unanswerable.lock().unwrap();
         let names = |text: &str| sent.windows(text.len()).any(|part| part == text.as_bytes());
         muted.fetch_or(unanswerable.is_some_and(names), Relaxed);
+        if let Some((text, times)) = &*state.held.lock().unwrap() {
+            let mut since = since.lock().unwrap();
+            since.extend_from_slice(sent);
+            let sent = since.windows(text.len()).filter(|part| *part == text.as_bytes()).count();
+            held.send_replace((1..*times).contains(&sent));
+        }
         cut()
     };
     let back = |_: &[u8]| muted.load(Relaxed) || cut() || number <= *state.unanswered.borrow();
     // The end of one direction ends both, except where the connection is to look alive.
     tokio::select! {
-        () = pump(&mut from_client, &mut to_redis, there) => {}
-        () = pump(&mut from_redis, &mut to_client, back) => {}
+        () = pump(&mut from_client, &mut to_redis, there, &never) => {}
+        () = pump(&mut from_redis, &mut to_client, back, &held) => {}
     }
 }
 
@@ -117,6 +135,7 @@ async fn pump(
     from: &mut (impl tokio::io::AsyncRead + Unpin),
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
     is_lost: impl Fn(&[u8]) -> bool,
+    held: &watch::Sender<bool>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -124,6 +143,7 @@ async fn pump(
             Ok(0) | Err(_) => return,
             Ok(read) if is_lost(&buffer[..read]) => {}
             Ok(read) => {
+                let _ = held.subscribe().wait_for(|held| !held).await;
                 if to.write_all(&buffer[..read]).await.is_err() {
                     return;
                 }

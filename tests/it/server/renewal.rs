@@ -1,0 +1,51 @@
+//! Leases are renewed in one flight, however many queues there are.
+
+use std::time::Duration;
+
+use queue_redis::Redis;
+use queue_worker::{Job, Router, Server};
+
+use crate::support::{Events, Fixture, Proxy, eventually, job, with};
+
+const QUEUES: usize = 150;
+
+/// With 150 queues 250 ms away, one round trip after another took longer than a lease lasts, and another server took
+/// most tasks of a healthy one. Here no renewal is answered before all are on their way.
+#[tokio::test]
+async fn no_renewal_waits_for_the_answer_to_another() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let started = Events::default();
+    let hang = with(&started, async |started: Events, job: Job| {
+        started.tell(job.queue());
+        job.cancellation().cancelled().await;
+    });
+    let names: Vec<String> = (0..QUEUES).map(|n| format!("q{n}")).collect();
+    fixture.enqueue(names.iter().map(|queue| job("a").queue(queue))).await;
+    let redis = Redis::connect(&proxy.url()).await.unwrap();
+    let server = Server::new(redis, Router::new(()).route("job", hang)).queues(names.iter().map(|name| (name, 1)));
+    let server = server.concurrency(QUEUES).shutdown_timeout(Duration::ZERO).start().await.unwrap();
+    started.wait(QUEUES).await;
+
+    let parts = ["leases", "owns"].map(|part| format!("lib/{part}")).into_iter().chain(["extend_lease".to_owned()]);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../lua");
+    let script: String = parts.map(|part| std::fs::read_to_string(format!("{folder}/{part}.lua")).unwrap()).collect();
+    proxy.hold_answers_to(redis::Script::new(&script).get_hash(), QUEUES);
+    let leases = async || {
+        let mut leases: Vec<i64> = Vec::new();
+        for name in &names {
+            leases.push(fixture.cmd(&["ZSCORE", &format!("asynq:{{{name}}}:lease"), "a"]).await);
+        }
+        leases
+    };
+    let before = leases().await;
+    // Twice: the second time the server has heard the answers to the first.
+    for later in [1, 6] {
+        eventually("all leases are renewed", async || {
+            leases().await.iter().zip(&before).all(|(now, before)| *now >= before + later)
+        })
+        .await;
+    }
+    assert_eq!(started.count(), QUEUES);
+    server.shutdown().await;
+}
