@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics.
-const OF_A_SERVER: [&str; 7] = [
+const OF_A_SERVER: [&str; 8] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
@@ -11,6 +11,7 @@ const OF_A_SERVER: [&str; 7] = [
     "doctor::damage::a_list_that_stands_twice",
     "cluster::doctor",
     "idle::a_refused_question",
+    "server::renewal",
 ];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal
