@@ -1,10 +1,12 @@
 -- list_ready_groups: which groups have waited long enough, or are full; about 100 groups per call.
 --
 -- Transition: none; stage follows, for each group        Go: the first half of aggregationCheckCmd
--- Differs from Go: one call for many groups instead of one for each; says when to come back.
+-- Differs from Go: one call for many groups instead of one for each; says when to come back; no group is
+-- ready while the queue is paused.
 --
 -- KEYS
 --   1  groups        asynq:{<queue>}:groups  SET
+--   2  paused        asynq:{<queue>}:paused  STRING
 -- ARGV
 --   1  group_prefix  asynq:{<queue>}:g:
 --   2  cursor        0 to begin with; then the cursor of the last answer, until that is 0
@@ -16,8 +18,13 @@
 --   group_prefix .. group
 -- RETURNS the next cursor, the unix second at which another group will be ready (-1 for none), and the
 --   names of the groups that are
-local groups, group_prefix, cursor, now = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local groups, paused = KEYS[1], KEYS[2]
+local group_prefix, cursor, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local grace, max_delay, max_size = ARGV[4], ARGV[5], ARGV[6]
+
+if redis.call('EXISTS', paused) == 1 then
+  return { '0', -1 }
+end
 
 local page = redis.call('SSCAN', groups, cursor, 'COUNT', 100)
 local reply, soonest = { page[1], -1 }, nil

@@ -2,7 +2,7 @@
 -- at once.
 --
 -- Transition: aggregating stays aggregating        Go: aggregationCheckCmd
--- Differs from Go: a set has a largest size also where max_size is off. Where a group has more tasks than
+-- Differs from Go: nothing is begun while the queue is paused; a set has a largest size also where max_size is off. Where a group has more tasks than
 -- go into the set, at most 500 are moved; the same call again moves more into the same set.
 --
 -- KEYS
@@ -10,6 +10,7 @@
 --   2  groups     asynq:{<queue>}:groups              SET
 --   3  set        asynq:{<queue>}:g:<group>:<uuid>    ZSET
 --   4  sets       asynq:{<queue>}:aggregation_sets    ZSET
+--   5  paused     asynq:{<queue>}:paused              STRING
 -- ARGV
 --   1  name       group name
 --   2  now        unix time in seconds
@@ -19,7 +20,7 @@
 --   6  most       how many tasks the set may have
 --   7  deadline   unix second at which the aggregation counts as lost
 -- RETURNS how many tasks the set has, 0 when the group is not ready, and how many are left in the group
-local group, groups, set, sets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, groups, set, sets, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local name, now, grace, max_delay, max_size = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local most, deadline = tonumber(ARGV[6]), ARGV[7]
 
@@ -28,6 +29,9 @@ if redis.call('ZSCORE', sets, set) then
   held = redis.call('ZCARD', set)
 end
 if held == 0 then
+  if redis.call('EXISTS', paused) == 1 then
+    return { 0, 0 }
+  end
   local at = ready_at(group, grace, max_delay, max_size)
   if not at or at > now then
     return { 0, 0 }

@@ -1,16 +1,22 @@
 package interop
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"queue.test/interop/internal/child"
 )
 
 // queuectl runs queuectl on the fixture's Redis; it must succeed.
@@ -164,6 +170,64 @@ func TestGoReadsAQueueThatQueuectlMoved(t *testing.T) {
 		t.Errorf("the lock has outlived its task: %v", err)
 	}
 }
+
+// TestAnExportRefusesAQueueThatGoAggregatesMeanwhile: Go's aggregator goes on
+// in a paused queue. The members were read before, what they become after.
+func TestAnExportRefusesAQueueThatGoAggregatesMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, id := range []string{"a", "b"} {
+		f.enqueueID("job", id, asynq.Group("g"))
+	}
+	// More than a pipe takes, so that the export waits for its reader.
+	for n := range 200 {
+		f.enqueue("ok", bytes.Repeat([]byte{'x'}, 10_000), asynq.TaskID(strconv.Itoa(n)))
+	}
+	if err := f.inspector.PauseQueue("default"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := child.Command(queuectl(t), "export", "--queue", "default", "--redis", f.url)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	file := bufio.NewReader(stdout)
+	var lines []string
+	for len(lines) < 10 {
+		line, err := file.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the export ends after %d lines: %v", len(lines), err)
+		}
+		lines = append(lines, line)
+	}
+	server, aggregator := f.startGoAggregator(0)
+	f.eventually("Go has aggregated the group of a paused queue", func() bool {
+		return len(aggregator.aggregates("g")) == 1 && !f.exists(taskKey("default", "a"))
+	})
+	server.Shutdown()
+	rest, err := io.ReadAll(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(lines, "") + string(rest)
+	if n := strings.Count(text, `"line":"task"`); n != 203 {
+		t.Errorf("the file has %d tasks, not the two, the others, and what the two have become", n)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 4 || !strings.Contains(stderr.String(), "2 tasks of queue") {
+		t.Errorf("the export ends with %d: %s", code, stderr.String())
+	}
+	if strings.Contains(text, `"line":"end"`) {
+		t.Error("the file looks complete")
+	}
+}
+
 func TestGoSeesAQueueThatQueuectlPausedAndRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -11,14 +11,15 @@ use queue_worker::{Group, Handle, Job, Router, Server};
 use crate::support::{Fixture, QUEUE, RULES, WorkerProcess, eventually, job};
 
 const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
 const GROUPS: usize = 10;
 
-/// A server with connections of its own, that joins payloads.
+/// A server with connections of its own, that joins payloads into tasks that are to wait.
 async fn aggregator(fixture: &Fixture, max_size: usize) -> Handle {
     let join = async |_: Group, tasks: Vec<RawTask>| {
         let payloads: Vec<String> =
             tasks.iter().map(|task| String::from_utf8_lossy(task.payload.as_deref().unwrap()).into_owned()).collect();
-        RawTask::new("ok").payload(payloads.join(","))
+        RawTask::new("ok").payload(payloads.join(",")).process_in(HOUR)
     };
     let router = Router::new(()).aggregate(join).fallback(async |_: Job| {});
     let server = Server::new(fixture.another_redis(), router).queues([(QUEUE, 1)]).group_grace_period(SECOND);
@@ -30,11 +31,11 @@ fn tasks(numbers: std::ops::Range<usize>) -> impl Iterator<Item = RawTask> {
     numbers.map(|n| job(&n.to_string()).payload(n.to_string()).group(format!("g{}", n % GROUPS)))
 }
 
-/// Waits until nothing is left but aggregates, which the paused queue keeps.
+/// Waits until nothing is left but aggregates.
 async fn all_aggregated(fixture: &Fixture) {
     eventually("all tasks are aggregated", async || {
         let keys: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:*"]).await;
-        let waiting: u64 = fixture.cmd(&["LLEN", "asynq:{q}:pending"]).await;
+        let waiting: u64 = fixture.cmd(&["ZCARD", "asynq:{q}:scheduled"]).await;
         let hashes = keys.iter().filter(|key| key.contains("}:t:")).count();
         let groups = keys.iter().any(|key| key.contains("}:g:") || key.contains(":x:"));
         !groups && hashes as u64 == waiting
@@ -45,8 +46,8 @@ async fn all_aggregated(fixture: &Fixture) {
 /// How often each payload is in an aggregate.
 async fn counts(fixture: &Fixture) -> BTreeMap<usize, usize> {
     let mut counts = BTreeMap::new();
-    let pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
-    for id in pending {
+    let scheduled: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:scheduled", "0", "-1"]).await;
+    for id in scheduled {
         // Not through the inspector: its connections may have been cut, too.
         let raw: Vec<u8> = fixture.cmd(&["HGET", &format!("asynq:{{q}}:t:{id}"), "msg"]).await;
         let message = TaskMessage::from_bytes(raw.into()).unwrap();
@@ -67,7 +68,6 @@ async fn each_once(fixture: &Fixture, total: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_servers_aggregate_each_task_once() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     let mut servers = Vec::new();
     for _ in 0..3 {
         servers.push(aggregator(&fixture, 7).await);
@@ -84,10 +84,9 @@ async fn several_servers_aggregate_each_task_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aggregators_whose_connections_are_cut_aggregate_each_task_once() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue(tasks(0..1_500)).await;
     let (first, second) = (aggregator(&fixture, 5).await, aggregator(&fixture, 5).await);
-    let progress = async || fixture.cmd::<u64>(&["LLEN", "asynq:{q}:pending"]).await;
+    let progress = async || fixture.cmd::<u64>(&["ZCARD", "asynq:{q}:scheduled"]).await;
     for cut in 1..=10 {
         eventually("they go on", async || progress().await > cut * 10).await;
         fixture.run("CLIENT KILL TYPE normal SKIPME yes").await;
@@ -101,16 +100,15 @@ async fn aggregators_whose_connections_are_cut_aggregate_each_task_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aggregators_that_are_killed_lose_nothing_and_double_nothing() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue(tasks(0..3_000)).await;
     for _ in 0..3 {
         // More than 100 in a set, so that a kill can also hit the deletion.
-        let options = ["--group-grace-secs", "1", "--group-max-size", "120"];
+        let options = ["--group-grace-secs", "1", "--group-max-size", "120", "--aggregate-in-secs", "3600"];
         let mut worker = WorkerProcess::start_with(fixture.url(), 1, &options).await;
         worker.events.wait(5).await;
         worker.kill();
     }
-    let left: usize = fixture.cmd(&["LLEN", "asynq:{q}:pending"]).await;
+    let left: usize = fixture.cmd(&["ZCARD", "asynq:{q}:scheduled"]).await;
     assert!(left < 25, "the workers were killed too late");
     lose_sets(&fixture).await;
     let server = aggregator(&fixture, 0).await;
@@ -131,7 +129,6 @@ async fn lose_sets(fixture: &Fixture) {
 #[tokio::test]
 async fn what_was_staged_by_somebody_who_died_is_aggregated_by_another() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue(tasks(0..30)).await;
     let now = SystemClock.now_secs();
     for group in 0..GROUPS {
@@ -148,7 +145,6 @@ async fn what_was_staged_by_somebody_who_died_is_aggregated_by_another() {
 #[tokio::test]
 async fn a_set_that_was_put_back_by_half_is_put_back_whole() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue((0..150).map(|n| job(&n.to_string()).payload(n.to_string()).group("g"))).await;
     let now = SystemClock.now_secs();
     let mut set = fixture.broker.stage(&QUEUE.into(), "g", "s1", RULES, now + 60, now).await.unwrap().unwrap();
@@ -168,14 +164,13 @@ async fn a_set_that_was_put_back_by_half_is_put_back_whole() {
 #[tokio::test]
 async fn the_rest_of_a_large_set_is_deleted_by_another() {
     let fixture = Fixture::start().await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue((0..150).map(|n| job(&n.to_string()).payload(n.to_string()).group("g"))).await;
     let now = SystemClock.now_secs();
     let rules = GroupRules { max_size: 150, ..RULES };
     let mut set = fixture.broker.stage(&QUEUE.into(), "g", "s1", rules, now, now + 120).await.unwrap().unwrap();
     let all = fixture.broker.read_set(&mut set).await.unwrap().unwrap();
     let payload = (0..150).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
-    let digest = fixture.compose(RawTask::new("ok").queue(QUEUE).payload(payload));
+    let digest = fixture.compose(RawTask::new("ok").queue(QUEUE).payload(payload).process_in(HOUR));
     let done = fixture.broker.aggregate(&set, &all, Some(&digest), SystemClock.now_ns()).await.unwrap();
     assert_eq!(done, Aggregated::Done);
     assert_eq!(fixture.cmd::<u64>(&["ZCARD", "asynq:{q}:x:aggregated:s1"]).await, 150);

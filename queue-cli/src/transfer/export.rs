@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::ProgressBar;
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::Inspector;
+use queue_redis::{Inspector, Reader};
 use tokio::time::{Instant, sleep};
 
 use super::format::{End, Header, Line, TaskLine, VERSION};
@@ -74,15 +74,21 @@ pub(crate) async fn run(args: ExportArgs, session: &Session, out: &Output) -> Re
     out.text(&Line::Export(header).to_text())?;
     let bar = progress::bar("exporting", total, "tasks");
     let (mut tasks, mut left_out) = (BTreeMap::new(), 0);
+    let mut readers = Vec::new();
     for queue in &queues {
-        let (count, missing) = export(&inspector, queue, args.live, &bar, out).await?;
-        if !args.live {
-            check_rest(&inspector, queue).await?;
-        }
+        let mut reader = inspector.reader(queue, args.live);
+        let (count, missing) = export(&inspector, queue, args.live, &mut reader, &bar, out).await?;
+        readers.push(reader);
         tasks.insert(queue.clone(), count);
         left_out += missing;
     }
     bar.finish_and_clear();
+    if !args.live {
+        for (queue, reader) in queues.iter().zip(&readers) {
+            check_rest(&inspector, queue).await?;
+            check_there(queue, reader).await?;
+        }
+    }
     out.text(&Line::End(End { tasks }).to_text())?;
     match left_out {
         0 => Ok(()),
@@ -133,16 +139,34 @@ async fn check_rest(inspector: &Inspector, queue: &str) -> Result<(), CliError> 
     }
 }
 
+/// A task that is gone here has run, or is part of a task that is in the file too: either would run twice. Go's
+/// aggregators go on in a paused queue.
+async fn check_there(queue: &str, reader: &Reader) -> Result<(), CliError> {
+    let gone = match reader.gone().await? {
+        0 => return Ok(()),
+        1 => "1 task".to_owned(),
+        gone => format!("{} tasks", progress::thousands(gone)),
+    };
+    Err(CliError::Coded(
+        exit::REFUSED,
+        format!(
+            "{gone} of queue {queue:?} went during the export, so the file is not what the queue is: do not import \
+             it. Somebody aggregated a group, as Go's servers do in paused queues too, ran tasks, or deleted them; \
+             stop that and export again"
+        ),
+    ))
+}
+
 /// Writes a queue; returns how many tasks are in the export, and how many are not.
 async fn export(
     inspector: &Inspector,
     queue: &str,
     live: bool,
+    reader: &mut Reader,
     bar: &ProgressBar,
     out: &Output,
 ) -> Result<(u64, u64), CliError> {
     out.text(&Line::Queue(inspector.stored_queue(queue).await?.into()).to_text())?;
-    let mut reader = inspector.reader(queue, live);
     let mut count = 0;
     loop {
         let tasks = reader.next().await?;

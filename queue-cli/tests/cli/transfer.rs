@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::{RawTask, State};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::{Instant, sleep};
 
 use crate::keyspace::keyspace;
@@ -297,4 +297,42 @@ async fn what_cannot_be_carried_is_told() {
     let stderr = done.failed(4);
     assert!(stderr.contains("\"ghost\" of queue \"default\" stays: there is nothing but its id"), "{stderr}");
     assert!(stderr.contains("\"odd\""), "{stderr}");
+}
+
+/// Go's servers aggregate groups of a paused queue. Here is what they do in one moment: the members go, and the
+/// task that they have become is pending, where the export has not read yet.
+#[tokio::test]
+async fn an_export_refuses_a_queue_whose_group_is_aggregated_meanwhile() {
+    let bench = Bench::new().await;
+    for id in ["a", "b"] {
+        bench.enqueue_task(RawTask::new("g").group("team"), id).await;
+    }
+    // More than a pipe takes, so that the export waits for its reader.
+    let pending = |number| RawTask::new("p").payload(vec![b'x'; 10_000]).task_id(format!("{number:04}"));
+    for answer in bench.client.enqueue_many((0..500).map(pending).collect::<Vec<_>>()).await {
+        answer.unwrap();
+    }
+    bench.inspector.pause("default").await.unwrap();
+    let mut command = bench.command();
+    command.args(["export", "-q", "default"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut file = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    while file.lines().count() < 10 {
+        stdout.read_line(&mut file).await.unwrap();
+    }
+    assert_eq!(file.matches("\"state\":\"aggregating\"").count(), 2, "{file}");
+    bench.enqueue("digest", "digest").await;
+    for key in ["g:team", "groups", "t:a", "t:b"] {
+        let _: u64 = bench.ask(&["DEL", &format!("asynq:{{default}}:{key}")]).await;
+    }
+    stdout.read_to_string(&mut file).await.unwrap();
+    let done = child.wait_with_output().await.unwrap();
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert!(file.contains("\"id\":\"digest\""), "the file has all three");
+    assert_eq!(done.status.code(), Some(4), "{stderr}");
+    assert!(stderr.contains("2 tasks of queue \"default\" went during the export"), "{stderr}");
+    let there = Bench::new().await;
+    let stderr = import(&there, &file, &[]).await.failed(1);
+    assert!(stderr.contains("cut off"), "{stderr}");
 }

@@ -105,7 +105,7 @@ pub enum Aggregated {
 }
 
 impl Broker {
-    /// The groups of a queue that are to be aggregated at `now` (Unix seconds).
+    /// The groups of a queue that are to be aggregated at `now` (Unix seconds); none while it is paused.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
@@ -113,8 +113,8 @@ impl Broker {
         let keys = QueueKeys::new(queue);
         let (mut found, mut cursor) = (ReadyGroups::default(), Some(String::from("0")));
         while let Some(from) = cursor {
-            let mut call = LIST_READY_GROUPS.call(1);
-            call.arg(keys.groups()).arg(keys.group_prefix()).arg(from).arg(now);
+            let mut call = LIST_READY_GROUPS.call(2);
+            call.arg(keys.groups()).arg(keys.paused()).arg(keys.group_prefix()).arg(from).arg(now);
             call.arg(rules.grace_secs).arg(rules.max_delay_secs).arg(rules.max_size());
             cursor = found.add(&self.redis.run(&LIST_READY_GROUPS, &call).await?)?;
         }
@@ -129,8 +129,8 @@ impl Broker {
         self.redis.query("EXISTS", redis::cmd("EXISTS").arg(QueueKeys::new(queue).groups())).await
     }
 
-    /// Takes the tasks of a group into a set of this id, if the group is ready at `now` and not empty; the
-    /// aggregation counts as lost at `deadline` (Unix seconds).
+    /// Takes the tasks of a group into a set of this id, if the group is ready at `now` and not empty, and the
+    /// queue not paused; the aggregation counts as lost at `deadline` (Unix seconds).
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses. After an [ambiguous](Error::is_ambiguous) error the set may
@@ -145,9 +145,9 @@ impl Broker {
         deadline: i64,
     ) -> Result<Option<StagedSet>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = STAGE.call(4);
+        let mut call = STAGE.call(5);
         call.arg(keys.group(group)).arg(keys.groups()).arg(keys.aggregation_set(group, id));
-        call.arg(keys.aggregation_sets());
+        call.arg(keys.aggregation_sets()).arg(keys.paused());
         call.arg(group).arg(now).arg(rules.grace_secs).arg(rules.max_delay_secs).arg(rules.max_size());
         call.arg(rules.most()).arg(deadline);
         let mut count = 0;

@@ -56,3 +56,31 @@ async fn tasks_in_hand_are_read_as_if_they_were_put_back() {
     assert_eq!(found, expected);
     assert!(reader.unfit().is_empty());
 }
+
+/// What `Reader::gone` says once everything is read.
+async fn gone(reader: &mut queue_redis::Reader) -> u64 {
+    while !ids(reader).await.is_empty() {}
+    reader.gone().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_reader_counts_the_tasks_that_have_gone_since() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("run"), job("stays"), job("over")]).await;
+    fixture.put(["a", "b", "moved"].map(|id| job(id).group("g"))).await;
+    inspector.archive_task(QUEUE, "over").await.unwrap();
+    fixture.run("LPUSH asynq:{q}:pending ghost").await;
+    let mut reader = inspector.reader(QUEUE, false);
+    assert_eq!(gone(&mut reader).await, 0);
+    assert_eq!(reader.unfit().len(), 1, "what has no task was not given");
+    // Those who aggregate large groups give them another name before they delete them.
+    fixture.run("ZREM asynq:{q}:g:g a").await;
+    assert_eq!(reader.gone().await.unwrap(), 1);
+    fixture.run("DEL asynq:{q}:t:b").await;
+    inspector.delete_task(QUEUE, "run").await.unwrap();
+    assert_eq!(reader.gone().await.unwrap(), 3);
+    // What moves is there, and what is over goes by itself.
+    inspector.run_task(QUEUE, "moved").await.unwrap();
+    inspector.delete_task(QUEUE, "over").await.unwrap();
+    assert_eq!(reader.gone().await.unwrap(), 3);
+}

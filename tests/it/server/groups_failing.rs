@@ -68,16 +68,18 @@ async fn a_failed_aggregation_is_told_and_tried_again_soon() {
 async fn a_task_that_cannot_be_decoded_is_archived_and_the_others_go_on() {
     let fixture = Fixture::start().await;
     let count = async |_: Group, notes: Vec<Note>| {
-        RawTask::new("digest").payload(notes.iter().map(|note| &*note.text).collect::<String>()).task_id("sum")
+        RawTask::new("digest")
+            .payload(notes.iter().map(|note| &*note.text).collect::<String>())
+            .task_id("sum")
+            .process_in(HOUR)
     };
     let torn = job("torn").group("g").payload("{");
     let strange = RawTask { kind: "other".into(), ..job("strange").group("g") };
     let good = job("good").group("g").payload(r#"{"text":"hello"}"#);
     fixture.enqueue([torn, strange, good, job("unreadable").group("g"), note("alone", "bad")]).await;
     fixture.run("HSET asynq:{q}:t:unreadable msg \u{1}").await;
-    fixture.run("SET asynq:{q}:paused 1").await;
     let server = fixture.server(Router::new(()).aggregate(count)).group_grace_period(SECOND).start().await.unwrap();
-    assert_eq!(&fixture.in_state("sum", State::Pending).await.payload[..], b"hello");
+    assert_eq!(&fixture.in_state("sum", State::Scheduled).await.payload[..], b"hello");
     for (id, reason) in [
         ("torn", "failed to decode the payload of 1 bytes as JSON"),
         ("strange", r#"the task type is "other" and not "job""#),
@@ -129,8 +131,7 @@ async fn a_refused_aggregate_leaves_the_tasks_in_their_group() {
         .server(Router::new(()).aggregate(digest))
         .group_grace_period(SECOND)
         .on_group_error(move |_, failure| told.tell(failure.to_string()));
-    fixture.run("SET asynq:{q}:paused 1").await;
-    fixture.enqueue([job("taken"), note("a", "g")]).await;
+    fixture.enqueue([job("taken").process_in(HOUR), note("a", "g")]).await;
     let before = fixture.keyspace().await;
     let server = server.start().await.unwrap();
     assert_eq!(events.wait(1).await, ["the id of the aggregated task is taken in its queue"]);
@@ -191,11 +192,10 @@ async fn an_aggregator_that_lost_its_tasks_changes_nothing() {
     let join = async |_: Group, tasks: Vec<RawTask>, Shared((events, door)): Shared<(Events, Arc<Notify>)>| {
         events.tell(tasks.len().to_string());
         door.notified().await;
-        RawTask::new("digest").payload(tasks.len().to_string())
+        RawTask::new("digest").payload(tasks.len().to_string()).process_in(HOUR)
     };
     let router = Router::new((events.clone(), door.clone())).aggregate(join);
     let server = fixture.server(router).group_grace_period(SECOND).start().await.unwrap();
-    fixture.run("SET asynq:{q}:paused 1").await;
     fixture.enqueue([note("a", "g"), note("b", "g")]).await;
     events.wait(1).await;
     let set = fixture.broker.aggregation_sets(QUEUE).await.unwrap().remove(0);
@@ -204,10 +204,10 @@ async fn an_aggregator_that_lost_its_tasks_changes_nothing() {
     events.wait(2).await;
     door.notify_one();
     door.notify_one();
-    eventually("one digest waits", async || fixture.cmd::<u64>(&["LLEN", "asynq:{q}:pending"]).await == 1).await;
+    eventually("one digest waits", async || fixture.cmd::<u64>(&["ZCARD", "asynq:{q}:scheduled"]).await == 1).await;
     door.notify_waiters();
     server.shutdown().await;
-    assert_eq!(fixture.cmd::<u64>(&["LLEN", "asynq:{q}:pending"]).await, 1);
+    assert_eq!(fixture.cmd::<u64>(&["ZCARD", "asynq:{q}:scheduled"]).await, 1);
 }
 
 /// Collects log lines.

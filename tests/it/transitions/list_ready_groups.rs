@@ -47,3 +47,14 @@ async fn many_groups_are_all_found_and_empty_or_strange_ones_are_not() {
     assert_eq!(ready(&fixture, RULES, READY).await, found(&names, Some(READY + 7)));
     assert_eq!(ready(&fixture, RULES, NOW).await, found(&[], Some(READY)));
 }
+
+#[tokio::test]
+async fn no_group_is_ready_while_the_queue_is_paused() {
+    let fixture = Fixture::start().await;
+    joined(&fixture, "g", "a", NOW).await;
+    fixture.run("SET asynq:{q}:paused 4000000000").await;
+    assert_eq!(ready(&fixture, RULES, READY).await, found(&[], None));
+    assert_eq!(ready(&fixture, GroupRules { max_size: 1, ..RULES }, NOW).await, found(&[], None));
+    fixture.run("DEL asynq:{q}:paused").await;
+    assert_eq!(ready(&fixture, RULES, READY).await, found(&["g"], None));
+}

@@ -37,6 +37,22 @@ async fn stage_leaves_a_group_that_is_not_ready_or_empty() {
 }
 
 #[tokio::test]
+async fn stage_begins_nothing_while_the_queue_is_paused() {
+    let fixture = Fixture::start().await;
+    fixture.put([job("a").group("g"), job("b").group("g")]).await;
+    fixture.run("SET asynq:{q}:paused 4000000000").await;
+    let before = fixture.keyspace().await;
+    assert_eq!(fixture.stage("g", "s1", RULES, READY).await, None);
+    assert_eq!(fixture.stage("g", "s1", GroupRules { max_size: 2, ..RULES }, NOW).await, None);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    fixture.run("DEL asynq:{q}:paused").await;
+    assert_eq!(fixture.stage("g", "s1", RULES, READY).await, Some(set(2)));
+    // The call whose answer was lost may come after the pause.
+    fixture.run("SET asynq:{q}:paused 4000000000").await;
+    assert_eq!(fixture.stage("g", "s1", RULES, READY).await, Some(set(2)));
+}
+
+#[tokio::test]
 async fn stage_takes_the_oldest_of_a_group_that_is_more_than_full() {
     let fixture = Fixture::start().await;
     fixture.put_many(0..5).await;

@@ -284,7 +284,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
                     None => Reason::InGroup { group, size, oldest, youngest },
                 });
             }
-            reasons.extend(stopped.into_iter().filter(|reason| !matches!(reason, Reason::Paused { .. })));
+            // An aggregation that has begun goes on.
+            let holds_up = |reason: &Reason| facts.deadline.is_none() || !matches!(reason, Reason::Paused { .. });
+            reasons.extend(stopped.into_iter().filter(holds_up));
         }
         None => {}
     }

@@ -101,10 +101,10 @@ fn what_has_ended_and_what_waits_in_a_group() {
     group.seen.group = "g".into();
     group.group = Some(("g".into(), 2, 5, 6));
     group.paused = Some("1".into());
-    assert_eq!(told(&group), ["in-group"], "a pause does not hold up an aggregation");
+    assert_eq!(told(&group), ["in-group", "paused"]);
     group.deadline = Some(7);
     group.seen.entries[0] = Entry { key: "asynq:{q}:g:g:u".into(), score: "5".into(), is_staged: true };
-    assert_eq!(told(&group), ["aggregating"]);
+    assert_eq!(told(&group), ["aggregating"], "a pause does not hold up an aggregation that has begun");
     group.seen.entries.clear();
     group.seen.is_remains = true;
     assert_eq!(told(&group), ["aggregated"]);

@@ -1,6 +1,6 @@
 //! Reading all tasks of a queue.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use queue_core::State;
@@ -86,7 +86,7 @@ impl Inspector {
             keys: QueueKeys::new(queue),
             in_hand,
             left: VecDeque::new(),
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             passes: 0,
             new_in_pass: 0,
             unfit: Vec::new(),
@@ -105,7 +105,8 @@ pub struct Reader {
     keys: QueueKeys,
     in_hand: bool,
     left: VecDeque<Place>,
-    seen: HashSet<Vec<u8>>,
+    /// The ids that were met, and whether their tasks were given and are still to be run.
+    seen: HashMap<Vec<u8>, bool>,
     passes: u32,
     new_in_pass: usize,
     unfit: Vec<Unfit>,
@@ -153,6 +154,38 @@ impl Reader {
     /// The tasks that were found and cannot be carried.
     pub fn unfit(&self) -> &[Unfit] {
         &self.unfit
+    }
+
+    /// How many of the tasks that were given, and were still to be run, are no longer there: somebody has worked or
+    /// deleted them, or has made one task of a group. Then what was given is not what the queue is.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn gone(&self) -> Result<u64, Error> {
+        let given: Vec<&[u8]> = self.seen.iter().filter(|(_, given)| **given).map(|(id, _)| &id[..]).collect();
+        let mut connection = self.inspector.redis.pooled().await?;
+        let mut gone = 0;
+        for ids in given.chunks(MAX_BATCH) {
+            let mut look = redis::pipe();
+            for id in ids {
+                look.cmd("HMGET").arg(self.task(id)).arg("state").arg("group");
+            }
+            type Fields = (Option<Vec<u8>>, Option<Vec<u8>>);
+            let found: Vec<Fields> = connection.pipeline("HMGET", &look).await?;
+            gone += found.iter().filter(|(state, _)| state.is_none()).count() as u64;
+            // An aggregated task outlasts its aggregation for a moment. It is in no group then.
+            let mut look = redis::pipe();
+            for (id, fields) in ids.iter().zip(&found) {
+                if let (Some(b"aggregating"), Some(group)) = (fields.0.as_deref(), &fields.1) {
+                    look.cmd("ZSCORE").arg([self.keys.group_prefix().as_bytes(), group].concat()).arg(id);
+                }
+            }
+            if !look.is_empty() {
+                let scores: Vec<Option<f64>> = connection.pipeline("ZSCORE", &look).await?;
+                gone += scores.iter().filter(|score| score.is_none()).count() as u64;
+            }
+        }
+        Ok(gone)
     }
 
     /// In the order in which tasks move, so that one that moves meanwhile is seen the second time.
@@ -216,7 +249,7 @@ impl Reader {
                 return Ok(Vec::new());
             }
         };
-        let new: Vec<Entry> = entries.into_iter().filter(|(id, _)| !self.seen.contains(id)).collect();
+        let new: Vec<Entry> = entries.into_iter().filter(|(id, _)| !self.seen.contains_key(id)).collect();
         self.tasks(&mut connection, new, state, group.as_deref()).await
     }
 
@@ -256,10 +289,13 @@ impl Reader {
                 if !in_place && !hash.is_empty() {
                     continue;
                 }
-                self.seen.insert(id.clone());
+                let met = self.seen.entry(id.clone()).or_default();
                 self.new_in_pass += 1;
                 match stored(&self.queue, id, score, state, group, hash) {
-                    Ok(task) => tasks.push(task),
+                    Ok(task) => {
+                        *met = !matches!(task.state, State::Archived | State::Completed);
+                        tasks.push(task);
+                    }
                     Err(unfit) => self.unfit.push(unfit),
                 }
             }

@@ -113,11 +113,11 @@ async fn active(mut steps: Steps) -> Outcome {
 }
 
 async fn aggregate(steps: &Steps) -> Outcome {
-    steps.pause().await?;
     for n in ["1", "2", "3"] {
         steps.put(job(&format!("g{n}")).payload(n).group("g")).await?;
     }
-    steps.aggregate("g", 3, |payloads| RawTask::new("batch").payload(payloads.join(",")).task_id("agg")).await
+    steps.aggregate("g", 3, |payloads| RawTask::new("batch").payload(payloads.join(",")).task_id("agg")).await?;
+    steps.pause().await
 }
 
 async fn janitor(mut steps: Steps) -> Outcome {

@@ -36,6 +36,9 @@ pub(crate) struct Settings {
     group_grace_secs: Option<u64>,
     #[arg(long, default_value_t = 0)]
     group_max_size: usize,
+    /// Makes aggregates due so much later.
+    #[arg(long)]
+    aggregate_in_secs: Option<u64>,
 }
 
 fn queue(text: &str) -> Result<(String, u32), String> {
@@ -59,7 +62,7 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     let (open, gate) = watch::channel(false);
     let mut router = router(&Gate(gate.clone()));
     if settings.group_grace_secs.is_some() {
-        router = aggregator(router, Gate(gate));
+        router = aggregator(router, Gate(gate), settings.aggregate_in_secs);
     }
     let mut server = Server::new(redis.clone(), router)
         .queues(settings.queues)
@@ -108,7 +111,7 @@ fn router(gate: &Gate) -> Router {
 }
 
 /// Joins the payloads of a group into those of a task `ok`; of a group `hang`, never.
-fn aggregator(router: Router, gate: Gate) -> Router {
+fn aggregator(router: Router, gate: Gate, in_secs: Option<u64>) -> Router {
     router.aggregate(move |Group(group): Group, tasks: Vec<RawTask>| {
         let gate = gate.clone();
         async move {
@@ -121,7 +124,11 @@ fn aggregator(router: Router, gate: Gate) -> Router {
             if group == "hang" {
                 std::future::pending::<()>().await;
             }
-            RawTask::new("ok").payload(payloads.join(","))
+            let aggregate = RawTask::new("ok").payload(payloads.join(","));
+            match in_secs {
+                Some(secs) => aggregate.process_in(Duration::from_secs(secs)),
+                None => aggregate,
+            }
         }
     })
 }
