@@ -67,9 +67,11 @@ if state ~= '' then
   else
     redis.call('ZADD', target, at, id)
     redis.call('HSET', task, 'msg', msg, 'state', state)
-    if group ~= '' then
+    if state == 'aggregating' then
       redis.pcall('SADD', groups, group)
       redis.call('HSET', task, 'group', group)
+    elseif group ~= '' then
+      redis.call('HSET', task, 'x_group', group)
     end
   end
   take_lock(task, lock, id, ttl)

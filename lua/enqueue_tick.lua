@@ -141,13 +141,13 @@ if state == 'pending' then
   redis.call('LPUSH', place, id)
   redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', now_ns)
 else
-  if group ~= '' then
+  if state == 'aggregating' then
     redis.call('SADD', groups, group)
   end
   redis.call('ZADD', place, score, id)
   redis.call('HSET', task, 'msg', msg, 'state', state)
   if group ~= '' then
-    redis.call('HSET', task, 'group', group)
+    redis.call('HSET', task, state == 'aggregating' and 'group' or 'x_group', group)
   end
 end
 take_lock(task, lock, id, ttl)

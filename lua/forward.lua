@@ -1,7 +1,8 @@
 -- forward: make tasks pending whose time has come.
 --
 -- Transition: scheduled | retry -> pending | aggregating      Go: forwardCmd
--- Differs from Go: a group that receives a task is listed (W20); an id without a task is dropped and
+-- Differs from Go: a group that receives a task is listed (W20), and a task that was scheduled with a group
+-- joins it (W21); an id without a task is dropped and
 -- counted instead of becoming one without a message (W12); says when to come back (W05).
 --
 -- KEYS
@@ -26,16 +27,19 @@ local limit, skip = ARGV[5], ARGV[6]
 
 local ready, grouped, dropped, empty, stayed = {}, {}, {}, {}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', skip, limit)) do
-  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'group')
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'group', 'x_group')
   if stray(fields) then
     dropped[#dropped + 1] = id
   elseif not fields[1] or fields[1] == '' then
     dropped[#dropped + 1] = id
     empty[#empty + 1] = task_prefix .. id
-  elseif not fields[2] or fields[2] == '' then
-    ready[#ready + 1] = id
   else
-    grouped[#grouped + 1] = { id, fields[2] }
+    local group = fields[2] or fields[3]
+    if group and group ~= '' then
+      grouped[#grouped + 1] = { id, group }
+    else
+      ready[#ready + 1] = id
+    end
   end
 end
 if #ready > 0 then
@@ -51,7 +55,8 @@ for n = 1, #grouped do
     stayed = stayed + 1
   else
     redis.pcall('SADD', groups, group)
-    redis.call('HSET', task_prefix .. id, 'state', 'aggregating')
+    redis.call('HSET', task_prefix .. id, 'state', 'aggregating', 'group', group)
+    redis.call('HDEL', task_prefix .. id, 'x_group')
     redis.call('ZREM', source, id)
   end
 end

@@ -1,7 +1,9 @@
--- list_groups_again: list groups which have tasks, 1 to 100 per call.
+-- list_groups_again: list groups which have tasks, and take those off the list which have none; 1 to 100 per
+-- call.
 --
 -- Transition: none                         Go: none
--- When Go puts the tasks of a lost aggregation back into their group, it does not list the group (W19).
+-- When Go puts the tasks of a lost aggregation back into their group, it does not list the group (W19). Where
+-- all listed groups are empty, Go divides by zero, and its tools show -9223372036854775808 bytes.
 --
 -- KEYS
 --   1  groups        asynq:{<queue>}:groups  SET
@@ -11,14 +13,16 @@
 --   +1 name          group name
 -- DERIVED
 --   group_prefix .. name
--- RETURNS how many were not listed
+-- RETURNS how many were listed, and how many were taken off
 local groups, group_prefix = KEYS[1], ARGV[1]
 
-local added = 0
+local added, removed = 0, 0
 for n = 2, #ARGV do
   local size = redis.pcall('ZCARD', group_prefix .. ARGV[n])
   if type(size) == 'number' and size > 0 then
     added = added + redis.call('SADD', groups, ARGV[n])
+  elseif size == 0 then
+    removed = removed + redis.call('SREM', groups, ARGV[n])
   end
 end
-return added
+return { added, removed }

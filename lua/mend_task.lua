@@ -38,6 +38,7 @@ local task, place = KEYS[11], KEYS[12]
 local prefix, id, digest = ARGV[1], ARGV[2], ARGV[3]
 local score, state, group, expires, copy, now_ns = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local deletes = place == task
+local group_prefix = prefix .. 'g:'
 
 local seen_in = {}
 for n = 10, #ARGV do
@@ -71,8 +72,10 @@ for n = 10, #found, 3 do
     redis.call('LREM', key, 0, id)
   else
     redis.call('ZREM', key, id)
-    if found[n + 2] == '1' and redis.call('EXISTS', key) == 0 then
+    if string.sub(key, 1, #group_prefix) == group_prefix and redis.call('EXISTS', key) == 0 then
+      -- A set or a group that is empty now is no longer listed.
       redis.call('ZREM', holders.staged, key)
+      redis.pcall('SREM', KEYS[10], string.sub(key, #group_prefix + 1))
     end
   end
 end

@@ -74,8 +74,8 @@ impl Broker {
     /// As [`enqueue`](Self::enqueue).
     pub async fn schedule(&self, queue: &str, tasks: &[Composed]) -> Result<Vec<EnqueueVerdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = SCHEDULE.call(2 + 2 * tasks.len());
-        call.arg(keys.scheduled()).arg(keys.groups());
+        let mut call = SCHEDULE.call(1 + 2 * tasks.len());
+        call.arg(keys.scheduled());
         for task in tasks {
             let key = keys.task(&task.message.id);
             let lock = lock_or(&task.message, &key);

@@ -1,7 +1,6 @@
 //! Aggregations that were lost: `reclaim.lua`, `list_groups_again.lua`.
 
 use queue_core::keys::QueueKeys;
-use redis::Value;
 
 use super::group::numbers;
 use super::{Broker, MAX_BATCH};
@@ -63,17 +62,16 @@ impl Broker {
         }
     }
 
-    /// Lists groups that have tasks and are not listed, 1 to [`MAX_BATCH`]; returns how many there were.
+    /// Lists groups that have tasks and are not listed, and takes those off the list that have none, 1 to
+    /// [`MAX_BATCH`]; returns how many of both there were.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn list_groups_again(&self, queue: &str, groups: &[String]) -> Result<u64, Error> {
+    pub async fn list_groups_again(&self, queue: &str, groups: &[String]) -> Result<[u64; 2], Error> {
         let keys = QueueKeys::new(queue);
         let mut call = LIST_GROUPS_AGAIN.call(1);
         call.arg(keys.groups()).arg(keys.group_prefix()).arg(groups);
-        match self.redis.run(&LIST_GROUPS_AGAIN, &call).await? {
-            Value::Int(added) => Ok(u64::try_from(added).unwrap_or(0)),
-            reply => Err(Error::unexpected(LIST_GROUPS_AGAIN.name, &reply)),
-        }
+        let counts = numbers(&LIST_GROUPS_AGAIN, &self.redis.run(&LIST_GROUPS_AGAIN, &call).await?)?;
+        Ok(counts.map(|count| u64::try_from(count).unwrap_or(0)))
     }
 }

@@ -83,9 +83,8 @@ impl Broker {
         }
         call.arg(from).arg(to).arg(RECORD_TTL_SECS);
         for (task, (_, ttl)) in tasks.iter().zip(&ttls) {
-            // A group is listed while a task waits in it or is on its way there.
-            let on_the_way = matches!(task.state, State::Aggregating | State::Scheduled | State::Retry);
-            let group = task.group.as_deref().filter(|_| on_the_way).unwrap_or_default();
+            // A group is listed while a task waits in it.
+            let group = task.group.as_deref().filter(|_| task.state == State::Aggregating).unwrap_or_default();
             call.arg(&task.id).arg(task.state.as_str()).arg(task.score).arg(task.score.is_none().then_some(""));
             call.arg(group).arg(*ttl).arg(2 * task.fields.len());
             for (field, value) in &task.fields {

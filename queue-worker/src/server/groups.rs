@@ -329,7 +329,7 @@ async fn reclaim_queue(shared: &Shared, queue: &Arc<str>, seen: &mut HashSet<Lis
     groups.sort();
     groups.dedup();
     for groups in groups.chunks(queue_redis::MAX_BATCH) {
-        let again = shared.broker.list_groups_again(queue, groups).await?;
+        let [again, _] = shared.broker.list_groups_again(queue, groups).await?;
         if again > 0 {
             warn!(queue = %queue, groups = again, "groups with tasks were not listed; now they are");
         }

@@ -62,12 +62,11 @@ async fn every_option_is_stored_and_told() {
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ queues low: member
-         + {low}:groups g: member
          + {low}:scheduled a: score 4000000060
-         + {low}:t:a group: g
          + {low}:t:a msg: type=mail payload=p id=a queue=low retry=3 timeout=90 deadline=4000000500 unique_key=asynq:{low}:unique:mail:83878c91171338902e0fe0fb97a8c47a retention=7200 group_key=g headers=k1:v1,k2:v2
          + {low}:t:a state: scheduled
          + {low}:t:a unique_key: asynq:{low}:unique:mail:83878c91171338902e0fe0fb97a8c47a
+         + {low}:t:a x_group: g
          + {low}:unique:mail:83878c91171338902e0fe0fb97a8c47a: a
          + {low}:unique:mail:83878c91171338902e0fe0fb97a8c47a expires: in about 660 s",
     );

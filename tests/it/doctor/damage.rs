@@ -50,7 +50,7 @@ const DAMAGES: &[Damage] = &[
     damage(&["LPUSH @pending pending", "RPUSH @pending pending"], &["many-places pending"], &[]),
     damage(&["ZADD @archived 5 scheduled", "ZADD @completed 5 scheduled"], &["many-places scheduled"], &[]),
     damage(&["ZADD @g:g 5 active"], &["many-places active"], &[]),
-    damage(&["ZADD @g:h 5 aggregating", "SADD @groups h"], &["many-places aggregating"], &["+ {q}:groups h: member"]),
+    damage(&["ZADD @g:h 5 aggregating", "SADD @groups h"], &["many-places aggregating"], &[]),
     damage(&["LREM @pending 0 pending"], &["no-place pending"], &[]),
     damage(&["LREM @pending 0 pending", "HDEL @t:pending pending_since"], &["no-place pending"], &[]),
     damage(&["LREM @active 0 active"], &["no-place active"], &[]),
@@ -99,6 +99,7 @@ const DAMAGES: &[Damage] = &[
     damage(&["SET @unique:job:x completed EX 600"], &["dead-lock asynq:{q}:unique:job:x"], &[]),
     damage(&["SET @unique:job:x retry EX 600"], &["foreign-lock asynq:{q}:unique:job:x"], &[]),
     damage(&["SREM @groups g"], &["unlisted-group g"], &[]),
+    damage(&["SADD @groups none"], &["empty-group none"], &[]),
     damage(
         &["RENAME @g:g @g:g:set", "SREM @groups g"],
         &["unlisted-set asynq:{q}:g:g:set"],

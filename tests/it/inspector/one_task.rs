@@ -4,7 +4,7 @@ use queue_core::State;
 use queue_redis::{Error, MAX_BATCH};
 
 use super::start;
-use crate::support::{QUEUE, job};
+use crate::support::{QUEUE, READY, RULES, job};
 
 #[tokio::test]
 async fn a_task_is_run_archived_and_deleted() {
@@ -121,5 +121,26 @@ async fn workers_and_inspectors_that_race_for_tasks_leave_each_in_one_place() {
             state => vec![format!("{{q}}:{state} {id}")],
         };
         assert_eq!(places, expected, "{id} is {state}");
+    }
+}
+
+/// While all listed groups are empty, Go's tools show -9223372036854775808 bytes.
+#[tokio::test]
+async fn a_group_is_listed_while_tasks_wait_in_it_and_no_longer() {
+    let (fixture, inspector) = start().await;
+    let listed = async || fixture.cmd::<Vec<String>>(&["SMEMBERS", "asynq:{q}:groups"]).await;
+    fixture.put([job("a").group("g").process_in(std::time::Duration::from_secs(60))]).await;
+    assert_eq!(listed().await, [""; 0]);
+    inspector.delete_task(QUEUE, "a").await.unwrap();
+    for id in ["run", "archived", "deleted", "staged"] {
+        fixture.put([job(id).group("g")]).await;
+        assert_eq!(listed().await, ["g"]);
+        match id {
+            "run" => inspector.run_task(QUEUE, id).await.unwrap(),
+            "archived" => inspector.archive_task(QUEUE, id).await.unwrap(),
+            "deleted" => inspector.delete_task(QUEUE, id).await.unwrap(),
+            _ => drop(fixture.stage("g", "s", RULES, READY).await.unwrap()),
+        }
+        assert_eq!(listed().await, [""; 0], "{id}");
     }
 }

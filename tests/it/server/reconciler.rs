@@ -39,14 +39,15 @@ async fn a_server_puts_right_what_loses_nothing_and_leaves_the_rest() {
         "ZADD @retry 4102444800 ghost",
         "SET @unique:t:x gone EX 1000",
         "SREM @groups g",
+        "SADD @groups none",
         "SREM asynq:queues q",
     ] {
         fixture.run(&command.replace('@', "asynq:{q}:")).await;
     }
     let handle = start(&fixture, &events).await;
-    let mut told = events.wait(4).await;
+    let mut told = events.wait(5).await;
     told.sort();
-    assert_eq!(told, ["expires q", "no-place q", "unlisted-group q", "unlisted-queue q"]);
+    assert_eq!(told, ["empty-group q", "expires q", "no-place q", "unlisted-group q", "unlisted-queue q"]);
     fixture.in_state("lost", State::Archived).await;
     assert_eq!(fixture.cmd::<String>(&["HGET", "asynq:{q}:t:misnamed", "state"]).await, "retry");
     assert_eq!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:{q}:archived", "twice"]).await, Some(4_102_444_800.0));

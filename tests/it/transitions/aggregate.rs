@@ -64,11 +64,10 @@ async fn left_by(task: RawTask) -> String {
 async fn the_new_task_may_wait_for_its_time_and_keeps_its_group() {
     assert_eq!(
         left_by(digest().process_in(Duration::from_secs(60)).group("h")).await,
-        "{q}:groups h: member
-{q}:scheduled sum: score 4000000060
-{q}:t:sum group: h
+        "{q}:scheduled sum: score 4000000060
 {q}:t:sum msg: type=digest payload=a,b id=sum queue=q retry=25 timeout=1800 group_key=h
 {q}:t:sum state: scheduled
+{q}:t:sum x_group: h
 "
     );
 }

@@ -227,15 +227,16 @@ async fn tasks_go_where_their_options_say() {
     let fixture = Fixture::start().await;
     let later = RawTask::new("job").queue(QUEUE).process_in(Duration::from_secs(60)).group("g");
     assert_eq!(Periodic { task: later, ..Periodic::new(&fixture) }.tick(T).await, TickVerdict::Enqueued);
+    assert_eq!(fixture.keyspace().await.get("{q}:groups g"), None, "no task has joined it");
     let grouped = RawTask::new("job").queue(QUEUE).group("g");
     assert_eq!(Periodic { task: grouped, ..Periodic::new(&fixture) }.tick(T + 1).await, TickVerdict::Enqueued);
     let found = fixture.keyspace().await;
     assert_eq!(found.get("{q}:scheduled e:1700000000"), Some("score 4000000060"));
     assert_eq!(found.get("{q}:g:g e:1700000001"), Some("score 4000000000"));
     assert_eq!(found.get("{q}:groups g"), Some("member"));
-    for (id, state) in [("e:1700000000", "scheduled"), ("e:1700000001", "aggregating")] {
+    for (id, state, group) in [("e:1700000000", "scheduled", "x_group"), ("e:1700000001", "aggregating", "group")] {
         assert_eq!(found.get(&format!("{{q}}:t:{id} state")), Some(state));
-        assert_eq!(found.get(&format!("{{q}}:t:{id} group")), Some("g"));
+        assert_eq!(found.get(&format!("{{q}}:t:{id} {group}")), Some("g"));
         assert_eq!(found.get(&format!("{{q}}:t:{id} pending_since")), None);
     }
     assert_eq!(found.get("{q}:pending"), None);

@@ -76,7 +76,26 @@ async fn forward_makes_retried_tasks_pending() {
 async fn forward_moves_a_task_with_a_group_into_the_group_and_lists_it() {
     let fixture = Fixture::start().await;
     fixture.put([due_in(10, "a").group("g")]).await;
-    fixture.run("DEL asynq:{q}:groups").await;
+    let before = fixture.keyspace().await;
+    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
+    fixture.keyspace().await.assert_changes_since(
+        &before,
+        "+ {q}:g:g a: score 4000000010
+         + {q}:groups g: member
+         - {q}:scheduled a: score 4000000010
+         + {q}:t:a group: g
+         - {q}:t:a state: scheduled
+         + {q}:t:a state: aggregating
+         - {q}:t:a x_group: g",
+    );
+}
+
+/// A task that was in a group and failed, and one that an earlier release has scheduled.
+#[tokio::test]
+async fn forward_moves_a_task_whose_hash_names_a_group_as_go_does() {
+    let fixture = Fixture::start().await;
+    fixture.put([due_in(10, "a")]).await;
+    fixture.run("HSET asynq:{q}:t:a group g").await;
     let before = fixture.keyspace().await;
     assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
     fixture.keyspace().await.assert_changes_since(

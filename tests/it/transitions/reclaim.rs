@@ -73,14 +73,15 @@ async fn reclaim_fails_where_the_group_has_another_type_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn list_groups_again_lists_groups_that_have_tasks_and_no_others() {
+async fn list_groups_again_lists_groups_that_have_tasks_and_takes_the_others_off_the_list() {
     let fixture = Fixture::start().await;
     fixture.put(["a", "b"].map(|group| job(group).group(group))).await;
     let before = fixture.keyspace().await;
     fixture.run("SREM asynq:{q}:groups a").await;
     fixture.run("SET asynq:{q}:g:strange 1").await;
+    fixture.run("SADD asynq:{q}:groups empty").await;
     let names = ["a", "b", "empty", "strange"].map(str::to_owned);
-    assert_eq!(fixture.broker.list_groups_again(QUEUE, &names).await.unwrap(), 1);
+    assert_eq!(fixture.broker.list_groups_again(QUEUE, &names).await.unwrap(), [1, 1]);
     fixture.run("DEL asynq:{q}:g:strange").await;
     fixture.keyspace().await.assert_unchanged_since(&before);
 }

@@ -60,7 +60,6 @@ async fn restore_puts_tasks_of_each_state_where_they_were() {
         "+ {{q}}:archived x: score 3999999993
          + {{q}}:completed c: score 4000000008
          + {{q}}:g:team g: score 3999999991
-         + {{q}}:groups later: member
          + {{q}}:groups team: member
          - {{q}}:pending: [old]
          + {{q}}:pending: [p2 p1 old]

@@ -114,6 +114,9 @@ faults! {
     /// A group is not listed.
     UnlistedGroup "unlisted-group" Error "a group with tasks is not listed, so that nobody aggregates it",
         "the repair lists it";
+    /// A listed group has no tasks.
+    EmptyGroup "empty-group" Warning "a group is listed and has no tasks; where that is so of all groups of a queue, Go's tools show a size below zero",
+        "the repair takes it off the list";
     /// A set taken out of a group is not listed.
     UnlistedSet "unlisted-set" Error "tasks were taken out of their group for an aggregation of which nobody knows",
         "the repair lists them as lost, and a server puts them back into their group";
@@ -223,9 +226,10 @@ impl Finding {
 
     /// Whether the repair can lose nothing and needs nobody's judgement; servers do it by themselves.
     pub fn is_harmless(&self) -> bool {
-        use Fault::{EmptySet, ExpiredServers, Expires, NoLease, NoPlace, StrayLease};
+        use Fault::{EmptyGroup, EmptySet, ExpiredServers, Expires, NoLease, NoPlace, StrayLease};
         use Fault::{LostAggregation, OrphanWorkers, SilentServer, UnlistedGroup, UnlistedQueue, UnlistedSet};
         let harmless = [
+            EmptyGroup,
             EmptySet,
             ExpiredServers,
             Expires,

@@ -19,6 +19,11 @@ const SCAN: usize = 500;
 
 type Named = (Vec<u8>, Name);
 
+/// Whether a key is a queue's list of groups.
+fn lists_groups(name: &Name) -> bool {
+    name.family.name == "groups"
+}
+
 impl Examination {
     /// The next keys whose names we can read.
     pub(super) async fn keys(
@@ -36,8 +41,9 @@ impl Examination {
         }
         let named = found.into_iter().filter_map(|key| {
             let name = parse(&key, |queue| self.listed.contains(queue))?;
-            let is_wanted =
-                !self.only_harmless || matches!(name.family.role, KeyRole::Task | KeyRole::Holder | KeyRole::Group);
+            let is_wanted = !self.only_harmless
+                || matches!(name.family.role, KeyRole::Task | KeyRole::Holder | KeyRole::Group)
+                || lists_groups(&name);
             (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
         });
         let named = named.collect();
@@ -79,6 +85,7 @@ impl Examination {
                         facts.groups.push(name.rest.clone());
                     }
                     KeyRole::Counter => counters.push((key, name)),
+                    KeyRole::Note if lists_groups(name) => facts.lists_groups = true,
                     KeyRole::Lock | KeyRole::Note => {}
                 }
             }
@@ -94,6 +101,9 @@ impl Examination {
             // Groups first: which of them a task stands in can only be known by having seen it there.
             if !facts.groups.is_empty() || facts.holders.contains("aggregation_sets") {
                 self.steps.push_back(Step::Groups { queue: queue.clone() });
+            }
+            if facts.lists_groups {
+                self.steps.push_back(Step::ListedGroups { queue: queue.clone(), cursor: 0 });
             }
             // Against the way that tasks go: one that moves meanwhile is rather not seen than seen twice. Lists
             // that come into being meanwhile are left out; what is in them is met as a hash in no list.

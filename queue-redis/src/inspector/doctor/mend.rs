@@ -15,7 +15,7 @@ pub(super) enum Repair {
     Task { queue: String, suspect: Suspect, digest: Bytes, remedy: Remedy, entries: Vec<Entry>, lease: String },
     /// A key is deleted; for a lock, if the task that it names (key, message) is as it was.
     Key { key: Bytes, holder: Option<(Bytes, Bytes)> },
-    /// A group is listed.
+    /// A group is listed if it has tasks, else it is not.
     ListGroup { queue: String, group: String },
     /// A set that was taken out of a group is listed as lost.
     ListSet { queue: String, key: Bytes },
@@ -117,7 +117,7 @@ impl Inspector {
                 broker.remove_key(key, &dump, holder).await
             }
             Repair::ListGroup { queue, group } => {
-                Ok(broker.list_groups_again(queue, std::slice::from_ref(group)).await? > 0)
+                Ok(broker.list_groups_again(queue, std::slice::from_ref(group)).await? != [0, 0])
             }
             Repair::ListSet { queue, key } => {
                 let mut add = redis::cmd("ZADD");

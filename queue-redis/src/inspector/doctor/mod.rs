@@ -105,6 +105,7 @@ struct Facts {
     holders: HashSet<&'static str>,
     /// What follows `g:` in the names of keys.
     groups: Vec<Bytes>,
+    lists_groups: bool,
 }
 
 #[derive(Debug)]
@@ -129,6 +130,11 @@ enum Step {
     },
     /// All tasks were seen.
     Unhandled,
+    /// The next groups that a queue lists.
+    ListedGroups {
+        queue: String,
+        cursor: u64,
+    },
     Walk {
         queue: String,
         holder: Holder,
@@ -221,6 +227,7 @@ impl Examination {
             Step::Listing => self.listing(connection).await,
             Step::Unhandled => Ok(self.unhandled()),
             Step::Groups { queue } => self.groups(connection, &queue).await,
+            Step::ListedGroups { queue, cursor } => self.listed_groups(connection, queue, cursor).await,
             Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
         };
         match found {

@@ -203,6 +203,42 @@ impl Examination {
         Ok(findings)
     }
 
+    /// Groups that are listed and have no tasks.
+    pub(super) async fn listed_groups(
+        &mut self,
+        connection: &mut Connection,
+        queue: String,
+        cursor: u64,
+    ) -> Result<Vec<Finding>, Error> {
+        let keys = QueueKeys::new(&queue);
+        let mut scan = redis::cmd("SSCAN");
+        scan.arg(keys.groups()).arg(cursor).arg("COUNT").arg(MAX_BATCH);
+        let (next, names): (u64, Vec<Vec<u8>>) = connection.query("SSCAN", &scan).await?;
+        let mut findings = Vec::new();
+        for names in names.chunks(MAX_BATCH) {
+            // At one moment: a group that is emptied is taken off the list.
+            let mut look = redis::pipe();
+            look.atomic();
+            for name in names {
+                look.cmd("SISMEMBER").arg(keys.groups()).arg(name);
+                look.cmd("EXISTS").arg([keys.group_prefix().as_bytes(), name].concat());
+            }
+            let is: Vec<bool> = connection.pipeline("looking at groups", &look).await?;
+            for (name, _) in names.iter().zip(is.chunks_exact(2)).filter(|(_, is)| is[0] && !is[1]) {
+                let found = Finding::new(Fault::EmptyGroup, Some(&queue), name);
+                findings.push(match std::str::from_utf8(name) {
+                    Ok(group) => found.repair(Repair::ListGroup { queue: queue.clone(), group: group.to_owned() }),
+                    // That of no task's group.
+                    Err(_) => found,
+                });
+            }
+        }
+        if next != 0 {
+            self.steps.push_front(Step::ListedGroups { queue, cursor: next });
+        }
+        Ok(findings)
+    }
+
     /// Sets that are listed as being aggregated.
     async fn lost_sets(
         &self,
