@@ -118,7 +118,8 @@ func TestGoSeesTheEntriesAndEventsOfRustSchedulers(t *testing.T) {
 		t.Errorf("Go reads prev %v and next %v", full.Prev, full.Next)
 	}
 	for id, entry := range byID {
-		if entry.Task.Type() == "never" && (!entry.Next.IsZero() || !entry.Prev.IsZero() || len(id) != 64) {
+		// The zero time, which would be "now" for asynq's CLI and asynqmon, is no "never".
+		if entry.Task.Type() == "never" && (entry.Next.UTC().Year() != 9999 || !entry.Prev.IsZero() || len(id) != 64) {
 			t.Errorf("Go reads that %s is run next at %v and was at %v", id, entry.Next, entry.Prev)
 		}
 	}

@@ -132,10 +132,17 @@ impl View {
     /// `listed` is how a scheduler that is alive shows it.
     fn of_ours(entry: CronEntry, listed: Option<SchedulerEntry>, now: DateTime<Utc>) -> Self {
         let carried = listed.is_some() || entry.seen.is_some_and(|seen| now - seen < SILENT);
-        let state = match (carried, entry.paused) {
-            (false, _) => "stopped",
-            (true, Some(_)) => "paused",
-            (true, None) => "active",
+        let no_more = listed.as_ref().is_some_and(|listed| listed.next.is_none());
+        let state = if !carried {
+            "stopped"
+        } else if entry.max_runs.is_some_and(|most| entry.runs >= most) {
+            "exhausted"
+        } else if entry.paused.is_some() {
+            "paused"
+        } else if entry.ends.is_some_and(|ends| ends < now || no_more) {
+            "ended"
+        } else {
+            "active"
         };
         let next = listed.as_ref().and_then(|listed| listed.next).filter(|_| state == "active");
         Self {

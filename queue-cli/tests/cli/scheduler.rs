@@ -133,6 +133,33 @@ async fn check_shows_the_next_ticks_and_starts_nothing() {
 }
 
 #[tokio::test]
+async fn entries_that_run_no_more_say_so() {
+    let bench = Bench::new().await;
+    let entry = |name, rest| format!("[[cron]]\nname = '{name}'\nspec = '@yearly'\ntype = 'ping'\n{rest}\n");
+    let file = bench.write(&[entry("goes-on", "max_runs = 2"), entry("once", "max_runs = 1")].concat());
+    let scheduler = bench.scheduler(&["--config", &file]).await;
+    for name in ["goes-on", "once"] {
+        bench.run(&["cron", "run", name]).await.ok();
+    }
+    let past = entry("over", "ends = 2020-01-01T00:00:00Z");
+    bench.write(&[entry("goes-on", "max_runs = 2"), entry("once", "max_runs = 1"), past].concat());
+    scheduler.signal(Signal::HUP);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while bench.cron().await.len() < 3 {
+        assert!(std::time::Instant::now() < end, "the third entry does not come");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let shown = bench
+        .cron()
+        .await
+        .into_iter()
+        .map(|entry| (entry["id"].as_str().unwrap().to_owned(), entry["state"].clone(), entry["next"].is_string()));
+    let expected = [("goes-on", "active", true), ("once", "exhausted", false), ("over", "ended", false)];
+    assert_eq!(shown.collect::<Vec<_>>(), expected.map(|(id, state, next)| (id.to_owned(), json!(state), next)));
+    assert_eq!(scheduler.stop().await.0, Some(0));
+}
+
+#[tokio::test]
 async fn entries_are_shown_paused_resumed_and_run() {
     let bench = Bench::new().await;
     assert!(bench.run(&["cron", "ls"]).await.ok().contains("no periodic entries"));

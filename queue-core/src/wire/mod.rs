@@ -144,7 +144,7 @@ pub struct SchedulerEntry {
     /// Options as text; each must contain an opening parenthesis, or Go's Inspector panics (R13).
     #[prost(string, repeated, tag = "5")]
     pub enqueue_options: Vec<String>,
-    /// Next firing. Always present.
+    /// Next firing; [`Timestamp::NO_MORE`] when there is none. Always present.
     #[prost(message, optional, tag = "6")]
     pub next_enqueue_time: Option<Timestamp>,
     /// Previous firing; [`Timestamp::NEVER`] before the first.

@@ -15,6 +15,10 @@ impl Timestamp {
     /// Go's zero time, the first instant of the year 1: "never" (rule R14).
     pub const NEVER: Timestamp = Timestamp { seconds: -62_135_596_800, nanos: 0 };
 
+    /// The end of the year 9999, the last second that Go's tools can read: the next tick of an entry that has none.
+    /// They take [`NEVER`](Self::NEVER) for "now" there.
+    pub const NO_MORE: Timestamp = Timestamp { seconds: 253_402_300_799, nanos: 0 };
+
     /// From Unix nanoseconds.
     pub fn from_unix_ns(ns: i64) -> Self {
         Self {
@@ -23,9 +27,9 @@ impl Timestamp {
         }
     }
 
-    /// As a date; `None` for [`Timestamp::NEVER`] and for values outside chrono's range.
+    /// As a date; `None` for [`Timestamp::NEVER`], [`Timestamp::NO_MORE`], and values outside chrono's range.
     pub fn to_date(self) -> Option<DateTime<Utc>> {
-        if self == Self::NEVER {
+        if [Self::NEVER, Self::NO_MORE].contains(&self) {
             return None;
         }
         DateTime::from_timestamp(self.seconds, u32::try_from(self.nanos).ok()?)

@@ -27,6 +27,8 @@ pub(super) struct Carried {
     /// When the task was enqueued last, in Unix nanoseconds; 0 for never.
     pub(super) last_ns: i64,
     pub(super) shown: bool,
+    /// Whether its ticks enqueue nothing: it is paused, or has had its runs.
+    pub(super) rests: bool,
     /// A tick of which it is not known whether this scheduler has enqueued it, because the answer was lost.
     pub(super) unsure: Option<i64>,
     /// Not to be dealt with before this, because something failed or waits.
@@ -97,6 +99,7 @@ impl Entries {
             waiting: None,
             last_ns: 0,
             shown: false,
+            rests: false,
             unsure: None,
             rest_until: None,
             failures: 0,
@@ -123,6 +126,8 @@ impl Entries {
             carried.fresh = false;
             carried.waiting = status.waiting;
             carried.shown = status.shown;
+            let max_runs = carried.schedule.max_runs;
+            carried.rests = status.paused.is_some() || max_runs > 0 && status.runs >= max_runs;
         }
     }
 

@@ -123,10 +123,9 @@ async fn show(shared: &Shared, now: i64) -> Result<(), Error> {
     for entry in shared.entries().carried.values().filter(|entry| !entry.fresh) {
         carried.push((entry.schedule.clone(), entry.shown));
         if entry.shown {
-            let next = entry
-                .schedule
-                .next_due(entry.upto.max(now))
-                .map_or(Timestamp::NEVER, |next| Timestamp { seconds: next, nanos: 0 });
+            let next =
+                Some(entry.upto.max(now)).filter(|_| !entry.rests).and_then(|upto| entry.schedule.next_due(upto));
+            let next = next.map_or(Timestamp::NO_MORE, |next| Timestamp { seconds: next, nanos: 0 });
             let prev = if entry.last_ns == 0 { Timestamp::NEVER } else { Timestamp::from_unix_ns(entry.last_ns) };
             shown.push(SchedulerEntry {
                 id: entry.schedule.name.clone(),

@@ -95,6 +95,45 @@ async fn the_inspector_reads_entries_events_and_policies() {
     assert_eq!(inspector.cron_entry("e").await.unwrap(), cron);
 }
 
+/// The next tick of `e` in Go's lists.
+async fn next(stage: &Stage) -> Option<queue_core::wire::Timestamp> {
+    let keys: Vec<String> = stage.fixture.cmd(&["KEYS", "asynq:schedulers:*"]).await;
+    let list: Vec<Vec<u8>> = stage.fixture.cmd(&["LRANGE", keys.first()?, "0", "-1"]).await;
+    queue_core::wire::SchedulerEntry::from_bytes(list.first()?).unwrap().next_enqueue_time
+}
+
+#[tokio::test]
+async fn an_entry_that_is_paused_exhausted_or_ended_shows_no_next_tick() {
+    let no_more = Some(queue_core::wire::Timestamp::NO_MORE);
+    let shows = async |stage: &Stage, at: i64| {
+        let at = queue_core::wire::Timestamp { seconds: START + at, nanos: 0 };
+        eventually("the next tick is shown", async || next(stage).await == Some(at)).await;
+    };
+    let shows_none = async |stage: &Stage| {
+        eventually("no next tick is shown", async || next(stage).await == no_more).await;
+    };
+
+    let stage = Stage::new().await;
+    let scheduler = stage.start([entry("e", "@hourly").max_runs(1)]).await;
+    let inspector = queue_redis::Inspector::with_clock(stage.fixture.redis(), stage.clock.clone());
+    shows(&stage, HOUR).await;
+    inspector.pause_cron("e").await.unwrap();
+    shows_none(&stage).await;
+    inspector.resume_cron("e").await.unwrap();
+    shows(&stage, HOUR).await;
+    stage.tick("e", HOUR).await;
+    shows_none(&stage).await;
+    scheduler.shutdown().await;
+
+    let stage = Stage::new().await;
+    let end = std::time::UNIX_EPOCH + Duration::from_secs((START + HOUR + MINUTE) as u64);
+    let scheduler = stage.start([entry("e", "@hourly").ends(end)]).await;
+    shows(&stage, HOUR).await;
+    stage.tick("e", HOUR).await;
+    shows_none(&stage).await;
+    scheduler.shutdown().await;
+}
+
 #[tokio::test]
 async fn what_others_have_enqueued_is_shown_as_the_last_run() {
     let stage = Stage::new().await;
