@@ -18,5 +18,7 @@ func TestMain(m *testing.M) {
 		// These tests wait for other processes more than they compute.
 		_ = flag.Set("test.parallel", "6")
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.Remove(oldGoPath)
+	os.Exit(code)
 }
