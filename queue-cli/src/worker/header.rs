@@ -23,13 +23,16 @@ impl Headers {
     pub(super) fn read(texts: &[String], rules: &[Rule<Target>]) -> Result<Self, CliError> {
         let mut headers = Vec::new();
         for text in texts {
+            // Where the pattern was forgotten, what stands in its place may be half of a password.
             let (pattern, header) = text
                 .split_once('=')
-                .ok_or_else(|| wrong("there is no =; write PATTERN=NAME: VALUE or PATTERN=@FILE"))?;
-            let pattern = Pattern::parse(pattern).map_err(|reason| wrong(&reason))?;
+                .and_then(|(pattern, header)| Some((Pattern::parse(pattern).ok()?, header)))
+                .ok_or_else(|| wrong("there is no PATTERN=; write PATTERN=NAME: VALUE or PATTERN=@FILE"))?;
             // Not sent anywhere, a password would be thought to protect something.
             if !rules.iter().any(|rule| rule.pattern.overlaps(&pattern)) {
-                return Err(wrong(&format!("the pattern {pattern} goes with no --http")));
+                return Err(wrong(
+                    "what stands before the = goes with no --http; write PATTERN=NAME: VALUE or PATTERN=@FILE",
+                ));
             }
             let lines = match header.strip_prefix('@') {
                 None => header.to_owned(),

@@ -48,6 +48,8 @@ async fn a_queue_without_a_server_is_told_of_whatever_its_tasks_wait_for() {
         let fixture = crate::support::Fixture::start().await;
         fixture.broker.publish_queue("q").await.unwrap();
         fixture.put([task]).await;
+        // Nothing waits there.
+        fixture.run("SADD asynq:{q}:groups empty").await;
         for pause in [false, true] {
             if pause {
                 fixture.run("SET asynq:{q}:paused 1").await;

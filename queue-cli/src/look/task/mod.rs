@@ -9,6 +9,7 @@ mod update;
 mod wait;
 
 use clap::Subcommand;
+use futures_util::{StreamExt as _, stream};
 use queue_core::TaskInfo;
 use queue_redis::{Error, Inspector};
 
@@ -17,6 +18,9 @@ use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
 use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
+
+/// Queues that are searched at the same time: there may be thousands of them, on a Redis far away.
+const AT_ONCE: usize = 32;
 
 /// What to do with tasks.
 #[derive(Debug, Subcommand)]
@@ -68,9 +72,11 @@ pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -
 
 /// The tasks of this id, of all queues that are listed; an error where there is none.
 async fn everywhere(inspector: &Inspector, id: &str) -> Result<Vec<TaskInfo>, CliError> {
+    let queues = inspector.queues().await?;
+    let mut looks = stream::iter(&queues).map(|queue| inspector.task(queue, id)).buffered(AT_ONCE);
     let mut found = Vec::new();
-    for queue in inspector.queues().await? {
-        match inspector.task(&queue, id).await {
+    while let Some(seen) = looks.next().await {
+        match seen {
             Ok(task) => found.push(task),
             // The queue may be removed while we look.
             Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => {}

@@ -160,16 +160,13 @@ impl Examination {
             }
             let mut look = redis::pipe();
             look.cmd("LLEN").arg(keys.pending()).cmd("ZCARD").arg(keys.scheduled());
-            look.cmd("ZCARD").arg(keys.retry()).cmd("SCARD").arg(keys.groups()).ignore_errors();
+            look.cmd("ZCARD").arg(keys.retry()).ignore_errors();
             let found: Vec<redis::RedisResult<u64>> = connection.pipeline("looking at a queue", &look).await?;
-            let names = ["pending", "scheduled", "to be retried", "groups"];
-            let waiting: Vec<String> = names
-                .iter()
-                .zip(found)
-                .filter_map(|(name, found)| {
-                    found.ok().filter(|count| *count > 0).map(|count| format!("{count} {name}"))
-                })
-                .collect();
+            // Not those that are listed: a group may be listed while nothing is in it.
+            let counts = found.into_iter().map(|count| count.unwrap_or(0)).chain([facts.groups.len() as u64]);
+            let named = ["pending", "scheduled", "to be retried", "groups"].into_iter().zip(counts);
+            let waiting: Vec<String> =
+                named.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
             if !waiting.is_empty() {
                 let found = Finding::new(Fault::Unserved, Some(queue), queue.as_bytes());
                 findings.push(found.detail(waiting.join(", ")));
