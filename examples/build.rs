@@ -1,27 +1,30 @@
-//! Takes the code out of the README, so that the tests run what stands there.
+//! Takes the code out of README and documents, so that the tests run what stands there.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// The heading of a section, the language of its first block, and the file that the block becomes.
-const BLOCKS: [(&str, &str, &str); 5] = [
-    ("Quick start", "rust,no_run", "quick_start.rs"),
-    ("Add a Rust worker to your Go fleet", "rust,no_run", "go_fleet.rs"),
-    ("Periodic tasks", "rust,no_run", "periodic_tasks.rs"),
-    // Parts of a function; what they leave out stands where they are included.
-    ("Groups", "rs", "groups.rs"),
-    ("Test your own tasks", "rs", "testing.rs"),
+/// A document, the heading of a section, the language of its first block, and the file that the block becomes. What is
+/// part of a function becomes a block with this at its end, and what it leaves out stands where it is included.
+const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 7] = [
+    ("README.md", "Quick start", "rust,no_run", "quick_start.rs", None),
+    ("README.md", "Add a Rust worker to your Go fleet", "rust,no_run", "go_fleet.rs", None),
+    ("README.md", "Periodic tasks", "rust,no_run", "periodic_tasks.rs", None),
+    ("README.md", "Groups", "rs", "groups.rs", Some("")),
+    ("README.md", "Test your own tasks", "rs", "testing.rs", Some("")),
+    ("docs/doctor.md", "From Rust", "rust,no_run", "doctor.rs", None),
+    ("docs/encryption.md", "Encrypted payloads", "rust", "encryption.rs", Some("(client, router)")),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed=../README.md");
-    let readme = fs::read_to_string("../README.md")?;
-    for (heading, language, file) in BLOCKS {
-        let section = readme.split(&format!("## {heading}\n")).nth(1).unwrap_or_default();
+    for (document, heading, language, file, end) in BLOCKS {
+        println!("cargo::rerun-if-changed=../{document}");
+        let text = fs::read_to_string(Path::new("..").join(document))?;
+        let section = text.split(&format!("# {heading}\n")).nth(1).unwrap_or_default();
         let code = section.split(&format!("```{language}\n")).nth(1).and_then(|rest| rest.split("```").next());
-        let code = code.ok_or_else(|| format!("the README has no {language} block under {heading:?}"))?;
+        let code = code.ok_or_else(|| format!("{document} has no {language} block under {heading:?}"))?;
         let code = code.replace("\"redis://127.0.0.1:6379\"", "&std::env::var(\"REDIS_URL\")?");
-        let code = if language == "rs" { format!("{{\n{code}}}\n") } else { code };
+        let code = code.replace("&std::env::var(\"QUEUE_KEYS\")?", "KEYS");
+        let code = end.map(|end| format!("{{\n{code}{end}\n}}\n")).unwrap_or(code);
         fs::write(Path::new(&env::var("OUT_DIR")?).join(file), code)?;
     }
     Ok(())

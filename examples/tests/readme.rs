@@ -1,4 +1,5 @@
-//! The programs of the README are run.
+//! The programs of the README are run. `cargo test -p queue-examples` builds them first; with `--test readme` alone, those of the
+//! last build are run.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
