@@ -11,17 +11,19 @@
 --   5  completed      asynq:{<queue>}:completed          ZSET
 --   then for each task
 --   +1 task           asynq:{<queue>}:t:<id>             HASH
---   +2 lock           asynq:{<queue>}:unique:...         STRING; the task key again when there is none
 -- ARGV
 --   1  expire_at   unix second at which a new day counter expires
 --   then for each task
 --   +1 id          task id
 --   +2 expiries    lease expiries the worker has set; several are in blanks: " a b "
 --   +3 run         token of the run, when the call may have been sent before; empty otherwise
---   +4 msg         encoded task message with the time of completion
---   +5 expires     unix second at which the retention ends
---   +6 has_result  1 if a result is to be stored
---   +7 result      the result
+--   +4 lock        name of its lock; empty for none
+--   +5 msg         encoded task message with the time of completion
+--   +6 expires     unix second at which the retention ends
+--   +7 has_result  1 if a result is to be stored
+--   +8 result      the result
+-- DERIVED
+--   the locks
 -- RETURNS one character for each task
 --   1  completed and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -33,32 +35,33 @@ local expire_at = ARGV[1]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
-local asked, expiries = leases(lease, 2, 7)
+local asked, expiries = leases(lease, 2, 8)
 local verdicts, ids, scores, seen = {}, {}, {}, {}
 for n = 1, #asked do
-  local key, arg, id = 4 + 2 * n, 7 * n - 5, asked[n]
-  local task, lock, msg = KEYS[key], KEYS[key + 1], ARGV[arg + 3]
+  local arg, task, id = 8 * n - 6, KEYS[5 + n], asked[n]
+  local lock, msg = ARGV[arg + 3], ARGV[arg + 4]
   local verdict = seen[id] and '0' or owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
-    local stored = redis.pcall('HSET', task, 'msg', msg, 'state', 'completed')
-    if type(stored) == 'table' then
-      if not string.find(stored.err, 'WRONGTYPE', 1, true) then
-        return stored -- Redis refuses to write; it does so at the first write or not at all
+    -- A deletion is the first write: then Redis lets the others happen when it is out of memory.
+    local cleared = redis.pcall('HDEL', task, 'owner', 'x_crashes')
+    if type(cleared) == 'table' then
+      if not string.find(cleared.err, 'WRONGTYPE', 1, true) then
+        return cleared -- Redis refuses to write; it does so at the first write or not at all
       end
       verdict = '0' -- a key of another type stands where the task was
     end
   end
   if verdict == '1' then
-    redis.call('HDEL', task, 'owner', 'x_crashes')
-    if ARGV[arg + 5] == '1' then
-      redis.call('HSET', task, 'result', ARGV[arg + 6])
+    redis.call('HSET', task, 'msg', msg, 'state', 'completed')
+    if ARGV[arg + 6] == '1' then
+      redis.call('HSET', task, 'result', ARGV[arg + 7])
     end
-    if lock ~= task then
+    if lock ~= '' then
       release(lock, id)
     end
     seen[id] = true
     ids[#ids + 1] = id
-    scores[#scores + 1] = ARGV[arg + 4]
+    scores[#scores + 1] = ARGV[arg + 5]
     scores[#scores + 1] = id
   elseif verdict == '0' and redis.pcall('HGET', task, 'msg') == msg then
     verdict = '4'

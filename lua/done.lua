@@ -11,15 +11,16 @@
 --   4  processed_day  asynq:{<queue>}:processed:<day>    STRING
 --   then for each task
 --   +1 task           asynq:{<queue>}:t:<id>             HASH
---   +2 lock           asynq:{<queue>}:unique:...         STRING; the task key again when there is none;
---                     left out for a single task without one
 -- ARGV
 --   1  expire_at  unix second at which a new day counter expires
 --   then for each task
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
 --   +3 run        token of the run, when the call may have been sent before; empty otherwise
---   +4 side       1 or -1: the end of the active list to search first; for a single task only
+--   +4 lock       name of its lock; empty for none
+--   +5 side       1 or -1: the end of the active list to search first; for a single task only
+-- DERIVED
+--   the locks
 -- RETURNS one character for each task
 --   1  deleted and counted
 --   0  the run belongs to somebody else by now; nothing was written
@@ -27,14 +28,14 @@
 local active, lease, processed, processed_day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expire_at = ARGV[1]
 
-if #KEYS <= 6 then
+if #KEYS == 5 then
   local task, id = KEYS[5], ARGV[2]
   local verdict = owns(redis.call('ZSCORE', lease, id), task, ARGV[3], ARGV[4])
   if verdict == '1' then
     redis.call('ZREM', lease, id)
-    unlist_one(active, ARGV[5], id)
-    if KEYS[6] then
-      release(KEYS[6], id)
+    unlist_one(active, ARGV[6], id)
+    if ARGV[5] ~= '' then
+      release(ARGV[5], id)
     end
     redis.call('DEL', task)
     count(processed, processed_day, 1, expire_at)
@@ -42,18 +43,17 @@ if #KEYS <= 6 then
   return verdict
 end
 
-local asked, expiries = leases(lease, 2, 3)
+local asked, expiries = leases(lease, 2, 4)
 local verdicts, ids, tasks, seen = {}, {}, {}, {}
 for n = 1, #asked do
-  local arg, key = 3 * n - 1, 3 + 2 * n
-  local task, id = KEYS[key], asked[n]
+  local arg, task, id = 4 * n - 2, KEYS[4 + n], asked[n]
   local verdict = seen[id] and '2' or owns(expiries[n], task, ARGV[arg + 1], ARGV[arg + 2])
   if verdict == '1' then
     seen[id] = true
     ids[#ids + 1] = id
     tasks[#tasks + 1] = task
-    if KEYS[key + 1] ~= task then
-      release(KEYS[key + 1], id)
+    if ARGV[arg + 3] ~= '' then
+      release(ARGV[arg + 3], id)
     end
   end
   verdicts[n] = verdict

@@ -39,7 +39,7 @@ local function forget(prefix, id)
     lock = lock_in(redis.call('HGET', task, 'msg') or '')
   end
   redis.call('DEL', task)
-  if lock and string.sub(lock, 1, #prefix) == prefix then
+  if lock then
     release(lock, id)
   end
 end

@@ -1,6 +1,9 @@
--- release: free a uniqueness lock if it still names this task.
+-- release: free a uniqueness lock if it still names this task, and if it is the queue's own: its name begins as those
+-- of the queue's keys do, up to the end of the hash tag. A task that somebody has brought here from another queue may
+-- name a lock of that one. In a cluster it lies elsewhere, and Redis would refuse the whole call; it ends by itself.
 local function release(lock, id)
-  if redis.pcall('GET', lock) == id then
+  local tag = string.match(KEYS[1], '^[^}]*}')
+  if tag and string.sub(lock, 1, #tag) == tag and redis.pcall('GET', lock) == id then
     redis.call('DEL', lock)
   end
 end

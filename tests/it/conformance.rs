@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// Tests of what only a server of its own has: an address, a process that can be killed, statistics.
-const OF_A_SERVER: [&str; 8] = [
+/// Tests of what only a server of its own has: an address, a process that can be killed, statistics, users.
+const OF_A_SERVER: [&str; 9] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
@@ -12,6 +12,7 @@ const OF_A_SERVER: [&str; 8] = [
     "cluster::doctor",
     "idle::a_refused_question",
     "server::renewal",
+    "reports_that_travel_with_one_that_is_refused",
 ];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal

@@ -101,10 +101,6 @@ impl Report {
         if self.seen_expiry.is_some() { 0 } else { self.side.arg() }
     }
 
-    fn lock_or<'a>(&'a self, task_key: &'a [u8]) -> &'a [u8] {
-        if self.unique_key.is_empty() { task_key } else { self.unique_key.as_bytes() }
-    }
-
     /// What `lua/lib/owns.lua` needs. The token costs Redis a look at the task, so that the hot scripts
     /// get it only where it makes a difference.
     fn fence(&self, call: &mut Cmd, with_token: bool) {
@@ -165,17 +161,15 @@ impl Broker {
 
     async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        // The common case pays for no lock.
-        let bare = reports.len() == 1 && reports[0].unique_key.is_empty();
-        let mut call = DONE.call(if bare { 5 } else { 4 + 2 * reports.len() });
+        let mut call = DONE.call(4 + reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         for report in reports {
-            let key = report.run.task_key(&keys);
-            call.arg(&key).arg((!bare).then(|| report.lock_or(&key)));
+            call.arg(report.run.task_key(&keys));
         }
         call.arg(now + STATS_TTL_SECS);
         for report in reports {
             report.fence(&mut call, report.resent);
+            call.arg(&report.unique_key);
         }
         if let [report] = reports {
             call.arg(report.side_arg());
@@ -205,17 +199,16 @@ impl Broker {
 
     async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = COMPLETE.call(5 + 2 * reports.len());
+        let mut call = COMPLETE.call(5 + reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
         call.arg(keys.completed());
         for Completion { report, .. } in reports {
-            let key = report.run.task_key(&keys);
-            call.arg(&key).arg(report.lock_or(&key));
+            call.arg(report.run.task_key(&keys));
         }
         call.arg(now + STATS_TTL_SECS);
         for Completion { report, message, expires_at, result } in reports {
             report.fence(&mut call, report.resent);
-            call.arg(&message.to_bytes()[..]).arg(*expires_at);
+            call.arg(&report.unique_key).arg(&message.to_bytes()[..]).arg(*expires_at);
             call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
         }
         verdicts(COMPLETE.name, &self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)

@@ -179,6 +179,12 @@ impl Batch {
         self
     }
 
+    /// Each report in a batch of its own.
+    fn into_singles(self) -> impl Iterator<Item = Self> {
+        let completes = matches!(self, Self::Complete(_));
+        self.into_acks().into_iter().map(move |ack| Self::of(completes, vec![ack]))
+    }
+
     fn into_acks(self) -> Vec<Ack> {
         match self {
             Batch::Done(acks) | Batch::Complete(acks) => acks,
@@ -237,6 +243,12 @@ async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, 
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
         refusal = refusal.or_else(|| refused(&shared, &batch, &error));
+        if !error.is_outage() && batch.acks().len() > 1 {
+            // What is wrong with one of them must not hold up the others.
+            let alone = batch.into_singles().map(|batch| persist(shared.clone(), batch, error.clone(), resend, None));
+            join_all(alone.map(Box::pin)).await;
+            break;
+        }
         if error.is_outage() {
             backoff.failed(&error).await;
         } else {

@@ -4,6 +4,7 @@
 mod doctor;
 mod failover;
 mod features;
+mod locks;
 mod moving;
 mod tls;
 

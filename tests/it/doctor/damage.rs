@@ -164,6 +164,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
     // Settings of Redis, and what cannot be mended, have tests of their own.
     let others = [
         Fault::UnreadableArchived,
+        Fault::LockElsewhere,
         Fault::EmptyQueue,
         Fault::Unhandled,
         Fault::BadEntry,

@@ -71,6 +71,36 @@ async fn a_shutdown_does_not_wait_for_ever_for_outcomes_that_are_refused() {
     assert!(fixture.cmd::<Option<i64>>(&["ZSCORE", "asynq:{q}:lease", "a"]).await.is_some());
 }
 
+/// They were repeated together, for as long as one of them was refused.
+#[tokio::test]
+async fn reports_that_travel_with_one_that_is_refused_are_written_without_it() {
+    let fixture = Fixture::start().await;
+    let (events, door) = (Events::default(), std::sync::Arc::new(tokio::sync::Semaphore::new(0)));
+    let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, _), job: Job| {
+        events.tell(job.id());
+        let door: std::sync::Arc<tokio::sync::Semaphore> = door;
+        door.acquire().await.unwrap().forget();
+    });
+    let hour = Duration::from_secs(3600);
+    let tasks = ["fine-1", "bad-1", "fine-2"].map(job);
+    let kept = ["fine-3", "bad-2", "fine-4"].map(|id| job(id).retention(hour));
+    fixture.enqueue(tasks.into_iter().chain(kept)).await;
+    let server = fixture.server(Router::new(()).route("job", work)).queues([("q", 1)]).concurrency(6);
+    let server = server.start().await.unwrap();
+    events.wait(6).await;
+    let keys = "~asynq:{q}:[a-su-z]* ~asynq:{q}:t:fine* ~asynq:s* ~asynq:w* ~asynq:q*";
+    fixture.run(&format!("ACL SETUSER default resetkeys {keys}")).await;
+    door.add_permits(6);
+    eventually("the others are reported", async || {
+        fixture.count("processed").await == 4 && fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await == 2
+    })
+    .await;
+    fixture.run("ACL SETUSER default allkeys").await;
+    eventually("all are reported", async || fixture.count("processed").await == 6).await;
+    server.shutdown().await;
+    assert_eq!(fixture.cmd::<usize>(&["ZCARD", "asynq:{q}:completed"]).await, 3);
+}
+
 /// What was taken is renewed for as long as its outcome waits.
 #[tokio::test]
 async fn a_task_whose_outcome_is_refused_for_longer_than_its_lease_keeps_it() {

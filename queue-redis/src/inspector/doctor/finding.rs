@@ -111,6 +111,9 @@ faults! {
     /// A lock names a task that knows nothing of it.
     ForeignLock "foreign-lock" Warning "a uniqueness lock names a task that took another one or none, and will not release it",
         "the repair copies it to the dump file and deletes it";
+    /// A task names a lock of another queue.
+    LockElsewhere "lock-elsewhere" Warning "a task names a uniqueness lock of another queue, which nobody frees when the task ends",
+        "the lock ends by itself; in a cluster Go's servers cannot finish such a task: enqueue it anew, and delete this one";
     /// A group is not listed.
     UnlistedGroup "unlisted-group" Error "a group with tasks is not listed, so that nobody aggregates it",
         "the repair lists it";

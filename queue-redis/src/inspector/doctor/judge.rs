@@ -120,6 +120,8 @@ pub(super) fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Opt
         Fault::OddScore
     } else if seen.expires {
         Fault::Expires
+    } else if !message.unique_key.is_empty() && !message.unique_key.starts_with(keys.prefix()) {
+        return Some(Judgement { fault: Fault::LockElsewhere, remedy: None });
     } else {
         return None;
     };

@@ -124,6 +124,22 @@ fn odd_scores_become_whole_seconds() {
 }
 
 #[test]
+fn a_lock_of_another_queue_is_told_where_nothing_else_is_wrong() {
+    let locked = |lock: &str| TaskMessage { unique_key: lock.into(), ..message() }.to_bytes();
+    let waiting = |lock: &str| Whereabouts { message: locked(lock), ..seen("pending", [entry("pending", "")]) };
+    for (lock, expected) in [
+        ("asynq:{q}:unique:job:abc", "sound"),
+        ("asynq:{old}:unique:job:abc", "lock-elsewhere"),
+        ("asynq:{q}2:unique:job:abc", "lock-elsewhere"),
+        ("any", "lock-elsewhere"),
+    ] {
+        assert_eq!(told(&waiting(lock)), expected, "{lock}");
+    }
+    let lost = Whereabouts { entries: vec![], ..waiting("any") };
+    assert!(told(&lost).starts_with("no-place"), "that comes first");
+}
+
+#[test]
 fn an_id_without_a_task_is_deleted_and_an_unreadable_task_archived() {
     let none = |entries: Vec<Entry>, lease: &str| Whereabouts {
         kind: "none".into(),
