@@ -58,14 +58,14 @@ if state ~= '' then
 end
 -- What can fail comes first. A name without a set is harmless.
 if large then
-  redis.call('SADD', aggregated, remains)
+  write('SADD', aggregated, remains)
 end
 if state ~= '' then
   if state == 'pending' then
-    redis.call('LPUSH', target, id)
+    write('LPUSH', target, id)
     redis.call('HSET', task, 'msg', msg, 'state', state, 'pending_since', at)
   else
-    redis.call('ZADD', target, at, id)
+    write('ZADD', target, at, id)
     redis.call('HSET', task, 'msg', msg, 'state', state)
     if state == 'aggregating' then
       redis.pcall('SADD', groups, group)

@@ -44,7 +44,7 @@ end
 if verdict ~= '1' then
   return verdict
 end
-redis.call('ZADD', archived, now, id)
+write('ZADD', archived, now, id)
 unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'msg', msg, 'state', 'archived')

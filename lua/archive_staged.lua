@@ -30,7 +30,7 @@ if not holds(sets, set, count) then
 end
 for n = 5, #ARGV, 2 do
   local id, msg = ARGV[n], ARGV[n + 1]
-  redis.call('ZADD', archived, now, id)
+  write('ZADD', archived, now, id)
   redis.call('ZREM', set, id)
   redis.call('HSET', task_prefix .. id, 'state', 'archived')
   if msg ~= '' then

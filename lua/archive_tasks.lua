@@ -56,7 +56,7 @@ for n = 1, #ids do
       verdict = '5'
     end
     if verdict == '1' then
-      redis.call('ZADD', archived, now, id)
+      write('ZADD', archived, now, id)
       if state ~= 'pending' then
         leave(set, id, groups, group)
       end

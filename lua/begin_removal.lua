@@ -22,7 +22,7 @@ for _, set in ipairs(redis.call('ZRANGEBYSCORE', sets, '(' .. now, '+inf', 'LIMI
   busy = busy + redis.call('ZCARD', set)
 end
 if busy == 0 then
-  redis.call('SETNX', paused, now)
+  write('SETNX', paused, now)
   redis.call('SET', removing, now)
 end
 return busy

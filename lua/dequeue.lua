@@ -28,7 +28,7 @@ if redis.call('EXISTS', paused) == 1 then
 end
 
 if limit == '1' then
-  local id = redis.call('RPOPLPUSH', pending, active)
+  local id = write('RPOPLPUSH', pending, active)
   if not id then
     return {}
   end

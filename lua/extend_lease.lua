@@ -31,6 +31,6 @@ for n = 1, #asked do
   end
 end
 if #prolonged > 0 then
-  redis.call('ZADD', lease, 'XX', 'GT', unpack(prolonged))
+  write('ZADD', lease, 'XX', 'GT', unpack(prolonged))
 end
 return table.concat(verdicts)

@@ -16,5 +16,5 @@ local set, sets, count, deadline = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 if not holds(sets, set, count) then
   return 0
 end
-redis.call('ZADD', sets, 'XX', 'GT', deadline, set)
+write('ZADD', sets, 'XX', 'GT', deadline, set)
 return 1

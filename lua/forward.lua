@@ -43,11 +43,14 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', sk
   end
 end
 if #ready > 0 then
-  redis.call('LPUSH', pending, unpack(ready))
+  write('LPUSH', pending, unpack(ready))
   for n = 1, #ready do
     redis.call('HSET', task_prefix .. ready[n], 'state', 'pending', 'pending_since', now_ns)
   end
   redis.call('ZREM', source, unpack(ready))
+end
+if #grouped > 0 and #ready == 0 then
+  redis.call('ZREMRANGEBYRANK', source, 1, 0) -- of nothing: see lib/write.lua
 end
 for n = 1, #grouped do
   local id, group = grouped[n][1], grouped[n][2]

@@ -20,7 +20,7 @@ local added, removed = 0, 0
 for n = 2, #ARGV do
   local size = redis.pcall('ZCARD', group_prefix .. ARGV[n])
   if type(size) == 'number' and size > 0 then
-    added = added + redis.call('SADD', groups, ARGV[n])
+    added = added + write('SADD', groups, ARGV[n])
   elseif size == 0 then
     removed = removed + redis.call('SREM', groups, ARGV[n])
   end

@@ -80,7 +80,7 @@ for n = 10, #found, 3 do
   end
 end
 if expires ~= '' then
-  redis.call('ZADD', holders.lease, expires, id)
+  write('ZADD', holders.lease, expires, id)
 elseif found[8] ~= '' then
   redis.call('ZREM', holders.lease, id)
 end
@@ -89,12 +89,12 @@ if deletes then
   return 1
 end
 if score ~= '' then
-  redis.call('ZADD', place, score, id)
+  write('ZADD', place, score, id)
 elseif times == 0 then
   -- Whoever was lost has waited the longest.
-  redis.call(place == holders.pending and 'RPUSH' or 'LPUSH', place, id)
+  write(place == holders.pending and 'RPUSH' or 'LPUSH', place, id)
 end
-redis.call('HSET', task, 'state', state)
+write('HSET', task, 'state', state)
 redis.call('PERSIST', task)
 if state == 'pending' then
   redis.call('HSETNX', task, 'pending_since', now_ns)

@@ -29,7 +29,7 @@ local back = 0
 for n = 1, #members, 2 do
   local id, score = members[n], members[n + 1]
   if redis.call('EXISTS', task_prefix .. id) == 1 then
-    redis.call('ZADD', group, score, id)
+    write('ZADD', group, score, id)
     back = back + 1
   end
   redis.call('ZREM', set, id)

@@ -25,7 +25,7 @@ local verdict = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
 if verdict ~= '1' then
   return verdict
 end
-redis.call('RPUSH', pending, id)
+write('RPUSH', pending, id)
 unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'state', 'pending', 'pending_since', now_ns)

@@ -36,7 +36,7 @@ table.sort(mine, function(a, b)
   return place[a] < place[b]
 end)
 for _, id in ipairs(mine) do
-  redis.call('RPUSH', pending, id)
+  write('RPUSH', pending, id)
   redis.call('LREM', active, 1, id)
   redis.call('ZREM', lease, id)
   redis.call('HSET', task_prefix .. id, 'state', 'pending', 'pending_since', now_ns)

@@ -40,7 +40,7 @@ end
 if verdict ~= '1' then
   return verdict
 end
-redis.call('ZADD', retry, retry_at, id)
+write('ZADD', retry, retry_at, id)
 unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'msg', msg, 'state', 'retry')

@@ -38,7 +38,7 @@ for n = 4, #ARGV do
     elseif not redis.call('ZSCORE', set, id) then
       verdict = '5'
     else
-      redis.call('LPUSH', pending, id)
+      write('LPUSH', pending, id)
       leave(set, id, groups, group)
       redis.call('HSET', prefix .. 't:' .. id, 'state', 'pending', 'pending_since', now_ns)
     end

@@ -43,9 +43,8 @@ if size == 0 or room <= 0 then
   return { held, size }
 end
 
--- First of all, because it is what fails when memory is short: a set that is listed and not there is
--- harmless.
-redis.call('ZADD', sets, deadline, set)
+-- First of all: a set that is listed and not there is harmless.
+write('ZADD', sets, deadline, set)
 local taken
 if held == 0 and size <= room then
   redis.call('RENAME', group, set)

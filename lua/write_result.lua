@@ -18,6 +18,6 @@
 --   2  the task is gone; nothing was written
 local verdict = owns(redis.call('ZSCORE', KEYS[1], ARGV[1]), KEYS[2], ARGV[2], ARGV[3])
 if verdict == '1' then
-  redis.call('HSET', KEYS[2], 'result', ARGV[4])
+  write('HSET', KEYS[2], 'result', ARGV[4])
 end
 return verdict

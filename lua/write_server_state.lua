@@ -15,8 +15,9 @@
 local info, workers = KEYS[1], KEYS[2]
 local ttl, server = ARGV[1], ARGV[2]
 
-redis.call('SET', info, server, 'EX', ttl)
+-- The deletion first: then Redis lets the rest happen when it is out of memory.
 redis.call('DEL', workers)
+redis.call('SET', info, server, 'EX', ttl)
 for n = 3, #ARGV, 2 do
   redis.call('HSET', workers, ARGV[n], ARGV[n + 1])
 end

@@ -11,7 +11,7 @@ local function hand_out(active, lease, task_prefix, ids, expires, run)
     leases[2 * n - 1] = expires
     leases[2 * n] = ids[n]
   end
-  redis.call('ZADD', lease, unpack(leases))
+  write('ZADD', lease, unpack(leases))
   local pushed = redis.pcall('LPUSH', active, unpack(ids))
   if type(pushed) == 'table' then
     redis.call('ZREM', lease, unpack(ids))

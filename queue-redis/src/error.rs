@@ -277,6 +277,11 @@ impl Error {
         matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
     }
 
+    /// Whether Redis has no memory left for what was asked.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "OOM")
+    }
+
     /// The same, with what is known of the keys it is about.
     pub(crate) fn with_keys(mut self, keys: &[String]) -> Self {
         if let Self::Refused { message, hint, .. } = &mut self
@@ -417,7 +422,7 @@ fn list(problems: &[crate::check::Finding]) -> String {
 pub(crate) fn hint(code: &str) -> &'static str {
     match code {
         "WRONGTYPE" => "; a key of the queue holds another type: something else writes under asynq:*",
-        "OOM" => "; Redis is out of memory: raise maxmemory or drain a queue",
+        "OOM" => "; Redis is out of memory: raise maxmemory, let workers finish tasks, or delete some",
         "READONLY" => "; this is a replica: connect to the master",
         "MASTERDOWN" => "; this is a replica that has lost its master, and wants to have one",
         "NOPERM" => "; the ACL user lacks a right that the queue needs",

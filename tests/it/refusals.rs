@@ -2,7 +2,7 @@
 //! dropped, or for a key of another type.
 
 use queue_core::State;
-use queue_redis::{Error, Filter, Inspector, Redis, Seen};
+use queue_redis::{Error, Inspector, Redis, Seen};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, plain_connection};
 
@@ -46,19 +46,6 @@ async fn requeue_run_says_that_it_may_not_look() {
     let fixture = Fixture::start().await;
     fixture.active(job("a")).await;
     is_refused(&fixture, async || fixture.broker.requeue_run(QUEUE, "run-1", NOW + 30, NOW_NS).await).await;
-}
-
-/// It looked like a group of another type.
-#[tokio::test]
-async fn forward_out_of_memory_fails_instead_of_leaving_tasks_behind() {
-    let fixture = Fixture::start().await;
-    fixture.put([job("a").process_in(std::time::Duration::from_secs(5)).group("g")]).await;
-    let before = fixture.keyspace().await;
-    fixture.run("CONFIG SET maxmemory 1").await;
-    let error = fixture.broker.forward(QUEUE, State::Scheduled, NOW_NS + 5_000_000_000, 0).await.unwrap_err();
-    fixture.run("CONFIG SET maxmemory 0").await;
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "OOM"), "{error}");
-    fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
 async fn memory(fixture: &Fixture) -> Option<u64> {
@@ -128,25 +115,4 @@ async fn a_node_of_a_cluster_says_which_of_them_has_a_queue() {
     let placement = inspector.cluster_placement("default").await.unwrap();
     assert_eq!((placement.slot, &placement.nodes[0].id), (5718, &id));
     assert!(inspector.cluster_placement("").await.unwrap().nodes.is_empty(), "its slot is 15341");
-}
-
-/// Deleting is what helps when Redis is out of memory, so Redis has to let it happen.
-#[tokio::test]
-async fn tasks_in_every_state_are_deleted_while_redis_is_out_of_memory() {
-    let fixture = Fixture::start().await;
-    fixture.broker.publish_queue(QUEUE).await.unwrap();
-    for state in State::ALL.into_iter().filter(|state| *state != State::Active && *state != State::Pending) {
-        fixture.put_in(state, job(&format!("{state}"))).await;
-    }
-    fixture.put(["a", "b", "c"].map(job)).await;
-    fixture.run("CONFIG SET maxmemory 1").await;
-    let inspector = Inspector::new(fixture.redis());
-    let refused = inspector.archive_task(QUEUE, "retry").await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused { code, .. } if code == "OOM"), "{refused}");
-    let refused = inspector.run_task(QUEUE, "retry").await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused { code, .. } if code == "OOM"), "{refused}");
-    inspector.delete_task(QUEUE, "b").await.unwrap();
-    let changed = inspector.delete_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();
-    assert_eq!((changed.changed, changed.skipped), (7, 0));
-    fixture.run("CONFIG SET maxmemory 0").await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::RawTask;
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Error, Redis, RedisOptions};
+use queue_redis::{Client, Redis, RedisOptions};
 use queue_worker::{Handle, Job, Router, Server};
 
 use crate::support::{Events, Hanging, RedisProcess, eventually, plain_connection, with};
@@ -149,39 +149,6 @@ async fn a_redis_without_client_tracking() {
     assert_eq!(queue_redis::Broker::new(redis.redis()).cancel("0").await.unwrap(), 1);
     assert_eq!(events.wait(2).await[1], "Some(Canceled)");
     server.shutdown().await;
-}
-
-#[tokio::test]
-async fn a_redis_that_is_out_of_memory() {
-    let redis = RedisServer::start().await.unwrap();
-    let (events, client) = (Events::default(), Client::new(redis.redis()));
-    let door = std::sync::Arc::new(tokio::sync::Notify::new());
-    let work = with(
-        &(events.clone(), door.clone()),
-        async |(events, door): (Events, std::sync::Arc<tokio::sync::Notify>), job: Job| {
-            events.tell(job.id());
-            door.notified().await;
-        },
-    );
-    let server = Server::new(redis.redis(), Router::new(()).route("job", work)).start().await.unwrap();
-    enqueue(&client, numbered(0..1).map(|task| task.retention(Duration::from_secs(3_600)))).await;
-    events.wait(1).await;
-    command::<()>(redis.url(), "CONFIG SET maxmemory 1").await;
-    door.notify_one();
-    let refused = client.enqueue(RawTask::new("job").task_id("refused")).await.unwrap_err();
-    let queue_redis::EnqueueError::Redis(Error::Refused { code, .. }) = &refused else { panic!("{refused:?}") };
-    assert_eq!(code, "OOM");
-    assert!(refused.to_string().contains("raise maxmemory"), "{refused}");
-    eventually("the outcome was refused", async || {
-        let stats: String = command(redis.url(), "INFO errorstats").await;
-        stats.contains("errorstat_OOM:count=") && !stats.contains("errorstat_OOM:count=1\r")
-    })
-    .await;
-    command::<()>(redis.url(), "CONFIG SET maxmemory 0").await;
-    let completed = async || command::<u8>(redis.url(), "ZCARD asynq:{default}:completed").await == 1;
-    eventually("the outcome has been written", completed).await;
-    server.shutdown().await;
-    assert_eq!(events.all(), ["0"]);
 }
 
 /// asynq's servers ask again at once, as fast as the network allows (W11).

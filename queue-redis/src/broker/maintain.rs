@@ -198,8 +198,12 @@ impl Broker {
         let secs = queue_core::clock::secs_ceil(lives).max(1);
         let mut claim = redis::cmd("SET");
         claim.arg(&key).arg(server).arg("NX").arg("EX").arg(secs);
-        if self.redis.query::<Option<String>>("SET", &claim).await?.is_some() {
-            return Ok(true);
+        match self.redis.query::<Option<String>>("SET", &claim).await {
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) => {}
+            // Whoever has the claim by now goes on; nobody is worse off for a queue that waits for its upkeep.
+            Err(error) if error.is_out_of_memory() => {}
+            Err(error) => return Err(error),
         }
         let holder: Option<String> = self.redis.query("GET", redis::cmd("GET").arg(&key)).await?;
         if holder.as_deref() != Some(server) {

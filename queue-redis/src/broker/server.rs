@@ -1,4 +1,4 @@
-//! What a server tells about itself: `write_server_state.lua`, `clear_server_state.lua`.
+//! What a server tells about itself: `list_server.lua`, `write_server_state.lua`, `clear_server_state.lua`.
 
 use prost::Message as _;
 use queue_core::keys;
@@ -8,7 +8,7 @@ use redis::Value;
 use super::{Broker, ExpiredLease};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{CLEAR_SERVER_STATE, WRITE_SERVER_STATE};
+use crate::script::{CLEAR_SERVER_STATE, LIST_SERVER, WRITE_SERVER_STATE};
 
 /// Seconds a server is listed after its last heartbeat.
 const SERVER_TTL_SECS: i64 = 10;
@@ -28,12 +28,14 @@ impl Broker {
     ) -> Result<(), Error> {
         let (info, hash) = state_keys(server);
         let expires = now + SERVER_TTL_SECS;
-        let mut index = redis::pipe();
-        for (set, member) in [(keys::SERVERS, &info), (keys::WORKERS, &hash)] {
-            index.cmd("ZADD").arg(set).arg(expires).arg(member).ignore();
-            index.cmd("ZREMRANGEBYSCORE").arg(set).arg("-inf").arg(now - 1).ignore();
+        for (list, member) in [(keys::SERVERS, &info), (keys::WORKERS, &hash)] {
+            let mut call = LIST_SERVER.call(1);
+            call.arg(list).arg(member).arg(expires).arg(now);
+            match connection.run(&LIST_SERVER, &call).await? {
+                Value::Okay => {}
+                reply => return Err(Error::unexpected(LIST_SERVER.name, &reply)),
+            }
         }
-        connection.pipeline::<()>("listing the server", &index).await?;
         let mut call = WRITE_SERVER_STATE.call(2);
         call.arg(info).arg(hash).arg(SERVER_TTL_SECS).arg(server.encode_to_vec());
         for worker in workers {
@@ -61,7 +63,11 @@ impl Broker {
         let mut renew = redis::pipe();
         renew.cmd("SET").arg(&info).arg(server.encode_to_vec()).arg("EX").arg(SERVER_TTL_SECS).ignore();
         renew.cmd("ZADD").arg(keys::SERVERS).arg(now + SERVER_TTL_SECS).arg(&info).ignore();
-        connection.pipeline("renewing the server's entry", &renew).await
+        match connection.pipeline("renewing the server's entry", &renew).await {
+            // A script may, where commands may not.
+            Err(error) if error.is_out_of_memory() => self.write_server_state(connection, server, &[], now).await,
+            renewed => renewed,
+        }
     }
 
     /// Which of these tasks of a queue some server, Go's or ours, has said in the last 10 s that it works on.

@@ -61,9 +61,11 @@ fn read_info(text: &str) -> Info {
         format!("{done}% read, about {left} s left")
     });
     let master = field("master_host").map(|host| format!("{host}:{}", field("master_port").unwrap_or("6379")));
+    let bytes = |name: &str| field(name).and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or(0);
     Info {
         loading,
-        maxmemory: field("maxmemory").and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
+        maxmemory: bytes("maxmemory"),
+        used: bytes("used_memory").saturating_sub(bytes("mem_not_counted_for_evict")),
         policy: field("maxmemory_policy").map(str::to_owned),
         master,
     }

@@ -47,6 +47,8 @@ pub(super) struct Info {
     pub(super) loading: Option<String>,
     /// Bytes; 0 for no limit.
     pub(super) maxmemory: u64,
+    /// Bytes that count towards the limit.
+    pub(super) used: u64,
     pub(super) policy: Option<String>,
     pub(super) master: Option<String>,
 }
@@ -161,6 +163,14 @@ fn judge_info(info: &Info, find: &mut impl FnMut(Severity, Subject, String)) {
     if let Some(progress) = &info.loading {
         let message = format!("it is still reading its data from the disk ({progress}): start again when it is done");
         find(Severity::Problem, Subject::Loading, message);
+    }
+    if info.maxmemory > 0 && info.used > info.maxmemory {
+        let message = format!(
+            "it is out of memory ({} of {} bytes): tasks are worked and finished, but no new ones are taken in; raise \
+             maxmemory, or delete tasks",
+            info.used, info.maxmemory
+        );
+        find(Severity::Warning, Subject::Memory, message);
     }
     let remedy = "set maxmemory-policy to noeviction";
     match info.policy.as_deref() {
@@ -310,6 +320,15 @@ mod tests {
             assert_eq!(found, [(expected, Subject::Eviction)], "{policy} {maxmemory}");
         }
         assert_eq!(judged(Role::Worker, |_, info, _| info.policy = None), [(Severity::Unknown, Subject::Eviction)]);
+    }
+
+    #[test]
+    fn a_redis_without_memory_is_warned_about_and_served() {
+        for (used, expected) in [(99, None), (100, None), (101, Some((Severity::Warning, Subject::Memory)))] {
+            let found = judged(Role::Worker, |_, info, _| (info.maxmemory, info.used) = (100, used));
+            assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{used}");
+        }
+        assert_eq!(judged(Role::Worker, |_, info, _| info.used = 101), [], "it has no limit");
     }
 
     #[test]

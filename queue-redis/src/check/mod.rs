@@ -51,6 +51,8 @@ pub enum Subject {
     Cluster,
     /// What happens when the memory is used up.
     Eviction,
+    /// The memory is used up.
+    Memory,
     /// What the ACL user may do.
     Rights,
     /// It reads its data from the disk.

@@ -33,11 +33,6 @@ async fn a_replica_that_does_not_answer_without_its_master() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_full() {
-    refusing("raise maxmemory", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0").await;
-}
-
-#[tokio::test]
 async fn a_redis_without_the_replicas_it_wants() {
     refusing("too few replicas", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0").await;
 }

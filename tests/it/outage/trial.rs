@@ -144,7 +144,7 @@ impl Trial {
         // Its outcome cannot be written.
         self.door.add_permits(1);
         eventually("the server has missed a heartbeat", async || {
-            self.failed("listing the server") + self.failed("connecting") > 0
+            self.failed("list_server") + self.failed("connecting") > 0
         })
         .await;
         eventually("the health hook is red, and says why", async || {
