@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::Error;
 use tracing::debug;
@@ -16,6 +17,11 @@ use crate::panic;
 
 /// As in asynq; what is written lives for twice as long.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The most bytes of payloads that one heartbeat writes, and of one of them. With all of them, a hundred large tasks
+/// would make more traffic every 5 s than taking them did.
+const MOST_SHOWN: usize = 1024 * 1024;
+const MOST_OF_ONE: usize = 4 * 1024;
 
 /// In how many heartbeats even an idle server writes all there is, and forgets servers that are gone.
 const WHOLE_EVERY: u32 = 12;
@@ -79,13 +85,29 @@ fn server_info(shared: &Shared, tasks: usize) -> ServerInfo {
     }
 }
 
+/// A payload for those who look: of a long one the beginning. What begins as text stays text, which asynqmon shows only
+/// if all of it can be printed, and says how long the whole is.
+fn excerpt(payload: &Bytes, most: usize) -> Bytes {
+    if payload.len() <= most {
+        return payload.clone();
+    }
+    let beginning = &payload[..most];
+    let text = match std::str::from_utf8(beginning) {
+        Ok(text) => Some(text),
+        // The cut goes through a letter.
+        Err(error) if error.error_len().is_none() => std::str::from_utf8(&beginning[..error.valid_up_to()]).ok(),
+        Err(_) => None,
+    };
+    text.map_or_else(|| payload.slice(..most), |text| format!("{text}… ({} bytes in all)", payload.len()).into())
+}
+
 /// Writes the server's state once, as briefly as can be if nothing has been worked on since it `was_idle`; returns
 /// whether it is.
 pub(super) async fn beat(shared: &Shared, was_idle: bool) -> Result<bool, Error> {
     let identity = &shared.identity;
-    let workers: Vec<WorkerInfo> = shared
-        .running
-        .all()
+    let running = shared.running.all();
+    let most = MOST_OF_ONE.min(MOST_SHOWN / running.len().max(1));
+    let workers: Vec<WorkerInfo> = running
         .into_iter()
         .map(|job| WorkerInfo {
             host: identity.host.clone(),
@@ -93,7 +115,7 @@ pub(super) async fn beat(shared: &Shared, was_idle: bool) -> Result<bool, Error>
             server_id: identity.id.clone(),
             task_id: job.id().to_owned(),
             task_type: job.kind().to_owned(),
-            task_payload: job.payload().clone(),
+            task_payload: excerpt(job.payload(), most),
             queue: job.queue().to_owned(),
             start_time: Some(Timestamp::from_unix_ns(job.started_ns())),
             deadline: Some(Timestamp::from_unix_ns(job.deadline_ns())),
@@ -160,5 +182,23 @@ pub(super) async fn check_health(shared: Arc<Shared>) {
         if let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(health.as_ref().copied()))) {
             error!(error = %panicked, "the health hook panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_payload_is_cut_and_stays_text_where_it_was() {
+        let excerpt = |payload: &[u8]| excerpt(&Bytes::copy_from_slice(payload), 8);
+        for whole in ["", "12345678", "ñññ"] {
+            assert_eq!(excerpt(whole.as_bytes()), whole);
+        }
+        assert_eq!(excerpt(b"{\"a\":\"bcdef\"}"), "{\"a\":\"bc… (13 bytes in all)");
+        assert_eq!(excerpt("1234567ñ".as_bytes()), "1234567… (9 bytes in all)", "no half of a letter");
+        assert_eq!(excerpt("ññññ\u{0}".as_bytes()), "ññññ… (9 bytes in all)");
+        assert_eq!(excerpt(b"1234\xff6789"), &b"1234\xff678"[..]);
+        assert_eq!(excerpt(b"1234567\xff9"), &b"1234567\xff"[..], "that begins no letter");
     }
 }

@@ -9,6 +9,32 @@ use tokio::sync::Notify;
 
 use crate::support::{Events, Fixture, Gauge, Hanging, eventually, job, with};
 
+/// All of them were written every 5 s, as long as they were.
+#[tokio::test]
+async fn a_heartbeat_has_the_beginnings_of_large_payloads() {
+    let fixture = Fixture::start().await;
+    let (events, door) = (Events::default(), Arc::new(Notify::new()));
+    let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Notify>), job: Job| {
+        events.tell(job.id());
+        door.notified().await;
+    });
+    fixture.enqueue([job("text").payload("é".repeat(1_000_000)), job("bytes").payload(vec![0xff; 100_000])]).await;
+    fixture.enqueue([job("small").payload("{}")]).await;
+    let server = fixture.server(Router::new(()).route("job", work)).concurrency(3).start().await.unwrap();
+    events.wait(3).await;
+    let shown = async || fixture.inspector().servers().await.unwrap().remove(0).workers;
+    eventually("all three are told", async || shown().await.len() == 3).await;
+    for worker in shown().await {
+        match worker.task_id.as_str() {
+            "text" => assert_eq!(worker.payload, format!("{}… (2000000 bytes in all)", "é".repeat(2_048))),
+            "bytes" => assert_eq!(worker.payload, vec![0xff; 4_096]),
+            _ => assert_eq!(worker.payload, "{}"),
+        }
+    }
+    (0..3).for_each(|_| door.notify_one());
+    server.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_more_run_at_once_than_allowed() {
     let fixture = Fixture::start().await;
