@@ -1,7 +1,7 @@
 -- dequeue: give pending tasks to a worker, under a lease, up to 100 per call.
 --
 -- Transition: pending -> active            Go: dequeueCmd
--- Differs from Go: several tasks per call (W04); an id without a task is dropped and reported instead of
+-- Differs from Go: several tasks per call (W04), fewer where they are large; an id without a task is dropped and reported instead of
 -- haunting the queue (W12); the field owner names the run.
 --
 -- KEYS
@@ -15,6 +15,7 @@
 --   3  run          token that names this run
 --   4  count        how many tasks to take at the most
 --   5  timed        1: say also since when each task was pending; else 0
+--   6  bytes        no more tasks once their messages have so many bytes
 -- DERIVED
 --   task_prefix .. id, and the lock that a dropped stub still names
 -- RETURNS id, msg, id, msg, ... oldest first; an empty msg marks an id that was dropped because it had
@@ -22,6 +23,7 @@
 --   Empty when there is nothing; the integer 0 when the queue is paused.
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local task_prefix, expires, run, limit, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
+local room = tonumber(ARGV[6])
 
 if redis.call('EXISTS', paused) == 1 then
   return 0
@@ -69,6 +71,9 @@ if #waiting == 0 then
 end
 local reply, ids, ghosts = {}, {}, {}
 for n = #waiting, 1, -1 do
+  if room <= 0 then
+    break
+  end
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
   local is_task = not stray(msg) and msg and msg ~= ''
@@ -79,12 +84,13 @@ for n = #waiting, 1, -1 do
   end
   local kind = is_task and ids or ghosts
   kind[#kind + 1] = id
+  room = room - (is_task and #msg or 0)
 end
 local refused = hand_out(active, lease, task_prefix, ids, expires, run)
 if refused then
   return refused
 end
-redis.call('LTRIM', pending, 0, -#waiting - 1)
+redis.call('LTRIM', pending, 0, -#ids - #ghosts - 1)
 for n = 1, #ghosts do
   drop_ghost(ghosts[n])
 end

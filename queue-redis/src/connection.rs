@@ -147,6 +147,11 @@ impl Redis {
         &self.inner.target
     }
 
+    /// How long an answer is waited for.
+    pub fn response_timeout(&self) -> Duration {
+        self.inner.options.response_timeout
+    }
+
     /// Asks Redis for a sign of life.
     ///
     /// # Errors
@@ -165,7 +170,7 @@ impl Redis {
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let watched = self.inner.calls.begin(script.name);
-        let request = Request::Script(script, call);
+        let request = Request::Script(script, call, None);
         let reply = watched.end(match &self.inner.place {
             Place::Server(server) => server.send(script.name, request).await,
             other => Box::pin(other.send(script.name, request)).await,
@@ -327,8 +332,18 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
+        self.run_within(None, script, call).await
+    }
+
+    /// The same with another time to wait for the answer.
+    pub(crate) async fn run_within(
+        &mut self,
+        patience: Option<Duration>,
+        script: &'static Script,
+        call: &Cmd,
+    ) -> Result<Value, Error> {
         let watched = self.redis.inner.calls.begin(script.name);
-        match watched.end(self.held.send(script.name, Request::Script(script, call)).await) {
+        match watched.end(self.held.send(script.name, Request::Script(script, call, patience)).await) {
             Err(error) => Err(self.redis.name_keys(call, error).await),
             reply => reply,
         }

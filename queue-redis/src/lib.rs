@@ -36,8 +36,9 @@ mod wrong_type;
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use broker::{
     Broker, Change, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
-    ExpiredLease, Forwarded, Holding, MAX_BATCH, MAX_BATCH_BYTES, Matching, Overlap, PayloadChange, PayloadVerdict,
-    PoisonReason, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply, TickVerdict, Verdict, Why,
+    ExpiredLease, Forwarded, Holding, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, Matching, Overlap, PayloadChange,
+    PayloadVerdict, PoisonReason, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply, TickVerdict,
+    Verdict, Why,
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;

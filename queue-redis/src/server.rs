@@ -5,6 +5,7 @@
 //! redis crate alone would wait for ever.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use deadpool_redis::PoolError;
 use futures_util::future::join_all;
@@ -49,8 +50,9 @@ struct Shared {
 /// What is sent in one go.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
-    /// A call of a script; one that the server has forgotten is loaded first.
-    Script(&'static Script, &'a Cmd),
+    /// A call of a script; one that the server has forgotten is loaded first. With how long to wait for its answer, if
+    /// that is not as long as for others.
+    Script(&'static Script, &'a Cmd, Option<Duration>),
     /// A command.
     Command(&'a Cmd),
     /// The same for a server that takes over the slot of the command's key, and has not been told to serve it
@@ -61,7 +63,12 @@ pub(crate) enum Request<'a> {
 impl Request<'_> {
     async fn send(self, connection: &mut MultiplexedConnection, dialect: Dialect) -> redis::RedisResult<Value> {
         match self {
-            Self::Script(script, call) => script.send(connection, call, dialect).await,
+            Self::Script(script, call, None) => script.send(connection, call, dialect).await,
+            Self::Script(script, call, Some(patience)) => {
+                let mut patient = connection.clone();
+                patient.set_response_timeout(patience);
+                script.send(&mut patient, call, dialect).await
+            }
             Self::Command(command) => command.query_async(connection).await,
             Self::Asking(command) => {
                 let mut asking = redis::pipe();

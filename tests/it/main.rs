@@ -30,4 +30,5 @@ mod start;
 mod stranded;
 mod support;
 mod survive;
+mod thin;
 mod transitions;

@@ -48,6 +48,10 @@ pub const SET_BATCH: usize = 15;
 /// one (`client-query-buffer-limit`, 1 GB by default) costs the connection, and with it every task in it.
 pub const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
+/// A take asks for no more tasks once their messages have so many bytes: its answer is on its way for as long as they
+/// take, and with it what else is waited for on the same connection.
+pub const MAX_TAKE_BYTES: usize = 1024 * 1024;
+
 /// Takes from `items` what one call should carry: at most `most`, and no more bytes than
 /// [`MAX_BATCH_BYTES`], but at least one.
 pub(crate) fn next_batch<T, I: Iterator<Item = T>>(

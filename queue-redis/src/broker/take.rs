@@ -1,13 +1,15 @@
 //! Tasks for a worker: `dequeue.lua`, `dequeue_matching.lua`, `requeue_run.lua`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use prost::Message as _;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::{TaskMessage, WireError};
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::{Broker, MAX_BATCH};
+use super::{Broker, MAX_BATCH, MAX_TAKE_BYTES};
 use crate::error::Error;
 use crate::script::{DEQUEUE, DEQUEUE_MATCHING, REQUEUE_RUN};
 
@@ -140,6 +142,22 @@ pub enum Taken {
     Ghost(String),
 }
 
+impl Taken {
+    /// Bytes of its message.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Task(delivery) => delivery.message.encoded_len(),
+            Self::Poisoned(_, raw, _) => raw.len(),
+            Self::Ghost(_) => 0,
+        }
+    }
+
+    /// Whether these are as many bytes as a take asks for, so that there may be more of them.
+    pub fn fill_an_answer(tasks: &[Self]) -> bool {
+        tasks.iter().map(Self::bytes).sum::<usize>() >= MAX_TAKE_BYTES
+    }
+}
+
 /// Why a task cannot be handed to anybody.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -180,7 +198,8 @@ pub struct Matching {
 }
 
 impl Broker {
-    /// Takes up to `count` tasks (at most [`MAX_BATCH`]), under leases until `expires` (Unix seconds).
+    /// Takes up to `count` tasks (at most [`MAX_BATCH`], and none after those that reach [`MAX_TAKE_BYTES`]), under
+    /// leases until `expires` (Unix seconds).
     /// `token` names this call; it must differ from that of every other.
     ///
     /// # Errors
@@ -196,14 +215,43 @@ impl Broker {
         token: &Arc<str>,
         expires: i64,
     ) -> Result<Dequeued, Error> {
+        let take = Take { queue, token, expires };
+        self.dequeued(self.redis.run(&DEQUEUE, &self.dequeue_call(count, take)).await?, take)
+    }
+
+    /// Takes one task on a connection of its own, and waits so long for it: one that is too large for the way to come
+    /// within the response timeout. Nothing else waits behind it. The lease should be longer by as much.
+    ///
+    /// # Errors
+    /// As [`dequeue`](Self::dequeue).
+    ///
+    /// # Cancel safety
+    /// As [`dequeue`](Self::dequeue).
+    pub async fn dequeue_within(
+        &self,
+        patience: Duration,
+        queue: &Arc<str>,
+        token: &Arc<str>,
+        expires: i64,
+    ) -> Result<Dequeued, Error> {
+        let take = Take { queue, token, expires };
+        let mut connection = self.redis.pooled().await?;
+        self.dequeued(connection.run_within(Some(patience), &DEQUEUE, &self.dequeue_call(1, take)).await?, take)
+    }
+
+    fn dequeue_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
         let keys = QueueKeys::new(queue);
         let mut call = DEQUEUE.call(4);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
-        call.arg(i32::from(self.timed));
-        match self.redis.run(&DEQUEUE, &call).await? {
+        call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
+        call
+    }
+
+    fn dequeued(&self, reply: Value, take: Take<'_>) -> Result<Dequeued, Error> {
+        match reply {
             Value::Int(0) => Ok(Dequeued::Paused),
-            Value::Array(items) => self.taken(DEQUEUE.name, items, Take { queue, token, expires }).map(Dequeued::Tasks),
+            Value::Array(items) => self.taken(DEQUEUE.name, items, take).map(Dequeued::Tasks),
             reply => Err(Error::unexpected(DEQUEUE.name, &reply)),
         }
     }

@@ -146,11 +146,13 @@ impl Cluster {
         operation: &'static str,
         request: Request<'_>,
     ) -> Result<Value, Error> {
-        let (Request::Script(_, command) | Request::Command(command) | Request::Asking(command)) = request;
+        let (Request::Script(_, command, _) | Request::Command(command) | Request::Asking(command)) = request;
         match (slot_of_command(command), request) {
             (None, _) => self.send_anywhere(way, operation, request).await,
-            (Some(slot), Request::Script(script, call)) => match script.guard(call) {
-                Some(guarded) => self.send_to_slot(way, slot, operation, Request::Script(script, &guarded)).await,
+            (Some(slot), Request::Script(script, call, patience)) => match script.guard(call) {
+                Some(guarded) => {
+                    self.send_to_slot(way, slot, operation, Request::Script(script, &guarded, patience)).await
+                }
                 None => Err(Error::unexpected(operation, &"a call without keys")),
             },
             (Some(slot), _) => self.send_to_slot(way, slot, operation, request).await,
@@ -529,7 +531,7 @@ impl Known {
 
 /// Whether a call waits while its slot moves. A take does not: there are other queues.
 fn is_patient(request: Request<'_>) -> bool {
-    !matches!(request, Request::Script(script, _) if script.name.starts_with("dequeue"))
+    !matches!(request, Request::Script(script, ..) if script.name.starts_with("dequeue"))
 }
 
 /// The slot moves, and not all of its keys are where they will be.

@@ -12,6 +12,7 @@ mod heartbeat;
 mod keeper;
 mod limit;
 mod maintenance;
+mod one_by_one;
 mod outage;
 mod processor;
 mod queues;
@@ -26,7 +27,7 @@ mod trouble;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use queue_core::options::{OptionError, check_existing_queue_name};
@@ -43,6 +44,7 @@ use self::groups::{GroupOptions, Groups};
 pub use self::handle::Handle;
 use self::handle::{Ending, HandleInner};
 use self::heartbeat::Identity;
+use self::one_by_one::OneByOne;
 use self::outage::Outage;
 use self::queues::Queues;
 use self::running::Running;
@@ -519,6 +521,8 @@ impl Server {
             queues,
             running: Running::default(),
             acks,
+            one_by_one: OneByOne::default(),
+            takes: AtomicU64::new(0),
             work: Notify::new(),
             schedule: Notify::new(),
             watch: tokio::sync::watch::channel(None).0,

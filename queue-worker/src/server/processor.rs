@@ -16,7 +16,7 @@ use super::crowd::Crowd;
 use super::limit::Place;
 use super::queues::{Round, Share};
 use super::slots::Slot;
-use super::{Shared, Unhandled, attempt};
+use super::{Shared, Unhandled, attempt, one_by_one};
 use crate::events::Event;
 use crate::job::Job;
 use crate::log::{error, info, warn};
@@ -53,11 +53,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     // Tasks of certain types are looked for in one window after another.
     let overlaps = shared.options.unhandled != Unhandled::Leave;
     let mut under_way = FuturesUnordered::new();
-    // Slots for which nothing was found, and why, if something failed.
-    let (mut spare, mut failure) = (Vec::new(), None);
+    // Slots for which nothing was found, and why, if something failed; whether they are lent to who takes one by one.
+    let (mut spare, mut failure, mut lent) = (Vec::new(), None, false);
     // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
     while !(shared.quiet.is_cancelled() && under_way.is_empty()) {
-        let mut filling = if under_way.is_empty() && !spare.is_empty() {
+        let mut filling = if under_way.is_empty() && (lent || !spare.is_empty()) {
+            lent = shared.one_by_one.is_needed();
+            if lent {
+                shared.slots.give_back(spare.drain(..));
+            }
             let pause = match failure.take() {
                 None => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
                 Some(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
@@ -65,6 +69,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             if pause.is_none() || shared.quiet.is_cancelled() {
                 return;
             }
+            lent = false;
             spare.truncate(MAX_BATCH);
             shared.slots.take_more(&mut spare, MAX_BATCH);
             taker.begin(&shared, std::mem::take(&mut spare))
@@ -170,8 +175,6 @@ fn set_out<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
 
 struct Taker {
     shared: Arc<Shared>,
-    /// Counts takes, to name them.
-    takes: u64,
     listed: HashMap<Arc<str>, Instant>,
     /// Queues that gave as many tasks as they were asked for, the last time.
     plentiful: HashSet<Arc<str>>,
@@ -192,7 +195,7 @@ impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
         let (listed, plentiful, refused, skips) = Default::default();
         let (crowd, echo, plenty) = (Crowd::default(), false, false);
-        Self { shared, takes: 0, listed, plentiful, plenty, refused, barren: 0, crowd, echo, skips }
+        Self { shared, listed, plentiful, plenty, refused, barren: 0, crowd, echo, skips }
     }
 
     /// Begins to fill slots from all queues but those that are left alone.
@@ -212,8 +215,7 @@ impl Taker {
             let name = filling.round.name(queue);
             for count in self.split(name, share) {
                 let places = places.split_off(places.len().saturating_sub(count));
-                self.takes += 1;
-                let token = format!("{}:{}", self.shared.identity.name(), self.takes).into();
+                let token = self.shared.next_token();
                 let (expires, skip) = (self.shared.lease_expiry(), self.skips.get(name).copied().unwrap_or(0));
                 takes.push(Take { queue, name: name.clone(), count, token, expires, skip, places });
             }
@@ -237,7 +239,8 @@ impl Taker {
                     } else {
                         self.plentiful.remove(&name);
                     }
-                    if tasks.len() < count && !self.look_further(&name, more) {
+                    let filled = tasks.len() == count || Taken::fill_an_answer(&tasks);
+                    if !filled && !self.look_further(&name, more) {
                         round.close(queue);
                     }
                     if !tasks.is_empty() {
@@ -255,6 +258,7 @@ impl Taker {
                     round.close(queue);
                     if error.is_ambiguous() {
                         shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
+                        one_by_one::begin(&shared, &name);
                     } else if !error.is_outage() {
                         self.refuse(name, &error);
                         continue;
@@ -337,7 +341,9 @@ impl Taker {
     }
 
     fn is_refused(&self, queue: &str) -> bool {
-        self.refused.get(queue).is_some_and(|until| Instant::now() < *until) || self.shared.acks.trouble.refuses(queue)
+        self.refused.get(queue).is_some_and(|until| Instant::now() < *until)
+            || self.shared.acks.trouble.refuses(queue)
+            || self.shared.one_by_one.has(queue)
     }
 
     /// Leaves out the queues that are being left alone.
@@ -416,7 +422,7 @@ async fn dequeue(shared: &Shared, take: &Take) -> Reply {
     Ok((dequeued, Some(step)))
 }
 
-fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
+pub(super) fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
     match taken {
         // The answer was a long time under way, or this process was stopped: somebody else may have the task.
         Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
@@ -459,7 +465,7 @@ async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
 }
 
 /// Puts back what a take may have taken whose answer was lost.
-async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
+pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
     for pause in LOOK_AGAIN {
         tokio::time::sleep(pause).await;
         let mut backoff = Backoff::new(&shared.outage, "looking for tasks of a lost answer");

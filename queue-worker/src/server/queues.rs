@@ -61,6 +61,13 @@ impl Queues {
         self.strict
     }
 
+    /// A place for a task of this queue, where it has a limit; none where there is no room.
+    pub(super) fn place(&self, name: &str) -> Option<Vec<Place>> {
+        let limit = self.names().position(|queue| **queue == *name).and_then(|queue| self.limit(queue));
+        let places = limit.map(|limit| limit.take(1)).unwrap_or_default();
+        (limit.is_none() || !places.is_empty()).then_some(places)
+    }
+
     /// A round of takes for all queues.
     pub(super) fn round(&self) -> Round<'_> {
         Round { queues: self, open: (0..self.queues.len()).collect() }

@@ -1,7 +1,8 @@
 //! What all parts of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use queue_redis::{Broker, Error, Holding, SHORT_BATCH, Watch};
 use tokio::sync::Notify;
@@ -12,6 +13,7 @@ use super::Options;
 use super::acks::Acks;
 use super::groups::Groups;
 use super::heartbeat::Identity;
+use super::one_by_one::OneByOne;
 use super::outage::Outage;
 use super::queues::Queues;
 use super::running::Running;
@@ -35,6 +37,9 @@ pub(super) struct Shared {
     pub(super) identity: Identity,
     pub(super) running: Running,
     pub(super) acks: Acks,
+    pub(super) one_by_one: OneByOne,
+    /// Counts takes, to name them.
+    pub(super) takes: AtomicU64,
     /// Wakes the processor when a queue may have work. Signals while nobody waits are kept, one of them.
     pub(super) work: Notify,
     /// Wakes the forwarder when a set of scheduled or retried tasks has changed.
@@ -72,7 +77,17 @@ impl Shared {
     }
 
     pub(super) fn lease_expiry(&self) -> i64 {
-        self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease))
+        self.lease_expiry_after(Duration::ZERO)
+    }
+
+    /// The end of a lease of a task that is so long on its way here.
+    pub(super) fn lease_expiry_after(&self, delay: Duration) -> i64 {
+        self.now().saturating_add(queue_core::clock::secs_ceil(self.options.lease.saturating_add(delay)))
+    }
+
+    /// The name of the next take.
+    pub(super) fn next_token(&self) -> Arc<str> {
+        format!("{}:{}", self.identity.name(), self.takes.fetch_add(1, Ordering::Relaxed) + 1).into()
     }
 
     /// How many tasks set out together, to be taken or reported, although others are under way: half of the slots, so

@@ -1,12 +1,14 @@
 //! A way to Redis that can go wrong: it stands between, and loses what it should hand on.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A TCP address that leads to the socket of a Redis.
 pub(crate) struct Proxy {
@@ -26,6 +28,26 @@ struct State {
     /// A connection that has sent this gets no more answers until it has sent it so many times.
     held: Mutex<Option<(String, usize)>>,
     accepted: watch::Sender<u64>,
+    /// Bytes a second that Redis' answers have for themselves, all together; 0 for any number.
+    thin: AtomicU64,
+    /// When the last of them will have passed.
+    passed: Mutex<Option<Instant>>,
+}
+
+impl State {
+    /// Waits until so many bytes have passed.
+    async fn pass(&self, bytes: usize) {
+        let rate = self.thin.load(Relaxed);
+        if rate == 0 {
+            return;
+        }
+        let until = {
+            let mut passed = self.passed.lock().unwrap();
+            let begin = passed.unwrap_or_else(Instant::now).max(Instant::now());
+            *passed.insert(begin + Duration::from_secs_f64(bytes as f64 / rate as f64))
+        };
+        tokio::time::sleep_until(until).await;
+    }
 }
 
 impl Proxy {
@@ -39,6 +61,8 @@ impl Proxy {
             unanswerable: Mutex::default(),
             held: Mutex::default(),
             accepted: watch::Sender::new(0),
+            thin: AtomicU64::new(0),
+            passed: Mutex::default(),
         });
         let accepting = tokio::spawn({
             let state = state.clone();
@@ -78,6 +102,11 @@ impl Proxy {
     /// for one answer before it goes on, waits for ever.
     pub(crate) fn hold_answers_to(&self, text: &str, times: usize) {
         *self.state.held.lock().unwrap() = Some((text.to_owned(), times));
+    }
+
+    /// From now on, what Redis sends shares so many bytes a second.
+    pub(crate) fn make_thin(&self, bytes_per_second: u64) {
+        self.state.thin.store(bytes_per_second, Relaxed);
     }
 
     /// From now on, all connections lose what is sent on them, new ones too.
@@ -126,8 +155,8 @@ async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
     let back = |_: &[u8]| muted.load(Relaxed) || cut() || number <= *state.unanswered.borrow();
     // The end of one direction ends both, except where the connection is to look alive.
     tokio::select! {
-        () = pump(&mut from_client, &mut to_redis, there, &never) => {}
-        () = pump(&mut from_redis, &mut to_client, back, &held) => {}
+        () = pump(&mut from_client, &mut to_redis, there, &never, None) => {}
+        () = pump(&mut from_redis, &mut to_client, back, &held, Some(&state)) => {}
     }
 }
 
@@ -136,14 +165,18 @@ async fn pump(
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
     is_lost: impl Fn(&[u8]) -> bool,
     held: &watch::Sender<bool>,
+    thin: Option<&State>,
 ) {
-    let mut buffer = vec![0; 64 * 1024];
+    let mut buffer = vec![0; 16 * 1024];
     loop {
         match from.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
             Ok(read) if is_lost(&buffer[..read]) => {}
             Ok(read) => {
                 let _ = held.subscribe().wait_for(|held| !held).await;
+                if let Some(thin) = thin {
+                    thin.pass(read).await;
+                }
                 if to.write_all(&buffer[..read]).await.is_err() {
                     return;
                 }

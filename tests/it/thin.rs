@@ -1,0 +1,114 @@
+//! Large tasks over a way to Redis that carries little: all of them are worked, and reports do not wait for them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::{Client, Dequeued, MAX_TAKE_BYTES, Redis, RedisOptions, Taken};
+use queue_worker::{Job, Router, Server};
+
+use crate::support::{Events, Fixture, NOW, Proxy, eventually, job, with};
+
+fn large(id: &str, bytes: usize) -> RawTask {
+    job(id).payload(vec![b'x'; bytes])
+}
+
+fn ids(taken: &[Taken]) -> Vec<&str> {
+    let id = |taken| if let &Taken::Task(ref delivery) = taken { &*delivery.run.id } else { panic!("{taken:?}") };
+    taken.iter().map(id).collect()
+}
+
+#[tokio::test]
+async fn a_take_ends_with_the_task_that_fills_its_answer() {
+    let fixture = Fixture::start().await;
+    let half = MAX_TAKE_BYTES / 2;
+    fixture.put([large("a", half), large("b", half), large("c", 10), large("d", 3 * MAX_TAKE_BYTES), job("e")]).await;
+    let mut rest = vec![vec!["e"], vec!["c", "d"], vec!["a", "b"]];
+    while let Some(expected) = rest.pop() {
+        let pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+        assert_eq!(pending.len(), expected.len() + rest.iter().map(Vec::len).sum::<usize>());
+        let Dequeued::Tasks(taken) = fixture.dequeue(25).await else { panic!("paused") };
+        assert_eq!(ids(&taken), expected);
+        assert_eq!(Taken::fill_an_answer(&taken), expected != ["e"]);
+        for id in expected {
+            let lease = fixture.cmd::<i64>(&["ZSCORE", "asynq:{q}:lease", id]).await;
+            assert_eq!(lease, NOW + 30);
+        }
+    }
+    let Dequeued::Tasks(taken) = fixture.dequeue(25).await else { panic!("paused") };
+    assert!(taken.is_empty() && !Taken::fill_an_answer(&taken));
+}
+
+/// A server behind a way that carries so many bytes a second, and waits so long for an answer.
+async fn serve(
+    fixture: &Fixture,
+    rate: u64,
+    timeout: Duration,
+    concurrency: usize,
+    events: &Events,
+) -> (Proxy, queue_worker::Handle, Arc<Mutex<BTreeMap<&'static str, usize>>>) {
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: timeout, ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let failed: Arc<Mutex<BTreeMap<&'static str, usize>>> = Arc::default();
+    let count = failed.clone();
+    redis.on_call(move |call| {
+        if call.error.is_some() {
+            *count.lock().unwrap().entry(call.operation).or_default() += 1;
+        }
+    });
+    let work = with(events, async |events: Events, job: Job| events.tell(job.id()));
+    let server = Server::new(redis, Router::new(()).route("job", work));
+    let server = server.queues([("q", 1), ("other", 1)]).concurrency(concurrency).start().await.unwrap();
+    proxy.make_thin(rate);
+    (proxy, server, failed)
+}
+
+/// Each id once, whatever their order.
+fn assert_each_once(events: &Events, tasks: usize) {
+    let mut ran = events.all();
+    ran.sort();
+    ran.dedup();
+    assert_eq!((ran.len(), events.count()), (tasks, tasks), "{ran:?}");
+}
+
+/// As many as were asked for were taken, timed out and were put back, for ever.
+#[tokio::test]
+async fn tasks_that_do_not_fit_the_response_timeout_together_are_all_worked() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let client = Client::new(fixture.redis());
+    // One of them takes a tenth of a second; all that fit in a take without a bound take two and a half.
+    for n in 0..30 {
+        client.enqueue(large(&n.to_string(), 300_000)).await.unwrap();
+    }
+    let (_proxy, server, failed) = serve(&fixture, 3_000_000, Duration::from_secs(2), 25, &events).await;
+    eventually("all are worked", async || fixture.count("processed").await == 30).await;
+    server.shutdown().await;
+    assert_each_once(&events, 30);
+    let failed = failed.lock().unwrap().clone();
+    assert!(failed.is_empty(), "nothing came too late: {failed:?}");
+}
+
+#[tokio::test]
+async fn a_task_that_is_larger_than_the_way_carries_within_the_response_timeout_is_worked_and_others_meanwhile() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let client = Client::new(fixture.redis());
+    for concurrency in [1, 10] {
+        // One of them takes a second and a half.
+        for n in 0..3 {
+            client.enqueue(large(&format!("{concurrency}-{n}"), 1_500_000)).await.unwrap();
+        }
+        let (proxy, server, failed) =
+            serve(&fixture, 1_000_000, Duration::from_millis(500), concurrency, &events).await;
+        let before = events.count();
+        eventually("a take was too late", async || failed.lock().unwrap().contains_key("dequeue")).await;
+        client.enqueue(job(&format!("{concurrency}-small")).queue("other")).await.unwrap();
+        eventually("all are worked", async || events.count() == before + 4).await;
+        eventually("and reported", async || fixture.cmd::<u8>(&["EXISTS", "asynq:{q}:active"]).await == 0).await;
+        proxy.make_thin(0);
+        server.shutdown().await;
+    }
+    assert_each_once(&events, 8);
+    assert_eq!(fixture.count("processed").await, 6);
+}
