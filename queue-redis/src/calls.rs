@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::panic::Guard;
 
 /// How one call to Redis went: one command, script or pipeline, and the answer to it.
 #[derive(Debug)]
@@ -25,12 +26,13 @@ pub(crate) struct Calls(OnceLock<Box<Observed>>);
 
 struct Observed {
     observer: Observer,
+    guard: Guard,
     next: Calls,
 }
 
 impl Calls {
     pub(crate) fn add(&self, observer: Observer) {
-        let mut new = Box::new(Observed { observer, next: Calls::default() });
+        let mut new = Box::new(Observed { observer, guard: Guard::default(), next: Calls::default() });
         let mut at = self;
         while let Err(back) = at.0.set(new) {
             new = back;
@@ -55,7 +57,7 @@ impl Watched<'_> {
             let call = Call { operation, took: began.elapsed(), error: reply.as_ref().err() };
             let mut next = Some(first);
             while let Some(observed) = next {
-                (observed.observer)(&call);
+                observed.guard.call("an observer of calls", || (observed.observer)(&call));
                 next = observed.next.0.get().map(|next| &**next);
             }
         }
@@ -65,6 +67,7 @@ impl Watched<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -84,5 +87,17 @@ mod tests {
         let all = [(1, "PING", false), (2, "PING", false), (3, "PING", false)];
         assert_eq!(heard.lock().unwrap()[..3], all);
         assert_eq!(heard.lock().unwrap()[3..], all.map(|(name, ..)| (name, "done", true)));
+    }
+
+    #[test]
+    fn an_observer_that_panics_hinders_neither_the_call_nor_the_others() {
+        let (calls, heard) = (Calls::default(), Arc::new(AtomicU64::new(0)));
+        calls.add(Box::new(|_| panic!("one bad label")));
+        let count = heard.clone();
+        calls.add(Box::new(move |_| drop(count.fetch_add(1, Ordering::Relaxed))));
+        for _ in 0..3 {
+            assert_eq!(calls.begin("PING").end(Ok("PONG")).unwrap(), "PONG");
+        }
+        assert_eq!(heard.load(Ordering::Relaxed), 3);
     }
 }

@@ -26,6 +26,8 @@ mod lenient;
 mod listener;
 #[doc(hidden)]
 pub mod log;
+#[doc(hidden)]
+pub mod panic;
 mod script;
 mod semaphore;
 mod sentinel;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_core::outcome::{Failure, Outcome, Step};
 
 use crate::job::Job;
+use crate::panic::Guard;
 
 /// Something that happened inside a server; see [`Server::observe`](crate::Server::observe).
 ///
@@ -194,11 +195,11 @@ type Observer = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// Who wants to be told.
 #[derive(Default)]
-pub(crate) struct Observers(Vec<Observer>);
+pub(crate) struct Observers(Vec<(Observer, Guard)>);
 
 impl Observers {
     pub(crate) fn add(&mut self, observer: Observer) {
-        self.0.push(observer);
+        self.0.push((observer, Guard::default()));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -209,7 +210,9 @@ impl Observers {
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if !self.0.is_empty() {
             let event = event();
-            self.0.iter().for_each(|observer| observer(&event));
+            for (observer, guard) in &self.0 {
+                guard.call("an observer", || observer(&event));
+            }
         }
     }
 }

@@ -142,7 +142,7 @@ async fn on_a_thread(
         if job.cancel_reason().is_some() {
             return Ok(Err(Failure::Retry("the attempt ended before a thread was free".into())));
         }
-        let outcome = panic::catch(std::panic::AssertUnwindSafe(work));
+        let outcome = panic::catch(work);
         drop(slot);
         outcome
     });

@@ -60,7 +60,7 @@ pub use panic::Panicked;
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::Task;
-pub use queue_redis::log_to_stderr;
+pub use queue_redis::{Stderr, log_to_stderr};
 pub use router::{Route, Router};
 pub use server::{Handle, MAX_RESULT_BYTES, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;

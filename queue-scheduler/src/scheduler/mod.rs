@@ -7,13 +7,13 @@ mod sync;
 mod ticker;
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::DateTime;
 use queue_core::{Clock as _, State, TaskInfo};
 use queue_redis::log::{error, info};
+use queue_redis::panic::catch;
 use queue_redis::{Broker, EnqueueError, Error, Redis, Role, TickVerdict};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -282,7 +282,7 @@ impl Shared {
 
 /// A hook that panics must not end the scheduler (W40).
 fn guarded(what: &'static str, hook: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
-        error!(hook = what, "a hook of the scheduler panicked");
+    if let Err(error) = catch(hook) {
+        error!(hook = what, %error, "a hook of the scheduler panicked");
     }
 }

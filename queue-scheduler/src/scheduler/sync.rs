@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use queue_redis::log::info;
+use queue_redis::panic::Catch;
 
 use super::{Shared, SyncProblem};
 use crate::problem::EntryProblem;
@@ -23,7 +24,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
 pub(super) async fn once(shared: &Shared) -> Result<(), BoxError> {
     let Some((provider, _)) = &shared.options.provider else { return Ok(()) };
     let mut managed = shared.managed.lock().await;
-    let provided = provider.entries().await?;
+    // A panic of the provider is one of its errors.
+    let provided = Catch(Box::pin(async { provider.entries().await })).await??;
     let (mut seen, mut wanted, mut problems) = (BTreeSet::new(), Vec::new(), Vec::new());
     for entry in provided {
         let checked = entry.check(&shared.options.zone).and_then(|schedule| {

@@ -15,6 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use queue_core::outcome::Step;
 use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SET_BATCH, SHORT_BATCH, Verdict};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
@@ -25,14 +26,61 @@ use super::trouble::{Refusal, Trouble};
 use crate::events::Event;
 use crate::log::warn;
 
-/// A report with what becomes free when it is written.
-#[derive(Debug)]
+/// A report, from the beginning of the attempt until it is settled, and what becomes free by it.
+///
+/// One that is dropped before, whoever panicked, is sent to the loop again: without an outcome yet, the task is put back.
 pub(super) struct Ack {
-    pub(super) ticket: u64,
+    ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
     /// None while others have it, because the report is on its way, or refused.
-    pub(super) slot: Option<Arc<Slot>>,
+    slot: Option<Arc<Slot>>,
+    shared: Arc<Shared>,
+    /// Whether it counts as unwritten.
+    sent: bool,
+    settled: bool,
+}
+
+impl Ack {
+    pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Self {
+        Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false }
+    }
+
+    /// Hands it to the loop.
+    pub(super) fn send(mut self) {
+        let acks = &self.shared.acks;
+        if !std::mem::replace(&mut self.sent, true) {
+            acks.unwritten.fetch_add(1, Ordering::AcqRel);
+        }
+        let sender = acks.sender.clone();
+        // The loop lives until all attempts have ended and all reports are written, or given up.
+        if let Err(SendError(mut ack)) = sender.send(self) {
+            ack.settle();
+        }
+    }
+
+    /// Nothing is left to be written; the task is no longer in hand.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+        self.shared.running.remove([self.ticket]);
+        self.shared.slots.give_back(self.slot.take());
+    }
+}
+
+impl Drop for Ack {
+    fn drop(&mut self) {
+        if self.settled {
+            if self.sent {
+                self.shared.acks.written();
+            }
+            return;
+        }
+        let mut report = self.report.clone();
+        report.resent |= self.sent;
+        let step = std::mem::replace(&mut self.step, Step::Requeue);
+        let (slot, shared) = (self.slot.take(), self.shared.clone());
+        Self { ticket: self.ticket, report, step, slot, shared, sent: self.sent, settled: false }.send();
+    }
 }
 
 /// The sending side.
@@ -41,29 +89,21 @@ pub(super) struct Acks {
     // Unbounded, because what is in it is bounded by the slots.
     sender: UnboundedSender<Ack>,
     unwritten: AtomicUsize,
-    written: Notify,
+    all_written: Notify,
     pub(super) trouble: Trouble,
 }
 
 impl Acks {
     pub(super) fn new() -> (Self, UnboundedReceiver<Ack>) {
         let (sender, receiver) = unbounded_channel();
-        let acks = Self { sender, unwritten: AtomicUsize::new(0), written: Notify::new(), trouble: Trouble::default() };
-        (acks, receiver)
-    }
-
-    pub(super) fn send(&self, ack: Ack) {
-        self.unwritten.fetch_add(1, Ordering::AcqRel);
-        // The loop lives until all attempts have ended and all reports are written, or given up.
-        if self.sender.send(ack).is_err() {
-            self.unwritten.fetch_sub(1, Ordering::AcqRel);
-        }
+        let (unwritten, all_written, trouble) = Default::default();
+        (Self { sender, unwritten, all_written, trouble }, receiver)
     }
 
     /// Waits until no report is unwritten.
     pub(super) async fn flushed(&self) {
         loop {
-            let written = self.written.notified();
+            let written = self.all_written.notified();
             if self.unwritten.load(Ordering::Acquire) == 0 {
                 return;
             }
@@ -71,9 +111,11 @@ impl Acks {
         }
     }
 
-    fn settled(&self, count: usize) {
-        self.unwritten.fetch_sub(count, Ordering::AcqRel);
-        self.written.notify_waiters();
+    /// One report less is unwritten.
+    fn written(&self) {
+        if self.unwritten.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.all_written.notify_waiters();
+        }
     }
 }
 
@@ -168,7 +210,7 @@ impl Batch {
     /// are taken back, which holds up the server until it can. A refusal does not concern other queues.
     fn again(mut self, resent: bool, transient: bool, slots: &Slots) -> Self {
         for ack in self.acks_mut() {
-            ack.report.resent = resent;
+            ack.report.resent |= resent;
             if transient {
                 ack.slot.get_or_insert_with(|| slots.take_back());
             }
@@ -304,10 +346,17 @@ async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {
     }
 }
 
-fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
+fn settle(shared: &Shared, mut batch: Batch, verdicts: &[Verdict], resent: bool) {
+    // First what must not be lost, whatever becomes of the log.
+    let acks = batch.acks_mut();
+    shared.running.remove(acks.iter().map(|ack| ack.ticket));
+    shared.slots.give_back(acks.iter_mut().filter_map(|ack| {
+        ack.settled = true;
+        ack.slot.take()
+    }));
     let mut refused = 0;
-    for (ack, verdict) in batch.acks().iter().zip(verdicts) {
-        let run = &ack.report.run;
+    for (ack, verdict) in acks.iter().zip(verdicts) {
+        let (run, resent) = (&ack.report.run, resent || ack.report.resent);
         match verdict {
             Verdict::Applied | Verdict::AlreadyApplied => continue,
             // The first sending deleted it, and its answer was lost.
@@ -321,12 +370,7 @@ fn settle(shared: &Shared, batch: Batch, verdicts: &[Verdict], resent: bool) {
         }
         refused += 1;
     }
-    let acks = batch.into_acks();
-    let count = acks.len();
     if let Some(first) = acks.first() {
-        shared.tell(|| Event::Reported { queue: &first.report.run.queue, tasks: count, refused });
+        shared.tell(|| Event::Reported { queue: &first.report.run.queue, tasks: acks.len(), refused });
     }
-    shared.running.remove(acks.iter().map(|ack| ack.ticket));
-    shared.slots.give_back(acks.into_iter().filter_map(|ack| ack.slot));
-    shared.acks.settled(count);
 }

@@ -1,6 +1,5 @@
 //! One aggregation: the tasks of a group become one task.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +51,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
     let (now, rules) = (shared.now(), shared.options.groups.rules());
     let ended = match shared.broker.stage(queue, group, &id, rules, now, now + DEADLINE).await {
         Ok(None) => return,
-        Ok(Some(mut set)) => match work(&shared, &aggregation, &mut set).await {
-            Ok(ended) | Err(ended) => ended,
+        // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
+        Ok(Some(mut set)) => match Catch(std::pin::pin!(work(&shared, &aggregation, &mut set))).await {
+            Ok(Ok(ended) | Err(ended)) => ended,
+            Err(panicked) => Ended::Failed(panicked.into()),
         },
         Err(error) => error.into(),
     };
@@ -64,9 +65,10 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
         }
         Ended::Failed(failure) => {
             shared.tell(|| Event::AggregationFailed { queue, group, failure: &failure });
-            warn!(queue = %queue, group, error = %failure, "aggregating a group failed; its tasks are put back");
+            let error = panic::catch(|| failure.to_string()).unwrap_or_else(|panicked| panicked.to_string());
+            warn!(queue = %queue, group, error, "aggregating a group failed; its tasks are put back");
             if let Some(hook) = &shared.options.groups.on_error
-                && let Err(panicked) = panic::catch(AssertUnwindSafe(|| hook(&aggregation, &failure)))
+                && let Err(panicked) = panic::catch(|| hook(&aggregation, &failure))
             {
                 error!(queue = %queue, group, error = %panicked, "the group error hook panicked");
             }
@@ -74,6 +76,9 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
                 Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => Some(*delay),
                 _ => None,
             };
+            if let Err(panicked) = panic::discard(failure) {
+                error!(queue = %queue, group, error = %panicked, "the error of an aggregator panicked");
+            }
             shared.groups.failed(queue, group, delay, shared.group_retry_interval());
             // Whatever cannot be put back now comes back after the deadline.
             if let Err(error) = persist(&shared, || shared.broker.reclaim(queue, group, &id, None)).await {
@@ -97,8 +102,7 @@ async fn work(shared: &Shared, aggregation: &Aggregation, set: &mut StagedSet) -
 
     let messages: Vec<&TaskMessage> = tasks.iter().filter_map(|task| task.message.as_ref()).collect();
     let prepare = || aggregate.prepare(aggregation.clone(), &messages);
-    let Prepared { work, refused } =
-        panic::catch(AssertUnwindSafe(prepare)).map_err(|panicked| Ended::Failed(panicked.into()))?;
+    let Prepared { work, refused } = panic::catch(prepare).map_err(|panicked| Ended::Failed(panicked.into()))?;
     let mut refused = refused.into_iter().peekable();
     let (mut good, mut bad) = (Vec::with_capacity(tasks.len()), Vec::new());
     for (position, task) in tasks.into_iter().enumerate() {

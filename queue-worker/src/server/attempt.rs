@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::At;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
-use queue_redis::{Error, Report};
+use queue_redis::{Error, Report, Side};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug, info_span};
@@ -17,7 +17,7 @@ use super::{Shared, Unhandled};
 use crate::events::{End, Event, is_revoked};
 use crate::job::{CancelReason, Job};
 use crate::log::{error, info, warn};
-use crate::panic::{self, Catch};
+use crate::panic::{self, Catch, Panicked};
 use crate::routes::Routes;
 
 /// A log line about an attempt, with what names it.
@@ -30,43 +30,54 @@ macro_rules! attempt_line {
 /// Runs the handler of a task and hands the outcome to the reports. The slot goes with it: it is free
 /// again when the outcome is written.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) {
-    let held = Held { shared: shared.clone(), ticket, slot: Some(slot) };
+    let report = Report::by_owner(job.run().clone(), job.message(), Side::default());
+    let mut ack = Ack::new(shared.clone(), ticket, report, slot);
     let began = begin(&shared, &job);
-    let span = (shared.options.span)(&job);
+    let span = shared.span_guard.call("the function that makes spans", || (shared.options.span)(&job));
+    let span = span.unwrap_or_else(|| default_span(&job));
     let limits = Limits {
         unhandled: shared.options.unhandled,
         cancel_grace: shared.options.cancel_grace,
         max_result_bytes: shared.options.max_result_bytes,
     };
-    let outcome = match work(&shared.routes, &limits, &job, &span).await {
-        Some(outcome) => outcome,
-        None => {
-            // Whoever has the task now will report on it.
-            ended(&shared, &job, End::LeaseLost, began);
-            span.record("outcome", End::LeaseLost.as_str());
-            attempt_line!(warn, job, "lease lost; the attempt was given up");
-            return;
-        }
+    // Handlers are caught where they run. This is for what is beside them: the `Clone` of a layer, a subscriber.
+    let caught = Catch(std::pin::pin!(work(&shared.routes, &limits, &job, &span))).await;
+    let Some(outcome) = caught.unwrap_or_else(|panicked| Some(failed(panicked))) else {
+        // Whoever has the task now will report on it.
+        ack.settle();
+        ended(&shared, &job, End::LeaseLost, began);
+        span.record("outcome", End::LeaseLost.as_str());
+        attempt_line!(warn, job, "lease lost; the attempt was given up");
+        return;
     };
+    // An error is the user's too, and so is what it says.
+    let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
+    let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
+    ack.step = step;
+    ack.report.side = shared.running.side(ticket);
+    ended(&shared, &job, end, began);
+    tell_outcome(&job, &span, end, &ack.step, error);
+    ack.send();
+}
+
+fn failed(panicked: Panicked) -> Outcome {
+    Outcome::Failed(Failure::Retry(panicked.into()))
+}
+
+/// What an outcome comes to, and its error.
+fn conclude(shared: &Shared, job: &Job, span: &Span, outcome: Outcome) -> (Step, End, Option<String>) {
     let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
     if let Outcome::Failed(failure) = &outcome
         && let Some(hook) = &shared.options.on_error
+        && let Err(panicked) = panic::catch(|| span.in_scope(|| hook(job, failure)))
     {
-        let call = std::panic::AssertUnwindSafe(|| span.in_scope(|| hook(&job, failure)));
-        if let Err(panicked) = panic::catch(call) {
-            error!(task = job.id(), error = %panicked, "the error hook panicked");
-        }
+        error!(task = job.id(), error = %panicked, "the error hook panicked");
     }
     let revoked = is_revoked(&outcome);
     let policy = shared.options.work.retry_policy(&shared.routes, job.message());
     let step = next_step(job.message(), outcome, shared.now(), policy);
     let end = End::of(&step, revoked);
-    ended(&shared, &job, end, began);
-    tell_outcome(&job, &span, end, &step, error);
-    let report = Report::by_owner(job.run().clone(), job.message(), shared.running.side(ticket));
-    if let Some(slot) = held.hand_over() {
-        shared.acks.send(Ack { ticket, report, step, slot: Some(slot) });
-    }
+    (step, end, error)
 }
 
 /// Tells observers of the beginning; without any, time is not even looked at.
@@ -120,30 +131,6 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     }
 }
 
-/// What an attempt holds until it hands it over to the reports. Should it end without (its lease is lost, or
-/// a user's code panics where nobody expects it), its slot is free again and its lease is no longer renewed,
-/// so that the task comes back when it ends.
-struct Held {
-    shared: Arc<Shared>,
-    ticket: u64,
-    slot: Option<Arc<Slot>>,
-}
-
-impl Held {
-    fn hand_over(mut self) -> Option<Arc<Slot>> {
-        self.slot.take()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.shared.running.remove([self.ticket]);
-            self.shared.slots.give_back([slot]);
-        }
-    }
-}
-
 /// What an attempt has to know of its server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -180,52 +167,59 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
     debug!(task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt(), "task started");
 
     let mut handler = Catch(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
-    tokio::select! {
+    let mut answer = tokio::select! {
         biased;
-        answer = &mut handler => {
-            let answer = flatten(answer);
-            // The token wakes the handler too, which may well be faster to say that it was interrupted.
-            return if job.cancel_reason().is_some() { interrupted(job, Some(answer)) } else { Some(outcome(answer)) };
+        answer = &mut handler => Some(answer),
+        () = tokio::time::sleep_until(deadline) => {
+            job.cancel(CancelReason::Deadline);
+            None
         }
-        () = tokio::time::sleep_until(deadline) => job.cancel(CancelReason::Deadline),
-        () = job.cancellation().cancelled() => {}
+        () = job.cancellation().cancelled() => None,
+    };
+    if answer.is_none() {
+        answer = tokio::time::timeout(limits.cancel_grace, &mut handler).await.ok();
     }
-    let answer = tokio::time::timeout(limits.cancel_grace, &mut handler).await.ok();
-    interrupted(job, answer.map(flatten))
-}
-
-type Answer = Result<Option<Bytes>, Failure>;
-
-fn flatten(answer: Result<Answer, panic::Panicked>) -> Answer {
-    answer.unwrap_or_else(|panicked| Err(Failure::Retry(panicked.into())))
-}
-
-fn outcome(answer: Answer) -> Outcome {
+    // What the handler or a layer leaves behind is dropped here.
+    if let Err(panicked) = panic::discard(handler) {
+        if answer.is_some() {
+            attempt_line!(error, job, error = %panicked, "a panic after the handler had answered; the answer counts");
+        } else {
+            answer = Some(Err(panicked));
+        }
+    }
     match answer {
-        Ok(result) => Outcome::Done(result),
-        Err(failure) => Outcome::Failed(failure),
+        Some(answer) if job.cancel_reason().is_none() => Some(match answer {
+            Ok(Ok(result)) => Outcome::Done(result),
+            Ok(Err(failure)) => Outcome::Failed(failure),
+            Err(panicked) => failed(panicked),
+        }),
+        // The token wakes the handler too, which may well be faster to say that it was interrupted.
+        answer => interrupted(job, answer),
     }
 }
+
+type Answer = Result<Result<Option<Bytes>, Failure>, Panicked>;
 
 /// The outcome of an attempt that was told to stop. Work that was finished all the same counts; a
-/// handler that says more than "I was interrupted" is listened to.
+/// handler that says more than "I was interrupted", be it by a panic, is listened to.
 fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
-    match answer {
-        Some(Ok(result)) => return Some(Outcome::Done(result)),
-        Some(Err(failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::PutBack(..)))) => {
+    let panicked = match answer {
+        Some(Ok(Ok(result))) => return Some(Outcome::Done(result)),
+        Some(Ok(Err(failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::PutBack(..))))) => {
             return Some(Outcome::Failed(failure));
         }
-        _ => {}
-    }
-    match job.cancel_reason() {
-        Some(CancelReason::LeaseLost) => None,
-        Some(CancelReason::Shutdown) => Some(Outcome::Aborted),
-        // Go's texts, so that tools and people recognise them.
-        Some(CancelReason::Canceled) => Some(Outcome::Failed(Failure::Retry("context canceled".into()))),
-        Some(CancelReason::Deadline) | None => {
-            Some(Outcome::Failed(Failure::Retry("context deadline exceeded".into())))
-        }
-    }
+        Some(Ok(Err(failure))) if failure.error().is::<Panicked>() => Some(failure),
+        Some(Err(panicked)) => Some(Failure::Retry(panicked.into())),
+        _ => None,
+    };
+    // Go's texts, so that tools and people recognise them.
+    let text = match job.cancel_reason() {
+        Some(CancelReason::LeaseLost) => return None,
+        Some(CancelReason::Shutdown) => return Some(Outcome::Aborted),
+        Some(CancelReason::Canceled) => "context canceled",
+        Some(CancelReason::Deadline) | None => "context deadline exceeded",
+    };
+    Some(Outcome::Failed(panicked.unwrap_or_else(|| Failure::Retry(text.into()))))
 }
 
 fn unhandled(choice: Unhandled, job: &Job) -> Outcome {

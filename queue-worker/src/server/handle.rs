@@ -1,5 +1,6 @@
 //! What steers a running server, and how it ends.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,10 @@ use crate::log::{error, info, warn};
 /// How many tasks a log line names.
 const NAMED: usize = 10;
 
-/// A running server; clones steer the same one. Dropping it leaves the server running.
+/// A running server; clones steer the same one.
+///
+/// Dropping it, or all of them, leaves the server running until its runtime ends. Tasks that are in hand by then come back
+/// when their leases end, and count as crashed: [`shutdown`](Self::shutdown) first.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) inner: Arc<HandleInner>,
@@ -55,7 +59,8 @@ impl Handle {
         self.inner.shared.running.len()
     }
 
-    /// Stops taking tasks; those in hand go on, and so does everything else. Cannot be undone.
+    /// Stops taking tasks; those in hand go on, and so does everything else. What is on its way from Redis at this moment
+    /// is put back in front of its queue. Cannot be undone.
     pub fn quiet(&self) {
         let shared = &self.inner.shared;
         if !shared.quiet.is_cancelled() {
@@ -140,4 +145,33 @@ fn tell_what_is_waited_for(shared: &Shared, patience: Duration) {
     }
     let until = At(shared.now().saturating_add(secs_ceil(patience)));
     info!(server, tasks, ?oldest, aggregations, %until, "server ends; waiting for what it works on");
+}
+
+/// A server that does not outlive this value; one that has ended already does not notice.
+pub(super) struct Leash {
+    handle: Handle,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Leash {
+    pub(super) fn new(handle: Handle) -> Self {
+        Self { handle, runtime: tokio::runtime::Handle::current() }
+    }
+}
+
+impl Deref for Leash {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        // At once, and not when the runtime gets to it.
+        self.handle.quiet();
+        let handle = self.handle.clone();
+        self.runtime.spawn(async move { handle.abort().await });
+    }
 }

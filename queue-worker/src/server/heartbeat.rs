@@ -179,7 +179,7 @@ pub(super) async fn check_health(shared: Arc<Shared>) {
             Ok(()) => shared.outage.error().map_or(Ok(()), Err),
             away => away,
         };
-        if let Err(panicked) = panic::catch(std::panic::AssertUnwindSafe(|| hook(health.as_ref().copied()))) {
+        if let Err(panicked) = panic::catch(|| hook(health.as_ref().copied())) {
             error!(error = %panicked, "the health hook panicked");
         }
     }

@@ -14,6 +14,7 @@ mod limit;
 mod maintenance;
 mod one_by_one;
 mod outage;
+mod own_clock;
 mod processor;
 mod queues;
 mod reconciler;
@@ -26,6 +27,7 @@ mod trouble;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Duration;
@@ -42,10 +44,11 @@ use tokio_util::task::TaskTracker;
 use self::acks::Acks;
 use self::groups::{GroupOptions, Groups};
 pub use self::handle::Handle;
-use self::handle::{Ending, HandleInner};
+use self::handle::{Ending, HandleInner, Leash};
 use self::heartbeat::Identity;
 use self::one_by_one::OneByOne;
 use self::outage::Outage;
+use self::own_clock::OwnClock;
 use self::queues::Queues;
 use self::running::Running;
 use self::shared::{Shared, Status};
@@ -55,7 +58,7 @@ use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
 use crate::job::Job;
 use crate::log::{error, info};
-use crate::panic::Catch;
+use crate::panic::{Catch, Guard};
 use crate::router::Router;
 use crate::routes::Routes;
 use crate::work::{Work, WorkOptions};
@@ -81,6 +84,11 @@ pub enum Unhandled {
 
 /// The most bytes of a result that a server keeps, unless told otherwise.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The longest lease, and the longest pause between looks.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest of all other times. Whoever means "for ever" has it, and no sum of two overflows.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type ErrorHook = dyn Fn(&Job, &Failure) + Send + Sync;
 type SpanHook = dyn Fn(&Job) -> tracing::Span + Send + Sync;
@@ -238,21 +246,21 @@ impl Server {
     }
 
     /// How long running tasks may go on after a shutdown began; then they are put back without spending
-    /// a retry. Defaults to 8 s.
+    /// a retry. At most 365 days. Defaults to 8 s.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout;
         self
     }
 
     /// How long a handler that was told to stop may take to return; then its future is dropped. If it
-    /// returns success in this time, the task counts as done. Defaults to 1 s; asynq has none.
+    /// returns success in this time, the task counts as done. At most 365 days. Defaults to 1 s; asynq has none.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace;
         self
     }
 
     /// How often empty queues are looked at when Redis cannot tell about new tasks by itself (client
-    /// tracking, Redis 6 and later). Defaults to 1 s, drawn between half and one and a half of it.
+    /// tracking, Redis 6 and later). Between 1 ms and 24 h. Defaults to 1 s, drawn between half and one and a half of it.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.options.poll_interval = interval;
         self
@@ -260,7 +268,7 @@ impl Server {
 
     /// How long a task is reserved; renewed every sixth of it, and every 5 s at the least. A crashed
     /// server's tasks come back one lease and 7 s after its last renewal, or 30 s where a server still says that
-    /// it works on them. At least 5 s. Defaults to 30 s.
+    /// it works on them. Between 5 s and 24 h. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
@@ -277,7 +285,7 @@ impl Server {
     /// How often the server looks whether its queues are in order, and puts right by itself what can be without
     /// losing anything: tasks in no list, active ones without a lease, groups and queues that are not listed, and
     /// the like (`queuectl doctor` finds these and more). Of the servers of a queue one does it at a time, and
-    /// reads up to 2,000 tasks each time. At least 1 s; zero switches it off. Defaults to 5 minutes.
+    /// reads up to 2,000 tasks each time. Between 1 s and 24 h; zero switches it off. Defaults to 5 minutes.
     pub fn reconcile_interval(mut self, interval: Duration) -> Self {
         self.options.reconcile = interval;
         self
@@ -324,7 +332,7 @@ impl Server {
     }
 
     /// Called for whatever happens in the server that is worth counting, on the path of every task: it should
-    /// return quickly and must not panic. May be given more than once. Without it, nothing is measured.
+    /// return quickly. A panic in it is logged. May be given more than once. Without it, nothing is measured.
     ///
     /// With it, Redis is also asked since when each task was pending, which makes a take a little more
     /// expensive. The crate `queue-metrics` turns what is told into Prometheus metrics.
@@ -335,21 +343,22 @@ impl Server {
 
     /// Makes the `tracing` span that an attempt runs in. Defaults to a span `process` of level `info` with the
     /// fields `task` (its id), `kind`, `queue` and `attempt` (from 1). If the span has a field `outcome`,
-    /// `otel.status_code` or `otel.status_description`, it is filled in at the end.
+    /// `otel.status_code` or `otel.status_description`, it is filled in at the end. A panic in it is logged, and the
+    /// attempt runs in the default one.
     pub fn span(mut self, make: impl Fn(&Job) -> tracing::Span + Send + Sync + 'static) -> Self {
         self.options.span = Box::new(make);
         self
     }
 
-    /// How long a group has to be quiet before it is aggregated. At least 1 s, rounded up to the second.
+    /// How long a group has to be quiet before it is aggregated. Between 1 s and 365 days, rounded up to the second.
     /// Defaults to 1 minute.
     pub fn group_grace_period(mut self, period: Duration) -> Self {
         self.options.groups.grace_period = period;
         self
     }
 
-    /// How long the oldest task of a group waits at the most, even if the group is never quiet. Rounded up to
-    /// the second. Defaults to zero: for ever.
+    /// How long the oldest task of a group waits at the most, even if the group is never quiet. At most 365 days, rounded
+    /// up to the second. Defaults to zero: for ever.
     pub fn group_max_delay(mut self, delay: Duration) -> Self {
         self.options.groups.max_delay = delay;
         self
@@ -376,9 +385,9 @@ impl Server {
     }
 
     /// The clock that decides about leases and due times, for tests. It is not
-    /// [corrected](Self::correct_clock).
+    /// [corrected](Self::correct_clock). While it panics, time goes on from what it told last.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.options.clock = clock;
+        self.options.clock = Arc::new(OwnClock::new(clock));
         self.options.correct_clock = false;
         self
     }
@@ -395,6 +404,10 @@ impl Server {
     /// at once; TSTP stops taking tasks and goes on working. Told so before it has started, it ends without; and so does
     /// the next one, if it is told between a start that failed and that.
     ///
+    /// # Cancel safety
+    /// Dropping the future ends the server as [`Handle::abort`] does: it takes no more tasks, and those in hand are put
+    /// back, by the runtime, which has to live until then. To see the end, use [`start`](Self::start) and the [`Handle`].
+    ///
     /// # Errors
     /// When the server cannot start (see [`start`](Self::start)), and nobody has told the process to end meanwhile.
     pub async fn run(self) -> Result<(), ServerError> {
@@ -407,7 +420,7 @@ impl Server {
             started = self.start() => Some(started),
         };
         let handle = match started {
-            Some(Ok(handle)) => handle,
+            Some(Ok(handle)) => Leash::new(handle),
             Some(Err(error)) if !signals.has_stop() => {
                 signals.leave();
                 return Err(error);
@@ -452,17 +465,29 @@ impl Server {
             options.concurrency.to_string(),
             "it must be at most 100000",
         )?;
-        let lease = format!("{:?}", options.lease);
-        require(options.lease >= Duration::from_secs(5), "lease", lease, "it must be at least 5s")?;
-        let poll = options.poll_interval;
-        let sensible = poll >= Duration::from_millis(1) && poll <= Duration::from_secs(24 * 60 * 60);
-        require(sensible, "poll_interval", format!("{poll:?}"), "it must be between 1ms and 24h")?;
-        let reconcile = options.reconcile;
-        let sensible = reconcile.is_zero() || reconcile >= Duration::from_secs(1);
-        require(sensible, "reconcile_interval", format!("{reconcile:?}"), "it must be at least 1s, or zero for never")?;
+        let within = |option, value: Duration, range: RangeInclusive<Duration>, rule| {
+            require(range.contains(&value), option, format!("{value:?}"), rule)
+        };
+        let (up_to_a_year, from_1ms) = (Duration::ZERO..=YEAR, Duration::from_millis(1));
+        within("lease", options.lease, Duration::from_secs(5)..=DAY, "it must be between 5s and 24h")?;
+        within("poll_interval", options.poll_interval, from_1ms..=DAY, "it must be between 1ms and 24h")?;
+        if !options.reconcile.is_zero() {
+            let rule = "it must be between 1s and 24h, or zero for never";
+            within("reconcile_interval", options.reconcile, Duration::from_secs(1)..=DAY, rule)?;
+        }
+        let rule = "it must be at most 365 days";
+        within("shutdown_timeout", options.shutdown_timeout, up_to_a_year.clone(), rule)?;
+        within("cancel_grace", options.cancel_grace, up_to_a_year.clone(), rule)?;
+        if let Unhandled::PutBack(delay) = options.unhandled {
+            within("unhandled", delay, up_to_a_year.clone(), "a task must be put back for at most 365 days")?;
+        }
+        if let Some((interval, _)) = options.health {
+            within("health_check", interval, from_1ms..=YEAR, "its interval must be between 1ms and 365 days")?;
+        }
         let groups = &options.groups;
-        let grace = groups.grace_period;
-        require(grace >= Duration::from_secs(1), "group_grace_period", format!("{grace:?}"), "it must be at least 1s")?;
+        let rule = "it must be between 1s and 365 days";
+        within("group_grace_period", groups.grace_period, Duration::from_secs(1)..=YEAR, rule)?;
+        within("group_max_delay", groups.max_delay, up_to_a_year, "it must be at most 365 days, or zero for ever")?;
         require(groups.max_size <= MAX_SET, "group_max_size", groups.max_size.to_string(), "it must be at most 10000")?;
         let sensible = (1..=Slots::MAX).contains(&groups.concurrency);
         let concurrency = groups.concurrency.to_string();
@@ -517,6 +542,7 @@ impl Server {
             identity: Identity::new(options.clock.now_ns()),
             time: Time::new(options.clock.clone(), options.correct_clock),
             options,
+            span_guard: Guard::default(),
             routes,
             queues,
             running: Running::default(),

@@ -102,7 +102,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         // By the time of a machine that was suspended, a lease would have ended already.
         let _ = shared.time.settle(shared.broker.redis()).await;
-        let takes = taker.next_takes(&mut filling);
+        let takes = if shared.quiet.is_cancelled() { Vec::new() } else { taker.next_takes(&mut filling) };
         if !takes.is_empty() {
             // They are on their way before the answers of others are looked at.
             under_way.push(set_out(ask(&shared, filling, takes)));
@@ -230,6 +230,18 @@ impl Taker {
         for (Take { queue, name, count, token, expires, mut places, .. }, reply) in replies {
             *answered |= reply.is_ok();
             match reply {
+                // The take set out before the server was told to take no more.
+                Ok((Dequeued::Tasks(tasks), _)) if shared.quiet.is_cancelled() => {
+                    round.close(queue);
+                    if !tasks.is_empty() {
+                        info!(queue = %name, tasks = tasks.len(), "tasks came too late to be started; they are put back");
+                        let shared = shared.clone();
+                        shared
+                            .clone()
+                            .lookups
+                            .spawn(async move { put_back_take(&shared, &name, &token, expires).await });
+                    }
+                }
                 Ok((Dequeued::Tasks(tasks), more)) => {
                     if self.refused.remove(&name).is_some() {
                         info!(queue = %name, "the queue is served again");
@@ -468,24 +480,28 @@ async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
 pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
     for pause in LOOK_AGAIN {
         tokio::time::sleep(pause).await;
-        let mut backoff = Backoff::new(&shared.outage, "looking for tasks of a lost answer");
-        loop {
-            match shared.broker.requeue_run(&queue, &token, expires, shared.now_ns()).await {
-                Ok(0) => {
-                    backoff.succeeded();
-                    break;
-                }
-                Ok(tasks) => {
-                    backoff.succeeded();
-                    warn!(queue = %queue, tasks, "tasks were put back whose take was not answered");
-                    break;
-                }
-                Err(error) if error.is_outage() => backoff.failed(&error).await,
-                Err(error) => {
-                    // Asking again would not help; what was taken comes back when its leases end.
-                    warn!(queue = %queue, %error, "could not look for tasks whose take was not answered");
-                    return;
-                }
+        match put_back_take(&shared, &queue, &token, expires).await {
+            Some(0) => {}
+            Some(tasks) => warn!(queue = %queue, tasks, "tasks were put back whose take was not answered"),
+            None => return,
+        }
+    }
+}
+
+/// Puts back all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:
+/// what was taken comes back when its leases end.
+async fn put_back_take(shared: &Shared, queue: &str, token: &str, expires: i64) -> Option<u64> {
+    let mut backoff = Backoff::new(&shared.outage, "putting back what a take has taken");
+    loop {
+        match shared.broker.requeue_run(queue, token, expires, shared.now_ns()).await {
+            Ok(tasks) => {
+                backoff.succeeded();
+                return Some(tasks);
+            }
+            Err(error) if error.is_outage() => backoff.failed(&error).await,
+            Err(error) => {
+                warn!(queue, %error, "could not put back what a take may have taken; it comes back when its leases end");
+                return None;
             }
         }
     }

@@ -21,12 +21,14 @@ use super::slots::Slots;
 use super::time::Time;
 use crate::events::Event;
 use crate::job::CancelReason;
+use crate::panic::Guard;
 use crate::routes::Routes;
 
 /// What all parts of a server share.
 pub(super) struct Shared {
     pub(super) broker: Broker,
     pub(super) options: Options,
+    pub(super) span_guard: Guard,
     pub(super) time: Time,
     /// What fails because Redis is away.
     pub(super) outage: Arc<Outage>,

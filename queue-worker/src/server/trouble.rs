@@ -44,10 +44,12 @@ impl Refusal {
             *batches += 1;
             *batches
         };
+        // Before it is said: it has to be taken back also if whoever hears it panics.
+        let refusal = Self { shared: shared.clone(), queue: queue.clone() };
         if batches == 1 {
             error!(queue = %queue, %error, "outcomes of the queue's tasks are refused; none are taken from it meanwhile");
         }
-        Some(Self { shared: shared.clone(), queue: queue.clone() })
+        Some(refusal)
     }
 
     /// It was written after all, not only given up at the end of the server.

@@ -7,7 +7,7 @@ use queue_redis::{Page, Redis, RedisOptions};
 use queue_scheduler::{Entry, Missed, Scheduler};
 
 use super::{MINUTE, Stage, enqueued, entry};
-use crate::support::{Fixture, Hanging, Proxy, RedisProcess, eventually};
+use crate::support::{Events, Fixture, Hanging, Proxy, RedisProcess, eventually};
 
 #[tokio::test]
 async fn scripts_that_redis_forgets_are_loaded_again() {
@@ -197,4 +197,30 @@ fn peer(url: &str) -> Peer {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interop-peer"));
     command.args(["scheduler", "--redis", url, "--entry", "e=@every 1s=job=q"]);
     Peer(command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap())
+}
+
+/// The entries were never asked for again.
+#[tokio::test]
+async fn a_provider_that_panics_is_asked_again() {
+    let stage = Stage::new().await;
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let provider = move || {
+        let asked = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        async move {
+            assert_ne!(asked, 1, "in the provider of a test");
+            let names = if asked == 0 { &["a"][..] } else { &["a", "b"] };
+            Ok::<_, queue_scheduler::BoxError>(names.iter().map(|name| entry(name, "* * * * *")).collect())
+        }
+    };
+    let problems = <Events>::default();
+    let told = problems.clone();
+    let scheduler = stage.builder().provider(provider, Duration::from_millis(20));
+    let scheduler = scheduler.on_problem(move |problem| told.tell(problem.to_string())).build();
+    scheduler.start().await.unwrap();
+    assert!(problems.wait(1).await[0].contains("in the provider of a test"));
+    eventually("the entry that came later is there", async || {
+        stage.fixture.inspector().cron_entries().await.unwrap().len() == 2
+    })
+    .await;
+    scheduler.shutdown().await;
 }

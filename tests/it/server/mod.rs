@@ -3,6 +3,7 @@
 mod groups;
 mod groups_failing;
 mod handlers;
+mod hostile;
 mod idle;
 mod interruption;
 mod limits;

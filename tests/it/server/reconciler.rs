@@ -89,7 +89,7 @@ async fn an_interval_of_zero_switches_it_off_and_a_short_one_is_refused() {
     let fixture = Fixture::start().await;
     let server = || fixture.server(Router::new(()).fallback(async |_| ()));
     let error = server().reconcile_interval(Duration::from_millis(999)).start().await.unwrap_err().to_string();
-    assert!(error.contains("reconcile_interval is 999ms; it must be at least 1s, or zero for never"), "{error}");
+    assert!(error.contains("reconcile_interval is 999ms; it must be between 1s and 24h, or zero for never"), "{error}");
     let off = server().reconcile_interval(Duration::ZERO).start().await.unwrap();
     let on = server().queues([("other", 1)]).reconcile_interval(Duration::from_secs(1)).start().await.unwrap();
     eventually("the other queue is looked after", async || {

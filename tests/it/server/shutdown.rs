@@ -4,12 +4,13 @@ use std::future::pending;
 use std::time::Duration;
 
 use queue_core::State;
-use queue_worker::{Failure, Job, Router, ServerError};
+use queue_worker::{Failure, Job, Router, ServerError, Unhandled};
 
 use crate::support::{Events, Fixture, eventually, job, with};
 
 /// Far beyond the patience of any test: whoever waits for it fails.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells the id and then never ends by itself.
 fn hanging(events: &Events) -> Router {
@@ -180,4 +181,92 @@ async fn a_server_does_not_start_without_redis() {
     let error = queue_worker::Server::new(nowhere, Router::new(())).start().await.unwrap_err();
     assert!(matches!(&error, ServerError::Redis(queue_redis::Error::Unreachable { .. })), "{error}");
     assert!(error.to_string().contains("/nowhere/redis.sock"), "{error}");
+}
+
+/// A take that was on its way had its tasks started, up to a hundred for each call.
+#[tokio::test]
+async fn what_a_take_brings_after_quiet_is_put_back_unspent_in_front_and_in_order() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    let work = with(&events, async |events: Events, job: Job| events.tell(job.id()));
+    let redis = fixture.another_redis();
+    let handle = std::sync::Arc::new(std::sync::OnceLock::<queue_worker::Handle>::new());
+    let told = handle.clone();
+    // When the answer has come, and before anybody looks at it.
+    redis.on_call(move |call| {
+        if call.operation == "dequeue"
+            && let Some(server) = told.get()
+        {
+            server.quiet();
+        }
+    });
+    let server = queue_worker::Server::new(redis, Router::new(()).route("job", work)).queues([("q", 1)]);
+    let server = server.concurrency(3).start().await.unwrap();
+    fixture.enqueue([job("first")]).await;
+    events.wait(1).await;
+    eventually("it is done", async || server.active() == 0).await;
+    fixture.inspector().pause("q").await.unwrap();
+    fixture.enqueue(["a", "b", "c", "d"].map(job)).await;
+    handle.set(server.clone()).unwrap();
+    fixture.inspector().unpause("q").await.unwrap();
+    eventually("the server was told to be quiet", async || {
+        fixture.inspector().servers().await.unwrap().iter().any(|server| server.status == "stopped")
+    })
+    .await;
+    eventually("all is back in order", async || fixture.keyspace().await.get("{q}:pending") == Some("[d c b a]")).await;
+    assert_eq!(events.all(), ["first"]);
+    for id in ["a", "b", "c"] {
+        assert_eq!(fixture.inspector().task("q", id).await.unwrap().retried, 0);
+    }
+    server.shutdown().await;
+    let left = fixture.keyspace().await;
+    assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
+}
+
+/// It went on taking tasks, with nobody left to stop it.
+#[tokio::test]
+async fn dropping_run_stops_the_server_and_puts_its_tasks_back() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue([job("a")]).await;
+    let run = fixture.server(hanging(&events)).shutdown_timeout(DAY).run();
+    tokio::select! {
+        ended = run => panic!("{ended:?}"),
+        _ = events.wait(1) => {}
+    }
+    fixture.in_state("a", State::Pending).await;
+    eventually("it is off the list", async || fixture.inspector().servers().await.unwrap().is_empty()).await;
+    fixture.enqueue([job("b")]).await;
+    let left = fixture.keyspace().await;
+    assert_eq!((left.get("{q}:pending"), left.get("{q}:active")), (Some("[b a]"), None));
+    assert_eq!(events.all(), ["a"]);
+}
+
+/// A lease of `Duration::MAX` was taken, and its tasks were stranded for ever.
+#[tokio::test]
+async fn durations_beyond_their_bounds_are_refused_before_anything_is_taken() {
+    let fixture = Fixture::start().await;
+    let server = || fixture.server(Router::new(()));
+    let more = Duration::from_nanos(1);
+    for (server, option) in [
+        (server().lease(DAY + more), "lease"),
+        (server().lease(Duration::MAX), "lease"),
+        (server().lease(5 * SECOND - more), "lease"),
+        (server().poll_interval(Duration::ZERO), "poll_interval"),
+        (server().reconcile_interval(Duration::MAX), "reconcile_interval"),
+        (server().shutdown_timeout(365 * DAY + more), "shutdown_timeout"),
+        (server().cancel_grace(Duration::MAX), "cancel_grace"),
+        (server().unhandled(Unhandled::PutBack(Duration::MAX)), "unhandled"),
+        (server().health_check(Duration::ZERO, |_| {}), "health_check"),
+        (server().group_grace_period(Duration::MAX), "group_grace_period"),
+        (server().group_max_delay(Duration::MAX), "group_max_delay"),
+    ] {
+        match server.start().await {
+            Err(ServerError::Option { option: refused, .. }) => assert_eq!(refused, option),
+            other => panic!("{option}: {other:?}"),
+        }
+    }
+    let longest = server().lease(DAY).shutdown_timeout(365 * DAY).cancel_grace(365 * DAY).start().await.unwrap();
+    longest.shutdown().await;
+    assert_eq!(fixture.keyspace().await.to_string(), "");
 }
