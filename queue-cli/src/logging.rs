@@ -6,6 +6,7 @@ use std::io::IsTerminal as _;
 use chrono::SecondsFormat;
 use clap::ValueEnum;
 use queue_core::{Clock as _, SystemClock};
+use queue_redis::Stderr;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -46,7 +47,7 @@ pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
     };
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Stderr)
         .with_target(false)
         // A reader of our log that goes away would otherwise be complained about with `eprintln!`, which panics.
         .log_internal_errors(false);

@@ -47,13 +47,18 @@ mod when;
 mod worker;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
+use queue_redis::Stderr;
 
 use crate::cli::{Cli, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
+
+/// How long the end waits for a reader of the log.
+const FLUSH: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(args::with_values_joined(std::env::args_os()));
@@ -66,6 +71,8 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(run(cli));
     // A thread may still wait for standard input, which nobody will write to any more.
     runtime.shutdown_background();
+    // What was logged comes before what is said next, if somebody reads it.
+    Stderr.flush_within(FLUSH);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),

@@ -33,6 +33,7 @@ mod semaphore;
 mod sentinel;
 mod server;
 mod source;
+mod stderr;
 mod wrong_type;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
@@ -60,3 +61,4 @@ pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
 pub use semaphore::{Permit, Semaphore};
 pub use source::InProcess;
+pub use stderr::Stderr;

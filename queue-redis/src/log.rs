@@ -6,7 +6,6 @@
 //! `log` crate, gets the lines from that moment on.
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,11 +15,13 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
 
+use crate::stderr::Stderr;
+
 static ENABLED: AtomicBool = AtomicBool::new(true);
 
 /// Whether this library writes its log lines, from the level `info` up, to standard error while the program
 /// has neither a `tracing` subscriber nor a logger of the `log` crate. For the whole process. Defaults to
-/// `true`.
+/// `true`. They go through [`Stderr`], which nobody waits for.
 pub fn log_to_stderr(enabled: bool) {
     ENABLED.store(enabled, Ordering::Relaxed);
 }
@@ -28,7 +29,7 @@ pub fn log_to_stderr(enabled: bool) {
 /// Runs a `tracing` macro so that its line is not lost.
 #[doc(hidden)]
 pub fn emit(line: impl FnOnce()) {
-    static FALLBACK: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Stderr));
+    static FALLBACK: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Fallback));
     if is_silent() && ENABLED.load(Ordering::Relaxed) {
         dispatcher::with_default(&FALLBACK, line);
     } else {
@@ -66,9 +67,9 @@ fn is_silent() -> bool {
 }
 
 /// Writes our own lines to standard error; knows no spans.
-struct Stderr;
+struct Fallback;
 
-impl Subscriber for Stderr {
+impl Subscriber for Fallback {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("queue_")
     }
@@ -86,8 +87,7 @@ impl Subscriber for Stderr {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        // Not by `eprintln!`, which panics when nobody reads it any more.
-        let _ = std::io::stderr().lock().write_all(line(event).as_bytes());
+        Stderr.write_line(&line(event));
     }
 
     fn enter(&self, _: &Id) {}
@@ -139,11 +139,11 @@ mod tests {
 
     impl Subscriber for Kept {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            Stderr.enabled(metadata)
+            Fallback.enabled(metadata)
         }
 
         fn new_span(&self, span: &Attributes<'_>) -> Id {
-            Stderr.new_span(span)
+            Fallback.new_span(span)
         }
 
         fn record(&self, _: &Id, _: &Record<'_>) {}

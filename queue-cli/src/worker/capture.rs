@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use queue_redis::Stderr;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tracing::info;
 
@@ -116,8 +117,8 @@ pub(super) type Forward = fn(&str, &str);
 
 /// Onto our own standard error, behind the id of the task.
 pub(super) fn forward_text(task: &str, line: &str) {
-    // Nobody may be reading; that is no reason to stop.
-    let _ = std::io::stderr().lock().write_all(format!("[{}] {line}\n", harmless(task)).as_bytes());
+    // It never fails.
+    let _ = Stderr.write_all(format!("[{}] {line}\n", harmless(task)).as_bytes());
 }
 
 /// As a log line, because whoever reads our standard error expects JSON on every line.

@@ -1,8 +1,12 @@
 //! `queuectl worker`: rules, queues, and what is refused at the start.
 
-use queue_core::{RawTask, State};
+use std::io::BufRead as _;
+use std::time::Duration;
 
-use crate::support::Bench;
+use queue_core::{RawTask, State};
+use rustix::process::Signal;
+
+use crate::support::{Bench, PATIENCE, signal};
 
 #[tokio::test]
 async fn the_longest_pattern_wins_and_a_type_fits_itself_alone() {
@@ -203,4 +207,55 @@ async fn programs_wait_so_ten_run_at_once_by_default_and_a_lease_can_be_longer()
     let lease: f64 = bench.ask(&["ZSCORE", "asynq:{default}:lease", "id"]).await;
     let now: Vec<f64> = bench.ask(&["TIME"]).await;
     assert!(lease > now[0] + 500.0, "{lease} {now:?}");
+}
+
+/// It stopped with the first line that did not fit into the pipe, with its renewals and its signals.
+#[tokio::test]
+async fn a_worker_whose_standard_error_nobody_reads_goes_on_and_ends_when_told() {
+    let bench = Bench::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = bench.command();
+    command.args(["worker", "--concurrency", "4", "--shutdown-timeout", "0s", "--kill-grace", "300ms"]);
+    command.args(["--exec", r"loud=sh -c 'head -c 3000000 /dev/zero | tr \\0 x >&2'"]);
+    command.args(["--exec", "long=sleep 3600", "--exec", "quick=true"]);
+    let mut worker = command.stderr(writer).spawn().unwrap();
+    drop(command);
+    bench.enqueue("long", "long").await;
+    bench.wait_for("long", &[State::Active]).await;
+    bench.enqueue("loud", "loud").await;
+    bench.wait_for("loud", &[State::Completed]).await;
+    let expiry = async || bench.ask::<i64>(&["ZSCORE", "asynq:{default}:lease", "long"]).await;
+    let first = expiry().await;
+    let renewed = async {
+        while expiry().await == first {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, renewed).await.unwrap();
+    bench.enqueue("quick", "quick").await;
+    bench.wait_for("quick", &[State::Completed]).await;
+    signal(worker.id().unwrap(), Signal::TERM);
+    assert_eq!(tokio::time::timeout(PATIENCE, worker.wait()).await.unwrap().unwrap().code(), Some(0));
+    assert_eq!(bench.task("long").await.state, State::Pending);
+    drop(reader);
+}
+
+#[tokio::test]
+async fn lines_that_nobody_has_read_are_counted_once_somebody_reads() {
+    let bench = Bench::new().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = bench.command();
+    command.args(["worker", "--log-format", "json"]);
+    command.args(["--exec", r"loud=sh -c 'head -c 3000000 /dev/zero | tr \\0 x >&2'"]);
+    let _worker = command.stderr(writer).spawn().unwrap();
+    drop(command);
+    bench.enqueue("loud", "loud").await;
+    bench.wait_for("loud", &[State::Completed]).await;
+    let dropped = tokio::task::spawn_blocking(move || {
+        let mut lines = std::io::BufReader::new(reader).lines().map(Result::unwrap);
+        lines.find(|line| line.contains("log lines were dropped"))
+    });
+    let line = tokio::time::timeout(PATIENCE, dropped).await.unwrap().unwrap().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(json["dropped"].as_u64().unwrap() > 100, "{line}");
 }
