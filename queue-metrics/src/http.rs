@@ -1,7 +1,7 @@
 //! Metrics and health over HTTP.
 
 use std::fmt;
-use std::future::{Future, IntoFuture as _};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,9 +12,15 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use prometheus::Registry;
 use queue_redis::Redis;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::{CONTENT_TYPE, QueueMetrics, WorkerMetrics, text};
 
@@ -24,6 +30,16 @@ const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 /// How long a shutdown waits for answers that are under way.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// How many connections are open at once. Whoever comes next waits until one of them ends: the files of the process are
+/// for its work.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to send the head of its request.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+/// How long it may take for all of it, its answer included. Each connection is for one request.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
+/// The pause after the operating system had no file for a connection, as in axum.
+const NO_FILE: Duration = Duration::from_secs(1);
 
 /// What an HTTP endpoint shows: `/metrics` in Prometheus' text format, and `/healthz`, which is 200 while
 /// Redis answers and 503, with the reason, while it does not; with [`worker`](Self::worker), also while Redis refuses
@@ -122,20 +138,52 @@ impl Listening {
 
     /// Answers requests until `shutdown` ends; those under way then may go on for 2 s.
     ///
+    /// At most 64 connections are open at once, each for one request: the head has to come within 5 s, and all is over
+    /// after 30 s. Others wait.
+    ///
     /// # Errors
-    /// When the operating system takes the listener away.
+    /// None at present: what the operating system refuses is tried again.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let shutdown = async move {
-            shutdown.await;
-            let _ = tell.send(());
-        };
-        let serve = axum::serve(self.listener, self.router).with_graceful_shutdown(shutdown).into_future();
-        tokio::select! {
-            ended = serve => ended,
-            () = async { let _ = told.await; tokio::time::sleep(DRAIN).await } => Ok(()),
+        let Self { listener, router } = self;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).keep_alive(false);
+        let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                Some(_) = connections.join_next() => {}
+                stream = accept(&listener), if connections.len() < CONNECTIONS => {
+                    let service = TowerToHyperService::new(router.clone());
+                    let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+                    connections.spawn(tokio::time::timeout(CONNECTION_LIMIT, connection));
+                }
+            }
+        }
+        drop(listener);
+        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+        Ok(())
+    }
+}
+
+/// The next connection.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // The client has gone again.
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => {
+                warn!(%error, "a connection to the metrics cannot be accepted");
+                tokio::time::sleep(NO_FILE).await;
+            }
         }
     }
+}
+
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 async fn metrics(State(endpoint): State<Arc<Endpoint>>) -> Response {

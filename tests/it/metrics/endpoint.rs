@@ -1,9 +1,10 @@
 use queue_metrics::{Endpoint, QueueMetrics, Registry, WorkerMetrics};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::CancellationToken;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::{Fixture, RedisProcess, eventually, get, job};
+use crate::support::{Fixture, PATIENCE, RedisProcess, eventually, get, job};
 
 #[tokio::test]
 async fn an_endpoint_shows_what_it_was_given_and_ends_when_told() {
@@ -30,6 +31,31 @@ async fn an_endpoint_shows_what_it_was_given_and_ends_when_told() {
     assert!(get(address, "/").await.0.starts_with("HTTP/1.1 404"));
     // A client that never asks anything does not hold up the end.
     let _idle = TcpStream::connect(address).await.unwrap();
+    stop.cancel();
+    served.await.unwrap().unwrap();
+}
+
+/// They were held for ever, and took the files that a worker needs.
+#[tokio::test]
+async fn half_sent_requests_are_hung_up_on_and_others_wait_for_their_places() {
+    let fixture = Fixture::start().await;
+    let listening = Endpoint::new(fixture.redis()).bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listening.local_addr().unwrap(), CancellationToken::new());
+    let served = tokio::spawn(listening.serve(stop.clone().cancelled_owned()));
+    let mut half_sent = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-half: ").await.unwrap();
+        half_sent.push(stream);
+    }
+    assert_eq!(get(address, "/healthz").await.1, "ok\n", "whoever comes later has an answer all the same");
+    let waits = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    let hung_up = |stream: &TcpStream| !stream.try_read(&mut [0; 1]).is_err_and(waits);
+    assert!(half_sent.iter().any(hung_up), "there was no place for it before one of the others had gone");
+    for mut stream in half_sent {
+        let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok(), "a half-sent request is still waited for");
+    }
     stop.cancel();
     served.await.unwrap().unwrap();
 }
