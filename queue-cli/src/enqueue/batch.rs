@@ -1,9 +1,13 @@
 //! A file of tasks, one on each line.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
+use std::future::ready;
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
+use futures_util::{StreamExt as _, stream};
 use queue_core::RawTask;
 use queue_redis::EnqueueError;
 use tokio::sync::mpsc;
@@ -24,19 +28,8 @@ const BUFFER: usize = 256 * 1024;
 /// A line's number, and its task or why it is none.
 type Entry = (u64, Result<RawTask, String>);
 
-/// How a batch went so far.
-#[derive(Debug, Default)]
-struct Tally {
-    lines: u64,
-    refused: u64,
-    /// Of those, the ones whose id or lock another task has.
-    taken: u64,
-    /// The reader of our output has gone; the tasks go in all the same.
-    unheard: bool,
-}
-
-/// Enqueues a file. It is read on a thread of its own, so that the next chunk is parsed while Redis stores
-/// the last one, and in chunks, so that its length does not matter.
+/// Enqueues a file. It is read on a thread of its own, so that the next lines are parsed while Redis stores
+/// the last ones, and in chunks, so that its length does not matter.
 pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Result<(), CliError> {
     let name = if is_stdin(&file) { "standard input".to_owned() } else { file.display().to_string() };
     let cannot_read = |error: io::Error| CliError::failed(format!("cannot read {name}: {error}"));
@@ -46,83 +39,86 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
     let (send, mut chunks) = mpsc::channel(1);
     let reader = tokio::task::spawn_blocking(move || read(BufReader::with_capacity(BUFFER, input), &send));
 
-    let client = session.client();
-    let mut tally = Tally::default();
-    while let Some(chunk) = chunks.recv().await {
-        store(&client, chunk, &mut tally, out).await?;
+    let (lines, refused) = (Cell::new(0_u64), Cell::new(0_u64));
+    // Of those, the ones whose id or lock another task has.
+    let taken = Cell::new(0_u64);
+    let refuse = |number: u64, reason: &str| {
+        refused.set(refused.get() + 1);
+        complain(&format!("line {number}: {reason}"));
+    };
+    // The lines that are not told about yet, in order: those whose tasks are on their way, and why the others are none.
+    let waiting: RefCell<VecDeque<(u64, Option<String>)>> = RefCell::default();
+    let tell_refused = || {
+        let is_refused = |line: &(u64, Option<String>)| line.1.is_some();
+        while waiting.borrow().front().is_some_and(is_refused) {
+            let line = waiting.borrow_mut().pop_front();
+            line.into_iter().for_each(|(number, reason)| refuse(number, &reason.unwrap_or_default()));
+        }
+    };
+    // The last line for which Redis failed.
+    let broken = Cell::new(None);
+    let tasks = stream::poll_fn(|context| chunks.poll_recv(context)).flat_map(stream::iter);
+    // Every further line would wait for Redis in vain.
+    let tasks = tasks.take_while(|_| ready(broken.get().is_none())).filter_map(|(number, parsed)| {
+        lines.set(lines.get() + 1);
+        let (task, reason) = match parsed {
+            Ok(task) => (Some(task), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        waiting.borrow_mut().push_back((number, reason));
+        tell_refused();
+        ready(task)
+    });
+    let mut answers = std::pin::pin!(session.client().enqueue_stream(tasks).ready_chunks(CHUNK_LINES));
+    // Whether the reader of our output has gone; the tasks go in all the same.
+    let mut unheard = false;
+    while let Some(answers) = answers.next().await {
+        let mut ids = String::new();
+        for answer in answers {
+            let Some((number, _)) = waiting.borrow_mut().pop_front() else { break };
+            match answer {
+                Ok(info) => ids.push_str(&describe(&info, Some(number), out)),
+                Err(error) => {
+                    if let EnqueueError::Redis(cause) = &error
+                        && cause.is_transient()
+                    {
+                        broken.set(Some(number));
+                    }
+                    taken.set(taken.get() + u64::from(is_taken(&error)));
+                    refuse(number, &error.to_string());
+                }
+            }
+            tell_refused();
+        }
+        if !unheard {
+            match out.text(&ids) {
+                Err(CliError::ReaderGone) => unheard = true,
+                other => other?,
+            }
+        }
+        // Nothing is on its way any more, and the next line may be long in coming.
+        if broken.get().is_some() && waiting.borrow().is_empty() {
+            break;
+        }
+    }
+    let (lines, refused) = (lines.get(), refused.get());
+    if let Some(line) = broken.get() {
+        return Err(CliError::failed(format!(
+            "stopped at line {line} because Redis fails; {} of {lines} tasks are enqueued so far, and no line after that was sent",
+            lines - refused,
+        )));
     }
     match reader.await {
         Ok(read) => read.map_err(cannot_read)?,
         Err(error) => return Err(CliError::failed(format!("cannot read {name}: {error}"))),
     }
-    let told =
-        |reason| format!("{} of {} tasks were refused, {reason}; the others are enqueued", tally.refused, tally.lines);
-    match tally.refused {
+    let told = |reason| format!("{refused} of {lines} tasks were refused, {reason}; the others are enqueued");
+    match refused {
         0 => Ok(()),
-        taken if taken == tally.taken => {
+        all if all == taken.get() => {
             Err(CliError::Coded(exit::REFUSED, told("because others are in their way, as said above")))
         }
         _ => Err(CliError::failed(told("for the reasons above"))),
-    }
-}
-
-async fn store(
-    client: &queue_redis::Client,
-    chunk: Vec<Entry>,
-    tally: &mut Tally,
-    out: &Output,
-) -> Result<(), CliError> {
-    let mut outcomes: Vec<(u64, Option<String>)> = Vec::with_capacity(chunk.len());
-    let mut tasks = Vec::with_capacity(chunk.len());
-    for (number, parsed) in chunk {
-        match parsed {
-            Ok(task) => {
-                tasks.push(task);
-                outcomes.push((number, None));
-            }
-            Err(reason) => outcomes.push((number, Some(reason))),
-        }
-    }
-    let mut answers = client.enqueue_many(tasks).await.into_iter();
-    let (mut ids, mut broken) = (String::new(), None);
-    for (number, refusal) in outcomes {
-        tally.lines += 1;
-        let refusal = match refusal {
-            Some(reason) => reason,
-            None => match answers.next() {
-                Some(Ok(info)) => {
-                    ids.push_str(&describe(&info, Some(number), out));
-                    continue;
-                }
-                Some(Err(error)) => {
-                    if let EnqueueError::Redis(cause) = &error
-                        && cause.is_transient()
-                    {
-                        broken = Some(number);
-                    }
-                    tally.taken += u64::from(is_taken(&error));
-                    error.to_string()
-                }
-                None => "it was not answered".to_owned(),
-            },
-        };
-        tally.refused += 1;
-        complain(&format!("line {number}: {refusal}"));
-    }
-    if !tally.unheard {
-        match out.text(&ids) {
-            Err(CliError::ReaderGone) => tally.unheard = true,
-            other => other?,
-        }
-    }
-    match broken {
-        // Every further line would wait for Redis in vain.
-        Some(line) => Err(CliError::failed(format!(
-            "stopped at line {line} because Redis fails; {} of {} tasks are enqueued so far, and no line after that was sent",
-            tally.lines - tally.refused,
-            tally.lines,
-        ))),
-        None => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Enqueuing tasks.
 
 mod intercept;
+mod many;
 mod merge;
 mod patience;
 
@@ -8,17 +9,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::{Stream, StreamExt as _, stream};
 use queue_core::clock::Clock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
 
+use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
-use self::intercept::{Interceptors, UnderWay};
 use self::merge::Merger;
 use self::patience::Attempts;
-use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH, next_batch};
+use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;
 
@@ -31,10 +31,6 @@ const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// So many queues are remembered as listed: names may be made of what users send.
 const MAX_LISTED: usize = 10_000;
-
-/// How many calls of [`Client::enqueue_many`] are under way at once, so that many tasks do not wait for a round trip
-/// each [`SHORT_BATCH`].
-const CHUNKS_UNDER_WAY: usize = 8;
 
 /// The most bytes of payload and headers that a client sends in one task, unless told otherwise: 16 MiB. Go has no
 /// limit. Each heartbeat of a server writes the payloads of its running tasks again, and Redis itself refuses
@@ -237,67 +233,41 @@ impl Client {
 
     /// Enqueues many tasks, [`SHORT_BATCH`] per call to Redis ([`SET_BATCH`] scheduled ones) and several calls at a time,
     /// and tells for each what became of it, in order. One that is refused does not hinder the others.
+    ///
+    /// The answers take memory, one [`TaskInfo`] for each task; where there are a great many, use
+    /// [`enqueue_stream`](Self::enqueue_stream).
     pub async fn enqueue_many<T: IntoTask>(
         &self,
         tasks: impl IntoIterator<Item = T>,
     ) -> Vec<Result<TaskInfo, EnqueueError>> {
-        let (now_ns, until) = (self.clock.now_ns(), self.until());
-        let mut outcomes: Vec<Option<Result<TaskInfo, EnqueueError>>> = Vec::new();
-        let mut under_way: Vec<Option<UnderWay>> = Vec::new();
-        // One batch for each queue and each kind of place, because that is what one script serves.
-        let mut batches: HashMap<(String, Place), Vec<(usize, Composed)>> = HashMap::new();
-        for (position, task) in tasks.into_iter().enumerate() {
-            outcomes.push(None);
-            under_way.push(None);
-            let composed = task.into_task().map_err(EnqueueError::from);
-            match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), now_ns)?)) {
-                Ok(mut composed) => {
-                    let (seen_by, seen) = self.interceptors.see(&mut composed);
-                    under_way[position] = Some(seen_by);
-                    match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
-                        Ok(()) => {
-                            let key = (composed.message.queue.clone(), Place::of(&composed));
-                            batches.entry(key).or_default().push((position, composed));
-                        }
-                        Err(refusal) => outcomes[position] = Some(Err(refusal)),
-                    }
-                }
-                Err(error) => outcomes[position] = Some(Err(error)),
-            }
-        }
-        for ((queue, place), batch) in batches {
-            let size = place.batch_size();
-            let mut batch = batch.into_iter().peekable();
-            let chunks = std::iter::from_fn(|| {
-                let chunk = next_batch(&mut batch, size, |(_, task)| task.message.payload.len());
-                Some(chunk).filter(|chunk| !chunk.is_empty())
-            });
-            let stored = chunks.map(|chunk| {
-                let (positions, chunk): (Vec<usize>, Vec<Composed>) = chunk.into_iter().unzip();
-                let queue = &queue;
-                async move { (self.store.store(queue, place, &chunk, now_ns, until).await, positions, chunk) }
-            });
-            let mut stored = stream::iter(stored).buffered(CHUNKS_UNDER_WAY);
-            while let Some((verdicts, positions, chunk)) = stored.next().await {
-                match verdicts {
-                    Ok(verdicts) => {
-                        for ((position, composed), verdict) in positions.into_iter().zip(chunk).zip(verdicts) {
-                            outcomes[position] = Some(judge(verdict, composed, now_ns));
-                        }
-                    }
-                    Err(error) => {
-                        for position in positions {
-                            outcomes[position] = Some(Err(EnqueueError::Redis(error.clone())));
-                        }
-                    }
-                }
-            }
-        }
-        let outcomes = outcomes.into_iter().zip(under_way).map(|(outcome, under_way)| match under_way {
-            Some(under_way) => outcome.map(|outcome| under_way.end(outcome)),
-            None => outcome,
-        });
-        outcomes.flatten().collect()
+        many::enqueue(self.clone(), stream::iter(tasks), Some(self.until())).collect().await
+    }
+
+    /// [`enqueue_many`](Self::enqueue_many) for any number of tasks: they come as a stream, what became of them goes as one,
+    /// in the same order, and no more than some thousands, or some 8 MB of payloads, are in memory at once. Nothing is sent
+    /// that nobody waits for: read the answers to their end. An iterator becomes a stream by `futures_util::stream::iter`.
+    ///
+    /// A task that comes alone is sent at once, without waiting for others. [`wait_for_redis`](Self::wait_for_redis)
+    /// counts anew for every few thousand tasks. `examples/examples/many.rs` runs.
+    ///
+    /// ```no_run
+    /// # async fn example(client: queue_redis::Client) {
+    /// use futures_util::{StreamExt as _, stream};
+    /// use queue_core::RawTask;
+    ///
+    /// let tasks = stream::iter((0..1_000_000).map(|user| RawTask::new("email:news").payload(user.to_string())));
+    /// let refused = client.enqueue_stream(tasks).filter(async |outcome| outcome.is_err());
+    /// println!("{} tasks were refused", refused.count().await);
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// When the stream is dropped, tasks that were taken from theirs and not yet told about may be stored or not.
+    pub fn enqueue_stream<S: Stream<Item: IntoTask>>(
+        &self,
+        tasks: S,
+    ) -> impl Stream<Item = Result<TaskInfo, EnqueueError>> + use<S> {
+        many::enqueue(self.clone(), tasks, None)
     }
 
     /// After the interceptors, who may add to it.

@@ -1,11 +1,13 @@
 //! Many tasks at once.
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use queue_core::{OptionError, State, TaskInfo};
 use queue_redis::EnqueueError;
 
-use crate::support::{Fixture, job};
+use crate::support::{Fixture, PATIENCE, job};
 
 const LOCK: Duration = Duration::from_secs(60);
 
@@ -98,4 +100,61 @@ async fn one_queue_that_is_refused_does_not_hinder_the_others() {
     for refused in [&words[0], &words[2]] {
         assert!(refused.contains("\"asynq:{broken}:pending\" is a stream and should be a list"), "{refused}");
     }
+}
+
+/// A million tasks took a gigabyte.
+#[tokio::test]
+async fn a_stream_of_any_length_is_stored_in_order_and_only_a_part_of_it_held() {
+    let fixture = Fixture::start().await;
+    let (produced, mut answered, mut most) = (Cell::new(0), 0, 0);
+    let tasks = (0..20_000).map(|n| {
+        produced.set(n + 1);
+        job(&n.to_string())
+    });
+    let mut answers = std::pin::pin!(fixture.client().enqueue_stream(stream::iter(tasks)));
+    while let Some(answer) = answers.next().await {
+        assert_eq!(answer.unwrap().id, answered.to_string());
+        answered += 1;
+        most = most.max(produced.get() - answered);
+    }
+    assert_eq!(answered, 20_000);
+    assert!(most < 12_000, "{most} tasks were held at once");
+    let pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    assert!(pending.iter().rev().enumerate().all(|(n, id)| *id == n.to_string()));
+}
+
+#[tokio::test]
+async fn large_tasks_of_a_stream_are_held_by_their_bytes() {
+    let fixture = Fixture::start().await;
+    let (produced, mut answered, mut most) = (Cell::new(0), 0, 0);
+    let payload = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
+    let tasks = (0..40).map(|n| {
+        produced.set(n + 1);
+        job(&n.to_string()).payload(payload.clone())
+    });
+    let mut answers = std::pin::pin!(fixture.client().enqueue_stream(stream::iter(tasks)));
+    while let Some(answer) = answers.next().await {
+        answer.unwrap();
+        answered += 1;
+        most = most.max(produced.get() - answered);
+    }
+    assert_eq!(answered, 40);
+    assert!(most <= 12, "{most} MB were held at once");
+}
+
+#[tokio::test]
+async fn a_task_of_a_stream_does_not_wait_for_the_next_one() {
+    let fixture = Fixture::start().await;
+    let (send, mut tasks) = tokio::sync::mpsc::channel(1);
+    let tasks = stream::poll_fn(move |context| tasks.poll_recv(context));
+    let mut answers = std::pin::pin!(fixture.client().enqueue_stream(tasks));
+    for id in ["a", "b"] {
+        send.send(job(id)).await.unwrap();
+        let answer = tokio::time::timeout(PATIENCE, answers.next()).await.expect("it waits for another task");
+        assert_eq!(answer.unwrap().unwrap().id, id);
+    }
+    send.send(job("a")).await.unwrap();
+    assert!(matches!(answers.next().await, Some(Err(EnqueueError::TaskIdConflict { .. }))));
+    drop(send);
+    assert!(answers.next().await.is_none());
 }

@@ -1,0 +1,147 @@
+//! Many tasks, in constant memory.
+//!
+//! They come as a stream and are sent in chunks: of what a chunk holds, one call carries as much of each queue as it can.
+//! While one chunk is stored, the next one is gathered.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use futures_util::stream::Fuse;
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
+use queue_core::options::{Composed, compose};
+use queue_core::{IntoTask, TaskInfo, TaskOptions};
+use tokio::sync::Semaphore;
+
+use super::intercept::UnderWay;
+use super::{Client, EnqueueError, Place, judge};
+use crate::broker::{MAX_BATCH_BYTES, next_batch};
+
+/// How many calls are under way at once, so that many tasks do not wait for a round trip each batch.
+const CALLS: usize = 8;
+
+/// The most tasks of a chunk: so many that calls are full although the tasks go to many queues.
+const CHUNK_TASKS: usize = 4_000;
+
+/// And bytes of their payloads, which ends a chunk of large tasks sooner.
+const CHUNK_BYTES: usize = MAX_BATCH_BYTES;
+
+type Outcome = Result<TaskInfo, EnqueueError>;
+
+/// Enqueues what comes, and tells in the same order what became of it. All calls wait for Redis `until` then, or each
+/// chunk for as long as the client does.
+pub(super) fn enqueue<S>(client: Client, tasks: S, until: Option<Instant>) -> impl Stream<Item = Outcome> + use<S>
+where
+    S: Stream<Item: IntoTask>,
+{
+    let calls = std::sync::Arc::new(Semaphore::new(CALLS));
+    let storer = client.clone();
+    let chunks = stream::unfold((client, Box::pin(tasks.fuse())), move |(client, mut tasks)| async move {
+        let chunk = Chunk::gather(&client, &mut tasks, until).await?;
+        Some((chunk, (client, tasks)))
+    });
+    let stored = chunks.map(move |chunk| {
+        let (client, calls) = (storer.clone(), calls.clone());
+        async move { chunk.store(&client, &calls).await }
+    });
+    stored.buffered(2).flat_map(stream::iter)
+}
+
+/// Tasks that are composed and stored together.
+struct Chunk {
+    now_ns: i64,
+    until: Instant,
+    /// What is known already.
+    outcomes: Vec<Option<Outcome>>,
+    under_way: Vec<Option<UnderWay>>,
+    /// One batch for each queue and each kind of place, because that is what one script serves.
+    batches: HashMap<(String, Place), Vec<(usize, Composed)>>,
+    bytes: usize,
+}
+
+impl Chunk {
+    /// Waits for a task, and takes what else is there; `None` when there are no more.
+    async fn gather<S>(client: &Client, tasks: &mut Pin<Box<Fuse<S>>>, until: Option<Instant>) -> Option<Self>
+    where
+        S: Stream<Item: IntoTask>,
+    {
+        let first = tasks.next().await?;
+        let (now_ns, until) = (client.clock.now_ns(), until.unwrap_or_else(|| client.until()));
+        let (outcomes, under_way, batches, bytes) = Default::default();
+        let mut chunk = Self { now_ns, until, outcomes, under_way, batches, bytes };
+        chunk.add(client, first);
+        // Nobody waits for a chunk to be full.
+        while !chunk.is_full()
+            && let Some(Some(task)) = tasks.next().now_or_never()
+        {
+            chunk.add(client, task);
+        }
+        Some(chunk)
+    }
+
+    fn is_full(&self) -> bool {
+        self.outcomes.len() >= CHUNK_TASKS || self.bytes >= CHUNK_BYTES
+    }
+
+    fn add(&mut self, client: &Client, task: impl IntoTask) {
+        let position = self.outcomes.len();
+        let composed = task.into_task().map_err(EnqueueError::from);
+        let (under_way, outcome) = match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), self.now_ns)?)) {
+            Ok(mut composed) => {
+                let (under_way, seen) = client.interceptors.see(&mut composed);
+                let outcome = match seen.map_err(EnqueueError::from).and_then(|()| client.check_size(&composed)) {
+                    Ok(()) => {
+                        self.bytes += composed.message.payload.len();
+                        let key = (composed.message.queue.clone(), Place::of(&composed));
+                        self.batches.entry(key).or_default().push((position, composed));
+                        None
+                    }
+                    Err(refusal) => Some(Err(refusal)),
+                };
+                (Some(under_way), outcome)
+            }
+            Err(error) => (None, Some(Err(error))),
+        };
+        self.outcomes.push(outcome);
+        self.under_way.push(under_way);
+    }
+
+    /// Stores all that can be, and tells for each task what became of it.
+    async fn store(self, client: &Client, calls: &Semaphore) -> Vec<Outcome> {
+        let Self { now_ns, until, mut outcomes, under_way, batches, .. } = self;
+        let batches = batches.into_iter().flat_map(|((queue, place), batch)| {
+            let mut batch = batch.into_iter().peekable();
+            std::iter::from_fn(move || {
+                let tasks = next_batch(&mut batch, place.batch_size(), |(_, task)| task.message.payload.len());
+                Some((queue.clone(), place, tasks)).filter(|(.., tasks)| !tasks.is_empty())
+            })
+        });
+        // They set out in this order: whoever waits for a permit first has it first.
+        let stored = join_all(batches.map(async |(queue, place, tasks)| {
+            let (positions, tasks): (Vec<usize>, Vec<Composed>) = tasks.into_iter().unzip();
+            // The semaphore is never closed.
+            let _permit = calls.acquire().await;
+            (client.store.store(&queue, place, &tasks, now_ns, until).await, positions, tasks)
+        }));
+        for (verdicts, positions, tasks) in stored.await {
+            match verdicts {
+                Ok(verdicts) => {
+                    for ((position, task), verdict) in positions.into_iter().zip(tasks).zip(verdicts) {
+                        outcomes[position] = Some(judge(verdict, task, now_ns));
+                    }
+                }
+                Err(error) => {
+                    for position in positions {
+                        outcomes[position] = Some(Err(EnqueueError::Redis(error.clone())));
+                    }
+                }
+            }
+        }
+        let outcomes = outcomes.into_iter().zip(under_way).map(|(outcome, under_way)| match under_way {
+            Some(under_way) => outcome.map(|outcome| under_way.end(outcome)),
+            None => outcome,
+        });
+        outcomes.flatten().collect()
+    }
+}
