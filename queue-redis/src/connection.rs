@@ -28,11 +28,11 @@ use crate::wrong_type;
 /// How to connect.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// Time to make a connection. Defaults to 5 s, as in Go's client.
+    /// Time to make a connection. Between 1 ms and 24 h. Defaults to 5 s, as in Go's client.
     pub connect_timeout: Duration,
-    /// Time to wait for an answer. Defaults to 5 s.
+    /// Time to wait for an answer. Between 1 ms and 24 h. Defaults to 5 s.
     pub response_timeout: Duration,
-    /// Most pooled connections that may be open at once. Defaults to 8.
+    /// Most pooled connections that may be open at once. At least 1. Defaults to 8.
     pub pool_size: usize,
     /// Certificates and keys for `rediss://`. Defaults to none: the server is checked against the roots of
     /// the system, and the client shows nothing.
@@ -67,6 +67,20 @@ impl Default for RedisOptions {
 }
 
 impl RedisOptions {
+    fn check(&self) -> Result<(), Error> {
+        for (option, time) in [("connect_timeout", self.connect_timeout), ("response_timeout", self.response_timeout)] {
+            if !(Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60)).contains(&time) {
+                let value = format!("{time:?}");
+                return Err(Error::Option { option, value, rule: "it must be between 1ms and 24h" });
+            }
+        }
+        if self.pool_size == 0 {
+            let (option, value) = ("pool_size", "0".to_owned());
+            return Err(Error::Option { option, value, rule: "it must be at least 1" });
+        }
+        Ok(())
+    }
+
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
@@ -118,8 +132,9 @@ impl Redis {
     /// A handle that connects when it is first used.
     ///
     /// # Errors
-    /// When the URL is not one of a Redis.
+    /// When the URL is not one of a Redis, or an option makes no sense.
     pub fn lazy(url: &str, options: RedisOptions) -> Result<Self, Error> {
+        options.check()?;
         let address = address::parse(url, &options.tls)?;
         let target = address.to_string();
         let place = match address {
@@ -161,7 +176,7 @@ impl Redis {
     }
 
     /// Has a function called after every call to Redis, by this handle and all its clones, with how it
-    /// went. It should return quickly and must not panic. More than one may be added; none can be removed.
+    /// went. It should return quickly. A panic in it is logged. More than one may be added; none can be removed.
     /// While there is none, nothing is measured.
     pub fn on_call(&self, observer: impl Fn(&Call<'_>) + Send + Sync + 'static) {
         self.inner.calls.add(Box::new(observer));

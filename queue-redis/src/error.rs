@@ -11,6 +11,16 @@ type Cause = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// An option has a value that makes no sense.
+    #[error("the option {option} is {value}; {rule}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it has to be.
+        rule: &'static str,
+    },
     /// The URL is not one of a Redis.
     #[error(
         "invalid Redis URL: {reason}; write it like redis://user:password@host:6379/0, rediss://host, or redis+unix:///path/to.sock?db=0"
