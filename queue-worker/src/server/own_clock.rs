@@ -12,27 +12,38 @@ use crate::panic::Guard;
 pub(super) struct OwnClock {
     clock: Arc<dyn Clock>,
     guard: Guard,
-    // A std mutex: held to copy two numbers.
-    told: Mutex<Option<(i64, Instant)>>,
+    now: Told,
+    steady: Told,
 }
+
+/// What it told last, and when. A std mutex: held to copy two numbers.
+type Told = Mutex<Option<(i64, Instant)>>;
 
 impl OwnClock {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, guard: Guard::default(), told: Mutex::default() }
+        Self { clock, guard: Guard::default(), now: Told::default(), steady: Told::default() }
+    }
+
+    fn ask(&self, told: &Told, ask: fn(&dyn Clock) -> i64) -> i64 {
+        let answer = self.guard.call("the clock", || ask(&*self.clock));
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        match (answer, *told) {
+            (Some(time), _) => {
+                *told = Some((time, Instant::now()));
+                time
+            }
+            (None, Some((then, at))) => then.saturating_add(i64::try_from(at.elapsed().as_nanos()).unwrap_or(i64::MAX)),
+            (None, None) => ask(&SystemClock),
+        }
     }
 }
 
 impl Clock for OwnClock {
     fn now_ns(&self) -> i64 {
-        let now = self.guard.call("the clock", || self.clock.now_ns());
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match (now, *told) {
-            (Some(now), _) => {
-                *told = Some((now, Instant::now()));
-                now
-            }
-            (None, Some((then, at))) => then.saturating_add(i64::try_from(at.elapsed().as_nanos()).unwrap_or(i64::MAX)),
-            (None, None) => SystemClock.now_ns(),
-        }
+        self.ask(&self.now, |clock| clock.now_ns())
+    }
+
+    fn steady_ns(&self) -> i64 {
+        self.ask(&self.steady, |clock| clock.steady_ns())
     }
 }
