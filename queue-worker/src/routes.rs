@@ -27,9 +27,9 @@ impl Aggregators {
     /// The one for a group.
     pub(crate) fn find(&self, queue: &str, group: &str) -> Option<&Aggregate> {
         let of_queue = self.queues.get(queue).and_then(|prefixes| {
-            let fitting = prefixes.iter().filter(|(prefix, _)| group.starts_with(prefix.as_str()));
+            let mut fitting = prefixes.iter().filter(|(prefix, _)| group.starts_with(prefix.as_str()));
             // Of the texts that a name begins with, the longest sorts last.
-            fitting.last().map(|(_, aggregate)| aggregate)
+            fitting.next_back().map(|(_, aggregate)| aggregate)
         });
         of_queue.or(self.all.as_ref())
     }
