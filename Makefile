@@ -61,6 +61,11 @@ test-upgrade: ## Workers of the previous commit, or of REVISION=…, and of this
 	@./scripts/setup redis
 	REVISION=$(REVISION) SEED=$(SEED) tests/upgrade/run.py
 
+.PHONY: test-alerts
+test-alerts: ## Test the alert rules of deploy/prometheus; installs Debian's prometheus for its promtool
+	@./scripts/setup promtool
+	promtool test rules deploy/prometheus/alerts_test.yml
+
 fmt: ## Format everything
 	$(CARGO) fmt --all
 	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go chaos/go; fi

@@ -115,3 +115,26 @@ fn the_faults_that_the_doctor_finds_are_all_described_and_counted_right() {
     let count = format!("lists the {} faults it knows", Fault::ALL.len());
     assert!(readme.contains(&count), "the README does not say {count:?}");
 }
+
+/// The words of a text that are named as metrics are, without what a histogram adds.
+fn metrics(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics = words.filter(|word| word.starts_with("asynq_"));
+    metrics.map(|word| word.strip_suffix("_bucket").unwrap_or(word)).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_the_documents_list() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let document = read("docs/observability.md");
+    let rows: String = document.lines().filter(|line| line.starts_with("| `asynq_")).collect();
+    let known = metrics(&rows);
+    for file in ["deploy/prometheus/alerts.yml", "deploy/grafana/dashboard.json"] {
+        let text = read(file);
+        let asked = metrics(&text);
+        assert!(asked.len() > 10, "{file} asks for {} metrics", asked.len());
+        let unknown: Vec<_> = asked.difference(&known).collect();
+        assert!(unknown.is_empty(), "{file} asks for metrics that nobody exports: {unknown:?}");
+    }
+    assert!(serde_json::from_str::<serde_json::Value>(&read("deploy/grafana/dashboard.json")).is_ok());
+}
