@@ -128,7 +128,7 @@ func main() {
 	for {
 		server := asynq.NewServer(asynq.RedisClientOpt{Addr: *redis}, asynq.Config{
 			Concurrency:     *concurrency,
-			Queues:          map[string]int{"chaos-0": 1, "chaos-1": 1, "chaos-2": 1, "chaos-3": 1},
+			Queues:          queues(),
 			RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return time.Second },
 			ShutdownTimeout: 3 * time.Second,
 			LogLevel:        asynq.WarnLevel,
@@ -139,4 +139,13 @@ func main() {
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
+}
+
+// As QUEUES of chaos/src/name.rs.
+func queues() map[string]int {
+	weights := make(map[string]int)
+	for number := range 24 {
+		weights[fmt.Sprintf("chaos-%d", number)] = 1
+	}
+	return weights
 }

@@ -15,7 +15,7 @@ use crate::faults::Hand;
 use crate::findings::Invariant;
 use crate::fleet::{Fleet, Orders, Process, Role};
 use crate::history::History;
-use crate::name::QUEUES;
+use crate::name::{GROUPS, QUEUES};
 use crate::net::{self, Namespaces};
 use crate::node::Redis;
 use crate::plan::Plan;
@@ -134,6 +134,9 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     let evidence =
         Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed, max_crashes, processes };
     let (mut findings, tally) = judge(&evidence);
+    for twice in hand.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
+        findings.add(Invariant::ExportedTwice, twice);
+    }
     for process in fallen {
         let log = std::fs::read_to_string(directory.join(format!("{process}.log"))).unwrap_or_default();
         let last = log.lines().next_back().unwrap_or("nothing was said");
@@ -262,8 +265,9 @@ async fn drain(redis: &Redis, patience: Duration) -> Result<Option<Duration>, Fa
         let mut look = redis::pipe();
         for queue in QUEUES {
             let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
-            let keys = ["pending", "active", "lease", "scheduled", "retry", "aggregation_sets", "g:g0", "g:g1", "g:g2"];
-            look.cmd("EXISTS").arg(keys.map(key).to_vec());
+            let keys = ["pending", "active", "lease", "scheduled", "retry", "aggregation_sets"];
+            let groups = GROUPS.map(|group| key(&format!("g:{group}")));
+            look.cmd("EXISTS").arg(keys.map(key).to_vec()).arg(groups.to_vec());
         }
         let left: Vec<u64> = look.query_async(&mut connection).await?;
         if left.iter().all(|count| *count == 0) {

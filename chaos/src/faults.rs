@@ -8,8 +8,10 @@ use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
 use crate::Failure;
+use crate::export;
 use crate::fleet::{Fleet, Role};
 use crate::ledger::now_ns;
+use crate::name::QUEUES;
 use crate::net::{Link, Loss};
 use crate::node::Redis;
 use crate::plan::{Fault, Kind};
@@ -35,6 +37,12 @@ fn takeover(role: Role) -> Duration {
     }
 }
 
+/// By how much a clock is stepped: by more than results are kept.
+const STEP_SECS: i64 = 7 * 3_600;
+
+/// Bytes a second on a thin link.
+const THIN: u64 = 400_000;
+
 /// At least so many workers are left alone.
 const WORKING: usize = 2;
 
@@ -47,12 +55,21 @@ pub(crate) struct Hand {
     pub(crate) packets_lost: Arc<AtomicU64>,
     /// Enqueues what kills its workers.
     poisoner: Poisoner,
+    /// Tasks that an export has twice.
+    pub(crate) exports: std::sync::Mutex<Vec<String>>,
 }
 
 impl Hand {
     pub(crate) fn new(fleet: Fleet, poisoner: Poisoner) -> Self {
         let (fleet, later) = (Arc::new(Mutex::new(fleet)), tokio::task::JoinSet::new());
-        Self { fleet, happened: Arc::default(), later, packets_lost: Arc::default(), poisoner }
+        Self {
+            fleet,
+            happened: Arc::default(),
+            later,
+            packets_lost: Arc::default(),
+            poisoner,
+            exports: Default::default(),
+        }
     }
 
     fn note(&self, kind: Kind, process: Option<u16>, from: u64) {
@@ -82,6 +99,8 @@ impl Hand {
             Kind::Busy => redis.busy(fault.lasts).await?,
             Kind::Password => redis.change_password(fault.lasts).await?,
             Kind::MaxClients => redis.crowd_out(fault.lasts).await?,
+            Kind::FullMemory => redis.out_of_memory(fault.lasts).await?,
+            Kind::Export => self.export(redis, fault.target).await?,
             // The fault is the death of a worker, which is noted when it is seen.
             Kind::Poison => return self.poisoner.enqueue(redis, fault.target).await,
             Kind::CrashRedis => redis.crash(fault.lasts).await?,
@@ -96,6 +115,13 @@ impl Hand {
         Ok(())
     }
 
+    /// Pauses a queue, and reads it as an export does, for longer than groups wait to be aggregated.
+    async fn export(&self, redis: &Redis, target: usize) -> Result<(), Failure> {
+        let twice = export::tasks_twice(redis, QUEUES[target % 4]).await?;
+        self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(twice);
+        Ok(())
+    }
+
     /// Waits until a process can be broken, so that enough others are at work.
     async fn target(&mut self, fault: &Fault) -> (usize, u16) {
         loop {
@@ -105,12 +131,16 @@ impl Hand {
                 Kind::Cut
                 | Kind::Delay
                 | Kind::LoseAnswers
+                | Kind::ThinLink
                 | Kind::LosePackets
                 | Kind::LosePacketsOneWay
                 | Kind::LinkDown => fault.target.is_multiple_of(4),
                 _ => false,
             };
-            let slots = fleet.of(producers);
+            let mut slots = fleet.of(producers);
+            if matches!(fault.kind, Kind::StepClock | Kind::StallLog) {
+                slots.retain(|slot| matches!(fleet.slots[*slot].role, Role::Worker { .. }));
+            }
             let free = slots.iter().filter(|slot| fleet.slots[**slot].busy_until <= now_ns()).count();
             let enough = free > if producers || fault.kind == Kind::Cut { 0 } else { WORKING };
             if enough && let Some(slot) = fleet.pick(&slots, fault.target / 4) {
@@ -175,6 +205,31 @@ impl Hand {
                 drop(fleet);
                 self.after(total, fault.kind, slot, process, from, |fleet, slot, _| {
                     fleet.slots[slot].proxy.delay(Duration::ZERO);
+                });
+            }
+            Kind::ThinLink => {
+                proxy.narrow(THIN);
+                fleet.busy(slot, lasts);
+                drop(fleet);
+                self.after(lasts, fault.kind, slot, process, from, |fleet, slot, _| fleet.slots[slot].proxy.narrow(0));
+            }
+            Kind::StepClock => {
+                let step = if (fault.target / 4).is_multiple_of(2) { STEP_SECS } else { -STEP_SECS };
+                fleet.step_clock(process, step)?;
+                fleet.busy(slot, lasts);
+                drop(fleet);
+                self.after(lasts, fault.kind, slot, process, from, |fleet, _, process| {
+                    if let Err(error) = fleet.step_clock(process, 0) {
+                        eprintln!("a clock cannot be set right: {error}");
+                    }
+                });
+            }
+            Kind::StallLog => {
+                fleet.slots[slot].log.stall(true);
+                fleet.busy(slot, lasts);
+                drop(fleet);
+                self.after(lasts, fault.kind, slot, process, from, |fleet, slot, _| {
+                    fleet.slots[slot].log.stall(false);
                 });
             }
             Kind::Partition => {

@@ -30,6 +30,8 @@ pub(crate) enum Invariant {
     Budget,
     /// The result of a worker that had lost the task was kept.
     NotFenced,
+    /// An export has a task twice: by itself, and in the digest of its group.
+    ExportedTwice,
     /// A scheduled task started before its time.
     Early,
     /// A process ended that nobody had told to.
@@ -51,6 +53,7 @@ impl Invariant {
             Invariant::RetrySpent => "crash spent a retry",
             Invariant::Budget => "crash budget",
             Invariant::NotFenced => "not fenced",
+            Invariant::ExportedTwice => "exported twice",
             Invariant::Early => "too early",
             Invariant::Fallen => "process fell",
         }

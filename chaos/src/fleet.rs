@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::Failure;
 use crate::ledger::{Book, now_ns};
+use crate::log::Log;
 use crate::net::Link;
 use crate::proxy::Proxy;
 
@@ -49,6 +50,8 @@ pub(crate) struct Slot {
     /// The way to the proxy, if the process has a network of its own.
     pub(crate) link: Option<Arc<Link>>,
     child: Option<Child>,
+    /// What copies the log of the process.
+    pub(crate) log: Log,
     pub(crate) process: u16,
     /// Unix nanoseconds until which something else is being done to it.
     pub(crate) busy_until: u64,
@@ -80,6 +83,11 @@ pub(crate) struct Orders {
 
 const CONCURRENCY: &str = "10";
 
+/// The file that says by how much the clock of a worker is stepped.
+pub(crate) fn clock_file(ledger: &Path) -> PathBuf {
+    ledger.with_extension("clock")
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
@@ -92,7 +100,7 @@ impl Fleet {
             let link = if namespaces { Some(Arc::new(Link::make(u8::try_from(number)?).await?)) } else { None };
             let host = link.as_ref().map_or(Ipv4Addr::LOCALHOST, |link| link.host);
             let proxy = Arc::new(Proxy::start(host, upstream.clone()).await?);
-            slots.push(Slot { role, proxy, link, child: None, process: 0, busy_until: 0 });
+            slots.push(Slot { role, proxy, link, child: None, log: Log::default(), process: 0, busy_until: 0 });
         }
         let directory = directory.to_owned();
         let mut fleet = Self { directory, go, seed, tasks, max_crashes, slots, processes: Vec::new() };
@@ -149,10 +157,10 @@ impl Fleet {
             None => Command::new(program),
         };
         command.args(arguments);
-        let log = std::fs::File::create(self.directory.join(format!("{number}.log")))?;
         command.arg("--ledger").arg(&ledger).args(["--process", &number.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0).kill_on_drop(true);
-        let child = command.spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        place.log = Log::copy(child.stderr.take(), &self.directory.join(format!("{number}.log")))?;
         let pid = child.id().unwrap_or(0);
         place.child = Some(child);
         place.process = number;
@@ -192,6 +200,12 @@ impl Fleet {
         {
             let _ = kill(Pid::from_raw(pid), signal);
         }
+    }
+
+    /// Sets the clock of a worker wrong by so many seconds more than it is anyway.
+    pub(crate) fn step_clock(&self, process: u16, seconds: i64) -> Result<(), Failure> {
+        let Some(process) = self.processes.get(usize::from(process)) else { return Ok(()) };
+        Ok(std::fs::write(clock_file(&process.ledger), seconds.to_string())?)
     }
 
     /// Tells a process to end, and waits for that.

@@ -2,11 +2,13 @@
 
 mod check;
 mod conduct;
+mod export;
 mod faults;
 mod findings;
 mod fleet;
 mod history;
 mod ledger;
+mod log;
 mod name;
 mod net;
 mod node;

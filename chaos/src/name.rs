@@ -5,7 +5,15 @@ use std::time::Duration;
 
 use queue_core::RawTask;
 
-pub(crate) const QUEUES: [&str; 4] = ["chaos-0", "chaos-1", "chaos-2", "chaos-3"];
+/// Most tasks are in the first four.
+pub(crate) const QUEUES: [&str; 24] = [
+    "chaos-0", "chaos-1", "chaos-2", "chaos-3", "chaos-4", "chaos-5", "chaos-6", "chaos-7", "chaos-8", "chaos-9",
+    "chaos-10", "chaos-11", "chaos-12", "chaos-13", "chaos-14", "chaos-15", "chaos-16", "chaos-17", "chaos-18",
+    "chaos-19", "chaos-20", "chaos-21", "chaos-22", "chaos-23",
+];
+
+/// The groups of each queue.
+pub(crate) const GROUPS: [&str; 3] = ["g0", "g1", "g2"];
 
 /// The header that carries the name of a task.
 pub(crate) const HEADER: &str = "chaos";
@@ -28,6 +36,8 @@ pub(crate) enum Plan {
     Plain,
     /// Takes up to two seconds, so that faults meet it half-way.
     Slow,
+    /// Succeeds, and has a payload of 64 KiB to 1 MiB.
+    Large,
     /// Succeeds and is kept with its result.
     Kept,
     /// Holds a uniqueness lock.
@@ -55,9 +65,10 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 10] = [
+    pub(crate) const ALL: [Plan; 11] = [
         Plan::Plain,
         Plan::Slow,
+        Plan::Large,
         Plan::Kept,
         Plan::Unique,
         Plan::Scheduled,
@@ -71,7 +82,8 @@ impl Plan {
     /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
     fn share(self) -> u32 {
         match self {
-            Plan::Plain => 540,
+            Plan::Plain => 538,
+            Plan::Large => 2,
             Plan::Slow => 20,
             Plan::Kept => 40,
             Plan::Unique => 100,
@@ -88,6 +100,7 @@ impl Plan {
         match self {
             Plan::Plain => 'p',
             Plan::Slow => 's',
+            Plan::Large => 'l',
             Plan::Kept => 'k',
             Plan::Unique => 'u',
             Plan::Scheduled => 't',
@@ -103,6 +116,7 @@ impl Plan {
         match self {
             Plan::Plain => "plain",
             Plan::Slow => "slow",
+            Plan::Large => "with a payload of 64 KiB to 1 MiB",
             Plan::Kept => "kept with a result",
             Plan::Unique => "unique",
             Plan::Scheduled => "scheduled",
@@ -144,7 +158,7 @@ impl Name {
             left = left.saturating_sub(share);
             hit
         });
-        let queue = random.u8(0..4);
+        let queue = if random.u8(0..4) > 0 { random.u8(0..4) } else { random.u8(0..QUEUES.len() as u8) };
         Self { plan: plan.unwrap_or(Plan::Plain), queue, producer, number }
     }
 
@@ -209,6 +223,12 @@ impl Name {
         }
     }
 
+    /// The payload of a large task.
+    pub(crate) fn large_payload(self) -> Vec<u8> {
+        let length = 64 * 1_024 + self.number as usize * 7_919 % (960 * 1_024);
+        self.to_string().bytes().cycle().take(length).collect()
+    }
+
     /// Whether the library makes its id, as most users let it.
     pub(crate) fn has_generated_id(self) -> bool {
         self.number.is_multiple_of(2)
@@ -223,7 +243,8 @@ impl Name {
             Plan::Unique => task.unique(HOUR).payload((self.number % UNIQUE_PAYLOADS).to_string()),
             Plan::Scheduled => task.process_in(self.delay()),
             Plan::Exhausted => task.max_retry(1),
-            Plan::Grouped => task.group(format!("g{}", self.number % 3)),
+            Plan::Grouped => task.group(GROUPS[self.number as usize % GROUPS.len()]),
+            Plan::Large => task.payload(self.large_payload()),
             Plan::Poison => task.unique(HOUR).payload(self.to_string()).max_retry(POISON_RETRIES),
             _ => task,
         }
@@ -257,7 +278,7 @@ mod tests {
     #[test]
     fn every_plan_is_drawn_and_the_shares_add_up() {
         assert_eq!(Plan::ALL.iter().map(|plan| plan.share()).sum::<u32>(), 1_000);
-        let drawn: std::collections::BTreeSet<Plan> = (0..2_000).map(|n| Name::draw(1, 0, n).plan).collect();
+        let drawn: std::collections::BTreeSet<Plan> = (0..10_000).map(|n| Name::draw(1, 0, n).plan).collect();
         assert_eq!(drawn.len(), Plan::ALL.len() - 1, "all but poison");
     }
 }

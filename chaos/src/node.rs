@@ -130,6 +130,11 @@ impl Redis {
         self.node.connection().await
     }
 
+    /// A handle as users have it, that no fault meets.
+    pub(crate) async fn handle(&self) -> Result<queue_redis::Redis, Failure> {
+        Ok(queue_redis::Redis::connect(&format!("redis://127.0.0.1:{}", self.node.port)).await?)
+    }
+
     pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, Failure> {
         self.node.ask(words).await
     }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -28,6 +28,10 @@ struct State {
     swallowed: AtomicU64,
     /// Milliseconds by which answers are held up.
     delay_ms: AtomicU64,
+    /// Bytes that answers may have in a second, on all connections together; 0 for any number.
+    bandwidth: AtomicU64,
+    /// When the last answer that was let through has passed the thin link.
+    passed: Mutex<Instant>,
     /// After how many bytes the next answer is cut off; negative for none.
     cut_after: AtomicI64,
     /// How long the answer was that was cut off last.
@@ -45,6 +49,8 @@ impl Proxy {
             unanswered: AtomicU64::new(0),
             swallowed: AtomicU64::new(0),
             delay_ms: AtomicU64::new(0),
+            bandwidth: AtomicU64::new(0),
+            passed: Mutex::new(Instant::now()),
             cut_after: AtomicI64::new(-1),
             cut: Mutex::new(None),
             cut_done: Notify::new(),
@@ -78,9 +84,30 @@ impl Proxy {
         self.state.delay_ms.store(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
 
+    /// Answers on all connections share this many bytes in a second; 0 ends it.
+    pub(crate) fn narrow(&self, bytes_per_second: u64) {
+        self.state.bandwidth.store(bytes_per_second, Ordering::SeqCst);
+    }
+
     /// New connections work; those that a partition has met stay as they are.
     pub(crate) fn heal(&self) {
         self.state.swallowed.store(self.state.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+impl State {
+    /// Waits until so many bytes have passed a link that is thin.
+    async fn pass(&self, bytes: usize) {
+        let bandwidth = self.bandwidth.load(Ordering::SeqCst);
+        if bandwidth == 0 {
+            return;
+        }
+        let until = {
+            let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+            *passed = (*passed).max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
+            *passed
+        };
+        tokio::time::sleep_until(until.into()).await;
     }
 }
 
@@ -123,6 +150,7 @@ async fn answer(state: &State, number: u64, mut from: OwnedReadHalf, mut to: Own
         if delay > 0 {
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
+        state.pass(read).await;
         let lost = state.swallowed.load(Ordering::SeqCst).max(state.unanswered.load(Ordering::SeqCst));
         if number <= lost {
             continue;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use queue_core::{Clock, RawTask, SystemClock};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
 
+use crate::fleet::clock_file;
 use crate::ledger::{Book, Step, now_ns};
 use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
 
@@ -37,14 +39,18 @@ pub(crate) struct Settings {
     trust_clock: bool,
 }
 
-/// The clock of a host that is set wrong by so many seconds, and right again, every 10 s.
+/// The clock of a host: set wrong by so many seconds and right again every 10 s, and stepped when the plan says so.
 #[derive(Debug)]
-struct Skewed(i64);
+struct Skewed {
+    skew_secs: i64,
+    step_secs: AtomicI64,
+}
 
 impl Clock for Skewed {
     fn now_ns(&self) -> i64 {
         let is_wrong = SystemClock.now_secs() / 10 % 2 == 1;
-        SystemClock.now_ns() + if is_wrong { self.0 * 1_000_000_000 } else { 0 }
+        let seconds = self.step_secs.load(Ordering::SeqCst) + if is_wrong { self.skew_secs } else { 0 };
+        SystemClock.now_ns() + seconds * 1_000_000_000
     }
 }
 
@@ -58,6 +64,8 @@ struct Host {
 pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
     let book = Book::open(&settings.ledger)?;
     let redis = Redis::lazy(&settings.redis, RedisOptions::default())?;
+    let clock = Arc::new(Skewed { skew_secs: settings.skew_secs, step_secs: AtomicI64::new(0) });
+    tokio::spawn(follow_steps(clock.clone(), clock_file(&settings.ledger)));
     loop {
         let host = Host { book: book.clone(), process: settings.process };
         let (worker, digester) = (host.clone(), host);
@@ -76,19 +84,35 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
             .group_grace_period(Duration::from_secs(1))
             .group_max_delay(Duration::from_secs(3))
             .group_max_size(60)
-            .clock(Arc::new(Skewed(settings.skew_secs)))
+            .clock(clock.clone())
             .correct_clock(!settings.trust_clock)
             .observe(move |event| match event {
                 Event::Reported { refused, .. } if *refused > 0 => told.tell('L', *refused),
                 Event::Recovered { .. } => told.tell('V', 1),
                 _ => {}
-            });
+            })
+            .observe(careless());
         match server.run().await {
             // Redis may be away at this very moment; whoever runs a service starts it again.
             Err(ServerError::Redis(_)) => tokio::time::sleep(Duration::from_millis(300)).await,
             ended => return Ok(ended?),
         }
     }
+}
+
+/// Steps the clock as the conductor of the run says in a file.
+async fn follow_steps(clock: Arc<Skewed>, file: PathBuf) {
+    loop {
+        let step = std::fs::read_to_string(&file).ok().and_then(|text| text.parse::<i64>().ok());
+        clock.step_secs.store(step.unwrap_or(0), Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// An observer with a fault: one of four hundred events makes it panic.
+fn careless() -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+    let seen = AtomicU64::new(0);
+    move |_| assert!(seen.fetch_add(1, Ordering::SeqCst) % 400 != 399, "an observer with a fault")
 }
 
 async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
@@ -103,6 +127,10 @@ async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
         Plan::Poison => {
             kill(Pid::this(), Signal::SIGKILL)?;
             std::future::pending().await
+        }
+        Plan::Large if job.payload()[..] != name.large_payload()[..] => {
+            host.book.note(Step::Archive, &[name]);
+            Err(Failure::archive("another payload than was enqueued"))
         }
         Plan::Doomed => {
             host.book.note(Step::Archive, &[name]);

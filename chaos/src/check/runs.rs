@@ -79,6 +79,7 @@ pub(super) fn takes_tasks_away(kind: Kind) -> bool {
             | Kind::LosePacketsOneWay
             | Kind::LinkDown
             | Kind::LoseAnswers
+            | Kind::ThinLink
             | Kind::Delay
     )
 }
