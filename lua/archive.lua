@@ -49,7 +49,7 @@ unlist_one(active, side, id)
 redis.call('ZREM', lease, id)
 redis.call('HSET', task, 'msg', msg, 'state', 'archived')
 redis.call('HDEL', task, 'owner', 'x_crashes')
-count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
+count_failures(KEYS[5], KEYS[6], KEYS[7], KEYS[8], 1, expire_at)
 if tonumber(now) > cutoff then
   trim(archived, task_prefix, cutoff, max, 25, { [id] = true })
 end

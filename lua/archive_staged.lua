@@ -36,7 +36,7 @@ for n = 5, #ARGV, 2 do
   if msg ~= '' then
     redis.call('HSET', task_prefix .. id, 'msg', msg)
   end
-  count_failure(KEYS[4], KEYS[5], KEYS[6], KEYS[7], expire_at)
+  count_failures(KEYS[4], KEYS[5], KEYS[6], KEYS[7], 1, expire_at)
 end
 local left = redis.call('ZCARD', set)
 if left == 0 then

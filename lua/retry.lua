@@ -49,6 +49,6 @@ if crashes ~= '' then
   redis.call('HSET', task, 'x_crashes', crashes)
 end
 if counts == '1' then
-  count_failure(KEYS[5], KEYS[6], KEYS[7], KEYS[8], expire_at)
+  count_failures(KEYS[5], KEYS[6], KEYS[7], KEYS[8], 1, expire_at)
 end
 return '1'

@@ -141,8 +141,9 @@ scripts! {
     DEQUEUE_MATCHING = "dequeue_matching" ["write", "hand_out"];
     DONE = "done" ["leases", "owns", "release", "unlist_one", "unlist", "count"];
     COMPLETE = "complete" ["leases", "owns", "release", "unlist", "count"];
-    RETRY = "retry" ["write", "owns", "unlist_one", "count", "count_failure"];
-    ARCHIVE = "archive" ["write", "owns", "unlist_one", "stray", "release", "forget", "trim", "count", "count_failure"];
+    RETRY = "retry" ["write", "owns", "unlist_one", "count", "count_failures"];
+    ARCHIVE = "archive"
+        ["write", "owns", "unlist_one", "stray", "release", "forget", "trim", "count", "count_failures"];
     TRIM_ARCHIVED = "trim_archived" ["stray", "release", "forget", "trim"];
     RUN_TASKS = "run_tasks" ["write", "stray", "seek"];
     ARCHIVE_TASKS = "archive_tasks" ["write", "stray", "release", "forget", "trim", "seek", "pluck"];
@@ -156,6 +157,8 @@ scripts! {
     FORWARD = "forward" ["write", "stray"];
     EXTEND_LEASE = "extend_lease" ["write", "leases", "owns"];
     LIST_EXPIRED = "list_expired" ["stray"];
+    RECOVER = "recover"
+        ["leases", "owns", "unlist_near", "stray", "release", "forget", "trim", "count", "count_failures"];
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
     WRITE_RESULT = "write_result" ["write", "owns"];
     RESTORE = "restore" ["admit"];
@@ -167,7 +170,7 @@ scripts! {
     READ_SET = "read_set";
     AGGREGATE = "aggregate" ["write", "holds", "admit", "release", "delete_task"];
     DELETE_AGGREGATED = "delete_aggregated" ["release", "delete_task"];
-    ARCHIVE_STAGED = "archive_staged" ["write", "holds", "count", "count_failure"];
+    ARCHIVE_STAGED = "archive_staged" ["write", "holds", "count", "count_failures"];
     EXTEND_SET = "extend_set" ["write", "holds"];
     RECLAIM = "reclaim" ["write"];
     LIST_GROUPS_AGAIN = "list_groups_again" ["write"];

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use queue_core::crash::{DEFAULT_LIMIT, step_after_crash};
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
-use queue_redis::{Broker, Dequeued, Error, ExpiredLease, MAX_BATCH, Report, SHORT_BATCH, Side, Taken, Verdict};
+use queue_redis::{Broker, Dequeued, Error, ExpiredLease, Report, SHORT_BATCH, Side, Taken, Verdict};
 use queue_worker::inline::{Attempted, Inline};
 use queue_worker::{End, Router, Unhandled, WorkOptions};
 
@@ -194,7 +194,7 @@ impl Worker<'_> {
                 let verdict = self.recover_one(queue, lease, now).await?;
                 skip += usize::from(verdict != Verdict::Applied);
             }
-            if expired.seen < MAX_BATCH {
+            if !expired.more {
                 return Ok(());
             }
         }

@@ -1,4 +1,4 @@
-//! What keeps queues moving: `forward.lua`, `list_expired.lua`, `delete_expired_completed.lua`.
+//! What keeps queues moving: `forward.lua`, `list_expired.lua`, `recover.lua`, `delete_expired_completed.lua`.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use queue_core::keys::QueueKeys;
 use queue_core::{State, TaskMessage};
 use redis::Value;
 
-use super::{Broker, MAX_BATCH, SHORT_BATCH};
+use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, statistics, verdict};
+use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, STATS_TTL_SECS, verdicts};
 use crate::error::Error;
-use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED};
+use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};
 
 /// What one call of [`Broker::forward`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +52,14 @@ pub struct Expired {
     pub leases: Vec<ExpiredLease>,
     /// Ids that had no task and were dropped.
     pub ghosts: Vec<String>,
-    /// How many leases were looked at. As many as [`MAX_BATCH`] means that there may be more.
+    /// How many were looked at.
     pub seen: usize,
+    /// Whether there may be more.
+    pub more: bool,
+    /// How many leases of the queue have ended.
+    pub ended: u64,
+    /// How long the active list is.
+    pub active: u64,
     /// The Unix second at which the next lease ends; `None` when there is no other.
     pub next: Option<i64>,
 }
@@ -91,6 +98,19 @@ pub(crate) async fn read_heads(
 
 pub(crate) fn due_set(keys: &QueueKeys, state: State) -> String {
     if state == State::Retry { keys.retry() } else { keys.scheduled() }
+}
+
+/// What is to become of a task whose worker went silent.
+#[derive(Debug)]
+pub struct Recovery {
+    /// The lease as it was found.
+    pub lease: ExpiredLease,
+    /// The message to store, as it is.
+    pub message: Bytes,
+    /// When the task may run again (Unix seconds); `None` archives it.
+    pub retry_at: Option<i64>,
+    /// Its crashes, this one included; `None` forgets them.
+    pub crashes: Option<Crashes>,
 }
 
 impl ExpiredLease {
@@ -136,24 +156,48 @@ impl Broker {
         })
     }
 
-    /// The active tasks whose leases ended at `cutoff` (Unix seconds) or before, at most [`MAX_BATCH`],
-    /// without the first `skip`.
+    /// The active tasks whose leases ended at `cutoff` (Unix seconds) or before, at most [`MAX_BATCH`], without the first
+    /// `skip` of them.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn list_expired(&self, queue: &str, cutoff: i64, skip: usize) -> Result<Expired, Error> {
+        self.list(queue, cutoff, skip, "lease").await
+    }
+
+    /// The same of the next [`MAX_BATCH`] ids of the active list, from its tail, without the first `skip`: where very
+    /// many have ended, [`recover`](Self::recover) then need not search the list for them.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn list_expired_in_order(&self, queue: &str, cutoff: i64, skip: usize) -> Result<Expired, Error> {
+        self.list(queue, cutoff, skip, "active").await
+    }
+
+    async fn list(&self, queue: &str, cutoff: i64, skip: usize, order: &str) -> Result<Expired, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = LIST_EXPIRED.call(2);
         call.arg(keys.lease()).arg(keys.active());
-        call.arg(keys.task_prefix()).arg(cutoff).arg(MAX_BATCH).arg(skip);
+        call.arg(keys.task_prefix()).arg(cutoff).arg(MAX_BATCH).arg(skip).arg(order).arg(MAX_BATCH_BYTES);
         let reply = self.redis.run(&LIST_EXPIRED, &call).await?;
         let Value::Array(items) = &reply else { return Err(Error::unexpected(LIST_EXPIRED.name, &reply)) };
-        let [Value::Int(seen), Value::BulkString(next), entries @ ..] = &items[..] else {
+        let [
+            Value::Int(seen),
+            Value::Int(more),
+            Value::Int(ended),
+            Value::Int(active),
+            Value::BulkString(next),
+            entries @ ..,
+        ] = &items[..]
+        else {
             return Err(Error::unexpected(LIST_EXPIRED.name, &reply));
         };
         let next = std::str::from_utf8(next).ok().and_then(|score| score.parse::<f64>().ok());
         let mut expired = Expired {
             seen: usize::try_from(*seen).unwrap_or(0),
+            more: *more == 1,
+            ended: u64::try_from(*ended).unwrap_or(0),
+            active: u64::try_from(*active).unwrap_or(0),
             // A fraction of a second (R4) counts as a whole one; casting a float saturates.
             next: next.map(|score| score.ceil() as i64),
             ..Expired::default()
@@ -186,6 +230,49 @@ impl Broker {
             });
         }
         Ok(expired)
+    }
+
+    /// Takes tasks from silent workers, all of this queue and 1 to [`MAX_BATCH`]: they wait for another attempt, or go
+    /// to the archive. `at` is how many ids [`list_expired_in_order`](Self::list_expired_in_order) had left out when it
+    /// found them; 0 where they were found by their leases.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn recover(
+        &self,
+        queue: &str,
+        recoveries: &[Recovery],
+        at: usize,
+        now: i64,
+    ) -> Result<Vec<Verdict>, Error> {
+        let mut all = vec![Verdict::Lost; recoveries.len()];
+        for archived in [false, true] {
+            let positions = (0..recoveries.len()).filter(|at| recoveries[*at].retry_at.is_none() == archived);
+            let positions: Vec<usize> = positions.collect();
+            if positions.is_empty() {
+                continue;
+            }
+            let keys = QueueKeys::new(queue);
+            let (state, place) = if archived { ("archived", keys.archived()) } else { ("retry", keys.retry()) };
+            let mut call = RECOVER.call(7 + positions.len());
+            call.arg(keys.active()).arg(keys.lease()).arg(place);
+            statistics(&mut call, &keys, now);
+            for position in &positions {
+                call.arg([keys.task_prefix().as_bytes(), &recoveries[*position].lease.raw_id].concat());
+            }
+            call.arg(state).arg(at).arg(now + STATS_TTL_SECS);
+            call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
+            for position in &positions {
+                let Recovery { lease, message, retry_at, crashes } = &recoveries[*position];
+                call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg(&message[..]).arg(retry_at.unwrap_or(now));
+                // In the archive they stand in the message.
+                call.arg(crashes.as_ref().filter(|_| !archived).map(Crashes::to_string).unwrap_or_default());
+            }
+            let reply = self.redis.run(&RECOVER, &call).await?;
+            let verdicts = verdicts(RECOVER.name, &reply, positions.len(), verdict)?;
+            positions.into_iter().zip(verdicts).for_each(|(position, verdict)| all[position] = verdict);
+        }
+        Ok(all)
     }
 
     /// Claims the upkeep of a queue for a server, or extends its claim; returns whether it has it. Two servers

@@ -21,7 +21,7 @@ pub(crate) use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
-pub use maintain::{Expired, ExpiredLease, Forwarded};
+pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{due_set, heads_of, read_heads};
 pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
 pub use reclaim::ListedSet;

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::crash::step_after_crash;
-use queue_core::outcome::Step;
-use queue_redis::{Error, ExpiredLease, Holding, MAX_BATCH, Report, SHORT_BATCH, Verdict};
+use futures_util::future::join_all;
+use queue_core::Step;
+use queue_core::crash::{Crashes, step_after_crash};
+use queue_redis::{Error, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict};
 use tracing::debug;
 
 use super::backoff::Backoff;
@@ -28,6 +29,14 @@ const RECOVER_IDLE: Duration = Duration::from_secs(15);
 /// How long nothing is recovered after Redis was away: leases have ended in the meantime, and whoever is
 /// alive needs this long at the most to renew his, or to report.
 const PATIENCE: Duration = Duration::from_secs(12);
+/// Queues that are looked at at the same time: Redis may be far away.
+const QUEUES_AT_ONCE: usize = 16;
+/// So many leases that have ended, in an active list so long, are met in the order of the list: to search the list for
+/// each of them takes Redis the product of the two, at 12 ns each.
+const MANY_ENDED: u64 = 100;
+const LONG_LIST: u64 = 1_000;
+/// How many ids of the active list one call may be searching, half a millisecond's worth.
+const IDS_SEARCHED: u64 = 40_000;
 /// How often completed tasks are looked at; asynq: 8 s.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15);
 /// In how many of these rounds archives are looked at: what is in them may be up to 90 days old.
@@ -96,10 +105,13 @@ async fn recover_once(shared: &Shared, margin: i64) -> Result<Option<i64>, Error
         return Ok(None);
     }
     let (mut next, mut failed) = (None, None);
-    for queue in shared.queues.names() {
-        match recover_queue(shared, queue, margin).await {
-            Ok(of_queue) => next = [next, of_queue].into_iter().flatten().min(),
-            Err(error) => failed = worse(failed, error),
+    let queues: Vec<_> = shared.queues.names().collect();
+    for queues in queues.chunks(QUEUES_AT_ONCE) {
+        for looked in join_all(queues.iter().map(|queue| recover_queue(shared, queue, margin))).await {
+            match looked {
+                Ok(of_queue) => next = [next, of_queue].into_iter().flatten().min(),
+                Err(error) => failed = worse(failed, error),
+            }
         }
     }
     failed.map_or(Ok(next), Err)
@@ -112,86 +124,145 @@ fn worse(known: Option<Error>, error: Error) -> Option<Error> {
 
 async fn recover_queue(shared: &Shared, queue: &Arc<str>, margin: i64) -> Result<Option<i64>, Error> {
     let mut failed = None;
-    // What is still there afterwards would be found again, and hide what comes after it.
+    // What is left where it is would be found again, and hide what comes after it.
     let mut skip = 0;
+    let (mut walked, mut ended_before) = (false, None);
     loop {
         let now = shared.now();
         if shared.time.is_settling() {
             return Ok(None);
         }
         let found = shared.broker.list_expired(queue, now - margin, skip).await?;
-        if !found.ghosts.is_empty() {
-            warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
+        if found.ended >= MANY_ENDED && found.active >= LONG_LIST && !walked {
+            walked = true;
+            walk(shared, queue, margin, &mut failed).await?;
+            continue;
         }
-        let (recent, old): (Vec<_>, Vec<_>) =
-            found.leases.into_iter().partition(|lease| lease.ended_at() > now - RECOVERY_MARGIN);
-        let worked_on = match shared.broker.are_worked_on(queue, &recent).await {
-            Ok(worked_on) => worked_on,
-            Err(error) if error.is_outage() => return Err(error),
-            // Whoever may not ask waits for the whole margin.
-            Err(error) => {
-                debug!(%error, "Redis does not tell what servers work on");
-                vec![true; recent.len()]
-            }
-        };
-        skip += worked_on.iter().filter(|worked_on| **worked_on).count();
-        let silent = recent.into_iter().zip(worked_on).filter_map(|(lease, worked_on)| (!worked_on).then_some(lease));
-        for lease in old.into_iter().chain(silent) {
-            match recover_one(shared, queue, lease).await {
-                Ok(true) => {}
-                Ok(false) => skip += 1,
-                Err(error) if error.is_outage() => return Err(error),
-                Err(error) => {
-                    skip += 1;
-                    failed = worse(failed, error);
-                }
-            }
-        }
-        if found.seen < MAX_BATCH {
-            return failed.map_or(Ok(found.next), Err);
+        let (more, next, ended) = (found.more, found.next, Some(found.ended));
+        let at_once = usize::try_from(IDS_SEARCHED / found.active.max(1)).unwrap_or(SHORT_BATCH);
+        let page = recover_page(shared, queue, found, (0, at_once.clamp(1, SHORT_BATCH)), now, &mut failed).await?;
+        skip += page.left;
+        // Where others are faster, leases become fewer all the same.
+        let goes_on = page.left + page.gone > 0 || ended_before != ended;
+        ended_before = ended;
+        if !more || !goes_on {
+            return failed.map_or(Ok(next), Err);
         }
     }
 }
 
-/// Lets one task wait for its next attempt, or archives it; whether it was still there to be recovered.
-async fn recover_one(shared: &Shared, queue: &Arc<str>, lease: ExpiredLease) -> Result<bool, Error> {
-    let now = shared.now();
-    let mut report = Report::by_recoverer(queue, &lease);
-    let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
-    let Some(message) = lease.message else {
-        error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
-        let applied = shared.broker.archive(&report, &lease.raw, now).await? == Verdict::Applied;
-        if applied {
-            shared.tell(|| Event::Recovered { queue, kind: None, end: End::Archived });
+/// Recovers what can be in the order of the active list, from its tail, where the oldest are.
+async fn walk(shared: &Shared, queue: &Arc<str>, margin: i64, failed: &mut Option<Error>) -> Result<(), Error> {
+    let (mut at, mut left) = (0, 0);
+    loop {
+        let now = shared.now();
+        if shared.time.is_settling() {
+            return Ok(());
         }
-        return Ok(applied);
-    };
-    let Options { max_crashes, work, .. } = &shared.options;
-    let policy = work.retry_policy(&shared.routes, &message);
-    let (verdict, end) = match step_after_crash(&message, &crashes, *max_crashes, now, policy) {
-        Step::Retry { message, at, is_failure } => {
-            report.crashes = Some(crashes.clone());
-            (shared.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await?, End::Retried)
+        let found = shared.broker.list_expired_in_order(queue, now - margin, at).await?;
+        let (seen, more) = (found.seen, found.more && found.ended > left);
+        let page = recover_page(shared, queue, found, (at, SHORT_BATCH), now, failed).await?;
+        // What is gone no longer stands between the tail and what comes next.
+        at += seen.saturating_sub(page.gone);
+        left += page.left as u64;
+        if !more {
+            return Ok(());
         }
-        Step::Archive { message } => (shared.broker.archive(&report, &message.to_bytes(), now).await?, End::Archived),
-        Step::Done | Step::Complete { .. } | Step::Requeue => return Ok(false),
-    };
-    if verdict == Verdict::Applied {
-        shared.tell(|| Event::Recovered { queue, kind: Some(&message.r#type), end });
-        warn!(
-            task = message.id,
-            kind = message.r#type,
-            queue = message.queue,
-            attempt = message.retried.saturating_add(1),
-            crashes = crashes.count(),
-            holder = lease.owner,
-            then = end.as_str(),
-            "its worker went silent; task recovered"
-        );
-    } else {
-        debug!(task = message.id, ?verdict, "another server was faster");
     }
-    Ok(verdict == Verdict::Applied)
+}
+
+/// What became of the tasks of a page.
+#[derive(Default)]
+struct Page {
+    /// They are where they were.
+    left: usize,
+    /// They are not active any more.
+    gone: usize,
+}
+
+/// Recovers the tasks that were found `at` so many places from the tail of the active list, in calls of so many.
+async fn recover_page(
+    shared: &Shared,
+    queue: &Arc<str>,
+    found: Expired,
+    (at, at_once): (usize, usize),
+    now: i64,
+    failed: &mut Option<Error>,
+) -> Result<Page, Error> {
+    let mut page = Page { left: 0, gone: found.ghosts.len() };
+    if !found.ghosts.is_empty() {
+        warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
+    }
+    let (recent, old): (Vec<_>, Vec<_>) =
+        found.leases.into_iter().partition(|lease| lease.ended_at() > now - RECOVERY_MARGIN);
+    let worked_on = match shared.broker.are_worked_on(queue, &recent).await {
+        Ok(worked_on) => worked_on,
+        Err(error) if error.is_outage() => return Err(error),
+        // Whoever may not ask waits for the whole margin.
+        Err(error) => {
+            debug!(%error, "Redis does not tell what servers work on");
+            vec![true; recent.len()]
+        }
+    };
+    page.left += worked_on.iter().filter(|worked_on| **worked_on).count();
+    let silent = recent.into_iter().zip(worked_on).filter_map(|(lease, worked_on)| (!worked_on).then_some(lease));
+    let recoveries: Vec<Recovery> =
+        old.into_iter().chain(silent).map(|lease| decide(shared, queue, lease, now)).collect();
+    for batch in recoveries.chunks(at_once) {
+        match shared.broker.recover(queue, batch, at, now).await {
+            Ok(verdicts) => {
+                for (recovery, verdict) in batch.iter().zip(verdicts) {
+                    page.gone += usize::from(verdict == Verdict::Applied);
+                    tell(shared, queue, recovery, verdict);
+                }
+            }
+            Err(error) if error.is_outage() => return Err(error),
+            Err(error) => {
+                page.left += batch.len();
+                *failed = worse(failed.take(), error);
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// What is to become of a task whose lease has ended: another attempt, or the archive.
+fn decide(shared: &Shared, queue: &str, lease: ExpiredLease, now: i64) -> Recovery {
+    let Some(message) = &lease.message else {
+        error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
+        return Recovery { message: lease.raw.clone(), retry_at: None, crashes: None, lease };
+    };
+    let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
+    let Options { max_crashes, work, .. } = &shared.options;
+    let policy = work.retry_policy(&shared.routes, message);
+    let (message, retry_at) = match step_after_crash(message, &crashes, *max_crashes, now, policy) {
+        Step::Retry { message, at, .. } => (message.to_bytes(), Some(at)),
+        Step::Archive { message } => (message.to_bytes(), None),
+        Step::Done | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
+    };
+    Recovery { message, retry_at, crashes: Some(crashes), lease }
+}
+
+fn tell(shared: &Shared, queue: &Arc<str>, recovery: &Recovery, verdict: Verdict) {
+    let Recovery { lease, retry_at, crashes, .. } = recovery;
+    if verdict != Verdict::Applied {
+        debug!(task = lease.id, ?verdict, "another server was faster");
+        return;
+    }
+    let end = if retry_at.is_some() { End::Retried } else { End::Archived };
+    let kind = lease.message.as_ref().map(|message| &*message.r#type);
+    shared.tell(|| Event::Recovered { queue, kind, end });
+    let Some(message) = &lease.message else { return };
+    warn!(
+        task = message.id,
+        kind = message.r#type,
+        queue = message.queue,
+        attempt = message.retried.saturating_add(1),
+        crashes = crashes.as_ref().map_or(0, Crashes::count),
+        holder = lease.owner,
+        then = end.as_str(),
+        "its worker went silent; task recovered"
+    );
 }
 
 /// Deletes completed tasks whose retention has ended, and what is too much in the archive.

@@ -12,6 +12,7 @@ mod options;
 mod outcomes;
 mod queues;
 mod reconciler;
+mod recovery;
 mod refused;
 mod renewal;
 mod shutdown;

@@ -23,6 +23,7 @@ mod forward;
 mod list_expired;
 mod list_ready_groups;
 mod reclaim;
+mod recover;
 mod remove;
 mod requeue;
 mod requeue_run;
