@@ -157,6 +157,36 @@ async fn when_the_clock_of_redis_leaps_its_servers_renew_their_leases_before_any
     }
 }
 
+/// A machine whose clock is right and that is never awake: what carries its time on stands still.
+#[derive(Debug)]
+struct Asleep(Arc<ManualClock>);
+
+impl Clock for Asleep {
+    fn now_ns(&self) -> i64 {
+        self.0.now_ns()
+    }
+
+    fn steady_ns(&self) -> i64 {
+        0
+    }
+}
+
+/// A lease by the time of before would have ended already, and others would take the task at once.
+#[tokio::test]
+async fn a_machine_that_was_suspended_asks_for_the_time_before_it_takes_a_task() {
+    let time = Arc::new(ManualClock::at_secs(SystemClock.now_secs()));
+    let fixture = Fixture::in_process(Store::with_clock(time.clone())).await;
+    let hang = async |job: Job| job.cancellation().cancelled().await;
+    let server = fixture.server(Router::new(()).route("job", hang)).clock(Arc::new(Asleep(time.clone())));
+    let server = server.correct_clock(true).shutdown_timeout(Duration::ZERO).start().await.unwrap();
+    time.advance(Duration::from_secs(600));
+    fixture.enqueue([job("a")]).await;
+    fixture.in_state("a", State::Active).await;
+    let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
+    assert_eq!(lease - time.now_secs(), 30);
+    server.shutdown().await;
+}
+
 /// Set back, it was silent until its clock had caught up; set forward, its ticks were refused.
 #[tokio::test]
 async fn a_scheduler_whose_clock_is_set_goes_on_ticking() {
