@@ -40,8 +40,8 @@ pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, Staged
 pub use broker::{
     Broker, Change, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
     ExpiredLease, Forwarded, Holding, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, Matching, Overlap, PayloadChange,
-    PayloadVerdict, PoisonReason, Recovery, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply, TickVerdict,
-    Verdict, Why,
+    PayloadVerdict, PoisonReason, Recovery, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken, Tick, TickReply,
+    TickVerdict, Verdict, Why,
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;

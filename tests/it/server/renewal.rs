@@ -27,10 +27,13 @@ async fn no_renewal_waits_for_the_answer_to_another() {
     let server = server.concurrency(QUEUES).shutdown_timeout(Duration::ZERO).start().await.unwrap();
     started.wait(QUEUES).await;
 
-    let parts = ["leases", "owns"].map(|part| format!("lib/{part}")).into_iter().chain(["extend_lease".to_owned()]);
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../lua");
-    let script: String = parts.map(|part| std::fs::read_to_string(format!("{folder}/{part}.lua")).unwrap()).collect();
-    proxy.hold_answers_to(redis::Script::new(&script).get_hash(), QUEUES);
+    let sha = sha_of("EXTEND_LEASE");
+    assert_eq!(
+        fixture.cmd::<Vec<bool>>(&["SCRIPT", "EXISTS", &sha]).await,
+        [true],
+        "the script is put together otherwise"
+    );
+    proxy.hold_answers_to(&sha, QUEUES);
     let leases = async || {
         let mut leases: Vec<i64> = Vec::new();
         for name in &names {
@@ -48,4 +51,15 @@ async fn no_renewal_waits_for_the_answer_to_another() {
     }
     assert_eq!(started.count(), QUEUES);
     server.shutdown().await;
+}
+
+/// The name by which Redis knows a script.
+fn sha_of(constant: &str) -> String {
+    let read = |path: String| std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let table = read("queue-redis/src/script.rs".to_owned());
+    let (_, row) = table.split_once(&format!("    {constant} = ")).unwrap();
+    let mut names: Vec<&str> = row.split(';').next().unwrap().split('"').skip(1).step_by(2).collect();
+    let script = names.remove(0);
+    let text: String = names.into_iter().map(|name| read(format!("lua/lib/{name}.lua"))).collect();
+    redis::Script::new(&(text + &read(format!("lua/{script}.lua")))).get_hash().to_owned()
 }
