@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use queue_core::Step;
 use queue_core::crash::{Crashes, step_after_crash};
+use queue_core::{RetryPolicy, Step};
 use queue_redis::{Error, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict};
 use tracing::debug;
 
@@ -14,6 +14,7 @@ use super::backoff::Backoff;
 use super::{Options, Shared};
 use crate::events::{End, Event};
 use crate::log::{error, info, warn};
+use crate::panic;
 
 /// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks
 /// that differ between hosts.
@@ -234,8 +235,13 @@ fn decide(shared: &Shared, queue: &str, lease: ExpiredLease, now: i64) -> Recove
     };
     let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
     let Options { max_crashes, work, .. } = &shared.options;
-    let policy = work.retry_policy(&shared.routes, message);
-    let (message, retry_at) = match step_after_crash(message, &crashes, *max_crashes, now, policy) {
+    let step = |policy: &RetryPolicy| step_after_crash(message, &crashes, *max_crashes, now, policy);
+    let step = panic::catch(|| step(work.retry_policy(&shared.routes, message))).unwrap_or_else(|panicked| {
+        // The other tasks of the queue are not to wait for that.
+        error!(task = message.id, error = %panicked, "the retry policy panicked; the default one is asked");
+        step(&RetryPolicy::default())
+    });
+    let (message, retry_at) = match step {
         Step::Retry { message, at, .. } => (message.to_bytes(), Some(at)),
         Step::Archive { message } => (message.to_bytes(), None),
         Step::Done | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
