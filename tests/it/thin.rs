@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::RawTask;
 use queue_redis::{Client, Dequeued, MAX_TAKE_BYTES, Redis, RedisOptions, Taken};
-use queue_worker::{Job, Router, Server};
+use queue_worker::{Job, Router, Server, Unhandled};
 
 use crate::support::{Events, Fixture, NOW, Proxy, eventually, job, with};
 
@@ -63,6 +63,33 @@ async fn serve(
     let server = server.queues([("q", 1), ("other", 1)]).concurrency(concurrency).start().await.unwrap();
     proxy.make_thin(rate);
     (proxy, server, failed)
+}
+
+/// They were taken one by one with the others, whatever their type.
+#[tokio::test]
+async fn tasks_that_are_left_to_others_are_left_where_they_are_after_a_take_that_came_too_late() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let client = Client::new(fixture.redis());
+    client.enqueue(large("mine", 1_000_000)).await.unwrap();
+    client.enqueue(RawTask { kind: "other".into(), ..job("theirs") }).await.unwrap();
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let called: Arc<Mutex<Vec<(&'static str, bool)>>> = Arc::default();
+    let calls = called.clone();
+    redis.on_call(move |call| calls.lock().unwrap().push((call.operation, call.error.is_some())));
+    let work = with(&events, async |events: Events, job: Job| events.tell(job.id()));
+    let server = Server::new(redis, Router::new(()).route("job", work)).queues([("q", 1)]);
+    proxy.make_thin(500_000);
+    let server = server.unhandled(Unhandled::Leave).start().await.unwrap();
+    let too_late = || called.lock().unwrap().iter().filter(|call| **call == ("dequeue_matching", true)).count();
+    eventually("takes came too late", async || too_late() >= 2).await;
+    proxy.make_thin(0);
+    eventually("its own is worked", async || fixture.count("processed").await == 1).await;
+    server.shutdown().await;
+    assert_eq!(events.all(), ["mine"]);
+    assert!(!called.lock().unwrap().iter().any(|(operation, _)| *operation == "dequeue"), "it takes what it handles");
+    assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await, ["theirs"]);
 }
 
 /// Each id once, whatever their order.

@@ -270,7 +270,10 @@ impl Taker {
                     round.close(queue);
                     if error.is_ambiguous() {
                         shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
-                        one_by_one::begin(&shared, &name);
+                        // It does not look at types.
+                        if shared.options.unhandled != Unhandled::Leave {
+                            one_by_one::begin(&shared, &name);
+                        }
                     } else if !error.is_outage() {
                         self.refuse(name, &error);
                         continue;
