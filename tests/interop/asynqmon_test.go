@@ -345,6 +345,12 @@ func TestAsynqmonShowsAndChangesWhatItDoesWithGo(t *testing.T) {
 			}
 		}
 	}
+	id := strings.TrimSpace(ours.queuectl("cron", "run", "e"))
+	events := alike(ours.mon.get("scheduler_entries/e/enqueue_events"))
+	want := map[string]any{"events": []any{map[string]any{"task_id": id, "enqueued_at": "an instant"}}}
+	if !reflect.DeepEqual(events, want) {
+		t.Errorf("asynqmon shows the events %v, not %v", events, want)
+	}
 	if status, _ := ours.mon.call("POST", "queues/run:resume", nil); status != http.StatusNoContent {
 		t.Errorf("asynqmon resumes a queue with %d", status)
 	}

@@ -108,6 +108,21 @@ async fn forward_moves_a_task_whose_hash_names_a_group_as_go_does() {
     );
 }
 
+/// Go's forwarder has made it pending; without a handler for its type it comes round.
+#[tokio::test]
+async fn a_scheduled_task_that_go_has_forwarded_joins_its_group_when_it_is_tried_again() {
+    let fixture = Fixture::start().await;
+    fixture.put([due_in(10, "a").group("g")]).await;
+    for command in ["ZREM @scheduled a", "ZADD @retry 4000000010 a", "HSET @t:a state retry"] {
+        fixture.run(&command.replace('@', "asynq:{q}:")).await;
+    }
+    assert_eq!(forward(&fixture, State::Retry).await.unwrap(), forwarded(1, 0, None));
+    let after = fixture.keyspace().await;
+    assert_eq!(after.get("{q}:g:g a"), Some("score 4000000010"));
+    assert_eq!((after.get("{q}:groups g"), after.get("{q}:t:a group")), (Some("member"), Some("g")));
+    assert_eq!(after.get("{q}:t:a x_group"), None);
+}
+
 #[tokio::test]
 async fn forward_moves_a_batch_per_call() {
     let fixture = Fixture::start().await;
