@@ -5,7 +5,7 @@ use std::{env, fs};
 
 /// A document, the heading of a section, the language of its first block, and the file that the block becomes. What is
 /// part of a function becomes a block with this at its end, and what it leaves out stands where it is included.
-const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 7] = [
+const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 9] = [
     ("README.md", "Quick start", "rust,no_run", "quick_start.rs", None),
     ("README.md", "Add a Rust worker to your Go fleet", "rust,no_run", "go_fleet.rs", None),
     ("README.md", "Periodic tasks", "rust,no_run", "periodic_tasks.rs", None),
@@ -13,6 +13,8 @@ const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 7] = [
     ("README.md", "Test your own tasks", "rs", "testing.rs", Some("")),
     ("docs/doctor.md", "From Rust", "rust,no_run", "doctor.rs", None),
     ("docs/encryption.md", "Encrypted payloads", "rust", "encryption.rs", Some("(client, router)")),
+    ("docs/observability.md", "Metrics over HTTP", "rust", "metrics.rs", Some("")),
+    ("docs/observability.md", "Traces", "rust", "traces.rs", Some("(client, server)")),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let code = section.split(&format!("```{language}\n")).nth(1).and_then(|rest| rest.split("```").next());
         let code = code.ok_or_else(|| format!("{document} has no {language} block under {heading:?}"))?;
         let code = code.replace("\"redis://127.0.0.1:6379\"", "&std::env::var(\"REDIS_URL\")?");
-        let code = code.replace("&std::env::var(\"QUEUE_KEYS\")?", "KEYS");
+        let code = code.replace("&std::env::var(\"QUEUE_KEYS\")?", "KEYS").replace("127.0.0.1:9877", "127.0.0.1:0");
         let code = end.map(|end| format!("{{\n{code}{end}\n}}\n")).unwrap_or(code);
         fs::write(Path::new(&env::var("OUT_DIR")?).join(file), code)?;
     }

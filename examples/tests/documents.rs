@@ -1,11 +1,18 @@
 //! The code of documents is run.
 
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
 use queue_core::RawTask;
 use queue_crypt::{Encryption, KeyRing};
+use queue_metrics::{Endpoint, WorkerMetrics};
 use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
 use queue_testing::{End, TestQueue};
-use queue_worker::{Job, Router};
+use queue_worker::{CancellationToken, Job, Router, Server};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -45,4 +52,40 @@ async fn payloads_are_encrypted_between_client_and_handler() {
     assert!(!String::from_utf8_lossy(&stored.payload).contains("4242"), "{stored:?}");
     let drained = queue.drain(router).await;
     assert_eq!(drained[0].end, End::Succeeded, "{drained}");
+}
+
+#[tokio::test]
+async fn a_program_serves_its_metrics() {
+    let server = RedisServer::start().await.unwrap();
+    let (redis, inspector) = (server.redis(), Inspector::new(server.redis()));
+    let (router, stop) = (Router::new(()), CancellationToken::new());
+    let program = async move {
+        include!(concat!(env!("OUT_DIR"), "/metrics.rs"));
+        Ok::<(), Error>(())
+    };
+    let listed = async {
+        while inspector.servers().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        ended = program => panic!("the program has ended: {ended:?}"),
+        () = listed => {}
+    }
+}
+
+/// As the document says, with spans that stay in memory.
+async fn traced(url: &str, router: Router) -> Result<(Client, Server), Error> {
+    let exporter = InMemorySpanExporter::default();
+    Ok(include!(concat!(env!("OUT_DIR"), "/traces.rs")))
+}
+
+#[tokio::test]
+async fn a_task_carries_its_trace() {
+    let redis = RedisServer::start().await.unwrap();
+    let (client, server) = traced(redis.url(), Router::new(())).await.unwrap();
+    let server = server.start().await.unwrap();
+    let task = client.enqueue(RawTask::new("t")).await.unwrap();
+    assert!(task.headers.contains_key("traceparent"), "{task:?}");
+    server.shutdown().await;
 }
