@@ -21,8 +21,12 @@ static LINES: Lines = Lines::new();
 ///
 /// ```no_run
 /// # fn subscribe(_: impl Fn() -> queue_redis::Stderr) {}
+/// use std::io::Write as _;
+///
 /// // tracing_subscriber::fmt().with_writer(|| queue_redis::Stderr).init();
 /// subscribe(|| queue_redis::Stderr);
+/// // What Rust says about a panic.
+/// std::panic::set_hook(Box::new(|panic| drop(writeln!(queue_redis::Stderr, "{panic}"))));
 /// // …
 /// queue_redis::Stderr.flush_within(std::time::Duration::from_secs(1));
 /// ```
@@ -52,6 +56,12 @@ impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         LINES.push(bytes);
         Ok(bytes.len())
+    }
+
+    /// In one piece, so that half a line is never dropped.
+    fn write_fmt(&mut self, line: std::fmt::Arguments<'_>) -> io::Result<()> {
+        LINES.push(line.to_string().as_bytes());
+        Ok(())
     }
 
     /// Does not wait.
