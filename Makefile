@@ -15,27 +15,34 @@ setup: ## Install redis-server and tmux where they are missing
 
 demo: ## See it work: a private Redis, tasks of every kind, what became of each
 	@./scripts/setup redis
-	$(CARGO) run --quiet -p queue-cli -- demo
+	$(CARGO) run --quiet --profile demo -p queue-cli --no-default-features -- demo
 
 test: setup test-rust examples test-interop chaos-quick ## Run all tests, those against real Go asynq too
 
-test-rust:
-	$(CARGO) test --workspace --all-features
+# All that is tested is built once: cargo builds a crate again for each choice of packages and features, and a
+# choice without tests or examples leaves out the features that tests ask for.
+WHOLE = --workspace --all-features
+PROGRAMS = $${CARGO_TARGET_DIR:-target}/debug
 
-examples:
-	$(CARGO) build -p queue-examples --examples
+test-rust:
+	$(CARGO) test $(WHOLE)
+
+.PHONY: programs
+programs:
+	$(CARGO) build $(WHOLE) --bins --examples
+
+examples: programs
 	@for example in quickstart go_fleet middleware metrics opentelemetry cron digest rate_limit testing inspector encryption; do \
 		echo "example $$example"; \
-		timeout 60 $(CARGO) run --quiet -p queue-examples --example $$example > /dev/null || exit 1; \
+		timeout 60 $(PROGRAMS)/examples/$$example > /dev/null || exit 1; \
 	done
 
 # Outside CI a missing Go skips these tests, loudly; in CI it fails them.
-test-interop:
+test-interop: programs
 	@if ! command -v $(GO) > /dev/null; then \
 		echo "!!! Go is not installed: the tests against real asynq are SKIPPED" >&2; \
 		test -z "$$CI"; \
 	else \
-		$(CARGO) build -p queue-cli -p queue-tests --bins && \
 		cd tests/interop && $(GO) vet ./... && $(GO) test -count=1 ./...; \
 	fi
 
@@ -49,9 +56,8 @@ chaos: setup ## Break the queue a thousand times while a million tasks are worke
 	@if command -v $(GO) > /dev/null; then cd chaos/go && $(GO) build -o ../../target/gochaos .; fi
 	target/release/queue-chaos run --tasks 1020000 --namespaces if-possible --report chaos/report.md $(CHAOS_GO)
 
-chaos-quick: ## The same in two minutes: each kind of fault, ours only
-	$(CARGO) build -p queue-chaos
-	target/debug/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200 --max-crashes 1
+chaos-quick: programs ## The same in two minutes: each kind of fault, ours only
+	$(PROGRAMS)/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200 --max-crashes 1
 
 .PHONY: test-versions test-upgrade
 test-versions: ## The tests on the oldest Redis and the newest Valkey that pip has; SERVERS="…" adds programs
@@ -73,6 +79,7 @@ fmt: ## Format everything
 lint: ## What CI checks before it tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy -p queue-cli --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features
 
 .PHONY: bench bench-quick bench-against soak bench-programs

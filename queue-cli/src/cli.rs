@@ -5,14 +5,17 @@ use std::path::Path;
 
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "full")]
 use crate::bench::BenchCommand;
 use crate::connection::ConnectionArgs;
+#[cfg(feature = "full")]
 use crate::dash::DashArgs;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::error::CliError;
 use crate::explain::ExplainArgs;
+#[cfg(feature = "full")]
 use crate::exporter::ExporterArgs;
 use crate::look::cron::CronCommand;
 use crate::look::group::GroupCommand;
@@ -20,10 +23,15 @@ use crate::look::queue::QueueCommand;
 use crate::look::server::ServerCommand;
 use crate::look::stats::StatsArgs;
 use crate::look::task::TaskCommand;
+#[cfg(feature = "full")]
 use crate::manual::{CompletionsArgs, ManArgs};
+#[cfg(feature = "full")]
 use crate::scheduler::SchedulerArgs;
+#[cfg(feature = "full")]
 use crate::transfer::export::ExportArgs;
+#[cfg(feature = "full")]
 use crate::transfer::import::ImportArgs;
+#[cfg(feature = "full")]
 use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
@@ -146,12 +154,16 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Put a task, or a file of tasks, into a queue
     Enqueue(Box<EnqueueArgs>),
+    #[cfg(feature = "full")]
     /// Work tasks by running programs or sending HTTP requests
     Worker(WorkerArgs),
+    #[cfg(feature = "full")]
     /// Serve what is in the queues over HTTP, for Prometheus
     Exporter(ExporterArgs),
+    #[cfg(feature = "full")]
     /// Enqueue tasks periodically, as a file says
     Scheduler(SchedulerArgs),
+    #[cfg(feature = "full")]
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -176,14 +188,19 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Say why a task is not running
     Explain(ExplainArgs),
+    #[cfg(feature = "full")]
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
     Dash(DashArgs),
+    #[cfg(feature = "full")]
     /// Write queues to standard output, to be imported elsewhere
     Export(ExportArgs),
+    #[cfg(feature = "full")]
     /// Store the queues of an export
     Import(ImportArgs),
+    #[cfg(feature = "full")]
     /// Write what a shell needs to complete commands and flags
     Completions(CompletionsArgs),
+    #[cfg(feature = "full")]
     /// Write the manual
     Man(ManArgs),
     /// Show the version

@@ -28,13 +28,18 @@ pub(crate) enum LogFormat {
 
 /// Starts logging. A worker tells what it does; the demo tells it in its own way; the other commands speak
 /// up only when something is wrong.
+#[cfg_attr(not(feature = "full"), expect(unused_variables, reason = "it is for commands that are left out"))]
 pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
     let (default, format) = match command {
+        #[cfg(feature = "full")]
         Command::Worker(worker) => ("info", worker.log_format(json)),
+        #[cfg(feature = "full")]
         Command::Exporter(_) => ("info", if json { LogFormat::Json } else { LogFormat::Text }),
+        #[cfg(feature = "full")]
         Command::Scheduler(scheduler) => ("info", scheduler.log_format(json)),
         // What becomes of its tasks, it shows itself.
         Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
+        #[cfg(feature = "full")]
         // A line among the cells of the screen would stay there.
         Command::Dash(_) if std::io::stderr().is_terminal() => ("off", LogFormat::Text),
         _ => ("warn", LogFormat::Text),

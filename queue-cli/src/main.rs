@@ -17,10 +17,12 @@
 //! * [`output`], [`table`], [`payload`], [`when`], [`view`], [`watch`]: how things are shown.
 
 mod args;
+#[cfg(feature = "full")]
 mod bench;
 mod cli;
 mod confirm;
 mod connection;
+#[cfg(feature = "full")]
 mod dash;
 mod data_dir;
 mod demo;
@@ -28,22 +30,27 @@ mod doctor;
 mod enqueue;
 mod error;
 mod explain;
+#[cfg(feature = "full")]
 mod exporter;
 mod interrupt;
 mod lines;
 mod logging;
 mod look;
+#[cfg(feature = "full")]
 mod manual;
 mod output;
 mod payload;
 mod progress;
+#[cfg(feature = "full")]
 mod scheduler;
 mod session;
 mod table;
+#[cfg(feature = "full")]
 mod transfer;
 mod view;
 mod watch;
 mod when;
+#[cfg(feature = "full")]
 mod worker;
 
 use std::process::ExitCode;
@@ -86,29 +93,37 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let out = Output::new(global.json);
     // What is wrong with the arguments is said before anything is started.
     match &command {
+        #[cfg(feature = "full")]
         Command::Worker(worker) => worker.check()?,
         Command::Demo(demo) => {
             global.check_keep(demo.keep)?;
             global.check_memory(demo.memory)?;
         }
+        #[cfg(feature = "full")]
         Command::Dash(dash) => dash.check(global.json)?,
         // These need no Redis.
+        #[cfg(feature = "full")]
         Command::Scheduler(scheduler) if scheduler.check => return scheduler.check(&out),
+        #[cfg(feature = "full")]
         Command::Completions(args) => return manual::completions(args, &out),
+        #[cfg(feature = "full")]
         Command::Man(args) => return manual::man(args, &out),
         Command::Version => return out.line(concat!("queuectl ", env!("CARGO_PKG_VERSION"))),
         _ => {}
     }
     let session = match &command {
-        Command::Demo(demo) if demo.memory => Session::in_memory(),
+        Command::Demo(demo) if demo.memory => Session::in_memory()?,
         Command::Doctor(_) => Session::open(&global, false).await.map_err(doctor::unchecked)?,
         command => Session::open(&global, matches!(command, Command::Demo(_))).await?,
     };
     let keeps = matches!(&command, Command::Demo(demo) if demo.keep);
     let outcome = match command {
         // These handle signals themselves: they have a server to shut down.
+        #[cfg(feature = "full")]
         Command::Worker(worker) => worker::run(worker, &session, global.json).await,
+        #[cfg(feature = "full")]
         Command::Exporter(exporter) => exporter::run(exporter, &session).await,
+        #[cfg(feature = "full")]
         Command::Scheduler(scheduler) => scheduler::run(scheduler, &session).await,
         Command::Demo(demo) => demo::run(&demo, &session, &out).await,
         command => interrupt::guard(quick(command, &session, &out)).await,
@@ -128,19 +143,23 @@ async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), 
         Command::Group(command) => look::group::run(command, session, out).await,
         Command::Server(command) => look::server::run(command, session, out).await,
         Command::Cron(command) => look::cron::run(command, session, out).await,
+        #[cfg(feature = "full")]
         Command::Bench(command) => bench::run(command, session, out).await,
+        #[cfg(feature = "full")]
         Command::Export(args) => transfer::export::run(args, session, out).await,
+        #[cfg(feature = "full")]
         Command::Import(args) => transfer::import::run(args, session, out).await,
+        #[cfg(feature = "full")]
         Command::Dash(args) => dash::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session, out).await,
         Command::Explain(args) => explain::run(args, session, out).await,
         Command::Stats(args) => look::stats::run(&args, session, out).await,
-        Command::Demo(_)
-        | Command::Worker(_)
+        Command::Demo(_) | Command::Version => Ok(()),
+        #[cfg(feature = "full")]
+        Command::Worker(_)
         | Command::Exporter(_)
         | Command::Scheduler(_)
         | Command::Completions(_)
-        | Command::Man(_)
-        | Command::Version => Ok(()),
+        | Command::Man(_) => Ok(()),
     }
 }

@@ -2,11 +2,25 @@
 
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Inspector, Redis};
-use queue_testing::Store;
 
 use crate::cli::{Global, Source};
 use crate::data_dir::DataLock;
 use crate::error::CliError;
+
+#[cfg(feature = "full")]
+pub(crate) use queue_testing::Store;
+
+/// There is none in a queuectl without it.
+#[cfg(not(feature = "full"))]
+#[derive(Debug)]
+pub(crate) enum Store {}
+
+#[cfg(not(feature = "full"))]
+impl Store {
+    pub(crate) fn command(&self, _: &[String]) -> String {
+        match *self {}
+    }
+}
 
 /// A connection, and the server behind it if it is ours.
 #[derive(Debug)]
@@ -41,9 +55,17 @@ impl Session {
     }
 
     /// A store inside this process, instead of a Redis.
-    pub(crate) fn in_memory() -> Self {
+    #[cfg(feature = "full")]
+    pub(crate) fn in_memory() -> Result<Self, CliError> {
         let store = Store::new();
-        Self { url: String::new(), redis: store.redis(), embedded: None, memory: Some(store), _lock: None }
+        Ok(Self { url: String::new(), redis: store.redis(), embedded: None, memory: Some(store), _lock: None })
+    }
+
+    #[cfg(not(feature = "full"))]
+    pub(crate) fn in_memory() -> Result<Self, CliError> {
+        Err(CliError::failed(
+            "this queuectl was built without the store for --memory; build it with `cargo build -p queue-cli`",
+        ))
     }
 
     /// The connections.

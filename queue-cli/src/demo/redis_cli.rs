@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 
-use queue_testing::Store;
-use reqwest::Url;
 use tokio::process::Command;
+use url::Url;
 
 use super::screen::Style;
 use super::tasks::{BULK, MAIL, SHOP};
 use crate::error::CliError;
 use crate::output::Output;
-use crate::session::Session;
+use crate::session::{Session, Store};
 
 /// How redis-cli reaches the Redis of the demo. A password goes into the environment of the ones we run, and
 /// is not shown.
