@@ -94,6 +94,7 @@ const FIGURES: &[Figure] = &[
     drain("drain, concurrency 50, 10 µs of work", "drain concurrency=50 work_us=10", 20_000),
     drain("drain, concurrency 100, 10 µs of work", "drain concurrency=100 work_us=10", 20_000),
     drain("drain, concurrency 50, 100 µs of work", "drain concurrency=50 work_us=100", 5_000),
+    drain("drain, concurrency 50, handlers that wait once", "drain concurrency=50 waits=1", 30_000),
     drain("drain on one thread, concurrency 50", "drain concurrency=50 runtime=one", 30_000),
     drain("drain on one thread, concurrency 50, 10 µs of work", "drain concurrency=50 work_us=10 runtime=one", 20_000),
     enqueue("enqueue, 1 caller", "enqueue callers=1", 8_000),

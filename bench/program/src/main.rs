@@ -111,12 +111,16 @@ struct Seen {
     goal: u64,
     reached: Arc<Notify>,
     work: Duration,
+    waits: bool,
     waited_ns: Arc<Mutex<Vec<u64>>>,
 }
 
 async fn noop(task: Noop, State(seen): State<Seen>) {
     if task.sent_ns > 0 {
         seen.waited_ns.lock().unwrap().push(now(ClockId::CLOCK_MONOTONIC) - task.sent_ns);
+    }
+    if seen.waits {
+        tokio::task::yield_now().await;
     }
     if !seen.work.is_zero() {
         // By the clock of the thread: what it waits for a processor is not work.
@@ -135,7 +139,8 @@ fn now(clock: ClockId) -> u64 {
 
 fn router(said: &Said, goal: u64) -> (Router<Seen>, Seen) {
     let work = Duration::from_micros(said.get("work_us", 0));
-    let seen = Seen { worked: Arc::default(), goal, reached: Arc::default(), work, waited_ns: Arc::default() };
+    let (worked, reached, waited_ns) = Default::default();
+    let seen = Seen { worked, goal, reached, work, waits: said.get("waits", 0) > 0, waited_ns };
     (Router::new(seen.clone()).task(noop), seen)
 }
 
