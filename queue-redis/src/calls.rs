@@ -94,7 +94,9 @@ mod tests {
         let (calls, heard) = (Calls::default(), Arc::new(AtomicU64::new(0)));
         calls.add(Box::new(|_| panic!("one bad label")));
         let count = heard.clone();
-        calls.add(Box::new(move |_| drop(count.fetch_add(1, Ordering::Relaxed))));
+        calls.add(Box::new(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
         for _ in 0..3 {
             assert_eq!(calls.begin("PING").end(Ok("PONG")).unwrap(), "PONG");
         }

@@ -168,18 +168,24 @@ mod tests {
 
     /// Somebody who reads only while the gate is open.
     #[derive(Clone, Default)]
-    struct Reader(Arc<(Mutex<(bool, Vec<u8>)>, Condvar)>);
+    struct Reader(Arc<Gate>);
+
+    #[derive(Default)]
+    struct Gate {
+        state: Mutex<(bool, Vec<u8>)>,
+        opened: Condvar,
+    }
 
     impl Reader {
         fn open(&self) {
-            self.0.0.lock().unwrap().0 = true;
-            self.0.1.notify_all();
+            self.0.state.lock().unwrap().0 = true;
+            self.0.opened.notify_all();
         }
     }
 
     impl Write for Reader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut state = self.0.1.wait_while(self.0.0.lock().unwrap(), |state| !state.0).unwrap();
+            let mut state = self.0.opened.wait_while(self.0.state.lock().unwrap(), |state| !state.0).unwrap();
             state.1.extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -203,10 +209,10 @@ mod tests {
         assert!((1024..3 * 1024).contains(&dropped), "{dropped}");
         reader.open();
         assert!(lines.flush_within(Duration::from_secs(60)));
-        let written = reader.0.0.lock().unwrap().1.len() as u64;
+        let written = reader.0.state.lock().unwrap().1.len() as u64;
         assert_eq!(written, (3 * 1024 - dropped) * 1024, "whole lines");
         lines.push(b"again\n");
         assert!(lines.flush_within(Duration::from_secs(60)));
-        assert!(reader.0.0.lock().unwrap().1.ends_with(b"again\n"));
+        assert!(reader.0.state.lock().unwrap().1.ends_with(b"again\n"));
     }
 }

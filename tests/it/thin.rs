@@ -15,8 +15,11 @@ fn large(id: &str, bytes: usize) -> RawTask {
 }
 
 fn ids(taken: &[Taken]) -> Vec<&str> {
-    let id = |taken| if let &Taken::Task(ref delivery) = taken { &*delivery.run.id } else { panic!("{taken:?}") };
-    taken.iter().map(id).collect()
+    let tasks = taken.iter().map(|taken| match taken {
+        Taken::Task(delivery) => &*delivery.run.id,
+        other => panic!("{other:?}"),
+    });
+    tasks.collect()
 }
 
 #[tokio::test]
