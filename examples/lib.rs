@@ -38,3 +38,8 @@ pub async fn wait_for(client: &Client, task: &TaskInfo, state: State) -> Result<
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The page on workers likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/workers.md")]
+pub struct Workers;

@@ -1,4 +1,4 @@
-//! A tower layer around all handlers, a blocking handler, and a retry policy of one's own.
+//! A layer around all handlers, a blocking handler, and a retry policy of one's own.
 //!
 //! `cargo run -p queue-examples --example middleware`
 
@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use queue_core::State;
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Job, RetryPolicy, Route, Router, Server, Task};
+use queue_worker::{Answer, Job, Next, RetryPolicy, Router, Server, Task, from_fn};
 use serde::{Deserialize, Serialize};
-use tower::layer::layer_fn;
-use tower::{ServiceExt, service_fn};
 
 /// A MessagePack payload.
 #[derive(Serialize, Deserialize, Task)]
@@ -27,25 +25,19 @@ fn hash(task: HashFile, job: Job) -> Result<(), String> {
     Ok(())
 }
 
+/// How long each attempt took, and how it ended.
+async fn timed(job: Job, next: Next) -> Answer {
+    let (kind, started) = (job.kind().to_owned(), Instant::now());
+    let answer = next.run(job).await;
+    let ended = if answer.is_ok() { "succeeded" } else { "failed" };
+    println!("{kind} took {:?} and {ended}", started.elapsed());
+    answer
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let (client, _redis) = client().await?;
-    let timed = layer_fn(|inner: Route| {
-        service_fn(move |job: Job| {
-            let inner = inner.clone();
-            async move {
-                let (kind, started) = (job.kind().to_owned(), Instant::now());
-                let outcome = inner.oneshot(job).await;
-                println!(
-                    "{kind} took {:?} and {}",
-                    started.elapsed(),
-                    if outcome.is_ok() { "succeeded" } else { "failed" }
-                );
-                outcome
-            }
-        })
-    });
-    let server = Server::new(client.redis().clone(), Router::new(()).blocking(hash).layer(timed))
+    let server = Server::new(client.redis().clone(), Router::new(()).blocking(hash).layer(from_fn(timed)))
         .retry_policy(RetryPolicy::Exponential { base: Duration::from_secs(1), max: Duration::from_secs(60) })
         .start()
         .await?;
