@@ -33,6 +33,12 @@ use crate::wire::TaskMessage;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a task",
+    label = "not a task type",
+    note = "a task is a type of yours with `#[derive(Task)]`, `#[task(kind = \"email:welcome\")]` and serde's derives; a handler takes it as \
+            its first argument, and `Router::route` takes payloads without a type"
+)]
 pub trait Task: Sized + Send + 'static {
     /// The task type as it stands in the message, for example `email:welcome`.
     const KIND: &'static str;

@@ -114,6 +114,12 @@ impl<T: IntoTask, E: Into<Failure>> IntoAggregate for Result<T, E> {
 
 /// An async function that makes one task of many; implemented for functions of a [`Group`], a `Vec` of
 /// [`RawTask`]s or of a task type, and up to four [`FromAggregation`] arguments.
+#[diagnostic::on_unimplemented(
+    message = "this function is not an aggregator for a router with the state `{S}`",
+    label = "not an aggregator",
+    note = "an aggregator is an `async fn` of a `Group`, a `Vec` of `RawTask` or of a task type, and up to four of `State`, `Aggregation` and \
+            `CancellationToken`; it returns a `RawTask`, or a `Result` of anything that can be enqueued; its future is `Send`"
+)]
 pub trait Aggregator<P, M, S>: Clone + Send + Sync + 'static {
     /// Makes one task of the tasks of a group.
     fn call(

@@ -13,6 +13,12 @@ use crate::job::Job;
 ///
 /// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`CancellationToken`], and `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an extractor",
+    label = "cannot be made from the job",
+    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `CancellationToken`, or a type of yours that \
+            implements `FromJob`"
+)]
 pub trait FromJob<S>: Sized {
     /// Why it cannot be had; decides what happens to the task.
     type Rejection: Into<Failure>;
@@ -35,6 +41,11 @@ pub trait FromJob<S>: Sized {
 ///     fn from_ref(app: &App) -> Self { app.database.clone() }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "the router's state `{S}` has no `{Self}`",
+    label = "not a part of the router's state",
+    note = "give it to `Router::new`, or implement `FromRef<{S}>` for it if the state contains it"
+)]
 pub trait FromRef<S> {
     /// The part.
     fn from_ref(state: &S) -> Self;

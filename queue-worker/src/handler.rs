@@ -14,10 +14,29 @@ use crate::panic;
 /// What came of calling a handler, as [layers](crate::Router::layer) see it: the result to store, or the failure.
 pub type Answer = Result<Option<Bytes>, Failure>;
 
+/// What is the error of a handler; so that the compiler can say what an error type lacks.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an error that a handler can return",
+    label = "neither a `Failure` nor an error",
+    note = "implement `std::error::Error` for it (with `Send + Sync`, by thiserror for example), or return `Failure`, `String` or \
+            `Box<dyn Error + Send + Sync>`"
+)]
+pub trait HandlerError {}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Failure>> HandlerError for E {}
+
 /// What a handler may return.
 ///
 /// `()`, an [`Output`], or a `Result` of either with any error: errors are retried, and a [`Failure`]
 /// says otherwise.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` says not what happens to the task",
+    label = "not what a handler can return",
+    note = "a handler returns `()`, `Output(value)` (stored as JSON), `Bytes` (stored as they are), or a `Result` of one of them with any \
+            error"
+)]
 pub trait IntoOutcome {
     /// The result to store, or the failure.
     ///
@@ -65,6 +84,14 @@ impl<T: IntoOutcome, E: Into<Failure>> IntoOutcome for Result<T, E> {
 
 /// An async function that works tasks of type `P`; implemented for functions of the payload and up to
 /// eight [extractors](crate::extract).
+#[diagnostic::on_unimplemented(
+    message = "this function is not a handler for a router with the state `{S}`",
+    label = "not a handler",
+    note = "put `#[queue_worker::debug_handler(state = {S})]` on the function, and the compiler points at what does not fit",
+    note = "a handler is an `async fn` of a task (`#[derive(Task)]`) and up to eight extractors (`State`, `Job`, `Headers`, `Extension`, \
+            …) in this order, all owned; it returns `()`, `Output`, `Bytes` or a `Result` of one of them with any error; its future is \
+            `Send`: it holds no `Rc` and no guard of a std mutex across an await"
+)]
 pub trait Handler<P, M, S>: Clone + Send + Sync + 'static {
     /// Works one task.
     fn call(self, job: Job, state: S) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
@@ -72,6 +99,13 @@ pub trait Handler<P, M, S>: Clone + Send + Sync + 'static {
 
 /// A blocking function that works tasks of type `P`; implemented for functions of the payload and up to
 /// eight [extractors](crate::extract).
+#[diagnostic::on_unimplemented(
+    message = "this function is not a blocking handler for a router with the state `{S}`",
+    label = "not a blocking handler",
+    note = "put `#[queue_worker::debug_handler(blocking, state = {S})]` on the function, and the compiler points at what does not fit",
+    note = "a blocking handler is a `fn` of a task (`#[derive(Task)]`) and up to eight extractors (`State`, `Job`, `Headers`, \
+            `Extension`, …) in this order, all owned; it returns `()`, `Output`, `Bytes` or a `Result` of one of them with any error"
+)]
 pub trait BlockingHandler<P, M, S>: Clone + Send + Sync + 'static {
     /// Works one task on a thread of its own.
     fn call(self, job: Job, state: S) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;

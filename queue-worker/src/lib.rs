@@ -59,7 +59,7 @@ pub use middleware::{Next, from_fn};
 pub use panic::Panicked;
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
-pub use queue_macros::Task;
+pub use queue_macros::{Task, debug_handler};
 pub use queue_redis::{Stderr, log_to_stderr};
 pub use router::{Route, Router};
 pub use server::{Handle, MAX_RESULT_BYTES, Server, ServerError, Unhandled};
@@ -68,6 +68,9 @@ pub use work::{Undecodable, WorkOptions};
 
 #[doc(hidden)]
 pub mod private {
-    //! What the derive macro writes refers to these.
+    //! What the macros write refers to these.
     pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+
+    pub use crate::extract::FromJob;
+    pub use crate::handler::{HandlerError, IntoOutcome};
 }

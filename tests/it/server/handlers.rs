@@ -20,6 +20,23 @@ struct Typed {
     number: u8,
 }
 
+/// What is right compiles with the attribute, and works as without.
+#[queue_worker::debug_handler(state = App)]
+async fn checked(
+    task: Typed,
+    State(events): State<Events>,
+    Tenant(tenant): Tenant,
+    job: Option<Job>,
+) -> Result<queue_worker::Output<u8>, std::io::Error> {
+    events.tell(format!("{} for {tenant}, {}", task.number, job.is_some()));
+    Ok(queue_worker::Output(task.number))
+}
+
+#[queue_worker::debug_handler(blocking)]
+fn checked_blocking(task: Typed, State(app): State<App>) {
+    app.events.tell(format!("blocking {}", task.number));
+}
+
 #[derive(Clone)]
 struct App {
     events: Events,
@@ -62,6 +79,22 @@ async fn extractors_give_state_its_parts_headers_job_and_token() {
     let client = fixture.client();
     client.enqueue_with(Typed { number: 7 }, queue_core::TaskOptions::new().header("k", "v")).await.unwrap();
     assert_eq!(events.wait(1).await, ["7 42 v 5"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_handler_with_debug_handler_works_as_without() {
+    let fixture = Fixture::start().await;
+    let app = App { events: <Events>::default(), answer: 42 };
+    let typed =
+        |id: &str| RawTask { kind: "typed".into(), ..job(id).payload(r#"{"number":1}"#).header("tenant", "t1") };
+    let server = fixture.server(Router::new(app.clone()).task(checked)).start().await.unwrap();
+    fixture.enqueue([typed("a")]).await;
+    assert_eq!(app.events.wait(1).await, ["1 for t1, true"]);
+    server.shutdown().await;
+    let server = fixture.server(Router::new(app.clone()).blocking(checked_blocking)).start().await.unwrap();
+    fixture.enqueue([typed("b")]).await;
+    assert_eq!(app.events.wait(2).await[1], "blocking 1");
     server.shutdown().await;
 }
 

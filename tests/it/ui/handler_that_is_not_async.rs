@@ -1,0 +1,11 @@
+use queue_worker::{Task, debug_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(kind = "mail")]
+struct Mail;
+
+#[debug_handler]
+fn send(_: Mail) {}
+
+fn main() {}

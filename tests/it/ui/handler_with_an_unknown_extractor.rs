@@ -1,0 +1,13 @@
+use queue_worker::{Task, debug_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(kind = "mail")]
+struct Mail;
+
+struct Database;
+
+#[debug_handler]
+async fn send(_: Mail, _: Database) {}
+
+fn main() {}

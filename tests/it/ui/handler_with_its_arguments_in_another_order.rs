@@ -1,0 +1,11 @@
+use queue_worker::{Job, Task, debug_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(kind = "mail")]
+struct Mail;
+
+#[debug_handler]
+async fn send(_: Job, _: Mail) {}
+
+fn main() {}
