@@ -40,5 +40,19 @@ pub use state::State;
 pub use task::{FromMessage, FromMessageError, IntoTask, RawTask, Task};
 pub use wire::TaskMessage;
 
+/// What `Debug` writes for an error: its text and its causes, because that is what `main` prints of the error that it
+/// returns, and what `unwrap` and `expect` print.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_text {
+    ($($error:ty),*) => {
+        $(impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&$crate::outcome::error_text(self))
+            }
+        })*
+    };
+}
+
 /// The version of Go asynq whose data format this crate speaks.
 pub const ASYNQ_VERSION: &str = "0.26.0";

@@ -86,7 +86,8 @@ impl fmt::Display for Failure {
 }
 
 /// The error and its causes in one line, without passwords of URLs, cut to [`MAX_ERROR_LEN`].
-fn error_text(error: &(dyn Error + 'static)) -> String {
+#[doc(hidden)]
+pub fn error_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

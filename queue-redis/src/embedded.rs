@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use crate::connection::{Redis, RedisOptions};
 
 /// Why no private server could be started.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// There is no server program.
@@ -31,6 +31,8 @@ pub enum StartError {
         output: String,
     },
 }
+
+queue_core::debug_as_text!(StartError);
 
 /// A running private server. Dropping it ends the server; so does the end of this process, however it
 /// comes, unless the server was [detached](Self::detach).

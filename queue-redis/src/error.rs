@@ -8,7 +8,7 @@ use redis::{ErrorKind, RedisError};
 type Cause = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 
 /// An error of the connection to Redis, or of Redis itself. Passwords never appear in it.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option has a value that makes no sense.
@@ -236,6 +236,8 @@ pub enum Error {
         source: queue_core::wire::WireError,
     },
 }
+
+queue_core::debug_as_text!(Error);
 
 impl Error {
     /// Whether the command may have run although its answer did not arrive.

@@ -7,7 +7,6 @@
 mod families;
 
 pub use families::{KeyFamily, KeyRole, KeyType, Owner, family, queue_families, queue_family, shared_families};
-use md5::{Digest, Md5};
 
 /// Set of all queue names ever enqueued to.
 pub const QUEUES: &str = "asynq:queues";
@@ -206,7 +205,7 @@ impl QueueKeys {
         key.push_str(task_type);
         key.push(':');
         if let Some(payload) = payload {
-            for byte in Md5::digest(payload) {
+            for byte in md5::compute(payload).0 {
                 let _ = write!(key, "{byte:02x}");
             }
         }

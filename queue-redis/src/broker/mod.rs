@@ -109,6 +109,14 @@ impl Broker {
         self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
     }
 
+    /// The id of the task that holds a uniqueness lock.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub(crate) async fn lock_holder(&self, lock: &str) -> Result<Option<String>, Error> {
+        self.redis.query("GET", redis::cmd("GET").arg(lock)).await
+    }
+
     /// Whether there is a task with this id.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use queue_core::{IntoTask, TaskInfo, TaskOptions};
 use tokio::sync::Semaphore;
 
 use super::intercept::UnderWay;
-use super::{Client, EnqueueError, Place, judge};
+use super::{Client, EnqueueError, Place};
 use crate::broker::{MAX_BATCH_BYTES, next_batch};
 
 /// How many calls are under way at once, so that many tasks do not wait for a round trip each batch.
@@ -127,8 +127,10 @@ impl Chunk {
         for (verdicts, positions, tasks) in stored.await {
             match verdicts {
                 Ok(verdicts) => {
-                    for ((position, task), verdict) in positions.into_iter().zip(tasks).zip(verdicts) {
-                        outcomes[position] = Some(judge(verdict, task, now_ns));
+                    let settled = tasks.into_iter().zip(verdicts);
+                    let settled = settled.map(|(task, verdict)| client.settle(verdict, task, now_ns));
+                    for (position, outcome) in positions.into_iter().zip(join_all(settled).await) {
+                        outcomes[position] = Some(outcome);
                     }
                 }
                 Err(error) => {

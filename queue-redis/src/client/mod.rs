@@ -38,18 +38,22 @@ const MAX_LISTED: usize = 10_000;
 pub const MAX_TASK_BYTES: usize = 16 * 1024 * 1024;
 
 /// Why a task was not enqueued.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
     /// Another task of the same type and payload holds the uniqueness lock.
     #[error(
-        "task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked"
+        "task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked{}",
+        holder.as_ref().map(|id| format!("; it is {id:?}")).unwrap_or_default()
     )]
     DuplicateTask {
         /// Task type.
         kind: String,
         /// Queue name.
         queue: String,
+        /// Id of the task that holds the lock. It is asked for afterwards: `None` when the lock was free by then, or
+        /// could not be asked for.
+        holder: Option<String>,
     },
     /// The id is taken in this queue, by a task in any state.
     #[error("task ID conflicts with another task: {id:?} is taken in queue {queue:?}")]
@@ -80,6 +84,8 @@ pub enum EnqueueError {
     #[error(transparent)]
     Redis(#[from] Error),
 }
+
+queue_core::debug_as_text!(EnqueueError);
 
 /// Enqueues tasks; cheap to clone, and safe to share.
 ///
@@ -228,7 +234,11 @@ impl Client {
             Ok(()) => self.merger.store(&self.store, composed, now_ns, self.until()).await.map_err(EnqueueError::from),
             Err(refusal) => Err(refusal),
         };
-        under_way.end(stored.and_then(|(verdict, composed)| judge(verdict, composed, now_ns)))
+        let outcome = match stored {
+            Ok((verdict, composed)) => self.settle(verdict, composed, now_ns).await,
+            Err(error) => Err(error),
+        };
+        under_way.end(outcome)
     }
 
     /// Enqueues many tasks, [`SHORT_BATCH`] per call to Redis ([`SET_BATCH`] scheduled ones) and several calls at a time,
@@ -268,6 +278,19 @@ impl Client {
         tasks: S,
     ) -> impl Stream<Item = Result<TaskInfo, EnqueueError>> + use<S> {
         many::enqueue(self.clone(), tasks, None)
+    }
+
+    /// What the caller is told; who holds the lock of a duplicate is asked for only then.
+    async fn settle(&self, verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<TaskInfo, EnqueueError> {
+        let lock = match verdict {
+            EnqueueVerdict::Duplicate | EnqueueVerdict::AlreadyStored => composed.message.unique_key.clone(),
+            _ => String::new(),
+        };
+        let mut outcome = judge(verdict, composed, now_ns);
+        if let Err(EnqueueError::DuplicateTask { holder, .. }) = &mut outcome {
+            *holder = self.store.broker.lock_holder(&lock).await.unwrap_or(None);
+        }
+        outcome
     }
 
     /// After the interceptors, who may add to it.
@@ -410,7 +433,7 @@ fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<Tas
             Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue })
         }
         EnqueueVerdict::Duplicate | EnqueueVerdict::AlreadyStored => {
-            Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue })
+            Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue, holder: None })
         }
         EnqueueVerdict::IdTaken => Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue }),
     }

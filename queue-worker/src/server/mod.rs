@@ -1,7 +1,7 @@
 //! The server: takes tasks, runs their handlers, and keeps the queues it serves moving.
 
 mod acks;
-mod aggregator;
+pub(crate) mod aggregator;
 pub(crate) mod attempt;
 mod backoff;
 mod crowd;
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Server {
 }
 
 /// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// Redis cannot be reached, or refuses what the server needs.
@@ -163,6 +163,8 @@ pub enum ServerError {
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] std::io::Error),
 }
+
+queue_core::debug_as_text!(ServerError);
 
 impl Server {
     /// A server for the tasks that the router has handlers for, in the queue `default`.

@@ -132,10 +132,21 @@ async fn conflicts_are_told_apart_and_named() {
     let unlocked = client.enqueue(job("a").payload("p")).await.unwrap_err();
     assert!(matches!(unlocked, EnqueueError::TaskIdConflict { .. }), "{unlocked}");
     let duplicate = client.enqueue(job("b").payload("p").unique(Duration::from_secs(60))).await.unwrap_err();
-    assert!(
-        matches!(&duplicate, EnqueueError::DuplicateTask { kind, queue } if kind == "job" && queue == "q"),
-        "{duplicate}"
-    );
+    let EnqueueError::DuplicateTask { kind, queue, holder } = &duplicate else { panic!("{duplicate}") };
+    assert_eq!((&**kind, &**queue, holder.as_deref()), ("job", "q", Some("a")));
+    let text = "task already exists: a task of type \"job\" with this payload is waiting in queue \"q\" or was not yet worked; \
+                it is \"a\"";
+    assert_eq!(duplicate.to_string(), text);
+    // What `main` prints of an error that it returns.
+    let returned: Box<dyn std::error::Error> = duplicate.into();
+    assert_eq!(format!("{returned:?}"), text);
+    let unique = |id: &str| job(id).payload("p").unique(Duration::from_secs(60));
+    let many = client.enqueue_many([unique("e"), job("f"), unique("g")]).await;
+    let holders = many.into_iter().map(|outcome| match outcome {
+        Err(EnqueueError::DuplicateTask { holder, .. }) => holder,
+        outcome => Some(format!("{} is stored", outcome.unwrap().id)),
+    });
+    assert_eq!(holders.flatten().collect::<Vec<_>>(), ["a", "f is stored", "a"]);
     // The id is free in another queue, and the lock is for this payload alone.
     client.enqueue(job("a").queue("other")).await.unwrap();
     client.enqueue(job("c").unique(Duration::from_secs(60))).await.unwrap();
