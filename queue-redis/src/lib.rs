@@ -7,6 +7,23 @@
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
 //!
+//! A program that only enqueues needs no other crate of the project:
+//!
+#![cfg_attr(feature = "derive", doc = "```no_run")]
+#![cfg_attr(not(feature = "derive"), doc = "```text")]
+//! use queue_redis::{Client, Task};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, Task)]
+//! #[task(kind = "email:welcome", queue = "mail")]
+//! struct Welcome { user: u64 }
+//!
+//! # async fn example() -> Result<(), queue_redis::EnqueueError> {
+//! let client = Client::connect("redis://127.0.0.1:6379").await?;
+//! client.enqueue(Welcome { user: 7 }).await?;
+//! # Ok(()) }
+//! ```
+//!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
 
 mod address;
@@ -59,6 +76,15 @@ pub use inspector::{
 pub use inspector::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
+pub use queue_core::{RawTask, Task, TaskInfo, TaskOptions};
+#[cfg(feature = "derive")]
+pub use queue_macros::ClientTask as Task;
 pub use semaphore::{Permit, Semaphore};
 pub use source::InProcess;
 pub use stderr::Stderr;
+
+#[doc(hidden)]
+pub mod private {
+    //! What the derive macro writes refers to these.
+    pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+}
