@@ -68,15 +68,35 @@ impl fmt::Display for Attempt {
     }
 }
 
+/// A group that was aggregated, or was to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AggregatedGroup {
+    /// Queue name.
+    pub queue: String,
+    /// Group name.
+    pub group: String,
+    /// What went wrong; the tasks are in their group again, unless the aggregator archived or dropped them.
+    pub error: Option<String>,
+}
+
 /// What was worked, in the order in which it happened.
 #[derive(Debug, Clone, Default)]
 #[must_use = "it tells whether the tasks succeeded"]
-pub struct Drained(pub(crate) Vec<Attempt>);
+pub struct Drained {
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) groups: Vec<AggregatedGroup>,
+}
 
 impl Drained {
+    /// The groups that were aggregated. The tasks that they have become were worked like all others.
+    pub fn groups(&self) -> &[AggregatedGroup] {
+        &self.groups
+    }
+
     /// How many attempts ended like this.
     pub fn count(&self, end: End) -> usize {
-        self.0.iter().filter(|attempt| attempt.end == end).count()
+        self.attempts.iter().filter(|attempt| attempt.end == end).count()
     }
 
     /// The attempts at tasks of this type.
@@ -86,7 +106,7 @@ impl Drained {
 
     /// The attempts at tasks of this type, by its name.
     pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Attempt> {
-        self.0.iter().filter(move |attempt| attempt.task.kind == kind)
+        self.attempts.iter().filter(move |attempt| attempt.task.kind == kind)
     }
 
     /// Fails unless this many attempts were made, and all succeeded.
@@ -109,7 +129,7 @@ impl Deref for Drained {
     type Target = [Attempt];
 
     fn deref(&self) -> &[Attempt] {
-        &self.0
+        &self.attempts
     }
 }
 
@@ -118,16 +138,20 @@ impl IntoIterator for Drained {
     type IntoIter = std::vec::IntoIter<Attempt>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.attempts.into_iter()
     }
 }
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
+        if self.attempts.is_empty() && self.groups.is_empty() {
             return f.write_str("  (nothing was due)");
         }
-        let mut lines = self.0.iter().map(|attempt| format!("  {attempt}"));
-        f.write_str(&lines.by_ref().collect::<Vec<_>>().join("\n"))
+        let groups = self.groups.iter().map(|AggregatedGroup { queue, group, error }| match error {
+            None => format!("  group {group} in {queue}: aggregated"),
+            Some(error) => format!("  group {group} in {queue}: not aggregated ({error})"),
+        });
+        let lines = groups.chain(self.attempts.iter().map(|attempt| format!("  {attempt}")));
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }

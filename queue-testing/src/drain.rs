@@ -1,23 +1,28 @@
 //! Working the tasks of a test, one after another.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use queue_core::clock::secs_ceil;
 use queue_core::crash::{DEFAULT_LIMIT, step_after_crash};
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
-use queue_redis::{Broker, Dequeued, Error, ExpiredLease, Report, SHORT_BATCH, Side, Taken, Verdict};
+use queue_redis::{Broker, Dequeued, Error, ExpiredLease, GroupRules, Report, SHORT_BATCH, Side, Taken, Verdict};
+use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
-use queue_worker::{End, Router, Unhandled, WorkOptions};
+use queue_worker::{End, Failure, Router, Unhandled, WorkOptions};
 
-use crate::attempt::{Attempt, Drained};
+use crate::attempt::{AggregatedGroup, Attempt, Drained};
 use crate::queue::TestQueue;
 
 /// Seconds of a lease, as a server has it.
 const LEASE: i64 = 30;
 /// Seconds after the end of a lease before anybody takes the task over, as with a server.
 const RECOVERY_MARGIN: i64 = 30;
+/// Seconds after which a group is tried again whose aggregation failed, as with a server; then twice as long each time.
+const GROUP_PAUSE: i64 = 7;
 /// Attempts after which a drain gives up: a handler that enqueues its own task would never let it end.
 const MOST: usize = 10_000;
 
@@ -29,6 +34,10 @@ pub struct Drain {
     work: WorkOptions,
     unhandled: Unhandled,
     most: usize,
+    grace_period: Duration,
+    max_delay: Duration,
+    max_size: usize,
+    schedulers: Vec<Scheduler>,
 }
 
 impl Default for Drain {
@@ -41,7 +50,16 @@ impl Drain {
     /// All queues, with what a server has by default.
     pub fn new() -> Self {
         let unhandled = Unhandled::PutBack(Duration::from_secs(30));
-        Self { queues: None, work: WorkOptions::new(), unhandled, most: MOST }
+        Self {
+            queues: None,
+            work: WorkOptions::new(),
+            unhandled,
+            most: MOST,
+            grace_period: Duration::from_secs(60),
+            max_delay: Duration::ZERO,
+            max_size: 0,
+            schedulers: Vec::new(),
+        }
     }
 
     /// Only these queues, the first ones first. Defaults to all there are, by name.
@@ -63,6 +81,31 @@ impl Drain {
         self
     }
 
+    /// How long a group has to be quiet before it is aggregated. Defaults to 1 minute, as with a server.
+    pub fn group_grace_period(mut self, period: Duration) -> Self {
+        self.grace_period = period;
+        self
+    }
+
+    /// How long the oldest task of a group waits at the most. Defaults to zero: for ever.
+    pub fn group_max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// How many tasks make a group full. Defaults to 0: a group is never full.
+    pub fn group_max_size(mut self, tasks: usize) -> Self {
+        self.max_size = tasks;
+        self
+    }
+
+    /// Lets the ticks of this scheduler come, which need not have been started. Its ticks count from the first drain that
+    /// names it.
+    pub fn scheduler(mut self, scheduler: &Scheduler) -> Self {
+        self.schedulers.push(scheduler.clone());
+        self
+    }
+
     /// Attempts after which it panics, because it would go on for ever. Defaults to 10,000.
     pub fn most(mut self, attempts: usize) -> Self {
         self.most = attempts;
@@ -72,7 +115,9 @@ impl Drain {
 
 impl TestQueue {
     /// Works all tasks that are due, one after another, also those that handlers enqueue meanwhile, and
-    /// returns what became of each. The clock stands still: what fails waits for its next attempt.
+    /// returns what became of each. The clock stands still: what fails waits for its next attempt. Groups that are ready
+    /// are aggregated, if the router has an aggregator for them, and a scheduler's ticks come
+    /// ([`Drain::scheduler`]).
     ///
     /// Each task goes its real way: it is taken, run by the router with layers and extractors, and its
     /// outcome is written. Tasks of workers that went silent are recovered, and those whose retention has ended
@@ -92,8 +137,8 @@ impl TestQueue {
         self.work(router, options, self.now()).await
     }
 
-    /// Lets time pass, and works every task when it becomes due: scheduled ones, and the next attempts of
-    /// those that fail. The clock is moved from one due time to the next, and in the end stands `time` later
+    /// Lets time pass, and works every task when it becomes due: scheduled ones, the next attempts of those that fail,
+    /// groups, and the ticks of a scheduler. The clock is moved from one due time to the next, and in the end stands `time` later
     /// than before.
     ///
     /// # Panics
@@ -124,7 +169,8 @@ impl TestQueue {
     {
         let inline = Inline::new(router, self.broker()).unhandled(options.unhandled);
         let inline = inline.work_options(options.work.clone());
-        let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained: Drained::default() };
+        let (drained, failing) = Default::default();
+        let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained, failing };
         match worker.until(end).await {
             Ok(()) => worker.drained,
             Err(error) => panic!("cannot drain the queues: {error}"),
@@ -138,6 +184,8 @@ struct Worker<'a> {
     inline: Inline,
     options: Drain,
     drained: Drained,
+    /// Groups whose aggregation failed, how often in a row, and the Unix second before which it is not tried again.
+    failing: HashMap<(Arc<str>, String), (u32, i64)>,
 }
 
 impl Worker<'_> {
@@ -148,7 +196,6 @@ impl Worker<'_> {
                 continue;
             }
             match next.and_then(|due| DateTime::from_timestamp(due, 0)).filter(|due| *due <= end) {
-                // What is due and still waits cannot be moved, or is in a group.
                 Some(due) if due > self.queue.now() => self.queue.advance_to(due),
                 _ => return Ok(()),
             }
@@ -162,11 +209,15 @@ impl Worker<'_> {
         }
     }
 
-    /// What a server does beside working; returns the Unix second at which the next task is due.
-    async fn prepare(&self) -> Result<Option<i64>, Error> {
+    /// What a server and a scheduler do beside working; returns the Unix second at which the next task is due.
+    async fn prepare(&mut self) -> Result<Option<i64>, Error> {
         let clock = self.queue.clock();
         let (now, now_ns) = (clock.now_secs(), clock.now_ns());
         let mut next: Option<i64> = None;
+        for scheduler in &self.options.schedulers {
+            let due = scheduler.tick().await.unwrap_or_else(|error| panic!("cannot enqueue periodic tasks: {error}"));
+            next = [next, due.map(|due| due.timestamp())].into_iter().flatten().min();
+        }
         for name in self.names().await? {
             self.recover(&name.as_str().into(), now).await?;
             for set in [State::Scheduled, State::Retry] {
@@ -178,10 +229,51 @@ impl Worker<'_> {
                         break forwarded.next_due;
                     }
                 };
-                next = [next, due].into_iter().flatten().min();
+                // What is due and still waits cannot be moved.
+                next = [next, due.filter(|due| *due > now)].into_iter().flatten().min();
             }
+            let due = self.aggregate(&name.as_str().into(), now).await?;
+            next = [next, due].into_iter().flatten().min();
             while self.broker.delete_expired_completed(&name, now).await? == SHORT_BATCH {}
             while self.broker.trim_archived(&name, now).await? == SHORT_BATCH {}
+        }
+        Ok(next)
+    }
+
+    /// Aggregates the groups that are ready; returns the Unix second at which the next one is.
+    async fn aggregate(&mut self, queue: &Arc<str>, now: i64) -> Result<Option<i64>, Error> {
+        for set in self.broker.aggregation_sets(queue).await?.into_iter().filter(|set| set.deadline <= now) {
+            self.broker.reclaim(queue, &set.group, &set.id, Some(now)).await?;
+        }
+        let Drain { grace_period, max_delay, max_size, .. } = self.options;
+        let rules = GroupRules::new(grace_period, max_delay, max_size);
+        let found = self.broker.list_ready_groups(queue, rules, now).await?;
+        let mut next = found.next;
+        for group in found.ready.into_iter().filter(|group| self.inline.aggregates(queue, group)) {
+            let key = (queue.clone(), group);
+            let (failures, not_before) = self.failing.get(&key).copied().unwrap_or_default();
+            if not_before > now {
+                next = Some(next.map_or(not_before, |next| next.min(not_before)));
+                continue;
+            }
+            let clock = self.queue.clock();
+            let Some(aggregated) = self.inline.aggregate(queue, &key.1, rules, &clock).await else { continue };
+            let error = aggregated.as_ref().err().map(ToString::to_string);
+            self.drained.groups.push(AggregatedGroup { queue: queue.to_string(), group: key.1.clone(), error });
+            self.check_end();
+            match aggregated {
+                Ok(()) => drop(self.failing.remove(&key)),
+                Err(failure) => {
+                    let pause = match failure {
+                        Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => secs_ceil(delay),
+                        // A server tries again at least every two minutes; in a year of a test that would be no end.
+                        _ => GROUP_PAUSE.saturating_mul(1 << failures.min(40)),
+                    };
+                    let again = now.saturating_add(pause.max(1));
+                    next = Some(next.map_or(again, |next| next.min(again)));
+                    self.failing.insert(key, (failures + 1, again));
+                }
+            }
         }
         Ok(next)
     }
@@ -256,12 +348,21 @@ impl Worker<'_> {
     }
 
     fn note(&mut self, attempt: Attempt) {
-        self.drained.0.push(attempt);
-        let (made, most) = (self.drained.len(), self.options.most);
+        self.drained.attempts.push(attempt);
+        self.check_end();
+    }
+
+    /// Fails when it goes on for too long.
+    fn check_end(&self) {
+        let Drained { attempts, groups } = &self.drained;
+        let made = attempts.len() + groups.len();
+        let last = Drained {
+            attempts: attempts[attempts.len().saturating_sub(5)..].to_vec(),
+            groups: groups[groups.len().saturating_sub(5)..].to_vec(),
+        };
         assert!(
-            made < most,
-            "{made} attempts were made, and there is still work: does a handler enqueue its own task? The last ones:\n{}",
-            Drained(self.drained[made.saturating_sub(5)..].to_vec())
+            made < self.options.most,
+            "{made} attempts were made, and there is still work: does a handler enqueue its own task? The last ones:\n{last}",
         );
     }
 }

@@ -67,7 +67,7 @@ mod queue;
 mod run;
 mod store;
 
-pub use attempt::{Attempt, Drained};
+pub use attempt::{AggregatedGroup, Attempt, Drained};
 pub use clock::TestClock;
 pub use drain::Drain;
 pub use expected::Expected;

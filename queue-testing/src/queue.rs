@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use queue_core::{Clock as _, IntoTask, State, SystemClock, TaskInfo, TaskOptions};
 use queue_redis::embedded::{RedisServer, StartError};
 use queue_redis::{Broker, Client, Error, Inspector, Page, Redis};
+use queue_scheduler::{Scheduler, SchedulerBuilder};
 use queue_worker::{Router, Server};
 
 use crate::clock::TestClock;
@@ -95,6 +96,12 @@ impl TestQueue {
     /// timeouts of handlers, renewing leases) goes by tokio's time.
     pub fn server<S: Clone + Send + Sync + 'static>(&self, router: Router<S>) -> Server {
         Server::new(self.redis.clone(), router).clock(Arc::new(self.clock.clone()))
+    }
+
+    /// A scheduler on these queues, by this clock. Its ticks come while [`Drain::scheduler`](crate::Drain::scheduler)
+    /// names it, or once it was started.
+    pub fn scheduler(&self) -> SchedulerBuilder {
+        Scheduler::builder(self.redis.clone()).clock(Arc::new(self.clock.clone()))
     }
 
     /// The clock, for handlers and code under test.

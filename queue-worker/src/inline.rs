@@ -1,18 +1,18 @@
 //! One attempt here and now, without a server: what a testing kit is built on.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::outcome::{Outcome, Step, next_step};
+use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{Clock, RetryPolicy, TaskMessage};
-use queue_redis::{Broker, Completion, Delivery, Error, Report, Side, Verdict};
+use queue_redis::{Broker, Completion, Delivery, Error, GroupRules, Report, Side, Verdict};
 
 use crate::events::{End, is_revoked};
 use crate::job::Job;
 use crate::router::Router;
 use crate::routes::Routes;
-use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt};
+use crate::server::{MAX_RESULT_BYTES, Unhandled, aggregator, attempt};
 use crate::work::{Work, WorkOptions};
 
 /// Runs attempts one by one, exactly as a server does between taking a task and reporting on it: layers,
@@ -87,6 +87,24 @@ impl Inline {
         let revoked = is_revoked(&outcome);
         let step = next_step(job.message(), outcome, clock.now_secs(), self.retry_policy(job.message()));
         Attempted { end: End::of(&step, revoked), result, error, step: Some(step), report }
+    }
+
+    /// Whether an aggregator is for this group.
+    pub fn aggregates(&self, queue: &str, group: &str) -> bool {
+        self.routes.aggregators().find(queue, group).is_some()
+    }
+
+    /// Aggregates a group as a server does, if it is ready by these rules; then says whether that failed, after which the
+    /// tasks are in their group again.
+    pub async fn aggregate(
+        &self,
+        queue: &Arc<str>,
+        group: &str,
+        rules: GroupRules,
+        clock: &dyn Clock,
+    ) -> Option<Result<(), Failure>> {
+        let group = (queue.clone(), group.to_owned());
+        aggregator::run_inline((&self.broker, &self.routes), group, rules, clock).await
     }
 
     /// Writes what became of an attempt.

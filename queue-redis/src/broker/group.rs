@@ -5,9 +5,11 @@
 //! deadline, and after that anybody puts its tasks back into their group ([`reclaim`](Broker::reclaim)).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::TaskMessage;
+use queue_core::clock::secs_ceil;
 use queue_core::keys::QueueKeys;
 use queue_core::options::{Composed, Placement};
 use redis::Value;
@@ -34,6 +36,16 @@ pub struct GroupRules {
 }
 
 impl GroupRules {
+    /// Rules from durations, which are rounded up to the second.
+    pub fn new(grace_period: Duration, max_delay: Duration, max_size: usize) -> Self {
+        Self {
+            // The last task may have joined at the end of the second that stands in its score.
+            grace_secs: secs_ceil(grace_period).saturating_add(1),
+            max_delay_secs: secs_ceil(max_delay),
+            max_size,
+        }
+    }
+
     fn max_size(&self) -> usize {
         self.max_size.min(MAX_SET)
     }

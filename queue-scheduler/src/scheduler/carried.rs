@@ -48,18 +48,22 @@ impl Carried {
 
     /// How long there is nothing to do; zero if there is.
     fn rest(&self, now_ns: i64, instant: Instant) -> Duration {
+        self.until_due(now_ns).max(self.rest_until.map_or(Duration::ZERO, |until| until - instant))
+    }
+
+    /// The same, whether it rests or not.
+    fn until_due(&self, now_ns: i64) -> Duration {
         if self.fresh {
             return Duration::MAX;
         }
-        let until_due = match self.next_due {
+        match self.next_due {
             _ if self.waiting.is_some() || self.unsure.is_some() => Duration::ZERO,
             None => Duration::MAX,
             Some(due) => {
                 let ns = due.saturating_mul(1_000_000_000).saturating_sub(now_ns);
                 Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
             }
-        };
-        until_due.max(self.rest_until.map_or(Duration::ZERO, |until| until - instant))
+        }
     }
 }
 
@@ -129,6 +133,23 @@ impl Entries {
             let max_runs = carried.schedule.max_runs;
             carried.rests = status.paused.is_some() || max_runs > 0 && status.runs >= max_runs;
         }
+    }
+
+    /// Whether Redis has to be told about an entry.
+    pub(super) fn has_untold(&self) -> bool {
+        !self.removed.is_empty() || self.carried.values().any(|carried| carried.fresh)
+    }
+
+    /// The entries with something to do now, also those that rest because something failed or waits.
+    pub(super) fn due_or_resting(&self, now_ns: i64) -> Vec<(Arc<Schedule>, u64)> {
+        let due = self.carried.values().filter(|carried| carried.until_due(now_ns).is_zero());
+        due.map(|carried| (carried.schedule.clone(), carried.version)).collect()
+    }
+
+    /// The Unix second at which the next entry has something to do.
+    pub(super) fn next_after(&self, now_ns: i64) -> Option<i64> {
+        let due = self.carried.values().filter_map(|carried| carried.next_due);
+        due.filter(|due| due.saturating_mul(1_000_000_000) > now_ns).min()
     }
 
     /// The entries with something to do now; if there are none, how long that stays so.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use queue_core::{Clock as _, State, TaskInfo};
 use queue_redis::log::{error, info};
 use queue_redis::panic::catch;
@@ -33,7 +33,7 @@ const LISTED_FOR: Duration = Duration::from_secs(60);
 const LAST_WORDS: Duration = Duration::from_secs(8);
 
 /// Why a scheduler did not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulerError {
     /// Redis cannot be reached, or cannot hold queues.
@@ -49,6 +49,8 @@ pub enum SchedulerError {
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] std::io::Error),
 }
+
+queue_core::debug_as_text!(SchedulerError);
 
 /// Enqueues tasks periodically; clones are the same scheduler. Dropping it leaves it running.
 ///
@@ -196,6 +198,25 @@ impl Scheduler {
         let entries = shared.entries().carried.len();
         info!(scheduler = shared.id, entries, redis = shared.broker.redis().target(), "scheduler started");
         Ok(())
+    }
+
+    /// Deals once with the ticks that are due, here and now and without having been started: what a testing kit is built
+    /// on. Returns when the next tick is due.
+    ///
+    /// # Errors
+    /// When the provider has no answer. A tick that failed is dealt with by the next call.
+    #[doc(hidden)]
+    pub async fn tick(&self) -> Result<Option<DateTime<Utc>>, SchedulerError> {
+        let shared = &self.shared;
+        sync::once(shared).await.map_err(SchedulerError::Provider)?;
+        if shared.entries().has_untold() {
+            heartbeat::beat(shared).await;
+        }
+        let now_ns = shared.options.clock.now_ns();
+        for (schedule, version) in shared.entries().due_or_resting(now_ns) {
+            ticker::deal(shared, schedule, version).await;
+        }
+        Ok(shared.entries().next_after(now_ns).and_then(|secs| DateTime::from_timestamp(secs, 0)))
     }
 
     /// Runs until the process is told to end by TERM, INT or HUP.

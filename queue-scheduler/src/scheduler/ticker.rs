@@ -40,7 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 /// Deals with what is due of one entry, tick by tick.
-async fn deal(shared: &Shared, schedule: Arc<Schedule>, version: u64) {
+pub(super) async fn deal(shared: &Shared, schedule: Arc<Schedule>, version: u64) {
     let now = shared.options.clock.now_secs();
     let (upto, waiting, unsure) = match shared.entries().version(&schedule.name, version) {
         Some(carried) => (carried.upto, carried.waiting, carried.unsure),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use queue_core::{RawTask, State, TaskOptions};
 use queue_redis::Client;
+use queue_scheduler::Entry;
 use queue_testing::{Drain, End, TestQueue, assert_enqueued, refute_enqueued};
-use queue_worker::{Failure, Job, RetryPolicy, Router, State as Shared, Unhandled};
+use queue_worker::{Failure, Group, Job, RetryPolicy, Router, State as Shared, Unhandled};
 
 use crate::Welcome;
 
@@ -146,4 +147,83 @@ async fn a_private_redis_does_the_same() {
     let drained = queue.drain_for(20 * MINUTE, Welcome::router()).await;
     assert_eq!((drained.count(End::Retried), drained.count(End::Succeeded)), (2, 2), "{drained}");
     refute_enqueued!(queue, Welcome);
+}
+
+/// Joins the texts of a group, but fails as often as this says.
+fn digesting(failures: u32) -> Router {
+    let left = std::sync::atomic::AtomicU32::new(failures);
+    let left = std::sync::Arc::new(left);
+    let digest = move |Group(group): Group, tasks: Vec<RawTask>| {
+        let left = left.clone();
+        async move {
+            use std::sync::atomic::Ordering::SeqCst;
+            if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                return Err(Failure::from("no paper"));
+            }
+            Ok(RawTask::new("digest").payload(format!("{} for {group}", tasks.len())))
+        }
+    };
+    Router::new(()).aggregate_in("mail", "user:", digest).route("digest", async |_: Job| {})
+}
+
+async fn grouped() -> TestQueue {
+    let queue = TestQueue::new();
+    let note = |group: &str| RawTask::new("note").queue("mail").group(group);
+    for group in ["user:7", "user:7", "user:8", "team:1"] {
+        queue.enqueue(note(group)).await;
+    }
+    queue
+}
+
+#[tokio::test]
+async fn a_drain_aggregates_groups_when_they_are_ready() {
+    let queue = grouped().await;
+    assert!(queue.drain(digesting(0)).await.groups().is_empty(), "they have to be quiet for a minute");
+    let drained = queue.drain_for(2 * MINUTE, digesting(0)).await;
+    let groups: Vec<&str> = drained.groups().iter().map(|group| group.group.as_str()).collect();
+    assert_eq!(groups, ["user:7", "user:8"]);
+    drained.assert_succeeded(2);
+    let payloads: Vec<_> = drained.of_kind("digest").map(|attempt| attempt.task.payload.clone()).collect();
+    assert_eq!(payloads, ["2 for user:7", "1 for user:8"]);
+    let left = queue.enqueued().await;
+    assert_eq!((left.len(), left[0].kind.as_str()), (1, "note"), "the router has no aggregator for it: {left:?}");
+}
+
+#[tokio::test]
+async fn a_full_group_is_aggregated_at_once() {
+    let queue = grouped().await;
+    let drained = queue.drain_with(digesting(0), Drain::new().group_max_size(2)).await;
+    assert_eq!(drained.groups().len(), 1);
+    drained.assert_succeeded(1);
+}
+
+#[tokio::test]
+async fn a_group_whose_aggregation_fails_is_tried_again_while_time_passes() {
+    let queue = grouped().await;
+    let drained = queue.drain_for(MINUTE + MINUTE / 2, digesting(2)).await;
+    let errors: Vec<_> = drained.groups().iter().map(|group| group.error.as_deref()).collect();
+    assert_eq!(errors, [Some("no paper"), Some("no paper"), None, None]);
+    assert!(drained.to_string().starts_with("  group user:7 in mail: not aggregated (no paper)"), "{drained}");
+    drained.assert_succeeded(2);
+}
+
+#[tokio::test]
+async fn ticks_of_a_scheduler_come_while_a_drain_lets_time_pass() {
+    let start = chrono::DateTime::from_timestamp(2_000_000_000, 0).unwrap();
+    let queue = TestQueue::starting_at(start);
+    let scheduler = queue.scheduler().build();
+    scheduler.register(Entry::new("@every 24h", RawTask::new("report").queue("reports")).name("daily")).unwrap();
+    scheduler.register(Entry::new("30 * * * *", RawTask::new("clean")).name("hourly")).unwrap();
+    let router = || Router::new(()).fallback(async |job: Job| assert!(job.kind() != "clean" || !job.id().is_empty()));
+    let options = Drain::new().scheduler(&scheduler);
+    assert!(queue.drain_with(router(), options.clone()).await.is_empty(), "no tick has come yet");
+    let drained = queue.drain_for_with(3 * 24 * 60 * MINUTE, router(), options.clone()).await;
+    assert_eq!((drained.of_kind("report").count(), drained.of_kind("clean").count()), (3, 72));
+    drained.assert_succeeded(75);
+    let enqueued = drained.of_kind("report").map(|attempt| attempt.task.id.clone()).collect::<Vec<_>>();
+    assert_eq!(enqueued[0], format!("daily:{}", start.timestamp() + 24 * 3_600));
+    // A paused entry has no ticks.
+    queue.inspector().pause_cron("daily").await.unwrap();
+    let drained = queue.drain_for_with(24 * 60 * MINUTE, router(), options).await;
+    assert_eq!((drained.of_kind("report").count(), drained.of_kind("clean").count()), (0, 24));
 }

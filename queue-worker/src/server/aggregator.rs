@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_core::{RawTask, RetryPolicy, TaskMessage};
-use queue_redis::{Aggregated, Error, MAX_BATCH, StagedSet, StagedTask};
+use queue_core::{Clock, RawTask, RetryPolicy, TaskMessage};
+use queue_redis::{Aggregated, Broker, Error, GroupRules, MAX_BATCH, StagedSet, StagedTask};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,10 +15,12 @@ use uuid::Uuid;
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::outage::Outage;
 use crate::aggregate::{Aggregation, Prepared};
 use crate::events::Event;
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
+use crate::routes::Routes;
 
 /// Seconds after which an aggregation counts as lost, as in asynq; prolonged while it runs.
 const DEADLINE: i64 = 120;
@@ -30,11 +32,82 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How an aggregation ended.
 enum Ended {
     /// The tasks have become another, or were dropped, or archived.
-    Done,
+    Done(Option<Made>),
     /// Somebody has put the tasks back.
     Lost,
     /// The tasks are to be put back.
     Failed(Failure),
+}
+
+/// What an aggregator was given.
+struct Made {
+    tasks: usize,
+    took: Duration,
+}
+
+/// What an aggregation needs of a server.
+struct Means<'a> {
+    broker: &'a Broker,
+    routes: &'a Routes,
+    outage: &'a Arc<Outage>,
+    now_ns: &'a (dyn Fn() -> i64 + Send + Sync),
+    /// Triggers when aggregators are to stop.
+    stop: &'a CancellationToken,
+    cancel_grace: Duration,
+}
+
+impl Means<'_> {
+    fn now_ns(&self) -> i64 {
+        (self.now_ns)()
+    }
+
+    fn now(&self) -> i64 {
+        self.now_ns().div_euclid(1_000_000_000)
+    }
+
+    /// Aggregates one set of a group; `None` when the group is not ready any more.
+    async fn aggregate(&self, aggregation: &Aggregation, id: &str, rules: GroupRules) -> Option<Ended> {
+        let Aggregation { queue, group, .. } = aggregation;
+        let now = self.now();
+        Some(match self.broker.stage(queue, group, id, rules, now, now + DEADLINE).await {
+            Ok(None) => return None,
+            // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
+            Ok(Some(mut set)) => match Catch(std::pin::pin!(work(self, aggregation, &mut set))).await {
+                Ok(Ok(ended) | Err(ended)) => ended,
+                Err(panicked) => Ended::Failed(panicked.into()),
+            },
+            Err(error) => error.into(),
+        })
+    }
+
+    async fn put_back(&self, aggregation: &Aggregation, id: &str) {
+        let Aggregation { queue, group, .. } = aggregation;
+        // Whatever cannot be put back now comes back after the deadline.
+        if let Err(error) = persist(self, || self.broker.reclaim(queue, group, id, None)).await {
+            warn!(queue = %queue, group, %error, "could not put the tasks of a group back; they come back in two minutes");
+        }
+    }
+}
+
+/// Aggregates one set of a group without a server, if the group is ready; with the failure, if it failed.
+pub(crate) async fn run_inline(
+    (broker, routes): (&Broker, &Routes),
+    (queue, group): (Arc<str>, String),
+    rules: GroupRules,
+    clock: &dyn Clock,
+) -> Option<Result<(), Failure>> {
+    let (outage, stop) = (Outage::new(|_| {}), CancellationToken::new());
+    let (now_ns, cancel_grace) = (&|| clock.now_ns(), Duration::from_secs(1));
+    let means = Means { broker, routes, outage: &outage, now_ns, stop: &stop, cancel_grace };
+    let aggregation = Aggregation { queue, group, token: CancellationToken::new() };
+    let id = Uuid::new_v4().to_string();
+    match means.aggregate(&aggregation, &id, rules).await? {
+        Ended::Done(_) | Ended::Lost => Some(Ok(())),
+        Ended::Failed(failure) => {
+            means.put_back(&aggregation, &id).await;
+            Some(Err(failure))
+        }
+    }
 }
 
 impl From<Error> for Ended {
@@ -48,18 +121,23 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
     let aggregation = Aggregation { queue, group, token: CancellationToken::new() };
     let Aggregation { queue, group, .. } = &aggregation;
     let id = Uuid::new_v4().to_string();
-    let (now, rules) = (shared.now(), shared.options.groups.rules());
-    let ended = match shared.broker.stage(queue, group, &id, rules, now, now + DEADLINE).await {
-        Ok(None) => return,
-        // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
-        Ok(Some(mut set)) => match Catch(std::pin::pin!(work(&shared, &aggregation, &mut set))).await {
-            Ok(Ok(ended) | Err(ended)) => ended,
-            Err(panicked) => Ended::Failed(panicked.into()),
-        },
-        Err(error) => error.into(),
+    let now_ns = &|| shared.now_ns();
+    let means = Means {
+        broker: &shared.broker,
+        routes: &shared.routes,
+        outage: &shared.outage,
+        now_ns,
+        stop: &shared.groups.stop,
+        cancel_grace: shared.options.cancel_grace,
     };
+    let Some(ended) = means.aggregate(&aggregation, &id, shared.options.groups.rules()).await else { return };
     match ended {
-        Ended::Done => shared.groups.succeeded(queue, group),
+        Ended::Done(made) => {
+            shared.groups.succeeded(queue, group);
+            if let Some(Made { tasks, took }) = made {
+                shared.tell(|| Event::Aggregated { queue, group, tasks, took });
+            }
+        }
         Ended::Lost => {
             warn!(queue = %queue, group, "the tasks of a group were given to somebody else while they were aggregated");
         }
@@ -80,25 +158,22 @@ pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, per
                 error!(queue = %queue, group, error = %panicked, "the error of an aggregator panicked");
             }
             shared.groups.failed(queue, group, delay, shared.group_retry_interval());
-            // Whatever cannot be put back now comes back after the deadline.
-            if let Err(error) = persist(&shared, || shared.broker.reclaim(queue, group, &id, None)).await {
-                warn!(queue = %queue, group, %error, "could not put the tasks of a group back; they come back in two minutes");
-            }
+            means.put_back(&aggregation, &id).await;
         }
     }
     drop(permit);
     shared.groups.changed.notify_one();
 }
 
-async fn work(shared: &Shared, aggregation: &Aggregation, set: &mut StagedSet) -> Result<Ended, Ended> {
-    let Some(aggregate) = shared.routes.aggregators().find(&set.queue, &set.group) else { return Ok(Ended::Done) };
-    let Some(staged) = shared.broker.read_set(set).await? else { return Err(Ended::Lost) };
+async fn work(means: &Means<'_>, aggregation: &Aggregation, set: &mut StagedSet) -> Result<Ended, Ended> {
+    let Some(aggregate) = means.routes.aggregators().find(&set.queue, &set.group) else { return Ok(Ended::Done(None)) };
+    let Some(staged) = means.broker.read_set(set).await? else { return Err(Ended::Lost) };
     let (tasks, unreadable): (Vec<StagedTask>, Vec<StagedTask>) =
         staged.into_iter().partition(|task| task.message.is_some());
     for task in &unreadable {
         error!(task = task.id, queue = %set.queue, group = set.group, "task cannot be read; it goes to the archive as it is");
     }
-    archive(shared, set, unreadable.iter().map(|task| (task, None)).collect()).await?;
+    archive(means, set, unreadable.iter().map(|task| (task, None)).collect()).await?;
 
     let messages: Vec<&TaskMessage> = tasks.iter().filter_map(|task| task.message.as_ref()).collect();
     let prepare = || aggregate.prepare(aggregation.clone(), &messages);
@@ -114,23 +189,22 @@ async fn work(shared: &Shared, aggregation: &Aggregation, set: &mut StagedSet) -
             None => good.push(task),
         }
     }
-    archive(shared, set, bad.iter().map(|(task, error)| (task, Some(error.as_str()))).collect()).await?;
+    archive(means, set, bad.iter().map(|(task, error)| (task, Some(error.as_str()))).collect()).await?;
     if set.count == 0 {
-        conclude(shared, set, &[], None).await?;
-        return Ok(Ended::Done);
+        conclude(means, set, &[], None).await?;
+        return Ok(Ended::Done(None));
     }
 
     let began = Instant::now();
-    let answer = attend(shared, aggregation, set, work).await?;
+    let answer = attend(means, aggregation, set, work).await?;
     let took = began.elapsed();
-    settle(shared, set, &good, answer, took).await?;
-    shared.tell(|| Event::Aggregated { queue: &set.queue, group: &set.group, tasks: good.len(), took });
-    Ok(Ended::Done)
+    settle(means, set, &good, answer, took).await?;
+    Ok(Ended::Done(Some(Made { tasks: good.len(), took })))
 }
 
 /// Does with the tasks what the aggregator answered.
 async fn settle(
-    shared: &Shared,
+    means: &Means<'_>,
     set: &mut StagedSet,
     good: &[StagedTask],
     answer: Result<RawTask, Failure>,
@@ -140,17 +214,17 @@ async fn settle(
     match answer {
         Ok(task) => {
             let kind = task.kind.clone();
-            conclude(shared, set, good, Some(task)).await?;
+            conclude(means, set, good, Some(task)).await?;
             info!(queue = %queue, group, tasks, kind, ?elapsed, "group aggregated");
         }
         Err(Failure::Revoke(reason)) => {
-            conclude(shared, set, good, None).await?;
+            conclude(means, set, good, None).await?;
             info!(queue = %queue, group, tasks, %reason, "the tasks of a group were dropped");
         }
         Err(Failure::Archive(reason)) => {
             warn!(queue = %queue, group, tasks, %reason, "the tasks of a group are archived");
             let reason = reason.to_string();
-            archive(shared, set, good.iter().map(|task| (task, Some(reason.as_str()))).collect()).await?;
+            archive(means, set, good.iter().map(|task| (task, Some(reason.as_str()))).collect()).await?;
         }
         Err(failure) => return Err(Ended::Failed(failure)),
     }
@@ -159,7 +233,7 @@ async fn settle(
 
 /// Runs the aggregator, and keeps its tasks for it.
 async fn attend(
-    shared: &Shared,
+    means: &Means<'_>,
     aggregation: &Aggregation,
     set: &StagedSet,
     work: impl Future<Output = Result<RawTask, Failure>>,
@@ -171,11 +245,11 @@ async fn attend(
         tokio::select! {
             biased;
             answer = &mut work => return Ok(answer.unwrap_or_else(|panicked| Err(panicked.into()))),
-            () = shared.groups.stop.cancelled() => break "the server shuts down",
+            () = means.stop.cancelled() => break "the server shuts down",
             () = tokio::time::sleep_until(end) => break "it took more than 30 minutes",
             () = tokio::time::sleep(PROLONG) => {
                 // If Redis cannot be asked, the next call may come in time.
-                lost = shared.broker.extend_set(set, shared.now() + DEADLINE).await.is_ok_and(|held| !held);
+                lost = means.broker.extend_set(set, means.now() + DEADLINE).await.is_ok_and(|held| !held);
                 if lost {
                     break "its tasks were given to somebody else";
                 }
@@ -183,7 +257,7 @@ async fn attend(
         }
     };
     aggregation.token.cancel();
-    match tokio::time::timeout(shared.options.cancel_grace, &mut work).await {
+    match tokio::time::timeout(means.cancel_grace, &mut work).await {
         Ok(Ok(Ok(task))) if !lost => Ok(Ok(task)),
         _ if lost => Err(Ended::Lost),
         _ => Ok(Err(format!("the aggregator was told to stop: {why}").into())),
@@ -191,16 +265,21 @@ async fn attend(
 }
 
 /// Stores the task that the set has become, if there is one, and takes the set away.
-async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: Option<RawTask>) -> Result<(), Ended> {
-    let now_ns = shared.now_ns();
+async fn conclude(
+    means: &Means<'_>,
+    set: &StagedSet,
+    tasks: &[StagedTask],
+    task: Option<RawTask>,
+) -> Result<(), Ended> {
+    let now_ns = means.now_ns();
     let composed = match task {
         None => None,
         Some(task) => Some(compose_for(&set.queue, task, now_ns).map_err(|error| Ended::Failed(error.into()))?),
     };
     if composed.is_some() {
-        shared.broker.publish_queue(&set.queue).await?;
+        means.broker.publish_queue(&set.queue).await?;
     }
-    let aggregated = persist(shared, || shared.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
+    let aggregated = persist(means, || means.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
     match aggregated {
         Aggregated::Done => {}
         Aggregated::Lost => return Err(Ended::Lost),
@@ -210,7 +289,7 @@ async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: 
         }
     }
     if set.count > MAX_BATCH
-        && let Err(error) = shared.broker.delete_aggregated(&set.queue).await
+        && let Err(error) = means.broker.delete_aggregated(&set.queue).await
     {
         debug!(queue = %set.queue, %error, "aggregated tasks are not deleted yet; that is done later");
     }
@@ -218,13 +297,13 @@ async fn conclude(shared: &Shared, set: &StagedSet, tasks: &[StagedTask], task: 
 }
 
 /// Archives tasks of a set, with the reason; without one, as they are.
-async fn archive(shared: &Shared, set: &mut StagedSet, tasks: Vec<(&StagedTask, Option<&str>)>) -> Result<(), Ended> {
+async fn archive(means: &Means<'_>, set: &mut StagedSet, tasks: Vec<(&StagedTask, Option<&str>)>) -> Result<(), Ended> {
     for tasks in tasks.chunks(MAX_BATCH) {
-        let now = shared.now();
+        let now = means.now();
         let messages: Vec<Option<TaskMessage>> =
             tasks.iter().map(|(task, reason)| Some(archived(task.message.as_ref()?, (*reason)?, now))).collect();
         let tasks: Vec<_> = tasks.iter().map(|(task, _)| *task).zip(messages.iter().map(Option::as_ref)).collect();
-        if !shared.broker.archive_staged(set, &tasks, now).await? {
+        if !means.broker.archive_staged(set, &tasks, now).await? {
             return Err(Ended::Lost);
         }
     }
@@ -242,12 +321,12 @@ fn archived(message: &TaskMessage, reason: &str, now: i64) -> TaskMessage {
 }
 
 /// Makes a call again while Redis is away, for a while.
-async fn persist<T, F>(shared: &Shared, mut call: impl FnMut() -> F) -> Result<T, Error>
+async fn persist<T, F>(means: &Means<'_>, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let end = Instant::now() + PATIENCE;
-    let mut backoff = Backoff::new(&shared.outage, "aggregating");
+    let mut backoff = Backoff::new(means.outage, "aggregating");
     loop {
         match call().await {
             Err(error) if error.is_outage() && Instant::now() < end => backoff.failed(&error).await,

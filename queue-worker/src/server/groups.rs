@@ -53,12 +53,7 @@ impl Default for GroupOptions {
 
 impl GroupOptions {
     pub(super) fn rules(&self) -> GroupRules {
-        GroupRules {
-            // The last task may have joined at the end of the second that stands in its score.
-            grace_secs: queue_core::clock::secs_ceil(self.grace_period).saturating_add(1),
-            max_delay_secs: queue_core::clock::secs_ceil(self.max_delay),
-            max_size: self.max_size,
-        }
+        GroupRules::new(self.grace_period, self.max_delay, self.max_size)
     }
 
     fn check_interval(&self) -> Duration {
