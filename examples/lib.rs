@@ -39,7 +39,15 @@ pub async fn wait_for(client: &Client, task: &TaskInfo, state: State) -> Result<
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The page on workers likewise.
+/// The pages on workers, clients and testing likewise.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/workers.md")]
 pub struct Workers;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/clients.md")]
+pub struct Clients;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+pub struct Testing;
