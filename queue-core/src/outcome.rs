@@ -92,8 +92,8 @@ pub fn error_text(error: &(dyn Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // Many error types already end with the text of their source.
-        if !text.ends_with(&more) {
+        // Many error types already have the text of their source in their own.
+        if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
@@ -313,6 +313,11 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let failure = Failure::from(Outer(std::io::Error::other("connection refused")));
         assert_eq!(failure.to_string(), "send mail: connection refused");
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot send mail: {0}; is the server running?")]
+        struct Hint(#[source] std::io::Error);
+        let failure = Failure::from(Hint(std::io::Error::other("connection refused")));
+        assert_eq!(failure.to_string(), "cannot send mail: connection refused; is the server running?");
     }
 
     #[test]
