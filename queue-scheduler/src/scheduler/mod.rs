@@ -213,7 +213,8 @@ impl Scheduler {
             heartbeat::beat(shared).await;
         }
         let now_ns = shared.options.clock.now_ns();
-        for (schedule, version) in shared.entries().due_or_resting(now_ns) {
+        let due = shared.entries().due_or_resting(now_ns);
+        for (schedule, version) in due {
             ticker::deal(shared, schedule, version).await;
         }
         Ok(shared.entries().next_after(now_ns).and_then(|secs| DateTime::from_timestamp(secs, 0)))
