@@ -32,7 +32,7 @@ impl<E: Into<Failure>> HandlerError for E {}
 /// `()`, an [`Output`], or a `Result` of either with any error: errors are retried, and a [`Failure`]
 /// says otherwise.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` says not what happens to the task",
+    message = "`{Self}` does not say what happens to the task",
     label = "not what a handler can return",
     note = "a handler returns `()`, `Output(value)` (stored as JSON), `Bytes` (stored as they are), or a `Result` of one of them with any \
             error"
