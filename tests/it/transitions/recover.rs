@@ -138,7 +138,9 @@ async fn recover_fails_where_the_place_has_another_type_and_changes_nothing() {
 #[tokio::test]
 async fn list_expired_stops_when_it_has_enough_bytes() {
     let fixture = Fixture::start().await;
-    fixture.active_batch((0..9).map(|n| job(&n.to_string()).payload(vec![b'x'; 1_000_000]))).await;
+    for n in 0..9 {
+        fixture.active(job(&n.to_string()).payload(vec![b'x'; 1_000_000])).await;
+    }
     for order in ["lease", "active"] {
         let list = async |skip| match order {
             "lease" => fixture.broker.list_expired(QUEUE, NOW + 30, skip).await.unwrap(),
