@@ -2,8 +2,8 @@
 -- where they are.
 --
 -- Transition: pending -> active            Go: none
--- Looks at a window of the list, counted from the tail, so that a call never runs long; the caller moves
--- the window when it found nothing.
+-- Looks at the tasks that the caller names, which has read their ids from the list before. What somebody else has
+-- taken meanwhile is passed over.
 --
 -- KEYS
 --   1  paused   asynq:{<queue>}:paused   STRING
@@ -15,28 +15,29 @@
 --   2  expires      unix second at which the lease ends
 --   3  run          token that names this run
 --   4  count        how many tasks to take at the most
---   5  skip         how many ids to leave out at the tail
---   6  window       how many ids to look at
---   7  exact        how many of the following patterns are whole types; the rest are prefixes
---   8  timed        1: say also since when each task was pending; else 0
---   +  patterns
+--   5  side         1 or -1: the end of the list that the ids are near, head or tail
+--   6  timed        1: say also since when each task was pending; else 0
+--   7  names        how many ids follow
+--   8  exact        how many of the patterns after them are whole types; the rest are prefixes
+--   9  bytes        no more tasks once their messages have so many bytes
+--   +  ids, the first that is to be taken first; patterns
 -- DERIVED
 --   task_prefix .. id
--- RETURNS how many ids it looked at, then id, msg, id, msg, ... oldest first, when timed id, msg,
---   pending_since as in dequeue; 0 and nothing else when there is nothing to look at; the integer 0 when
+-- RETURNS a character for each id it looked at, 1 taken, 0 left where it is, - not there any more; then id,
+--   msg, id, msg, ... in their order, when timed id, msg, pending_since as in dequeue; the integer 0 when
 --   the queue is paused.
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local task_prefix, expires, run, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local skip, window, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local timed = ARGV[8] == '1'
+local side, timed, names, exact = ARGV[5], ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[8])
+local most, bytes = tonumber(ARGV[9]), 0
 
 if redis.call('EXISTS', paused) == 1 then
   return 0
 end
 
 local types, prefixes = {}, {}
-for n = 9, #ARGV do
-  if n < 9 + exact then
+for n = 10 + names, #ARGV do
+  if n < 10 + names + exact then
     types[ARGV[n]] = true
   else
     prefixes[#prefixes + 1] = ARGV[n]
@@ -68,28 +69,43 @@ local function wanted(msg)
   return false
 end
 
-local waiting = redis.call('LRANGE', pending, -skip - window, -skip - 1)
-local reply, ids = { #waiting }, {}
-for n = #waiting, 1, -1 do
-  local id = waiting[n]
-  local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  if type(msg) == 'string' and wanted(msg) then
-    reply[#reply + 1] = id
-    reply[#reply + 1] = msg
-    if timed then
-      reply[#reply + 1] = redis.call('HGET', task_prefix .. id, 'pending_since') or ''
-    end
-    ids[#ids + 1] = id
-    if #ids == limit then
-      break
+-- Whoever takes a task says so in its hash. What says something else is searched for near the end only, because a
+-- search in vain takes as long as the list.
+local function waits(id, state)
+  return redis.call('LPOS', pending, id, 'RANK', side, 'MAXLEN', state == 'pending' and 0 or 1000)
+end
+
+local reply, ids, verdicts = { '' }, {}, {}
+for n = 10, 9 + names do
+  local id = ARGV[n]
+  local task = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state')
+  local msg = not task.err and task[1]
+  local verdict = '0'
+  if not msg or wanted(msg) then
+    if not waits(id, task[2]) then
+      verdict = '-'
+    elseif msg then
+      verdict = '1'
+      reply[#reply + 1] = id
+      reply[#reply + 1] = msg
+      if timed then
+        reply[#reply + 1] = redis.call('HGET', task_prefix .. id, 'pending_since') or ''
+      end
+      ids[#ids + 1] = id
+      bytes = bytes + #msg
     end
   end
+  verdicts[#verdicts + 1] = verdict
+  if #ids == limit or bytes >= most then
+    break
+  end
 end
+reply[1] = table.concat(verdicts)
 local refused = hand_out(active, lease, task_prefix, ids, expires, run)
 if refused then
   return refused
 end
 for n = 1, #ids do
-  redis.call('LREM', pending, -1, ids[n])
+  redis.call('LREM', pending, side, ids[n])
 end
 return reply

@@ -218,7 +218,8 @@ impl Redis {
         operation: &'static str,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
-        match self.send_pipeline(operation, pipeline).await {
+        let watched = self.inner.calls.begin(operation);
+        match watched.end(self.send_pipeline(operation, pipeline).await) {
             Err(error) if error.is_wrong_type() => Err(self.name_keys(&keys_of(pipeline), error).await),
             reply => reply,
         }

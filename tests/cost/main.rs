@@ -12,7 +12,7 @@ use queue_core::wire::TaskMessage;
 use queue_core::{RawTask, TaskOptions};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Broker, Client, Dequeued, Report, Side, Taken};
-use queue_worker::{Job, Router, Server};
+use queue_worker::{Job, Router, Server, Unhandled};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
@@ -249,6 +249,116 @@ fn a_task_wakes_a_few_of_a_hundred_idle_servers_and_not_all() {
     let per_task = takes / ROUNDS as f64;
     eprintln!("{per_task:.1} takes for each task");
     assert!((1.0..=8.0).contains(&per_task), "{per_task} takes for each task");
+}
+
+impl Bench {
+    fn sleep(&self, pause: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(pause).await });
+    }
+
+    /// Waits until Redis has had nothing to do but heartbeats and the like.
+    fn settle(&self) {
+        let settled = (0..600).any(|_| {
+            let before = self.look();
+            self.sleep(Duration::from_millis(500));
+            let after = self.look();
+            after.commands + after.calls - before.commands - before.calls < 20.0
+        });
+        assert!(settled, "it goes on and on");
+    }
+}
+
+/// They wait for other workers, perhaps of Go's; each push wakes the server.
+#[test]
+fn a_new_task_of_others_costs_a_server_that_leaves_it_a_few_commands_however_many_wait() {
+    const OTHERS: usize = 20_000;
+    const PUSHES: usize = 100;
+    let bench = Bench::new();
+    let ours = Arc::new(Notify::new());
+    let told = ours.clone();
+    let handler = move |_: Job| {
+        let told = told.clone();
+        async move { told.notify_one() }
+    };
+    bench.fill(OTHERS);
+    let server = Server::new(bench.redis.redis(), Router::new(()).route("ours", handler));
+    let server = server.queues([(QUEUE, 1)]).unhandled(Unhandled::Leave);
+    let server = bench.runtime.block_on(server.start()).unwrap();
+    bench.settle();
+    let pushes = |kind: &'static str, wait: bool| {
+        let ours = ours.clone();
+        let client = bench.client.clone();
+        move |bench: &Bench| {
+            bench.runtime.block_on(async {
+                for _ in 0..PUSHES {
+                    client.enqueue(RawTask::new(kind).queue(QUEUE)).await.unwrap();
+                    if wait {
+                        tokio::time::timeout(Duration::from_secs(60), ours.notified()).await.unwrap();
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+        }
+    };
+    let (theirs, mine) = (pushes("noop", false), pushes("ours", true));
+    let theirs = bench.cost(PUSHES, || theirs(&bench));
+    let mine = bench.cost(PUSHES, || mine(&bench));
+    bench.runtime.block_on(server.shutdown());
+    eprintln!("for each task of others {theirs:?}, for each of its own {mine:?}");
+    assert!(theirs.commands + theirs.calls <= 14.0, "{theirs:?}");
+    assert!(mine.commands + mine.calls <= 43.0, "{mine:?}");
+}
+
+#[test]
+fn servers_of_two_thousand_queues_give_few_commands_idle_and_for_each_task() {
+    const QUEUES: usize = 2_000;
+    const SERVERS: usize = 2;
+    const SECONDS: usize = 20;
+    const TASKS: usize = 100;
+    let bench = Bench::new();
+    let worked = Arc::new(Notify::new());
+    let told = worked.clone();
+    let handler = move |_: Job| {
+        let told = told.clone();
+        async move { told.notify_one() }
+    };
+    let name = |number: usize| format!("tenant-{}", number % QUEUES);
+    let servers = bench.runtime.block_on(async {
+        let mut servers = Vec::new();
+        for _ in 0..SERVERS {
+            let router = Router::new(()).route("noop", handler.clone());
+            let server = Server::new(bench.redis.redis(), router).queues((0..QUEUES).map(|number| (name(number), 1)));
+            servers.push(server.reconcile_interval(Duration::ZERO).start().await.unwrap());
+        }
+        servers
+    });
+    bench.settle();
+    let idle = bench.cost(SECONDS * SERVERS, || bench.sleep(Duration::from_secs(SECONDS as u64)));
+    let work = |options: TaskOptions| {
+        let (client, worked) = (bench.client.clone(), worked.clone());
+        bench.cost(TASKS, || {
+            bench.runtime.block_on(async {
+                for number in 0..TASKS {
+                    let task = RawTask::new("noop").queue(name(number * 7_919)).with(options.clone());
+                    client.enqueue(task).await.unwrap();
+                    if options == TaskOptions::new() {
+                        tokio::time::timeout(Duration::from_secs(60), worked.notified()).await.unwrap();
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            });
+        })
+    };
+    let pending = work(TaskOptions::new());
+    let scheduled = work(TaskOptions::new().process_in(Duration::from_secs(1)));
+    bench.runtime.block_on(async {
+        futures_util::future::join_all(servers.into_iter().map(|server| async move { server.shutdown().await })).await
+    });
+    eprintln!("each server, each second {idle:?}; each task, pending {pending:?}, scheduled {scheduled:?}");
+    assert!(idle.commands + idle.calls <= 3.0, "{idle:?}");
+    assert!(pending.commands + pending.calls <= 32.0, "{pending:?}");
+    assert!(scheduled.commands + scheduled.calls <= 50.0, "{scheduled:?}");
 }
 
 #[test]

@@ -162,16 +162,19 @@ async fn a_look_at_many_queues_is_told_of_the_first_change_of_any() {
     // From the last to the first, so that what changes is not what a look names first.
     for (number, queue) in QUEUES.into_iter().rev().enumerate() {
         let empty = &QUEUES[..QUEUES.len() - number];
-        assert!(!watch.has_work(empty.iter().copied()).await.unwrap());
+        assert!(!watch.have_work(empty).await.unwrap().contains(&true));
         client.enqueue(RawTask::new("job").queue(queue)).await.unwrap();
-        assert_eq!(tokio::time::timeout(PATIENCE, listener.signal()).await.unwrap(), Signal::Work, "{queue}");
-        assert!(watch.has_work(empty.iter().copied()).await.unwrap());
+        let told = tokio::time::timeout(PATIENCE, listener.signal()).await.unwrap();
+        assert_eq!(told, Signal::Work(queue.to_owned()));
+        let with_work = watch.have_work(empty).await.unwrap();
+        assert_eq!(with_work.iter().rposition(|has_work| *has_work), Some(empty.len() - 1));
+        assert_eq!(with_work.iter().filter(|has_work| **has_work).count(), 1);
 
         let due = watch.next_due(&sets).await.unwrap();
         assert_eq!(due.iter().filter(|due| matches!(due, Ok(Some(_)))).count(), number);
         client.enqueue(RawTask::new("job").queue(queue).process_in(Duration::from_secs(60))).await.unwrap();
         // That a list which was looked at has tasks is told as well.
-        let told = async { while listener.signal().await != Signal::Schedule {} };
+        let told = async { while listener.signal().await != Signal::Schedule(queue.to_owned()) {} };
         tokio::time::timeout(PATIENCE, told).await.expect(queue);
         let due = watch.next_due(&sets).await.unwrap();
         assert_eq!(due.iter().filter(|due| matches!(due, Ok(Some(_)))).count(), number + 1);

@@ -60,6 +60,8 @@ impl GroupRules {
 pub struct ReadyGroups {
     /// Names of the groups that are to be aggregated.
     pub ready: Vec<String>,
+    /// Those that will be soon, and the Unix second at which each will be, if nothing joins it until then.
+    pub soon: Vec<(String, i64)>,
     /// The Unix second at which another one will be, if nothing joins it until then.
     pub next: Option<i64>,
 }
@@ -122,14 +124,30 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn list_ready_groups(&self, queue: &str, rules: GroupRules, now: i64) -> Result<ReadyGroups, Error> {
+        self.list_groups_until(queue, rules, now, now).await
+    }
+
+    /// The same, and those that will be up to the Unix second `soon`.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn list_groups_until(
+        &self,
+        queue: &str,
+        rules: GroupRules,
+        now: i64,
+        soon: i64,
+    ) -> Result<ReadyGroups, Error> {
         let keys = QueueKeys::new(queue);
         let (mut found, mut cursor) = (ReadyGroups::default(), Some(String::from("0")));
         while let Some(from) = cursor {
             let mut call = LIST_READY_GROUPS.call(2);
             call.arg(keys.groups()).arg(keys.paused()).arg(keys.group_prefix()).arg(from).arg(now);
-            call.arg(rules.grace_secs).arg(rules.max_delay_secs).arg(rules.max_size());
-            cursor = found.add(&self.redis.run(&LIST_READY_GROUPS, &call).await?)?;
+            call.arg(rules.grace_secs).arg(rules.max_delay_secs).arg(rules.max_size()).arg(soon.max(now));
+            cursor = found.add(&self.redis.run(&LIST_READY_GROUPS, &call).await?, now)?;
         }
+        found.ready.sort_unstable();
+        found.ready.dedup();
         Ok(found)
     }
 
@@ -341,19 +359,21 @@ impl Broker {
 
 impl ReadyGroups {
     /// Adds an answer of `list_ready_groups`; returns the cursor of the next call, if there is one.
-    fn add(&mut self, reply: &Value) -> Result<Option<String>, Error> {
+    fn add(&mut self, reply: &Value, now: i64) -> Result<Option<String>, Error> {
         let Value::Array(items) = reply else { return Err(Error::unexpected(LIST_READY_GROUPS.name, reply)) };
-        let [Value::BulkString(cursor), Value::Int(next), names @ ..] = &items[..] else {
+        let [Value::BulkString(cursor), Value::Int(next), groups @ ..] = &items[..] else {
             return Err(Error::unexpected(LIST_READY_GROUPS.name, reply));
         };
         self.next = self.next.into_iter().chain(Some(*next).filter(|next| *next >= 0)).min();
-        for name in names {
-            let Value::BulkString(name) = name else { return Err(Error::unexpected(LIST_READY_GROUPS.name, name)) };
+        for group in groups.chunks(2) {
+            let [Value::BulkString(name), Value::Int(at)] = group else {
+                return Err(Error::unexpected(LIST_READY_GROUPS.name, &group));
+            };
             // A name that is not UTF-8 cannot be that of any task's group (R9).
-            if let Ok(name) = String::from_utf8(name.clone())
-                && !self.ready.contains(&name)
-            {
-                self.ready.push(name);
+            match String::from_utf8(name.clone()) {
+                Ok(name) if *at <= now => self.ready.push(name),
+                Ok(name) => self.soon.push((name, *at)),
+                Err(_) => {}
             }
         }
         let cursor = String::from_utf8_lossy(cursor).into_owned();

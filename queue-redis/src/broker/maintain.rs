@@ -9,7 +9,7 @@ use queue_core::{State, TaskMessage};
 use redis::Value;
 
 use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, statistics, verdict};
-use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, STATS_TTL_SECS, verdicts};
+use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, STATS_TTL_SECS, Search, verdicts};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};
 
@@ -75,6 +75,20 @@ pub(crate) fn heads_of(sets: &[(&str, State)]) -> redis::Pipeline {
     look
 }
 
+/// So many sets are looked at at once; of more, those that exist are searched first.
+pub(crate) const FEW_SETS: usize = 4;
+
+/// Those of these sets that are there.
+pub(crate) fn chosen<'a>(sets: &[(&'a str, State)], there: &[bool]) -> Vec<(&'a str, State)> {
+    sets.iter().zip(there).filter(|(_, there)| **there).map(|(set, _)| *set).collect()
+}
+
+/// The heads of those sets that are there, in the places of all.
+pub(crate) fn spread<T>(heads: Vec<Result<Option<T>, Error>>, there: Vec<bool>) -> Vec<Result<Option<T>, Error>> {
+    let mut heads = heads.into_iter();
+    there.into_iter().map(|there| if there { heads.next().unwrap_or(Ok(None)) } else { Ok(None) }).collect()
+}
+
 /// Members and scores, as one ZRANGE returns them.
 pub(crate) type Head = Vec<(Vec<u8>, f64)>;
 
@@ -127,8 +141,24 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn next_due(&self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
-        let heads = self.redis.pipeline("ZRANGE", &heads_of(sets)).await?;
-        Ok(read_heads(&self.redis, sets, heads).await)
+        let mut there = vec![true; sets.len()];
+        if sets.len() > FEW_SETS {
+            let keys = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
+            let mut search = Search::new(keys, self.redis.cluster().is_some());
+            let mut refused = false;
+            while let Some(look) = search.look().filter(|_| !refused) {
+                refused = search.narrow(self.redis.pipeline("EXISTS", &look).await?).is_err();
+            }
+            if !refused {
+                there = search.found();
+            }
+        }
+        let filled = chosen(sets, &there);
+        if filled.is_empty() {
+            return Ok(sets.iter().map(|_| Ok(None)).collect());
+        }
+        let heads = self.redis.pipeline("ZRANGE", &heads_of(&filled)).await?;
+        Ok(spread(read_heads(&self.redis, &filled, heads).await, there))
     }
 
     /// Makes up to [`SHORT_BATCH`] tasks of `from` (scheduled or retry) pending whose time has come; `skip` is

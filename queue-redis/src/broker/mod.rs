@@ -13,6 +13,7 @@ mod remove;
 mod restore;
 mod server;
 mod take;
+mod waiting;
 
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
@@ -21,12 +22,14 @@ pub(crate) use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
+pub(crate) use holding::{Search, any_of};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
-pub(crate) use maintain::{due_set, heads_of, read_heads};
+pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
 pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
 pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
-pub use take::{Delivery, Dequeued, Matching, PoisonReason, Run, Taken};
+pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
+pub use waiting::{IdRange, Waiting};
 
 use std::iter::Peekable;
 

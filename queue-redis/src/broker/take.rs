@@ -184,17 +184,28 @@ pub enum Dequeued {
     Tasks(Vec<Taken>),
 }
 
-/// Which tasks [`Broker::dequeue_matching`] takes, and where it looks.
+/// Which tasks [`Broker::dequeue_matching`] takes, and among which it looks.
 #[derive(Debug, Clone, Default)]
 pub struct Matching {
     /// Whole task types.
     pub kinds: Vec<String>,
     /// Beginnings of task types.
     pub prefixes: Vec<String>,
-    /// Ids to leave out at the tail of the list, those looked at before.
-    pub skip: usize,
-    /// Ids to look at.
-    pub window: usize,
+    /// The ids of the tasks to look at, at most [`MAX_BATCH`]; what is to be taken first comes first.
+    pub ids: Vec<Bytes>,
+    /// Whether they are near the young end of the list: it is searched from there.
+    pub are_young: bool,
+}
+
+/// What became of one of the ids of a [`Matching`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matched {
+    /// The task is of one of the types and was taken.
+    Taken,
+    /// It is none of these types, and stays where it is; or it is no task at all.
+    Left,
+    /// It is not in the list any more.
+    Gone,
 }
 
 impl Broker {
@@ -256,8 +267,8 @@ impl Broker {
         }
     }
 
-    /// Takes up to `count` tasks of certain types and leaves the others where they are. Also returns how
-    /// many ids were looked at: fewer than the window means that the end of the list was reached.
+    /// Takes up to `count` tasks of certain types and leaves the others where they are. Also returns what
+    /// became of the ids, of the first of them when so many tasks were found before the end.
     ///
     /// # Errors
     /// As [`dequeue`](Self::dequeue).
@@ -268,24 +279,34 @@ impl Broker {
         token: &Arc<str>,
         expires: i64,
         matching: &Matching,
-    ) -> Result<(Dequeued, usize), Error> {
+    ) -> Result<(Dequeued, Vec<Matched>), Error> {
         let keys = QueueKeys::new(queue);
         let mut call = DEQUEUE_MATCHING.call(4);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
-        call.arg(matching.skip).arg(matching.window).arg(matching.kinds.len()).arg(i32::from(self.timed));
+        let ids = &matching.ids[..matching.ids.len().min(MAX_BATCH)];
+        call.arg(if matching.are_young { 1 } else { -1 }).arg(i32::from(self.timed)).arg(ids.len());
+        call.arg(matching.kinds.len()).arg(MAX_TAKE_BYTES);
+        for id in ids {
+            call.arg(&id[..]);
+        }
         for pattern in matching.kinds.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
         match self.redis.run(&DEQUEUE_MATCHING, &call).await? {
-            Value::Int(0) => Ok((Dequeued::Paused, 0)),
-            Value::Array(mut items) if matches!(items.first(), Some(Value::Int(_))) => {
+            Value::Int(0) => Ok((Dequeued::Paused, Vec::new())),
+            Value::Array(mut items) if !items.is_empty() => {
                 let tasks = items.split_off(1);
-                let Some(Value::Int(seen)) = items.pop() else {
+                let Some(Value::BulkString(looked_at)) = items.pop() else {
                     return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items));
                 };
+                let matched = looked_at.iter().map(|verdict| match verdict {
+                    b'1' => Matched::Taken,
+                    b'0' => Matched::Left,
+                    _ => Matched::Gone,
+                });
                 let tasks = self.taken(DEQUEUE_MATCHING.name, tasks, Take { queue, token, expires })?;
-                Ok((Dequeued::Tasks(tasks), usize::try_from(seen).unwrap_or(0)))
+                Ok((Dequeued::Tasks(tasks), matched.collect()))
             }
             reply => Err(Error::unexpected(DEQUEUE_MATCHING.name, &reply)),
         }

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use queue_core::keys::CANCEL_CHANNEL;
+use queue_core::keys::{CANCEL_CHANNEL, queue_prefix};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::Signal;
+use crate::broker::Holding;
 use crate::error::Error;
 use crate::server::Server;
 
@@ -159,24 +160,56 @@ fn read(push: PushInfo) -> Option<Signal> {
         (PushKind::Message, [_, Value::BulkString(id)]) => {
             Some(Signal::Cancel(String::from_utf8_lossy(id).into_owned()))
         }
-        (PushKind::Invalidate, [Value::Array(keys)]) => keys.iter().find_map(|key| match key {
-            // A group may have any name, so these come first.
-            Value::BulkString(key) if key.ends_with(b":pending") || key.ends_with(b":paused") => Some(Signal::Work),
-            Value::BulkString(key) if is_group(key) => Some(Signal::Groups),
-            Value::BulkString(key) if key.ends_with(b":scheduled") || key.ends_with(b":retry") => {
-                Some(Signal::Schedule)
-            }
-            Value::BulkString(_) => Some(Signal::Work),
-            _ => None,
-        }),
-        // Redis forgot all keys (FLUSHALL) or the table of tracked keys was full: look at everything.
-        (PushKind::Invalidate, _) => Some(Signal::Work),
+        (PushKind::Invalidate, [Value::Array(keys)]) => match &keys[..] {
+            [Value::BulkString(key)] => Some(changed(key)),
+            _ => Some(Signal::Everything),
+        },
+        // Redis forgot all keys (FLUSHALL).
+        (PushKind::Invalidate, _) => Some(Signal::Everything),
         _ => None,
     }
 }
 
-/// Whether a key is a group, or the list of them. A group whose name ends in `:pending` is taken for that;
-/// it is looked at a little later.
-fn is_group(key: &[u8]) -> bool {
-    key.ends_with(b":groups") || key.windows(4).any(|part| part == b"}:g:")
+/// What the change of a key means. A key that nobody is known to look at may mean anything.
+fn changed(key: &[u8]) -> Signal {
+    let part = queue_prefix(key).and_then(|prefix| {
+        let name = prefix.strip_prefix(b"asynq:{")?.strip_suffix(b"}:")?;
+        Some((std::str::from_utf8(name).ok()?.to_owned(), std::str::from_utf8(&key[prefix.len()..]).ok()?))
+    });
+    let Some((queue, part)) = part else { return Signal::Everything };
+    match part {
+        "pending" | "paused" => Signal::Work(queue),
+        "scheduled" | "retry" => Signal::Schedule(queue),
+        "groups" => Signal::Groups(queue),
+        part => match (part.strip_prefix("g:"), Holding::of(part)) {
+            (Some(group), _) => Signal::Group(queue, group.to_owned()),
+            (None, Some(holding)) => Signal::Holding(queue, holding),
+            (None, None) => Signal::Everything,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_key_names_its_queue_and_its_part() {
+        let queue = || "mail".to_owned();
+        for (part, signal) in [
+            ("pending", Signal::Work(queue())),
+            ("paused", Signal::Work(queue())),
+            ("scheduled", Signal::Schedule(queue())),
+            ("retry", Signal::Schedule(queue())),
+            ("groups", Signal::Groups(queue())),
+            ("g:a:pending", Signal::Group(queue(), "a:pending".to_owned())),
+            ("lease", Signal::Holding(queue(), Holding::Leases)),
+            ("x:aggregated", Signal::Holding(queue(), Holding::Aggregations)),
+            ("t:7", Signal::Everything),
+        ] {
+            assert_eq!(changed(format!("asynq:{{mail}}:{part}").as_bytes()), signal);
+        }
+        assert_eq!(changed(b"asynq:queues"), Signal::Everything);
+        assert_eq!(changed(b"asynq:{\xff}:pending"), Signal::Everything);
+    }
 }

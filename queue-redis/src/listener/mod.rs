@@ -18,12 +18,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_core::State;
 use queue_core::keys::QueueKeys;
-use redis::{Pipeline, RedisResult, Value};
+use redis::{Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
-use crate::broker::{due_set, heads_of, read_heads};
+use crate::broker::{
+    FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
+};
 use crate::cluster::{self, Cluster};
 use crate::connection::Redis;
 use crate::error::Error;
@@ -37,12 +39,18 @@ const MISSING_FOR: Duration = Duration::from_secs(1);
 pub enum Signal {
     /// The task with this id is to be canceled.
     Cancel(String),
-    /// A list of pending tasks that was looked at has changed, or a pause.
-    Work,
-    /// A set of scheduled or retried tasks that was looked at has changed.
-    Schedule,
-    /// A group that was looked at has changed, or which groups there are.
-    Groups,
+    /// The pending tasks of this queue have changed, or whether it is paused.
+    Work(String),
+    /// The scheduled or the retried tasks of this queue have changed.
+    Schedule(String),
+    /// Which groups there are in this queue has changed.
+    Groups(String),
+    /// The tasks of a group have changed; the queue comes first.
+    Group(String, String),
+    /// Something else of this queue has changed, perhaps from nothing to something or back.
+    Holding(String, Holding),
+    /// Anything that was looked at may have changed.
+    Everything,
     /// The connection broke; connect again.
     Lost,
 }
@@ -185,65 +193,57 @@ impl Watch {
         found
     }
 
-    /// Whether one of these queues has pending tasks and is not paused. Afterwards the first push to one
-    /// of them, and the end of a pause that was in the way, gives [`Signal::Work`].
+    /// Which of these queues have pending tasks and are not paused. Afterwards the first push to one of the others,
+    /// and the end of a pause that was in the way, gives [`Signal::Work`].
     ///
     /// # Errors
     /// When the connection is lost.
-    pub async fn has_work<'a>(&mut self, queues: impl Iterator<Item = &'a str>) -> Result<bool, Error> {
-        let queues: Vec<QueueKeys> = queues.map(QueueKeys::new).collect();
-        let filled = self.existing(queues.iter().map(QueueKeys::pending)).await?;
+    pub async fn have_work(&mut self, queues: &[&str]) -> Result<Vec<bool>, Error> {
+        let queues: Vec<QueueKeys> = queues.iter().map(|queue| QueueKeys::new(queue)).collect();
+        let mut found = self.existing(queues.iter().map(QueueKeys::pending).collect()).await?;
         // Whether a queue is paused matters only where something waits.
-        let filled: Vec<_> = queues.iter().zip(filled).filter(|(_, filled)| *filled).map(|(keys, _)| keys).collect();
-        let paused = self.existing(filled.iter().map(|keys| keys.paused())).await?;
-        Ok(paused.contains(&false))
+        let filled: Vec<usize> = (0..found.len()).filter(|queue| found[*queue]).collect();
+        let paused = self.existing(filled.iter().map(|queue| queues[*queue].paused()).collect()).await?;
+        filled.into_iter().zip(paused).for_each(|(queue, paused)| found[queue] = !paused);
+        Ok(found)
     }
 
-    /// Whether there is a task with this id. Afterwards the first change of it gives a signal, [`Signal::Work`]
-    /// as a rule, also when it is deleted.
+    /// As [`Broker::waiting`](crate::Broker::waiting). Afterwards the first change of the list, and of the pause, gives
+    /// [`Signal::Work`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn waiting(&mut self, queue: &str, ranges: &[IdRange]) -> Result<Waiting, Error> {
+        Ok(Waiting::read(self.look("LRANGE", &Waiting::look(queue, ranges)).await?))
+    }
+
+    /// As [`Broker::which_hold`](crate::Broker::which_hold). Afterwards the first change gives [`Signal::Holding`], or
+    /// [`Signal::Work`] and [`Signal::Groups`] where these were asked about.
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses to tell of one queue.
+    pub async fn which_hold(&mut self, queues: &[&str], holding: Holding) -> Result<Vec<bool>, Error> {
+        let (keys, owners) = holding.keys_of(queues);
+        let found = self.existing(keys).await?;
+        Ok(any_of(queues.len(), owners, found))
+    }
+
+    /// Whether there is a task with this id. Afterwards the first change of it gives a signal, also when it is deleted.
     ///
     /// # Errors
     /// When the connection is lost.
     pub async fn has_task(&mut self, queue: &str, id: &str) -> Result<bool, Error> {
-        Ok(self.existing(std::iter::once(QueueKeys::new(queue).task(id))).await?.contains(&true))
+        Ok(self.existing(vec![QueueKeys::new(queue).task(id)]).await?.contains(&true))
     }
 
-    async fn existing(&mut self, keys: impl Iterator<Item = String>) -> Result<Vec<bool>, Error> {
-        let keys: Vec<String> = keys.collect();
-        if keys.is_empty() || self.are_missing(&keys).await? {
-            return Ok(vec![false; keys.len()]);
+    /// Which of these keys exist.
+    async fn existing(&mut self, keys: Vec<String>) -> Result<Vec<bool>, Error> {
+        let mut search = Search::new(keys, self.redis.cluster().is_some());
+        while let Some(look) = search.look() {
+            let found = self.look("EXISTS", &look).await?;
+            search.narrow(found).map_err(|error| self.redis.explain("EXISTS", error))?;
         }
-        let mut look = redis::pipe();
-        for key in keys {
-            look.cmd("EXISTS").arg(key);
-        }
-        if self.redis.cluster().is_none() {
-            return self.look("EXISTS", &look).await;
-        }
-        look.ignore_errors();
-        let found: Vec<RedisResult<bool>> = self.look("EXISTS", &look).await?;
-        let exists = |found: RedisResult<bool>| match found {
-            // Where nobody answers there is nothing to be done either; the others have work.
-            Err(error) if error.code() == Some("CLUSTERDOWN") => Ok(false),
-            found => found.map_err(|error| self.redis.explain("EXISTS", error)),
-        };
-        found.into_iter().map(exists).collect()
-    }
-
-    /// Whether none of these keys exists, asked by one command; in a cluster that would be one for each, and nothing is
-    /// said. Like any look it arms the connection.
-    async fn are_missing(&mut self, keys: &[String]) -> Result<bool, Error> {
-        if self.redis.cluster().is_some() || keys.len() < 2 {
-            return Ok(false);
-        }
-        let mut look = redis::pipe();
-        look.cmd("EXISTS").arg(keys);
-        match self.look::<(u64,)>("EXISTS", &look).await {
-            Ok((existing,)) => Ok(existing == 0),
-            Err(error) if error.is_outage() => Err(error),
-            // One of them may be refused; who looks at each learns which.
-            Err(_) => Ok(false),
-        }
+        Ok(search.found())
     }
 
     /// As [`Broker::next_due`](crate::Broker::next_due). Afterwards the first change of one of the sets
@@ -252,12 +252,22 @@ impl Watch {
     /// # Errors
     /// When the connection is lost.
     pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
-        let keys: Vec<String> = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
-        if self.are_missing(&keys).await? {
+        let there = if sets.len() > FEW_SETS {
+            let keys = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
+            match self.existing(keys).await {
+                Err(error) if error.is_outage() => return Err(error),
+                // One of them is refused; who looks at each learns which.
+                there => there.unwrap_or_else(|_| vec![true; sets.len()]),
+            }
+        } else {
+            vec![true; sets.len()]
+        };
+        let filled = chosen(sets, &there);
+        if filled.is_empty() {
             return Ok(sets.iter().map(|_| Ok(None)).collect());
         }
-        let heads = self.look("ZRANGE", &heads_of(sets)).await?;
-        Ok(read_heads(&self.redis, sets, heads).await)
+        let heads = self.look("ZRANGE", &heads_of(&filled)).await?;
+        Ok(spread(read_heads(&self.redis, &filled, heads).await, there))
     }
 
     /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or

@@ -1,6 +1,6 @@
 //! Groups: which are to be aggregated, and what became of sets that were lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use crate::log::{info, warn};
 
 /// Longest pause between two looks at groups, as in asynq; a shorter grace period shortens it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(7);
+/// Longest pause between two looks at all groups, where the next that will be ready are known.
+const LONGEST_CHECK: Duration = Duration::from_secs(60);
 /// Shortest: a burst of new tasks is not a burst of looks.
 const CHECK_PAUSE: Duration = Duration::from_millis(50);
 /// A group whose aggregation failed over and over is tried this often, at the least.
@@ -54,6 +56,21 @@ impl Default for GroupOptions {
 impl GroupOptions {
     pub(super) fn rules(&self) -> GroupRules {
         GroupRules::new(self.grace_period, self.max_delay, self.max_size)
+    }
+
+    /// How long the groups of a queue need not be looked at again: one that is new, or that a task joins, is not ready
+    /// before, unless it is full.
+    fn look_interval(&self) -> Duration {
+        if self.max_size > 0 {
+            return self.check_interval();
+        }
+        let delay = Some(self.max_delay).filter(|delay| !delay.is_zero()).unwrap_or(Duration::MAX);
+        self.grace_period.min(delay).min(LONGEST_CHECK)
+    }
+
+    /// What part of the time looks may take that come of changes.
+    fn looks_one_in(&self) -> u32 {
+        if self.max_size > 0 { 9 } else { 99 }
     }
 
     fn check_interval(&self) -> Duration {
@@ -158,11 +175,11 @@ impl Shared {
 
 /// Starts an aggregation for each group that is ready, over and over.
 pub(super) async fn watch(shared: Arc<Shared>) {
-    let (served, others): (Vec<_>, Vec<_>) =
+    let (served, others): (HashSet<_>, HashSet<_>) =
         shared.queues.names().partition(|queue| shared.routes.aggregators().serve(queue));
     let warn = async {
         if !others.is_empty() {
-            warn_of_groups(&shared, others.into_iter().collect()).await;
+            warn_of_groups(&shared, others).await;
         }
     };
     let start = async {
@@ -173,70 +190,112 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     futures_util::future::join(warn, start).await;
 }
 
-async fn start_groups(shared: &Arc<Shared>, queues: &[&Arc<str>]) {
+async fn start_groups(shared: &Arc<Shared>, queues: &HashSet<&Arc<str>>) {
     let mut backoff = Backoff::new(&shared.outage, "looking for groups to aggregate");
     let interval = shared.options.groups.check_interval();
+    let mut agenda =
+        Agenda { again: false, not_before: Instant::now(), next_look: HashMap::new(), ready: BTreeSet::new() };
     loop {
-        let (next, looking) = match start_all(shared, queues).await {
-            Ok(round) => round,
-            Err(error) => {
-                backoff.failed(&error).await;
-                continue;
-            }
-        };
+        let looked = agenda.look(shared, queues).await;
+        // Of a queue that cannot be looked at nothing is started; the others do not wait for it.
+        agenda.start(shared).await;
+        if let Err(error) = looked {
+            backoff.failed(&error).await;
+            continue;
+        }
         backoff.succeeded();
         shared.groups.forget();
-        // With many groups a look is long; it must not take more than a tenth of the time.
-        tokio::time::sleep(CHECK_PAUSE.max(looking.min(interval / 10) * 9)).await;
-        let pause = next.saturating_duration_since(Instant::now()).min(interval);
-        let _ = tokio::time::timeout(pause, shared.groups.changed.notified()).await;
+        tokio::time::sleep(CHECK_PAUSE).await;
+        let mut pause = interval.min(agenda.until_ready(shared));
+        if agenda.again {
+            pause = pause.min(agenda.not_before.saturating_duration_since(Instant::now()));
+        }
+        agenda.again |= tokio::time::timeout(pause, shared.groups.changed.notified()).await.is_ok();
     }
 }
 
-/// Starts what is to be started; returns when the next group is ready, and how long looking took. A queue
-/// that cannot be served does not keep the others from being served.
-async fn start_all(shared: &Arc<Shared>, queues: &[&Arc<str>]) -> Result<(Instant, Duration), Error> {
-    let mut round = Ok((Instant::now() + CHECK_INTERVAL, Duration::ZERO));
-    for queue in queues {
+/// When which groups are to be started, and when a look at all of them may show others.
+struct Agenda {
+    /// Groups have changed since the last look.
+    again: bool,
+    /// When the next look may be, if it is only for that.
+    not_before: Instant,
+    /// When the groups of each queue are looked at in any case.
+    next_look: HashMap<Arc<str>, Instant>,
+    /// The Unix seconds at which groups will be ready, as the last look has seen them.
+    ready: BTreeSet<(i64, Arc<str>, String)>,
+}
+
+impl Agenda {
+    /// Looks at the groups of the queues whose time has come. A queue that cannot be served does not keep the others from
+    /// being served.
+    async fn look(&mut self, shared: &Shared, queues: &HashSet<&Arc<str>>) -> Result<(), Error> {
+        let groups = &shared.options.groups;
         let began = Instant::now();
-        let found = look(shared, queue).await;
-        let looked = began.elapsed();
-        let next = match found {
-            Ok(found) => Ok(start(shared, queue, found).await),
-            Err(error) => Err(error),
-        };
-        round = round.and_then(|(soonest, looking)| Ok((soonest.min(next?), looking + looked)));
+        let again = self.again && began >= self.not_before;
+        let mut result = Ok(());
+        let hold: Vec<&Arc<str>> =
+            shared.which_hold(Holding::Groups).await?.into_iter().filter(|queue| queues.contains(queue)).collect();
+        self.next_look.retain(|queue, _| hold.contains(&queue));
+        for queue in hold {
+            let is_due = self.next_look.get(queue).is_none_or(|at| *at <= Instant::now());
+            if !again && !is_due {
+                continue;
+            }
+            let now = shared.now();
+            let soon = now.saturating_add(queue_core::clock::secs_ceil(groups.look_interval()) + 1);
+            match look(shared, queue, now, soon).await {
+                Ok(found) => {
+                    // Of a queue that is paused nothing is said.
+                    let is_silent = found == ReadyGroups::default();
+                    let pause = if is_silent { groups.check_interval() } else { groups.look_interval() };
+                    self.ready.retain(|(_, other, _)| other != queue);
+                    self.ready.extend(found.ready.into_iter().map(|group| (now, queue.clone(), group)));
+                    self.ready.extend(found.soon.into_iter().map(|(group, at)| (at, queue.clone(), group)));
+                    self.next_look.insert(queue.clone(), Instant::now() + pause);
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        if again {
+            self.again = false;
+        }
+        // With many groups a look is long. Those that come of changes must take no more than a part of the time.
+        let pause = (began.elapsed() * groups.looks_one_in()).min(groups.look_interval());
+        self.not_before = self.not_before.max(Instant::now() + pause);
+        result
     }
-    round
-}
 
-/// Starts the groups of a queue that are ready; returns when the next one is. When one of those that were
-/// started has ended, it is looked again anyway.
-async fn start(shared: &Arc<Shared>, queue: &Arc<str>, found: ReadyGroups) -> Instant {
-    let mut soonest = Instant::now() + CHECK_INTERVAL;
-    if let Some(at) = found.next {
+    /// Starts the groups whose time has come. Where a task has joined one of them since, that changes nothing, and a later
+    /// look sees it again.
+    async fn start(&mut self, shared: &Arc<Shared>) {
+        let later = self.ready.split_off(&(shared.now().saturating_add(1), "".into(), String::new()));
+        for (at, queue, group) in std::mem::replace(&mut self.ready, later) {
+            if shared.routes.aggregators().find(&queue, &group).is_none() {
+                shared.groups.leave(&queue, &group);
+                continue;
+            }
+            if let Some(not_before) = shared.groups.not_before(&queue, &group) {
+                let pause = queue_core::clock::secs_ceil(not_before.saturating_duration_since(Instant::now())).max(1);
+                self.ready.insert((at.max(shared.now()).saturating_add(pause), queue, group));
+                continue;
+            }
+            // The semaphore is never closed.
+            let Ok(permit) = shared.groups.permits.clone().acquire_owned().await else { break };
+            shared.handlers.spawn(aggregator::run(shared.clone(), queue, group, permit));
+        }
+    }
+
+    fn until_ready(&self, shared: &Shared) -> Duration {
+        let Some((at, ..)) = self.ready.first() else { return Duration::MAX };
         let left = at.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
-        soonest = soonest.min(Instant::now() + Duration::from_nanos(u64::try_from(left).unwrap_or(0)));
+        Duration::from_nanos(u64::try_from(left).unwrap_or(0))
     }
-    for group in found.ready {
-        if shared.routes.aggregators().find(queue, &group).is_none() {
-            shared.groups.leave(queue, &group);
-            continue;
-        }
-        if let Some(at) = shared.groups.not_before(queue, &group) {
-            soonest = soonest.min(at);
-            continue;
-        }
-        // The semaphore is never closed.
-        let Ok(permit) = shared.groups.permits.clone().acquire_owned().await else { break };
-        shared.handlers.spawn(aggregator::run(shared.clone(), queue.clone(), group, permit));
-    }
-    soonest
 }
 
 /// Which groups are ready. Only a new task makes a group full, so only then is it worth being told of them;
 /// all else is a matter of time.
-async fn look(shared: &Shared, queue: &Arc<str>) -> Result<ReadyGroups, Error> {
+async fn look(shared: &Shared, queue: &Arc<str>, now: i64, soon: i64) -> Result<ReadyGroups, Error> {
     let rules = shared.options.groups.rules();
     if rules.max_size > 0
         && let Some(mut watch) = shared.watch()
@@ -245,14 +304,14 @@ async fn look(shared: &Shared, queue: &Arc<str>) -> Result<ReadyGroups, Error> {
         // The interval is enough.
         debug!(queue = %queue, %error, "could not watch groups");
     }
-    shared.broker.list_ready_groups(queue, rules, shared.now()).await
+    shared.broker.list_groups_until(queue, rules, now, soon).await
 }
 
 /// Says once for each of these queues that nobody here aggregates its groups.
 async fn warn_of_groups(shared: &Shared, mut quiet: HashSet<&Arc<str>>) {
     while !quiet.is_empty() {
-        let some = shared.may_hold(Holding::Groups).await.unwrap_or(false);
-        for queue in shared.queues.names().filter(|_| some) {
+        for queue in shared.which_hold(Holding::Groups).await.unwrap_or_default() {
+            // Where Redis does not tell, any queue may have them.
             if quiet.contains(queue) && shared.broker.has_groups(queue).await.unwrap_or(false) {
                 quiet.remove(queue);
                 warn!(
@@ -294,12 +353,13 @@ pub(super) async fn reclaim(shared: Arc<Shared>) {
 type Seen = HashMap<Arc<str>, HashSet<ListedSet>>;
 
 async fn reclaim_once(shared: &Shared, seen: &mut Seen) -> Result<(), Error> {
-    if seen.values().all(HashSet::is_empty) && !shared.may_hold(Holding::Aggregations).await? {
-        return Ok(());
-    }
+    // What was seen before may be gone by now, and have left a group that nobody knows of.
+    seen.retain(|_, sets| !sets.is_empty());
+    let mut queues: HashSet<Arc<str>> = seen.keys().cloned().collect();
+    queues.extend(shared.which_hold(Holding::Aggregations).await?.into_iter().cloned());
     let mut result = Ok(());
-    for queue in shared.queues.names() {
-        result = result.and(reclaim_queue(shared, queue, seen.entry(queue.clone()).or_default()).await);
+    for queue in queues {
+        result = result.and(reclaim_queue(shared, &queue, seen.entry(queue.clone()).or_default()).await);
     }
     result
 }

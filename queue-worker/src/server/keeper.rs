@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_redis::{Error, Listener, Run, SHORT_BATCH, Signal, Verdict};
+use queue_redis::{Error, Holding, Listener, Run, SHORT_BATCH, Signal, Verdict};
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -27,9 +27,7 @@ pub(super) async fn listen(shared: Arc<Shared>) {
         backoff.succeeded();
         shared.watch.send_replace(listener.watch());
         // Whatever happened while nobody listened has to be looked for.
-        shared.work.notify_one();
-        shared.schedule.notify_one();
-        shared.groups.changed.notify_one();
+        tell_everything(&shared);
         loop {
             match listener.signal().await {
                 Signal::Cancel(id) => {
@@ -37,9 +35,17 @@ pub(super) async fn listen(shared: Arc<Shared>) {
                         info!(task = id, "task canceled on request");
                     }
                 }
-                Signal::Work => shared.work.notify_one(),
-                Signal::Groups => shared.groups.changed.notify_one(),
-                Signal::Schedule => shared.schedule.notify_one(),
+                Signal::Work(queue) => shared.work.tell(shared.queues.number(&queue)),
+                Signal::Schedule(queue) => shared.schedule.tell(shared.queues.number(&queue)),
+                Signal::Groups(queue) => {
+                    shared.holdings.tell(shared.queues.number(&queue), Holding::Groups);
+                    if shared.options.groups.max_size > 0 {
+                        shared.groups.changed.notify_one();
+                    }
+                }
+                Signal::Group(..) => shared.groups.changed.notify_one(),
+                Signal::Holding(queue, holding) => shared.holdings.tell(shared.queues.number(&queue), holding),
+                Signal::Everything => tell_everything(&shared),
                 Signal::Lost => break,
             }
         }
@@ -47,6 +53,13 @@ pub(super) async fn listen(shared: Arc<Shared>) {
         // A server that accepts connections and closes them again must not be hammered.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+fn tell_everything(shared: &Shared) {
+    shared.work.tell_everything();
+    shared.schedule.tell_everything();
+    shared.holdings.tell_everything();
+    shared.groups.changed.notify_one();
 }
 
 /// Longest pause between two renewals, as in asynq. A renewal whose answer is lost is told from another

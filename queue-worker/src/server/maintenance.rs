@@ -102,11 +102,8 @@ fn until(shared: &Shared, next: Option<i64>, margin: i64) -> Duration {
 /// Recovers what can be recovered; returns when the next lease ends, in Unix seconds. A queue that cannot
 /// be served does not keep the others from being served.
 async fn recover_once(shared: &Shared, margin: i64) -> Result<Option<i64>, Error> {
-    if !shared.may_hold(Holding::Leases).await? {
-        return Ok(None);
-    }
     let (mut next, mut failed) = (None, None);
-    let queues: Vec<_> = shared.queues.names().collect();
+    let queues = shared.which_hold(Holding::Leases).await?;
     for queues in queues.chunks(QUEUES_AT_ONCE) {
         for looked in join_all(queues.iter().map(|queue| recover_queue(shared, queue, margin))).await {
             match looked {
@@ -295,13 +292,15 @@ pub(super) async fn clean_up(shared: Arc<Shared>) {
 
 async fn clean_up_once(shared: &Shared, archives: bool) -> Result<usize, Error> {
     let (mut total, mut failed) = (0, None);
-    let completed = shared.may_hold(Holding::Completed).await?;
-    let archives = archives && shared.may_hold(Holding::Archived).await?;
-    if !completed && !archives {
-        return Ok(0);
+    for queue in shared.which_hold(Holding::Completed).await? {
+        match clean_up_queue(shared, queue, Holding::Completed).await {
+            Ok(deleted) => total += deleted,
+            Err(error) => failed = worse(failed, error),
+        }
     }
-    for queue in shared.queues.names() {
-        match clean_up_queue(shared, queue, archives).await {
+    let archived = if archives { shared.which_hold(Holding::Archived).await? } else { Vec::new() };
+    for queue in archived {
+        match clean_up_queue(shared, queue, Holding::Archived).await {
             Ok(deleted) => total += deleted,
             Err(error) => failed = worse(failed, error),
         }
@@ -309,13 +308,16 @@ async fn clean_up_once(shared: &Shared, archives: bool) -> Result<usize, Error> 
     failed.map_or(Ok(total), Err)
 }
 
-async fn clean_up_queue(shared: &Shared, queue: &str, archives: bool) -> Result<usize, Error> {
+/// Deletes, some at a time, until fewer than that are left.
+async fn clean_up_queue(shared: &Shared, queue: &str, what: Holding) -> Result<usize, Error> {
     let mut total = 0;
     loop {
-        let completed = shared.broker.delete_expired_completed(queue, shared.now()).await?;
-        let archived = if archives { shared.broker.trim_archived(queue, shared.now()).await? } else { 0 };
-        total += completed + archived;
-        if completed < SHORT_BATCH && archived < SHORT_BATCH {
+        let deleted = match what {
+            Holding::Archived => shared.broker.trim_archived(queue, shared.now()).await?,
+            _ => shared.broker.delete_expired_completed(queue, shared.now()).await?,
+        };
+        total += deleted;
+        if deleted < SHORT_BATCH {
             return Ok(total);
         }
     }

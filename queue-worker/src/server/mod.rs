@@ -9,6 +9,7 @@ mod forwarder;
 mod groups;
 mod handle;
 mod heartbeat;
+mod holdings;
 mod keeper;
 mod limit;
 mod maintenance;
@@ -22,7 +23,9 @@ mod running;
 mod shared;
 mod signals;
 mod slots;
+mod survey;
 mod time;
+mod told;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -37,7 +40,6 @@ use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy, SystemClock};
 use queue_redis::{Broker, Error, MAX_SET, Redis, Role};
 pub(crate) use slots::Slot;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,6 +48,7 @@ use self::groups::{GroupOptions, Groups};
 pub use self::handle::Handle;
 use self::handle::{Ending, HandleInner, Leash};
 use self::heartbeat::Identity;
+use self::holdings::Holdings;
 use self::one_by_one::OneByOne;
 use self::outage::Outage;
 use self::own_clock::OwnClock;
@@ -54,6 +57,7 @@ use self::running::Running;
 use self::shared::{Shared, Status};
 use self::slots::Slots;
 use self::time::Time;
+use self::told::Told;
 use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
 use crate::job::Job;
@@ -551,8 +555,9 @@ impl Server {
             acks,
             one_by_one: OneByOne::default(),
             takes: AtomicU64::new(0),
-            work: Notify::new(),
-            schedule: Notify::new(),
+            work: Told::default(),
+            schedule: Told::default(),
+            holdings: Holdings::default(),
             watch: tokio::sync::watch::channel(None).0,
             quiet: CancellationToken::new(),
             status: AtomicU8::new(Status::Active as u8),

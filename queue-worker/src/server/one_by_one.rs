@@ -93,7 +93,7 @@ impl Drop for End {
         if let Some(turn) = self.shared.one_by_one.queues().get_mut(&self.queue) {
             turn.ended = Some(Instant::now());
         }
-        self.shared.work.notify_one();
+        self.shared.work.tell(self.shared.queues.number(&self.queue));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Takes tasks whenever a slot is free.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,21 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::TaskMessage;
-use queue_redis::{Delivery, Dequeued, Error, Holding, MAX_BATCH, Matching, Report, Run, SHORT_BATCH, Side, Taken};
+use queue_redis::{
+    Delivery, Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, Report, Run, SHORT_BATCH,
+};
+use queue_redis::{Side, Taken, Waiting, Watch};
 
 use super::backoff::Backoff;
 use super::crowd::Crowd;
 use super::limit::Place;
 use super::queues::{Round, Share};
 use super::slots::Slot;
+use super::survey::Survey;
 use super::{Shared, Unhandled, attempt, one_by_one};
 use crate::events::Event;
 use crate::job::Job;
 use crate::log::{error, info, warn};
-
-/// How often queues are looked at although Redis tells about changes: a net below the net.
-const SAFETY_POLL: Duration = Duration::from_secs(15);
 
 /// How long a queue counts as listed (rule R7) after this server listed it.
 const LISTED_FOR: Duration = Duration::from_secs(60);
@@ -38,6 +39,9 @@ const AWAY_FOR: Duration = Duration::from_millis(500);
 /// How many takes are under way at once: of the tasks that they bring, none is renewed before it is started.
 const MOST_UNDER_WAY: usize = MAX_BATCH / SHORT_BATCH;
 
+/// So many queues are looked into at once; of more, those that have tasks are searched first.
+const FEW: usize = 8;
+
 /// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
 /// lost call may still be on its way to a server that was slow.
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
@@ -52,7 +56,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let wave = shared.wave().min(MAX_BATCH);
     // Tasks of certain types are looked for in one window after another.
     let overlaps = shared.options.unhandled != Unhandled::Leave;
-    let mut under_way = FuturesUnordered::new();
+    // A look beside takes, one at the most. Nobody waits for it who has tasks to start.
+    let (mut under_way, mut looks) = (FuturesUnordered::new(), FuturesUnordered::new());
     // Slots for which nothing was found, and why, if something failed; whether they are lent to who takes one by one.
     let (mut spare, mut failure, mut lent) = (Vec::new(), None, false);
     // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
@@ -63,7 +68,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 shared.slots.give_back(spare.drain(..));
             }
             let pause = match failure.take() {
-                None => shared.quiet.run_until_cancelled(taker.wait_for_work()).await,
+                None => {
+                    let wait = async {
+                        while let Some(found) = looks.next().await {
+                            taker.found(found);
+                        }
+                        taker.wait_for_work().await;
+                    };
+                    shared.quiet.run_until_cancelled(wait).await
+                }
                 Some(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
             };
             if pause.is_none() || shared.quiet.is_cancelled() {
@@ -97,6 +110,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
                     taker.answer(&mut filling, replies, took);
                     filling
                 }
+                Some(found) = looks.next() => {
+                    taker.found(found);
+                    continue;
+                }
                 () = shared.quiet.cancelled(), if alone => return,
             }
         };
@@ -106,11 +123,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if !takes.is_empty() {
             // They are on their way before the answers of others are looked at.
             under_way.push(set_out(ask(&shared, filling, takes)));
+            if looks.is_empty() && taker.has_doubts() {
+                looks.push(set_out(look(&shared, taker.next_look())));
+            }
             continue;
         }
+        let answered = filling.answered;
         let (slots, result) = taker.end(filling);
         spare.extend(slots);
-        if result.is_ok() {
+        if answered && result.is_ok() {
             backoff.succeeded();
         }
         failure = result.err();
@@ -138,15 +159,25 @@ struct Take {
     count: usize,
     token: Arc<str>,
     expires: i64,
-    /// Where in the queue the look for tasks of our types begins ([`Unhandled::Leave`]).
-    skip: usize,
+    /// Of which tasks those of our types are taken ([`Unhandled::Leave`]), and whether they are near the young end.
+    among: Option<(Vec<Bytes>, bool)>,
     /// As many as tasks, where the queue has a limit.
     places: Vec<Place>,
 }
 
-/// What was taken. Also, when only certain types are taken, how far the next look has to move on to see new tasks:
-/// `Some(0)` when the end was reached.
-type Reply = Result<(Dequeued, Option<usize>), Error>;
+/// What was taken. Also, when only certain types are taken, what became of those that were looked at.
+type Reply = Result<(Dequeued, Vec<Matched>), Error>;
+
+/// The queues that are to be looked at, and where only certain types are taken, the parts of their lists.
+type Doubtful = Vec<(usize, Vec<IdRange>)>;
+
+/// What a look has found: queues, and what waits in them where that was asked for, else whether something does.
+struct Found {
+    asked: Vec<usize>,
+    /// Whether Redis tells of the next change of these queues.
+    is_armed: bool,
+    result: Result<Vec<(usize, Option<Waiting>)>, Error>,
+}
 
 async fn ask<'a>(
     shared: &Shared,
@@ -159,6 +190,51 @@ async fn ask<'a>(
         (take, reply)
     }));
     (filling, replies.await, asked.elapsed())
+}
+
+/// Looks which queues have tasks. On the listening connection, which is then told of the next change.
+async fn look(shared: &Shared, doubtful: Doubtful) -> Found {
+    let asked: Vec<usize> = doubtful.iter().map(|(queue, _)| *queue).collect();
+    if asked.is_empty() {
+        return Found { asked, is_armed: true, result: Ok(Vec::new()) };
+    }
+    if let Some(watch) = shared.watch()
+        && let Ok(found) = look_through(shared, Some(watch), &doubtful).await
+    {
+        return Found { asked, is_armed: true, result: Ok(found) };
+    }
+    // The listening connection is being replaced, or there is none.
+    let result = look_through(shared, None, &doubtful).await;
+    Found { asked, is_armed: false, result }
+}
+
+async fn look_through(
+    shared: &Shared,
+    watch: Option<Watch>,
+    doubtful: &Doubtful,
+) -> Result<Vec<(usize, Option<Waiting>)>, Error> {
+    let names: Vec<&str> = doubtful.iter().map(|(queue, _)| &**shared.queues.name(*queue)).collect();
+    let leaves = shared.options.unhandled == Unhandled::Leave;
+    let filled = match watch.clone() {
+        _ if leaves && names.len() <= FEW => vec![true; names.len()],
+        Some(mut watch) => watch.have_work(&names).await?,
+        None => shared.broker.which_hold(&names, Holding::Pending).await?,
+    };
+    let filled = doubtful.iter().zip(filled).filter(|(_, filled)| *filled).map(|(doubtful, _)| doubtful);
+    if !leaves {
+        return Ok(filled.map(|(queue, _)| (*queue, None)).collect());
+    }
+    let waiting = filled.map(|(queue, ranges)| {
+        let (name, watch) = (shared.queues.name(*queue), watch.clone());
+        async move {
+            let waiting = match watch {
+                Some(mut watch) => watch.waiting(name, ranges).await?,
+                None => shared.broker.waiting(name, ranges).await?,
+            };
+            Ok((*queue, Some(waiting)))
+        }
+    });
+    join_all(waiting).await.into_iter().collect()
 }
 
 /// The same future, begun now and not when it is first waited for.
@@ -176,6 +252,12 @@ fn set_out<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
 struct Taker {
     shared: Arc<Shared>,
     listed: HashMap<Arc<str>, Instant>,
+    /// The queues that may have tasks: takes ask these.
+    ready: BTreeSet<usize>,
+    /// The queues of which it is not known whether they have. A look tells, and has Redis tell of the next change.
+    doubtful: BTreeSet<usize>,
+    /// When all queues are looked at again.
+    sweep: Instant,
     /// Queues that gave as many tasks as they were asked for, the last time.
     plentiful: HashSet<Arc<str>>,
     /// Whether all slots could be filled, the last time.
@@ -187,25 +269,56 @@ struct Taker {
     crowd: Crowd,
     /// Whether the last look found work: the take that follows changes what was looked at, and Redis tells us so.
     echo: bool,
-    /// Where in each queue the next look for tasks of our types begins ([`Unhandled::Leave`]).
-    skips: HashMap<Arc<str>, usize>,
+    /// What is known of tasks that are left to others ([`Unhandled::Leave`]).
+    surveys: HashMap<usize, Survey>,
 }
 
 impl Taker {
     fn new(shared: Arc<Shared>) -> Self {
-        let (listed, plentiful, refused, skips) = Default::default();
-        let (crowd, echo, plenty) = (Crowd::default(), false, false);
-        Self { shared, listed, plentiful, plenty, refused, barren: 0, crowd, echo, skips }
+        let (listed, plentiful, refused, surveys, ready) = Default::default();
+        let (crowd, echo, plenty, sweep) = (Crowd::default(), false, false, Instant::now());
+        let doubtful = (0..shared.queues.count()).collect();
+        Self { shared, listed, ready, doubtful, sweep, plentiful, plenty, refused, barren: 0, crowd, echo, surveys }
     }
 
-    /// Begins to fill slots from all queues but those that are left alone.
+    fn leaves(&self) -> bool {
+        self.shared.options.unhandled == Unhandled::Leave
+    }
+
+    /// Goes by what was told since: `at_once`, queues that have changed are asked for tasks without a look.
+    fn hear(&mut self, at_once: bool) {
+        let (changes, now) = (self.shared.work.take(), Instant::now());
+        let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
+        let longest = match self.shared.watch() {
+            Some(_) => self.shared.safety_interval(),
+            None => self.shared.options.poll_interval,
+        };
+        if changes.everywhere {
+            self.surveys.clear();
+        }
+        if changes.everywhere || now >= self.sweep {
+            self.doubtful.extend(0..self.shared.queues.count());
+            self.surveys.values_mut().for_each(|survey| survey.doubt(now));
+            self.sweep = now + interval(longest);
+        }
+        self.sweep = self.sweep.min(now + longest.mul_f64(1.5));
+        for queue in changes.queues {
+            if at_once && !self.leaves() && !self.doubtful.contains(&queue) {
+                self.ready.insert(queue);
+            } else {
+                self.doubtful.insert(queue);
+            }
+        }
+    }
+
+    /// Begins to fill slots from the queues that may have tasks, but those that are left alone.
     fn begin<'a>(&mut self, shared: &'a Shared, slots: Vec<Arc<Slot>>) -> Filling<'a> {
         if !self.plenty {
             self.barren = self.barren.saturating_add(1);
         }
-        let mut round = shared.queues.round();
-        self.skip_refused(&mut round);
-        Filling { slots, round, answered: false, away: Vec::new() }
+        self.hear(true);
+        let open = self.ready.iter().copied().filter(|queue| !self.is_left_alone(*queue));
+        Filling { slots, round: shared.queues.round(open.collect()), answered: false, away: Vec::new() }
     }
 
     /// The calls that may fill the slots that are still free; none when there is nothing more to be had.
@@ -213,14 +326,60 @@ impl Taker {
         let mut takes = Vec::new();
         for Share { queue, count: share, mut places } in filling.round.shares(filling.slots.len()) {
             let name = filling.round.name(queue);
-            for count in self.split(name, share) {
+            let among = self.surveys.get(&queue).and_then(|survey| survey.next().cloned());
+            let counts: Vec<usize> = if among.is_some() { vec![share] } else { self.split(name, share).collect() };
+            for count in counts {
                 let places = places.split_off(places.len().saturating_sub(count));
                 let token = self.shared.next_token();
-                let (expires, skip) = (self.shared.lease_expiry(), self.skips.get(name).copied().unwrap_or(0));
-                takes.push(Take { queue, name: name.clone(), count, token, expires, skip, places });
+                let (expires, among) = (self.shared.lease_expiry(), among.clone());
+                takes.push(Take { queue, name: name.clone(), count, token, expires, among, places });
             }
         }
         takes
+    }
+
+    /// The queues that are to be looked at now.
+    fn next_look(&mut self) -> Doubtful {
+        let (later, asked): (BTreeSet<usize>, BTreeSet<usize>) =
+            self.doubtful.iter().partition(|queue| self.is_left_alone(**queue));
+        self.doubtful = later;
+        let leaves = self.leaves();
+        let surveys = &mut self.surveys;
+        let mut ranges = |queue| if leaves { surveys.entry(queue).or_default().ranges() } else { Vec::new() };
+        asked.into_iter().map(|queue| (queue, ranges(queue))).collect()
+    }
+
+    /// Goes by what a look has found.
+    fn found(&mut self, found: Found) {
+        let Found { asked, is_armed, result } = found;
+        if !is_armed {
+            // Nobody will tell.
+            self.sweep =
+                self.sweep.min(Instant::now() + self.shared.options.poll_interval.mul_f64(0.5 + fastrand::f64()));
+        }
+        match result {
+            Ok(filled) => {
+                for (queue, waiting) in filled {
+                    let Some(waiting) = waiting else {
+                        self.ready.insert(queue);
+                        continue;
+                    };
+                    let survey = self.surveys.entry(queue).or_default();
+                    let is_paused = waiting.is_paused;
+                    survey.see(waiting);
+                    if survey.next().is_some() {
+                        self.ready.insert(queue);
+                    } else if survey.is_under_way() && !is_paused {
+                        self.doubtful.insert(queue);
+                    }
+                }
+            }
+            // A take will tell, and wait until Redis is back.
+            Err(_) => {
+                self.ready.extend(asked.first());
+                self.doubtful.extend(asked);
+            }
+        }
     }
 
     /// Starts what was taken.
@@ -242,7 +401,7 @@ impl Taker {
                             .spawn(async move { put_back_take(&shared, &name, &token, expires).await });
                     }
                 }
-                Ok((Dequeued::Tasks(tasks), more)) => {
+                Ok((Dequeued::Tasks(tasks), matched)) => {
                     if self.refused.remove(&name).is_some() {
                         info!(queue = %name, "the queue is served again");
                     }
@@ -251,9 +410,18 @@ impl Taker {
                     } else {
                         self.plentiful.remove(&name);
                     }
-                    let filled = tasks.len() == count || Taken::fill_an_answer(&tasks);
-                    if !filled && !self.look_further(&name, more) {
+                    let gave_less = tasks.len() < count && !Taken::fill_an_answer(&tasks);
+                    if self.is_exhausted(queue, gave_less, &matched) {
                         round.close(queue);
+                        self.ready.remove(&queue);
+                        // Where all that was found is left to others, nothing has changed since the look.
+                        let goes_on = self.surveys.get(&queue).is_none_or(Survey::is_under_way);
+                        if goes_on || !tasks.is_empty() {
+                            self.doubtful.insert(queue);
+                        }
+                    }
+                    if matched.contains(&Matched::Left) {
+                        self.barren = 0;
                     }
                     if !tasks.is_empty() {
                         shared.tell(|| Event::Taken { queue: &name, tasks: tasks.len() });
@@ -265,13 +433,17 @@ impl Taker {
                         start(&shared, taken, slots, &mut places);
                     }
                 }
-                Ok((Dequeued::Paused, _)) => round.close(queue),
+                Ok((Dequeued::Paused, _)) => {
+                    round.close(queue);
+                    self.ready.remove(&queue);
+                    self.doubtful.insert(queue);
+                }
                 Err(error) => {
                     round.close(queue);
                     if error.is_ambiguous() {
                         shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
-                        // It does not look at types.
-                        if shared.options.unhandled != Unhandled::Leave {
+                        // That takes tasks of all types.
+                        if !self.leaves() {
                             one_by_one::begin(&shared, &name);
                         }
                     } else if !error.is_outage() {
@@ -303,71 +475,68 @@ impl Taker {
     /// Waits until a queue may have a task.
     async fn wait_for_work(&mut self) {
         let shared = self.shared.clone();
-        let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
         loop {
-            let names = shared.queues.with_room().filter(|name| !self.is_refused(name)).map(|name| &**name);
-            let pause = match shared.watch() {
-                None => interval(shared.options.poll_interval),
-                Some(mut watch) => {
-                    // What was told before this look, the look sees: most often the echo of our own take.
-                    let _ = shared.work.notified().now_or_never();
-                    match watch.has_work(names).await {
-                        // Tasks of types nobody here handles stay in their queue, so that there always is "work".
-                        Ok(true) if shared.options.unhandled != Unhandled::Leave => {
-                            // It says so again and again, and nothing comes: it listens to another server than we
-                            // take from (after a failover). Then we poll, ever more slowly.
-                            if self.barren > 2 {
-                                let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
-                                tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
-                            }
-                            self.echo = true;
-                            return;
-                        }
-                        Ok(has_work) => {
-                            if !has_work {
-                                self.crowd.found_nothing();
-                            }
-                            interval(SAFETY_POLL)
-                        }
-                        // The listening connection is being replaced; until then we poll.
-                        Err(_) => interval(shared.options.poll_interval),
-                    }
+            // What was told before this look, the look sees: most often the echo of our own take.
+            self.hear(false);
+            let doubtful = self.next_look();
+            let has_looked = !doubtful.is_empty();
+            let found = look(&shared, doubtful).await;
+            self.found(found);
+            if self.has_ready() {
+                // It says so again and again, and nothing comes: it listens to another server than we
+                // take from (after a failover). Then we poll, ever more slowly.
+                if self.barren > 2 {
+                    let pause = Duration::from_millis(10).saturating_mul(1 << self.barren.min(16));
+                    tokio::time::sleep(pause.min(shared.options.poll_interval)).await;
                 }
-            };
+                self.echo = true;
+                return;
+            }
+            if self.has_doubts() {
+                continue;
+            }
+            if has_looked {
+                self.crowd.found_nothing();
+            }
+            let pause = self.sweep.saturating_duration_since(Instant::now());
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
             tokio::select! {
                 () = shared.work.notified() => {}
                 () = shared.queues.room.notified() => {
                     // Tasks that are about to end, end now, and one take fills all their places.
                     tokio::task::yield_now().await;
-                    return;
+                    continue;
                 }
-                () = tokio::time::sleep(pause) => match shared.may_hold(Holding::Pending).await {
-                    Ok(false) => continue,
-                    _ => return,
-                },
+                () = tokio::time::sleep(pause) => continue,
             }
             match self.crowd.told(std::mem::take(&mut self.echo)) {
-                None => return,
+                None => {
+                    self.hear(true);
+                    if self.has_ready() {
+                        return;
+                    }
+                }
                 // The look afterwards costs less than a take, and asks Redis to tell us again.
                 Some(pause) => tokio::time::sleep(pause).await,
             }
         }
     }
 
-    fn is_refused(&self, queue: &str) -> bool {
+    /// Whether one of the queues that may have tasks can be asked for some.
+    fn has_ready(&self) -> bool {
+        self.ready.iter().any(|queue| !self.is_left_alone(*queue) && self.shared.queues.has_room(*queue))
+    }
+
+    /// Whether one of the queues of which nothing is known can be looked at.
+    fn has_doubts(&self) -> bool {
+        self.doubtful.iter().any(|queue| !self.is_left_alone(*queue))
+    }
+
+    fn is_left_alone(&self, queue: usize) -> bool {
+        let queue = self.shared.queues.name(queue);
         self.refused.get(queue).is_some_and(|until| Instant::now() < *until)
             || self.shared.acks.trouble.refuses(queue)
             || self.shared.one_by_one.has(queue)
-    }
-
-    /// Leaves out the queues that are being left alone.
-    fn skip_refused(&self, round: &mut Round<'_>) {
-        for (number, name) in self.shared.queues.names().enumerate() {
-            if self.is_refused(name) {
-                round.close(number);
-            }
-        }
     }
 
     /// Leaves one queue alone for a while, so that it does not slow down the others.
@@ -392,19 +561,11 @@ impl Taker {
         self.refused.values().filter(|until| **until > now).map(|until| *until - now).min()
     }
 
-    /// Moves the window in which tasks of our types are looked for; whether it is worth another look now.
-    fn look_further(&mut self, queue: &Arc<str>, more: Option<usize>) -> bool {
-        match more {
-            None => false,
-            Some(0) => {
-                self.skips.insert(queue.clone(), 0);
-                false
-            }
-            Some(step) => {
-                *self.skips.entry(queue.clone()).or_default() += step;
-                true
-            }
-        }
+    /// Whether a queue has no more tasks for us, as far as is known without another look.
+    fn is_exhausted(&mut self, queue: usize, gave_less: bool, matched: &[Matched]) -> bool {
+        let Some(survey) = self.surveys.get_mut(&queue) else { return gave_less };
+        survey.answered(matched);
+        survey.next().is_none()
     }
 
     /// Lists a queue that has tasks, in the background: a client that does not know that somebody has
@@ -425,16 +586,14 @@ impl Taker {
 }
 
 async fn dequeue(shared: &Shared, take: &Take) -> Reply {
-    let Take { name, count, token, expires, skip, .. } = take;
+    let Take { name, count, token, expires, among, .. } = take;
     if shared.options.unhandled != Unhandled::Leave {
-        return Ok((shared.broker.dequeue(name, *count, token, *expires).await?, None));
+        return Ok((shared.broker.dequeue(name, *count, token, *expires).await?, Vec::new()));
     }
-    let matching =
-        Matching { kinds: shared.routes.kinds(), prefixes: shared.routes.prefixes(), skip: *skip, window: MAX_BATCH };
-    let (dequeued, seen) = shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await?;
-    let taken = if let Dequeued::Tasks(tasks) = &dequeued { tasks.len() } else { 0 };
-    let step = if seen < matching.window { 0 } else { seen - taken };
-    Ok((dequeued, Some(step)))
+    let (ids, are_young) = among.clone().unwrap_or_default();
+    let (kinds, prefixes) = (shared.routes.kinds(), shared.routes.prefixes());
+    let matching = Matching { kinds, prefixes, ids, are_young };
+    shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await
 }
 
 pub(super) fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {

@@ -1,6 +1,6 @@
 //! Which queue is tried next.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use super::limit::{Limit, Place};
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<(Arc<str>, u32)>,
+    numbers: HashMap<Arc<str>, usize>,
     /// Of those of the queues that have one, in the same order; empty when none has.
     limits: Vec<Option<Arc<Limit>>>,
     strict: bool,
@@ -33,10 +34,11 @@ impl Queues {
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
+        let numbers = queues.iter().enumerate().map(|(number, (name, _))| (name.clone(), number)).collect();
         let room = Arc::new(Notify::new());
         let limit = |name: &Arc<str>| most.get(&**name).map(|most| Limit::new(*most, room.clone()));
         let limits = if most.is_empty() { Vec::new() } else { queues.iter().map(|(name, _)| limit(name)).collect() };
-        Self { queues, limits, strict, room }
+        Self { queues, numbers, limits, strict, room }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -47,10 +49,23 @@ impl Queues {
         self.limits.get(queue)?.as_ref()
     }
 
-    /// The queues that a task may be taken from. Where there is no room, [`room`](Self::room) tells of the next.
-    pub(super) fn with_room(&self) -> impl Iterator<Item = &Arc<str>> {
-        let has_room = |queue| self.limit(queue).is_none_or(Limit::has_room);
-        self.names().enumerate().filter(move |(queue, _)| has_room(*queue)).map(|(_, name)| name)
+    /// Whether a task may be taken from a queue. If not, [`room`](Self::room) tells when one may again.
+    pub(super) fn has_room(&self, queue: usize) -> bool {
+        self.limit(queue).is_none_or(Limit::has_room)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// A queue is known by its place among the names.
+    pub(super) fn name(&self, number: usize) -> &Arc<str> {
+        &self.queues[number].0
+    }
+
+    /// `None` where the queue is not served.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
     }
 
     pub(super) fn weights(&self) -> impl Iterator<Item = (&Arc<str>, u32)> {
@@ -63,14 +78,14 @@ impl Queues {
 
     /// A place for a task of this queue, where it has a limit; none where there is no room.
     pub(super) fn place(&self, name: &str) -> Option<Vec<Place>> {
-        let limit = self.names().position(|queue| **queue == *name).and_then(|queue| self.limit(queue));
+        let limit = self.number(name).and_then(|queue| self.limit(queue));
         let places = limit.map(|limit| limit.take(1)).unwrap_or_default();
         (limit.is_none() || !places.is_empty()).then_some(places)
     }
 
-    /// A round of takes for all queues.
-    pub(super) fn round(&self) -> Round<'_> {
-        Round { queues: self, open: (0..self.queues.len()).collect() }
+    /// A round of takes from these queues, the heaviest first.
+    pub(super) fn round(&self, open: Vec<usize>) -> Round<'_> {
+        Round { queues: self, open }
     }
 }
 
@@ -152,7 +167,7 @@ impl Round<'_> {
     }
 
     pub(super) fn name(&self, queue: usize) -> &Arc<str> {
-        &self.queues.queues[queue].0
+        self.queues.name(queue)
     }
 
     /// A queue had less than it was asked for.
@@ -179,13 +194,17 @@ mod tests {
         shares.iter().map(|share| (share.queue, share.count)).collect()
     }
 
+    fn round(queues: &Queues) -> Round<'_> {
+        queues.round((0..queues.count()).collect())
+    }
+
     #[test]
     fn shares_follow_the_weights_within_two_percent_over_100_000_tasks() {
         let queues = queues(&[("low", 1), ("default", 3), ("critical", 6)], false);
         let mut taken = [0_usize; 3];
         let mut total = 0;
         while total < 100_000 {
-            for Share { queue, count, .. } in queues.round().shares(50) {
+            for Share { queue, count, .. } in round(&queues).shares(50) {
                 taken[queue] += count;
                 total += count;
             }
@@ -199,7 +218,7 @@ mod tests {
     #[test]
     fn an_empty_queue_gives_its_slots_to_the_others() {
         let queues = queues(&[("a", 1_000), ("b", 1)], false);
-        let mut round = queues.round();
+        let mut round = round(&queues);
         round.close(0);
         assert_eq!(counts(&round.shares(10)), [(1, 10)]);
         round.close(1);
@@ -209,7 +228,7 @@ mod tests {
     #[test]
     fn strict_priority_asks_the_heaviest_queue_for_everything() {
         let queues = queues(&[("low", 1), ("high", 2)], true);
-        let mut round = queues.round();
+        let mut round = round(&queues);
         assert_eq!(counts(&round.shares(10)), [(0, 10)]);
         assert_eq!(&**round.name(0), "high");
         round.close(0);
@@ -221,14 +240,14 @@ mod tests {
     fn a_queue_at_its_limit_leaves_its_slots_to_the_others() {
         for strict in [false, true] {
             let queues = limited(&[("a", 1_000), ("b", 1)], strict, &[("a", 3)]);
-            let mut round = queues.round();
+            let mut round = round(&queues);
             let shares = round.shares(10);
             assert_eq!(counts(&shares), [(0, 3), (1, 7)], "strict: {strict}");
             assert_eq!((shares[0].places.len(), shares[1].places.len()), (3, 0));
-            assert_eq!(counts(&queues.round().shares(10)), [(1, 10)], "other takes are under way");
-            assert_eq!(queues.with_room().map(|name| &**name).collect::<Vec<_>>(), ["b"]);
+            assert_eq!(counts(&round(&queues).shares(10)), [(1, 10)], "other takes are under way");
+            assert!(!queues.has_room(0) && queues.has_room(1));
             drop(shares);
-            assert_eq!(queues.with_room().count(), 2, "what was not taken is given back");
+            assert!(queues.has_room(0), "what was not taken is given back");
         }
     }
 

@@ -18,7 +18,25 @@ const STEPS: usize = 20;
 /// worker should not need. Such queues are left to `queuectl doctor`.
 const MAX_TASKS: u64 = 100_000;
 
-/// What is left of an examination for the next run.
+/// Of more queues, so many are looked after at a time: an idle server should not have more to do the more queues it has.
+const PORTION: usize = 100;
+
+/// What is left for the next run.
+#[derive(Default)]
+struct Progress {
+    /// The number of the first queue of this portion.
+    portion: usize,
+    unfinished: Option<Unfinished>,
+}
+
+impl Progress {
+    fn next_portion(&mut self, queues: usize) {
+        self.unfinished = None;
+        self.portion = Some(self.portion + PORTION).filter(|next| *next < queues).unwrap_or(0);
+    }
+}
+
+/// What is left of an examination.
 struct Unfinished {
     queues: Vec<Arc<str>>,
     examination: Examination,
@@ -32,14 +50,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
     let inspector = Inspector::with_clock(shared.broker.redis().clone(), shared.time.clock());
     let mut backoff = Backoff::new(&shared.outage, "putting queues in order");
-    let mut unfinished = None;
+    let mut progress = Progress::default();
     // Servers that start together should not all begin together.
     tokio::time::sleep(interval.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
     loop {
-        match once(&shared, &inspector, &mut unfinished).await {
+        match once(&shared, &inspector, &mut progress).await {
             Ok(()) => backoff.succeeded(),
             Err(error) => {
-                unfinished = None;
+                progress.unfinished = None;
                 backoff.failed(&error).await;
                 if error.is_outage() {
                     // Whether Redis is back should not take the whole interval to be noticed.
@@ -51,13 +69,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn once(shared: &Shared, inspector: &Inspector, unfinished: &mut Option<Unfinished>) -> Result<(), Error> {
-    let queues = claim(shared).await?;
+async fn once(shared: &Shared, inspector: &Inspector, progress: &mut Progress) -> Result<(), Error> {
+    let queues = claim(shared, progress.portion).await?;
     if queues.is_empty() {
-        *unfinished = None;
+        progress.next_portion(shared.queues.count());
         return Ok(());
     }
-    let mut current = match unfinished.take() {
+    let mut current = match progress.unfinished.take() {
         Some(current) if current.queues == queues => current,
         _ => {
             let names = queues.iter().map(|queue| queue.to_string());
@@ -65,7 +83,10 @@ async fn once(shared: &Shared, inspector: &Inspector, unfinished: &mut Option<Un
         }
     };
     for _ in 0..STEPS {
-        let Some(findings) = current.examination.next().await? else { return Ok(()) };
+        let Some(findings) = current.examination.next().await? else {
+            progress.next_portion(shared.queues.count());
+            return Ok(());
+        };
         for finding in findings.iter().filter(|finding| finding.is_harmless()) {
             match inspector.mend(finding, &[]).await {
                 Ok(true) => {}
@@ -88,18 +109,19 @@ async fn once(shared: &Shared, inspector: &Inspector, unfinished: &mut Option<Un
             );
         }
         if current.examination.tasks() > MAX_TASKS {
+            progress.next_portion(shared.queues.count());
             return Ok(());
         }
     }
-    *unfinished = Some(current);
+    progress.unfinished = Some(current);
     Ok(())
 }
 
-/// The queues that no other server looks after. A claim outlives some runs, so that who has begun goes on.
-async fn claim(shared: &Shared) -> Result<Vec<Arc<str>>, Error> {
+/// The queues of a portion that no other server looks after. A claim outlives some runs, so that who has begun goes on.
+async fn claim(shared: &Shared, portion: usize) -> Result<Vec<Arc<str>>, Error> {
     let lives = (shared.options.reconcile * 3).max(Duration::from_secs(1));
     let mut claimed = Vec::new();
-    for queue in shared.queues.names() {
+    for queue in shared.queues.names().skip(portion).take(PORTION) {
         if shared.broker.claim_upkeep(queue, shared.identity.id(), lives).await? {
             claimed.push(queue.clone());
         }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue_redis::{Broker, Error, Holding, SHORT_BATCH, Watch};
-use tokio::sync::Notify;
+use queue_redis::{Broker, Error, SHORT_BATCH, Watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -13,12 +12,14 @@ use super::Options;
 use super::acks::Acks;
 use super::groups::Groups;
 use super::heartbeat::Identity;
+use super::holdings::Holdings;
 use super::one_by_one::OneByOne;
 use super::outage::Outage;
 use super::queues::Queues;
 use super::running::Running;
 use super::slots::Slots;
 use super::time::Time;
+use super::told::Told;
 use crate::events::Event;
 use crate::job::CancelReason;
 use crate::panic::Guard;
@@ -42,10 +43,12 @@ pub(super) struct Shared {
     pub(super) one_by_one: OneByOne,
     /// Counts takes, to name them.
     pub(super) takes: AtomicU64,
-    /// Wakes the processor when a queue may have work. Signals while nobody waits are kept, one of them.
-    pub(super) work: Notify,
-    /// Wakes the forwarder when a set of scheduled or retried tasks has changed.
-    pub(super) schedule: Notify,
+    /// Wakes the processor when a queue may have work.
+    pub(super) work: Told,
+    /// Wakes the forwarder when the scheduled or retried tasks of a queue have changed.
+    pub(super) schedule: Told,
+    /// Which queues have something to be looked after.
+    pub(super) holdings: Holdings,
     /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
     pub(super) watch: tokio::sync::watch::Sender<Option<Watch>>,
     /// Triggers when no more tasks are to be taken.
@@ -101,11 +104,6 @@ impl Shared {
 
     pub(super) fn watch(&self) -> Option<Watch> {
         self.watch.borrow().clone()
-    }
-
-    /// Whether one of the queues may have this; most often none has, and one command says so.
-    pub(super) async fn may_hold(&self, holding: Holding) -> Result<bool, Error> {
-        self.broker.may_hold(self.queues.names().map(|name| &**name), holding).await
     }
 
     /// Tells handlers and aggregators to stop; returns how many tasks are in hand.

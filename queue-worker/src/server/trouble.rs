@@ -67,7 +67,7 @@ impl Drop for Refusal {
             *batches -= 1;
             if *batches == 0 {
                 refused.remove(&self.queue);
-                self.shared.work.notify_one();
+                self.shared.work.tell(self.shared.queues.number(&self.queue));
             }
         }
     }

@@ -124,14 +124,15 @@ async fn new_work_and_cancelations_are_heard(cluster: &Cluster, names: &[String;
     let mut listener = Listener::connect(&redis).await.unwrap();
     let mut watch = listener.watch().expect("these servers have client tracking");
     let client = Client::new(connect(cluster, LONG));
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
     for name in names {
-        assert!(!watch.has_work(names.iter().map(String::as_str)).await.unwrap());
+        assert!(!watch.have_work(&all).await.unwrap().contains(&true));
         client.enqueue(task(name, "heard")).await.unwrap();
-        assert_eq!(listener.signal().await, Signal::Work);
-        assert!(watch.has_work(names.iter().map(String::as_str)).await.unwrap());
+        assert_eq!(listener.signal().await, Signal::Work(name.clone()));
+        assert!(watch.have_work(&all).await.unwrap().contains(&true));
         let inspector = Inspector::new(redis.clone());
         assert_eq!(inspector.delete_all(name, &Filter::new().state(State::Pending), |_| {}).await.unwrap().changed, 1);
-        assert_eq!(listener.signal().await, Signal::Work);
+        assert_eq!(listener.signal().await, Signal::Work(name.clone()));
     }
     Broker::new(redis).cancel("somebody").await.unwrap();
     assert_eq!(listener.signal().await, Signal::Cancel("somebody".to_owned()));
@@ -196,9 +197,9 @@ async fn nodes_that_the_url_does_not_name_are_given_the_password_too() {
     }
     let mut listener = Listener::connect(client.redis()).await.unwrap();
     let mut watch = listener.watch().unwrap();
-    assert!(!watch.has_work(["none"].into_iter()).await.unwrap());
+    assert_eq!(watch.have_work(&["none"]).await.unwrap(), [false]);
     client.enqueue(task("none", "a")).await.unwrap();
-    assert_eq!(listener.signal().await, Signal::Work);
+    assert_eq!(listener.signal().await, Signal::Work("none".to_owned()));
     for (login, told) in [("", "password"), (":wrong-sesame@", "password")] {
         let error = queue_redis::Redis::connect(&cluster.url_with(login)).await.unwrap_err();
         let text = format!("{error} {error:?}");

@@ -67,8 +67,9 @@ pub(crate) enum Operation {
     TakeMatching {
         count: u8,
         kinds: Vec<u8>,
-        skip: u8,
+        from: u8,
         window: u8,
+        are_young: bool,
     },
     Done {
         runs: Vec<Nth>,
@@ -156,8 +157,8 @@ impl Operation {
         prop_oneof![
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
             16 => (1..6_u8).prop_map(|count| Self::Take { count }),
-            6 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8).prop_map(
-                |(count, kinds, skip, window)| Self::TakeMatching { count, kinds, skip, window }
+            6 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8, any::<bool>()).prop_map(
+                |(count, kinds, from, window, are_young)| Self::TakeMatching { count, kinds, from, window, are_young }
             ),
             8 => (runs(), prop::bool::weighted(0.2)).prop_map(|(runs, resent)| Self::Done { runs, resent }),
             8 => (runs(), prop::bool::weighted(0.2), any::<bool>())

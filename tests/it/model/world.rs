@@ -119,14 +119,21 @@ impl<'a> World<'a> {
                 taken.iter().for_each(|taken| self.remember(taken));
                 told(taken)
             }
-            Operation::TakeMatching { count, kinds, skip, window } => {
+            Operation::TakeMatching { count, kinds, from, window, are_young } => {
                 let (token, expires) = self.new_take();
                 let kind = |kind: &u8| format!("kind-{kind}");
+                let (from, to) = (i64::from(*from), i64::from(from + window - 1));
+                let range = if *are_young { (from, to) } else { (-to - 1, -from - 1) };
+                let mut ids = match broker.waiting(QUEUE, &[range]).await {
+                    Ok(mut waiting) => waiting.ids.remove(0),
+                    Err(error) => return error.to_string(),
+                };
+                ids.reverse();
                 let matching = Matching {
                     kinds: kinds.iter().skip(1).map(kind).collect(),
                     prefixes: kinds.iter().take(1).map(kind).collect(),
-                    skip: usize::from(*skip),
-                    window: usize::from(*window),
+                    ids,
+                    are_young: *are_young,
                 };
                 let taken = broker.dequeue_matching(&queue, usize::from(*count), &token, expires, &matching).await;
                 taken.iter().for_each(|(taken, _)| self.remember(taken));

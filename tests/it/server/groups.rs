@@ -118,10 +118,10 @@ async fn a_new_task_in_a_group_that_was_looked_at_is_signalled() {
     let mut watch = listener.watch().expect("this Redis can track");
     watch.groups(QUEUE).await.unwrap();
     fixture.enqueue([note("a", "g")]).await;
-    assert_eq!(signal(&mut listener).await, Signal::Groups, "there is a new group");
+    assert_eq!(signal(&mut listener).await, Signal::Groups(QUEUE.to_owned()), "there is a new group");
     watch.groups(QUEUE).await.unwrap();
     fixture.enqueue([note("b", "g")]).await;
-    assert_eq!(signal(&mut listener).await, Signal::Groups, "the group has one more");
+    assert_eq!(signal(&mut listener).await, Signal::Group(QUEUE.to_owned(), "g".to_owned()), "the group has one more");
 }
 
 async fn signal(listener: &mut Listener) -> Signal {

@@ -6,12 +6,12 @@ use queue_worker::{Job, Router, Server};
 
 use crate::support::{Events, Fixture, eventually, job, with};
 
-async fn may_hold(broker: &Broker, holding: Holding) -> bool {
-    broker.may_hold(["a", "b"].into_iter(), holding).await.unwrap()
+async fn which_hold(broker: &Broker, holding: Holding) -> [bool; 2] {
+    broker.which_hold(&["a", "b"], holding).await.unwrap().try_into().unwrap()
 }
 
 #[tokio::test]
-async fn one_command_tells_that_no_queue_has_anything_to_look_after() {
+async fn which_queues_have_something_to_look_after_is_told_for_each_kind() {
     let cases = [
         (Holding::Pending, "RPUSH asynq:{b}:pending id"),
         (Holding::Leases, "ZADD asynq:{b}:lease 1 id"),
@@ -24,15 +24,17 @@ async fn one_command_tells_that_no_queue_has_anything_to_look_after() {
     let fixture = Fixture::start().await;
     for (holding, command) in cases {
         for (other, _) in cases {
-            assert!(!may_hold(&fixture.broker, other).await, "{other:?}");
+            assert_eq!(which_hold(&fixture.broker, other).await, [false, false], "{other:?}");
         }
         fixture.run(command).await;
         for (other, _) in cases {
-            assert_eq!(may_hold(&fixture.broker, other).await, other == holding, "{other:?} after {command}");
+            let of_a = other == holding && command.contains("{a}");
+            let of_b = other == holding && command.contains("{b}");
+            assert_eq!(which_hold(&fixture.broker, other).await, [of_a, of_b], "{other:?} after {command}");
         }
         fixture.run("FLUSHALL").await;
     }
-    assert!(!fixture.broker.may_hold(std::iter::empty(), Holding::Pending).await.unwrap(), "no queues");
+    assert!(fixture.broker.which_hold(&[], Holding::Pending).await.unwrap().is_empty(), "no queues");
 }
 
 /// Then each queue is asked by itself, and those that may be served are.
@@ -42,7 +44,7 @@ async fn a_refused_question_is_no_answer() {
     fixture.run("ACL SETUSER half on >pw ~asynq:{a}:* +@all").await;
     let url = format!("{}?user=half&pass=pw", fixture.url());
     let broker = Broker::new(Redis::lazy(&url, RedisOptions::default()).unwrap());
-    assert!(may_hold(&broker, Holding::Leases).await);
+    assert_eq!(which_hold(&broker, Holding::Leases).await, [true, true]);
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! Tasks of types that nobody serves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::{RawTask, State};
 use queue_worker::{Job, Router, Unhandled};
+use tokio::sync::Notify;
 
 use crate::support::{Events, Fixture, eventually, job, with};
 
@@ -108,4 +110,92 @@ async fn one_put_back_runs_when_a_server_with_a_handler_comes() {
     without.shutdown().await;
     with_it.shutdown().await;
     assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (1, 0));
+}
+
+const OURS: usize = 25;
+/// A net below the net looks every 8 to 22 s: with what waits for it, this would not do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn two_of_ours_that_come_a_moment_apart_are_both_noticed() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
+    let server = fixture.server(router(&events)).unhandled(Unhandled::Leave).start().await.unwrap();
+    let pairs = async {
+        for pair in 0..OURS {
+            fixture.enqueue([job(&format!("a{pair}"))]).await;
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(..3_000))).await;
+            fixture.enqueue([job(&format!("b{pair}"))]).await;
+            events.wait(2 * (pair + 1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, pairs).await.expect("some waited for a poll");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_first_of_ours_after_a_start_is_noticed() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
+    let starts = async {
+        for start in 0..OURS {
+            let server = fixture.server(router(&events)).unhandled(Unhandled::Leave).start().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..30))).await;
+            fixture.enqueue([job(&format!("a{start}"))]).await;
+            events.wait(start + 1).await;
+            server.shutdown().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, starts).await.expect("some waited for a poll");
+}
+
+#[tokio::test]
+async fn those_that_are_put_back_behind_others_are_noticed() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
+    let server = fixture.server(router(&events)).unhandled(Unhandled::Leave).start().await.unwrap();
+    let rounds = async {
+        for round in 0..5 {
+            fixture.run("SET asynq:{q}:paused 1").await;
+            fixture
+                .enqueue((0..120).map(|n| unknown(&format!("v{round}-{n}"))).chain([job(&format!("a{round}"))]))
+                .await;
+            // As a worker that ends puts back what it has: the oldest last.
+            for _ in 0..121 {
+                fixture.run("LMOVE asynq:{q}:pending asynq:{q}:pending LEFT RIGHT").await;
+            }
+            fixture.run("DEL asynq:{q}:paused").await;
+            events.wait(round + 1).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, rounds).await.expect("some waited for a poll");
+    server.shutdown().await;
+}
+
+/// They come in while all slots are taken, so that nobody looks.
+#[tokio::test]
+async fn ours_in_a_burst_of_others_are_found_and_in_their_order() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    let door = Arc::new(Notify::new());
+    let hold = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Notify>), job: Job| {
+        if job.id() == "first" {
+            door.notified().await;
+        }
+        events.tell(job.id());
+    });
+    fixture.enqueue((0..800).map(|n| unknown(&format!("u{n}")))).await;
+    fixture.enqueue([job("first")]).await;
+    let router = Router::new(()).route("job", hold);
+    let server = fixture.server(router).unhandled(Unhandled::Leave).concurrency(1).start().await.unwrap();
+    eventually("the first has begun", async || fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await == 1).await;
+    for burst in 0..3 {
+        fixture.enqueue((0..250).map(|n| unknown(&format!("v{burst}-{n}"))).chain([job(&format!("a{burst}"))])).await;
+    }
+    door.notify_one();
+    assert_eq!(events.wait(4).await, ["first", "a0", "a1", "a2"]);
+    server.shutdown().await;
 }

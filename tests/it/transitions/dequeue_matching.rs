@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
+use bytes::Bytes;
 use queue_core::RawTask;
-use queue_redis::{Dequeued, Matching, Taken};
+use queue_redis::Matched::{self, Gone, Left, Taken};
+use queue_redis::{Dequeued, Matching};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 
@@ -11,19 +13,30 @@ fn of(kind: &str, id: &str) -> RawTask {
 
 fn matching(kinds: &[&str], prefixes: &[&str]) -> Matching {
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    Matching { kinds: owned(kinds), prefixes: owned(prefixes), skip: 0, window: 100 }
+    Matching { kinds: owned(kinds), prefixes: owned(prefixes), ..Matching::default() }
 }
 
-/// The ids of a take, and how many were looked at.
-async fn dequeue(fixture: &Fixture, count: usize, matching: &Matching) -> (Vec<String>, usize) {
+/// The ids of all tasks that wait, oldest first.
+async fn all(fixture: &Fixture) -> Vec<Bytes> {
+    let mut ids = fixture.broker.waiting(QUEUE, &[(0, -1)]).await.unwrap().ids.remove(0);
+    ids.reverse();
+    ids
+}
+
+/// The ids of a take, and what became of those that were looked at: of all, where none are named.
+async fn dequeue(fixture: &Fixture, count: usize, matching: &Matching) -> (Vec<String>, Vec<Matched>) {
     let token: Arc<str> = "run".into();
-    let reply = fixture.broker.dequeue_matching(&QUEUE.into(), count, &token, NOW + 30, matching).await.unwrap();
-    let (Dequeued::Tasks(tasks), seen) = reply else { panic!("the queue is paused") };
+    let mut matching = matching.clone();
+    if matching.ids.is_empty() {
+        matching.ids = all(fixture).await;
+    }
+    let reply = fixture.broker.dequeue_matching(&QUEUE.into(), count, &token, NOW + 30, &matching).await.unwrap();
+    let (Dequeued::Tasks(tasks), matched) = reply else { panic!("the queue is paused") };
     let ids = tasks.into_iter().map(|taken| match taken {
-        Taken::Task(delivery) => delivery.message.id,
+        queue_redis::Taken::Task(delivery) => delivery.message.id,
         other => panic!("took {other:?}"),
     });
-    (ids.collect(), seen)
+    (ids.collect(), matched)
 }
 
 #[tokio::test]
@@ -34,7 +47,8 @@ async fn dequeue_matching_takes_its_types_and_leaves_the_rest_in_order() {
     fixture.put(kinds.map(|(kind, id)| of(kind, id))).await;
     let before = fixture.keyspace().await;
     let taken = dequeue(&fixture, 100, &matching(&["mail:send"], &["image:"])).await;
-    assert_eq!(taken, (vec!["a".to_owned(), "c".to_owned(), "f".to_owned()], 6));
+    let matched = [Taken, Left, Taken, Left, Left, Taken];
+    assert_eq!(taken, (vec!["a".to_owned(), "c".to_owned(), "f".to_owned()], matched.to_vec()));
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ {q}:active: [f c a]
@@ -65,23 +79,50 @@ async fn dequeue_matching_takes_no_more_than_asked() {
     let wanted = matching(&["job"], &[]);
     assert_eq!(dequeue(&fixture, 2, &wanted).await.0, ["a", "b"]);
     assert_eq!(dequeue(&fixture, 2, &wanted).await.0, ["c"]);
-    assert_eq!(dequeue(&fixture, 2, &wanted).await, (vec![], 0));
+    assert_eq!(dequeue(&fixture, 2, &wanted).await, (vec![], vec![]));
 }
 
 #[tokio::test]
-async fn dequeue_matching_looks_at_a_window_of_the_list() {
+async fn dequeue_matching_looks_at_the_tasks_it_is_told_of_until_it_has_enough() {
     let fixture = Fixture::start().await;
     fixture.put(["a", "b", "c", "d", "e"].map(|id| of(if id == "d" { "wanted" } else { "other" }, id))).await;
-    let mut wanted = Matching { window: 2, ..matching(&["wanted"], &[]) };
+    let named = |ids: &[&str]| Matching {
+        ids: ids.iter().map(|id| Bytes::copy_from_slice(id.as_bytes())).collect(),
+        ..matching(&["wanted"], &[])
+    };
     let before = fixture.keyspace().await;
-    assert_eq!(dequeue(&fixture, 1, &wanted).await, (vec![], 2));
+    assert_eq!(dequeue(&fixture, 1, &named(&["a", "b"])).await, (vec![], vec![Left, Left]));
     fixture.keyspace().await.assert_unchanged_since(&before);
-    wanted.skip = 4;
-    assert_eq!(dequeue(&fixture, 1, &wanted).await, (vec![], 1), "e alone is left to look at");
-    wanted.skip = 5;
-    assert_eq!(dequeue(&fixture, 1, &wanted).await, (vec![], 0));
-    wanted.skip = 2;
-    assert_eq!(dequeue(&fixture, 1, &wanted).await, (vec!["d".to_owned()], 2));
+    let young = Matching { are_young: true, ..named(&["c", "d", "e"]) };
+    assert_eq!(dequeue(&fixture, 1, &young).await, (vec!["d".to_owned()], vec![Left, Taken]), "e is left for the next");
+    fixture.keyspace().await.assert_changes_since(
+        &before,
+        "+ {q}:active: [d]
+         + {q}:lease d: score 4000000030
+         - {q}:pending: [e d c b a]
+         + {q}:pending: [e c b a]
+         + {q}:t:d owner: run
+         - {q}:t:d pending_since: 4000000000000000000
+         - {q}:t:d state: pending
+         + {q}:t:d state: active",
+    );
+}
+
+/// Between the look at the list and the take somebody else may have been there.
+#[tokio::test]
+async fn dequeue_matching_takes_nothing_that_is_not_in_the_list_any_more() {
+    let fixture = Fixture::start().await;
+    fixture.put(["a", "b", "c"].map(job)).await;
+    let wanted = Matching { ids: all(&fixture).await, ..matching(&["job"], &[]) };
+    assert_eq!(dequeue(&fixture, 2, &wanted).await.0, ["a", "b"]);
+    fixture.run("DEL asynq:{q}:t:a").await;
+    let before = fixture.keyspace().await;
+    for are_young in [false, true] {
+        let late = Matching { ids: wanted.ids[..2].to_vec(), are_young, ..wanted.clone() };
+        assert_eq!(dequeue(&fixture, 9, &late).await, (vec![], vec![Gone, Gone]));
+        fixture.keyspace().await.assert_unchanged_since(&before);
+    }
+    assert_eq!(dequeue(&fixture, 9, &wanted).await, (vec!["c".to_owned()], vec![Gone, Gone, Taken]));
 }
 
 #[tokio::test]
@@ -105,9 +146,9 @@ async fn dequeue_matching_skips_a_paused_queue() {
     fixture.put([job("a")]).await;
     fixture.run("SET asynq:{q}:paused 1").await;
     let before = fixture.keyspace().await;
-    let wanted = matching(&["job"], &[]);
+    let wanted = Matching { ids: all(&fixture).await, ..matching(&["job"], &[]) };
     let reply = fixture.broker.dequeue_matching(&QUEUE.into(), 1, &"run".into(), NOW + 30, &wanted).await.unwrap();
-    assert!(matches!(reply, (Dequeued::Paused, 0)));
+    assert!(matches!(reply, (Dequeued::Paused, _)));
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
@@ -118,7 +159,7 @@ async fn dequeue_matching_leaves_what_has_no_readable_type() {
     fixture.run("HSET asynq:{q}:t:torn msg \n\u{7f}other").await;
     fixture.run("SET asynq:{q}:t:stray 1").await;
     let before = fixture.keyspace().await;
-    assert_eq!(dequeue(&fixture, 9, &matching(&["job"], &["j"])).await, (vec![], 3));
+    assert_eq!(dequeue(&fixture, 9, &matching(&["job"], &["j"])).await, (vec![], vec![Left, Left, Left]));
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
@@ -127,7 +168,7 @@ async fn dequeue_matching_fails_where_a_key_has_another_type_and_changes_nothing
     let fixture = Fixture::start().await;
     fixture.put([job("a")]).await;
     let before = fixture.keyspace().await;
-    let wanted = matching(&["job"], &[]);
+    let wanted = Matching { ids: all(&fixture).await, ..matching(&["job"], &[]) };
     for key in ["pending", "active", "lease"] {
         let dequeue =
             async || fixture.broker.dequeue_matching(&QUEUE.into(), 1, &"run".into(), NOW + 30, &wanted).await;
@@ -142,11 +183,11 @@ async fn dequeue_matching_says_since_when_tasks_were_pending_if_asked() {
     let fixture = Fixture::start().await;
     fixture.put([of("mail:send", "a"), of("other", "b"), of("image:crop", "c")]).await;
     let timed = fixture.broker.clone().timed(true);
-    let wanted = matching(&["mail:send"], &["image:"]);
+    let wanted = Matching { ids: all(&fixture).await, ..matching(&["mail:send"], &["image:"]) };
     let reply = timed.dequeue_matching(&QUEUE.into(), 9, &"run".into(), NOW + 30, &wanted).await.unwrap();
-    let (Dequeued::Tasks(tasks), 3) = reply else { panic!("{reply:?}") };
+    let (Dequeued::Tasks(tasks), _) = reply else { panic!("{reply:?}") };
     let since = tasks.into_iter().map(|taken| match taken {
-        Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
+        queue_redis::Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
         other => panic!("took {other:?}"),
     });
     assert_eq!(since.collect::<Vec<_>>(), ["a", "c"].map(|id| (id.to_owned(), Some(NOW_NS))));

@@ -9,7 +9,7 @@ async fn ready(fixture: &Fixture, rules: GroupRules, now: i64) -> ReadyGroups {
 }
 
 fn found(ready: &[&str], next: Option<i64>) -> ReadyGroups {
-    ReadyGroups { ready: ready.iter().map(|name| (*name).to_owned()).collect(), next }
+    ReadyGroups { ready: ready.iter().map(|name| (*name).to_owned()).collect(), next, ..ReadyGroups::default() }
 }
 
 /// The scores of groups differ by when the task joined.
@@ -57,4 +57,17 @@ async fn no_group_is_ready_while_the_queue_is_paused() {
     assert_eq!(ready(&fixture, GroupRules { max_size: 1, ..RULES }, NOW).await, found(&[], None));
     fixture.run("DEL asynq:{q}:paused").await;
     assert_eq!(ready(&fixture, RULES, READY).await, found(&["g"], None));
+}
+
+#[tokio::test]
+async fn list_ready_groups_says_which_will_be_ready_soon() {
+    let fixture = Fixture::start().await;
+    fixture.run(&format!("ZADD asynq:{{q}}:g:early {} a", NOW - 100)).await;
+    fixture.run(&format!("ZADD asynq:{{q}}:g:soon {NOW} b")).await;
+    fixture.run(&format!("ZADD asynq:{{q}}:g:late {} c", NOW + 50)).await;
+    fixture.run("SADD asynq:{q}:groups early soon late").await;
+    let rules = GroupRules { grace_secs: 60, max_delay_secs: 0, max_size: 0 };
+    let found = fixture.broker.list_groups_until(QUEUE, rules, NOW, NOW + 60).await.unwrap();
+    assert_eq!((found.ready, found.soon), (vec!["early".to_owned()], vec![("soon".to_owned(), NOW + 60)]));
+    assert_eq!(found.next, Some(NOW + 60));
 }

@@ -17,6 +17,9 @@ use crate::error::Error;
 
 /// Seconds after the end of a lease before a task is taken over; as in asynq.
 const RECOVERY_MARGIN: i64 = 30;
+/// Seconds after which a pending task should have been taken, if a server has places free. Servers tell every 5 s what
+/// they work on.
+const NOTICED_WITHIN: i64 = 10;
 /// Locks that are told of an id without a task.
 const MAX_LOCKS: usize = 10;
 
@@ -46,6 +49,8 @@ struct Facts {
     paused: Option<String>,
     is_removing: bool,
     is_listed: bool,
+    /// Since when it is pending, as a Unix second.
+    pending_since: Option<i64>,
     /// Pending tasks that are to be taken before it.
     ahead: Option<u64>,
     servers: Vec<ServerInfo>,
@@ -104,12 +109,13 @@ impl Inspector {
         let mut facts = Facts { message, ..Facts::default() };
         let mut connection = self.redis.pooled().await?;
         let mut look = redis::pipe();
-        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes");
+        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since");
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
         look.cmd("SISMEMBER").arg(QUEUES).arg(queue).ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("explaining a task", &look).await?;
         let mut replies = replies.into_iter().map(Result::ok);
-        let (owner, crashes): (Option<String>, Option<String>) = parse(replies.next());
+        let (owner, crashes, since): (Option<String>, Option<String>, Option<String>) = parse(replies.next());
+        facts.pending_since = since.and_then(|ns| Some(ns.parse::<i64>().ok()?.div_euclid(1_000_000_000)));
         facts.owner = owner.unwrap_or_default();
         facts.crashes = Crashes::parse(&crashes.unwrap_or_default());
         facts.paused = parse(replies.next());
@@ -250,6 +256,10 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     match state {
         Some(State::Pending) => {
             reasons.extend(stopped);
+            let since = facts.pending_since.filter(|since| since.saturating_add(NOTICED_WITHIN) < now);
+            if let Some(since) = since.filter(|_| reasons.is_empty() && slow.is_empty()) {
+                reasons.push(Reason::PassedOver { since });
+            }
             match facts.ahead {
                 Some(ahead @ 1..) => reasons.push(Reason::Behind { ahead }),
                 Some(0) if reasons.is_empty() && slow.is_empty() => reasons.push(Reason::Next),

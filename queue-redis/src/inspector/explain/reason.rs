@@ -63,6 +63,11 @@ pub enum Reason {
     },
     /// It is pending, the first, and a server has places free.
     Next,
+    /// It has been pending for a while although a server has places free.
+    PassedOver {
+        /// Since when.
+        since: i64,
+    },
     /// It waits in a group.
     InGroup {
         /// Group name.
@@ -159,6 +164,7 @@ impl Reason {
             Self::Behind { .. } => "behind",
             Self::Busy { .. } => "busy",
             Self::Next => "next",
+            Self::PassedOver { .. } => "passed-over",
             Self::InGroup { .. } => "in-group",
             Self::Aggregating { .. } => "aggregating",
             Self::Aggregated => "aggregated",
@@ -178,7 +184,7 @@ impl Reason {
     pub fn at(&self) -> Option<i64> {
         match self {
             Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
-            Self::Overdue { since } => Some(*since),
+            Self::Overdue { since } | Self::PassedOver { since } => Some(*since),
             Self::Paused { since } => *since,
             Self::Aggregating { deadline, .. } => Some(*deadline),
             Self::Running { lease_until, .. } => Some(*lease_until),
@@ -223,6 +229,12 @@ impl fmt::Display for Reason {
             Self::Next => f.write_str(
                 "it is pending and next to be taken; if it stays so, the servers have no handler for its type, or \
                  serve other queues first",
+            ),
+            Self::PassedOver { since } => write!(
+                f,
+                "it is pending since {}, and servers of its queue have places free: none of them has a handler for its \
+                 type, and they leave such tasks where they are; start one that has",
+                At(*since)
             ),
             Self::InGroup { group, size, oldest, youngest } => write!(
                 f,

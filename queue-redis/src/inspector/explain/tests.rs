@@ -61,6 +61,17 @@ fn what_waits_for_its_time_says_when_and_what_is_overdue_says_so() {
 }
 
 #[test]
+fn a_task_that_is_left_waiting_although_places_are_free_says_so_first() {
+    let pending =
+        |ahead, secs| Facts { ahead: Some(ahead), pending_since: Some(NOW - secs), ..facts("pending", "pending", "") };
+    assert_eq!(told(&pending(0, 5)), ["next"]);
+    assert_eq!(told(&pending(0, 11)), ["passed-over"]);
+    assert_eq!(told(&pending(3, 11)), ["passed-over", "behind"]);
+    assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(3, 11) }), ["behind", "busy"]);
+    assert_eq!(told(&Facts { servers: Vec::new(), ..pending(3, 11) }), ["no-server", "behind"]);
+}
+
+#[test]
 fn a_task_that_goes_round_without_a_handler_says_so_first() {
     for (state, place, score, then) in [("retry", "retry", "4000000001", "retry"), ("pending", "pending", "", "behind")]
     {

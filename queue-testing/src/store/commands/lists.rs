@@ -139,18 +139,28 @@ pub(super) fn lset(data: &mut Data, args: Args<'_>) -> Answer {
 }
 
 /// The first position, of the whole list or among the first `MAXLEN`, of which 0 means all; with `COUNT`, so many of
-/// them, of which 0 means all.
+/// them, of which 0 means all. With a negative `RANK` the first ones are those at the tail.
 pub(super) fn lpos(data: &mut Data, args: Args<'_>) -> Answer {
-    let (mut most, mut wanted) = (0, None);
-    match &args[2..] {
-        [] => {}
-        [word, number] if is(word, "MAXLEN") => most = count(number)?,
-        [word, number] if is(word, "COUNT") => wanted = Some(count(number)?),
-        _ => return Err(Refusal("ERR the in-process store knows no options of LPOS but MAXLEN or COUNT".to_owned())),
+    let (mut most, mut wanted, mut from_tail) = (0, None, false);
+    for option in args[2..].chunks(2) {
+        match option {
+            [word, number] if is(word, "MAXLEN") => most = count(number)?,
+            [word, number] if is(word, "COUNT") => wanted = Some(count(number)?),
+            [word, number] if is(word, "RANK") && matches!(integer(number)?, 1 | -1) => {
+                from_tail = integer(number)? < 0
+            }
+            _ => {
+                let text = "ERR the in-process store knows no options of LPOS but MAXLEN, COUNT, RANK 1 and RANK -1";
+                return Err(Refusal(text.to_owned()));
+            }
+        }
     }
     let most = if most == 0 { usize::MAX } else { most };
-    let list = data.read::<List>(&args[0])?.into_iter().flatten().take(most).enumerate();
-    let mut found = list.filter(|(_, item)| **item == args[1]).map(|(at, _)| at);
+    let Some(list) = data.read::<List>(&args[0])? else {
+        return Ok(wanted.map_or(Reply::Nil, |_| Reply::Array(Vec::new())));
+    };
+    let place = |nth: usize| if from_tail { list.len() - 1 - nth } else { nth };
+    let mut found = (0..list.len().min(most)).map(place).filter(|at| list[*at] == args[1]);
     match wanted {
         None => Ok(found.next().map_or(Reply::Nil, Reply::count)),
         Some(0) => Ok(Reply::Array(found.map(Reply::count).collect())),

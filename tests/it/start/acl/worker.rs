@@ -31,7 +31,8 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
 async fn listens(redis: &Redis) {
     let listener = Listener::connect(redis).await.unwrap();
     let mut watch = listener.watch().expect("it has client tracking");
-    watch.has_work(std::iter::once(QUEUE)).await.unwrap();
+    watch.have_work(&[QUEUE]).await.unwrap();
+    watch.waiting(QUEUE, &[(0, 99)]).await.unwrap();
     watch.next_due(&[(QUEUE, State::Retry)]).await.unwrap();
     watch.groups(QUEUE).await.unwrap();
 }
@@ -55,7 +56,7 @@ async fn takes(fixture: &Fixture, broker: &Broker) {
     fixture.put(["b", "c", "d"].map(job)).await;
     fixture.run("RPUSH asynq:{q}:pending ghost").await;
     assert_eq!(take(broker, 2, "r2").await.len(), 1);
-    let matching = Matching { kinds: vec!["job".into()], prefixes: Vec::new(), skip: 0, window: 100 };
+    let matching = Matching { kinds: vec!["job".into()], ids: vec!["d".into()], ..Matching::default() };
     broker.dequeue_matching(&QUEUE.into(), 1, &"r3".into(), NOW + 30, &matching).await.unwrap();
     assert_eq!(broker.requeue_run(QUEUE, "r2", NOW + 30, NOW_NS).await.unwrap(), 1);
 }
