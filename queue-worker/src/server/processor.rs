@@ -341,7 +341,7 @@ impl Taker {
     /// The queues that are to be looked at now.
     fn next_look(&mut self) -> Doubtful {
         let (later, asked): (BTreeSet<usize>, BTreeSet<usize>) =
-            self.doubtful.iter().partition(|queue| self.is_left_alone(**queue));
+            self.doubtful.iter().partition(|queue| !self.can_be_looked_at(**queue));
         self.doubtful = later;
         let leaves = self.leaves();
         let surveys = &mut self.surveys;
@@ -529,7 +529,12 @@ impl Taker {
 
     /// Whether one of the queues of which nothing is known can be looked at.
     fn has_doubts(&self) -> bool {
-        self.doubtful.iter().any(|queue| !self.is_left_alone(*queue))
+        self.doubtful.iter().any(|queue| self.can_be_looked_at(*queue))
+    }
+
+    /// A look would forget which of the tasks that are left to others a take is asking about.
+    fn can_be_looked_at(&self, queue: usize) -> bool {
+        !(self.is_left_alone(queue) || self.leaves() && self.ready.contains(&queue))
     }
 
     fn is_left_alone(&self, queue: usize) -> bool {

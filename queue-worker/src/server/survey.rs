@@ -147,6 +147,11 @@ impl Survey {
         let (young_marks, old_marks) = (self.marks(&young), self.marks(&old));
         if young.len() < WINDOW {
             // That is all there is.
+            if doubted {
+                self.young.clear();
+                self.old.clear();
+                self.passed.clear();
+            }
             self.ask_about(&young, false);
             self.then = Some(Then { young: Some(young_marks), old: old_marks, passed: None, count, pass: None });
             self.go_on();
