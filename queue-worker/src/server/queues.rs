@@ -194,7 +194,7 @@ mod tests {
         shares.iter().map(|share| (share.queue, share.count)).collect()
     }
 
-    fn round(queues: &Queues) -> Round<'_> {
+    fn new_round(queues: &Queues) -> Round<'_> {
         queues.round((0..queues.count()).collect())
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let mut taken = [0_usize; 3];
         let mut total = 0;
         while total < 100_000 {
-            for Share { queue, count, .. } in round(&queues).shares(50) {
+            for Share { queue, count, .. } in new_round(&queues).shares(50) {
                 taken[queue] += count;
                 total += count;
             }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn an_empty_queue_gives_its_slots_to_the_others() {
         let queues = queues(&[("a", 1_000), ("b", 1)], false);
-        let mut round = round(&queues);
+        let mut round = new_round(&queues);
         round.close(0);
         assert_eq!(counts(&round.shares(10)), [(1, 10)]);
         round.close(1);
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn strict_priority_asks_the_heaviest_queue_for_everything() {
         let queues = queues(&[("low", 1), ("high", 2)], true);
-        let mut round = round(&queues);
+        let mut round = new_round(&queues);
         assert_eq!(counts(&round.shares(10)), [(0, 10)]);
         assert_eq!(&**round.name(0), "high");
         round.close(0);
@@ -240,11 +240,11 @@ mod tests {
     fn a_queue_at_its_limit_leaves_its_slots_to_the_others() {
         for strict in [false, true] {
             let queues = limited(&[("a", 1_000), ("b", 1)], strict, &[("a", 3)]);
-            let mut round = round(&queues);
+            let mut round = new_round(&queues);
             let shares = round.shares(10);
             assert_eq!(counts(&shares), [(0, 3), (1, 7)], "strict: {strict}");
             assert_eq!((shares[0].places.len(), shares[1].places.len()), (3, 0));
-            assert_eq!(counts(&round(&queues).shares(10)), [(1, 10)], "other takes are under way");
+            assert_eq!(counts(&new_round(&queues).shares(10)), [(1, 10)], "other takes are under way");
             assert!(!queues.has_room(0) && queues.has_room(1));
             drop(shares);
             assert!(queues.has_room(0), "what was not taken is given back");
