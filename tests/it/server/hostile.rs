@@ -10,7 +10,7 @@ use queue_worker::{Event, Failure, Group, Job, Router};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::support::{Events, Fixture, GROUP, QUEUE, eventually, job, with};
+use crate::support::{Events, Fixture, GROUP, Lines, QUEUE, eventually, job, with};
 
 fn of(kind: &str) -> RawTask {
     RawTask { kind: kind.to_owned(), ..job(kind) }
@@ -126,6 +126,8 @@ async fn an_error_that_panics_is_a_failure_with_the_text_of_the_panic() {
 
 #[tokio::test]
 async fn an_error_of_an_aggregator_that_panics_puts_the_tasks_back() {
+    // Its text is asked for only where somebody collects log lines.
+    let (_lines, _collecting) = Lines::collect();
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").group(GROUP)]).await;
     let tried = <Events>::default();
