@@ -11,7 +11,7 @@ use queue_worker::{Failure, Group, Job, Router};
 use super::problems;
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, job};
 
-const BATCHES: u64 = 60;
+const BATCHES: u64 = 240;
 const BATCH: u64 = 50;
 /// Tasks that may wait, so that they are worked while others come.
 const BACKLOG: u64 = 100;
