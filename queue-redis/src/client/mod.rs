@@ -266,7 +266,7 @@ impl Client {
     /// use queue_core::RawTask;
     ///
     /// let tasks = stream::iter((0..1_000_000).map(|user| RawTask::new("email:news").payload(user.to_string())));
-    /// let refused = client.enqueue_stream(tasks).filter(async |outcome| outcome.is_err());
+    /// let refused = client.enqueue_stream(tasks).filter_map(async |outcome| outcome.err());
     /// println!("{} tasks were refused", refused.count().await);
     /// # }
     /// ```
