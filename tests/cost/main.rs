@@ -154,6 +154,17 @@ impl Bench {
     }
 }
 
+/// A handler that does nothing but tell, and what it tells.
+fn notifying() -> (Arc<Notify>, impl Fn(Job) -> std::future::Ready<()> + Clone + Send + Sync + 'static) {
+    let worked = Arc::new(Notify::new());
+    let told = worked.clone();
+    let handler = move |_: Job| {
+        told.notify_one();
+        std::future::ready(())
+    };
+    (worked, handler)
+}
+
 #[test]
 fn draining_takes_few_calls_and_commands_and_a_third_of_the_cpu_of_one_task_per_call() {
     let bench = Bench::new();
@@ -217,12 +228,7 @@ fn a_task_wakes_a_few_of_a_hundred_idle_servers_and_not_all() {
     const SERVERS: usize = 100;
     const ROUNDS: usize = 50;
     let bench = Bench::new();
-    let worked = Arc::new(Notify::new());
-    let told = worked.clone();
-    let handler = move |_: Job| {
-        let told = told.clone();
-        async move { told.notify_one() }
-    };
+    let (worked, handler) = notifying();
     let takes = bench.runtime.block_on(async {
         let mut servers = Vec::new();
         for _ in 0..SERVERS {
@@ -274,12 +280,7 @@ fn a_new_task_of_others_costs_a_server_that_leaves_it_a_few_commands_however_man
     const OTHERS: usize = 20_000;
     const PUSHES: usize = 100;
     let bench = Bench::new();
-    let ours = Arc::new(Notify::new());
-    let told = ours.clone();
-    let handler = move |_: Job| {
-        let told = told.clone();
-        async move { told.notify_one() }
-    };
+    let (ours, handler) = notifying();
     bench.fill(OTHERS);
     let server = Server::new(bench.redis.redis(), Router::new(()).route("ours", handler));
     let server = server.queues([(QUEUE, 1)]).unhandled(Unhandled::Leave);
@@ -316,12 +317,7 @@ fn servers_of_two_thousand_queues_give_few_commands_idle_and_for_each_task() {
     const SECONDS: usize = 20;
     const TASKS: usize = 100;
     let bench = Bench::new();
-    let worked = Arc::new(Notify::new());
-    let told = worked.clone();
-    let handler = move |_: Job| {
-        let told = told.clone();
-        async move { told.notify_one() }
-    };
+    let (worked, handler) = notifying();
     let name = |number: usize| format!("tenant-{}", number % QUEUES);
     let servers = bench.runtime.block_on(async {
         let mut servers = Vec::new();
