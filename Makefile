@@ -51,10 +51,10 @@ test-interop: programs
 CHAOS_SEED ?= 1
 CHAOS_GO = $$(if command -v $(GO) > /dev/null; then echo --go target/gochaos; fi)
 
-chaos: setup ## Break the queue a thousand times while a million tasks are worked; about half an hour, report in chaos/
+chaos: setup ## Break the queue a thousand times while a million tasks are worked; about half an hour, report in tests/chaos/
 	$(CARGO) build --release -p queue-chaos
-	@if command -v $(GO) > /dev/null; then cd chaos/go && $(GO) build -o ../../target/gochaos .; fi
-	target/release/queue-chaos run --tasks 1020000 --namespaces if-possible --report chaos/report.md $(CHAOS_GO)
+	@if command -v $(GO) > /dev/null; then cd tests/chaos/go && $(GO) build -o ../../../target/gochaos .; fi
+	target/release/queue-chaos run --tasks 1020000 --namespaces if-possible --report tests/chaos/report.md $(CHAOS_GO)
 
 chaos-quick: programs ## The same in two minutes: each kind of fault, ours only
 	$(PROGRAMS)/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200 --max-crashes 1
@@ -74,7 +74,7 @@ test-alerts: ## Test the alert rules of deploy/prometheus; installs Debian's pro
 
 fmt: ## Format everything
 	$(CARGO) fmt --all
-	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go chaos/go; fi
+	@if command -v $(GO) > /dev/null; then gofmt -w tests/interop bench/go tests/chaos/go; fi
 
 lint: ## What CI checks before it tests
 	$(CARGO) fmt --all --check
@@ -120,7 +120,7 @@ FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly compiler
 	@for target in wire steps options address texts lines replies; do \
 		mkdir -p target/fuzz/$$target && \
-		$(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target target/fuzz/$$target fuzz/corpus/$$target -- \
+		$(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz $$target target/fuzz/$$target tests/fuzz/corpus/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 || exit 1; \
 	done
 

@@ -1,4 +1,4 @@
-// A worker on Go asynq for queue-chaos: does what the name of a task says, as chaos/src/work.rs does, and writes
+// A worker on Go asynq for queue-chaos: does what the name of a task says, as tests/chaos/src/work.rs does, and writes
 // the same ledger.
 package main
 
@@ -141,7 +141,7 @@ func main() {
 	}
 }
 
-// As QUEUES of chaos/src/name.rs.
+// As QUEUES of tests/chaos/src/name.rs.
 func queues() map[string]int {
 	weights := make(map[string]int)
 	for number := range 24 {

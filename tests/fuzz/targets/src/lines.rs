@@ -9,9 +9,9 @@ use queue_core::{State, TaskOptions};
 use crate::when;
 use crate::words::Words;
 
-#[path = "../../../queue-cli/src/enqueue/line.rs"]
+#[path = "../../../../companions/queue-cli/src/enqueue/line.rs"]
 mod line;
-#[path = "../../../queue-cli/src/look/task/select.rs"]
+#[path = "../../../../companions/queue-cli/src/look/task/select.rs"]
 mod select;
 
 /// Reads the bytes as a line, and as words of a command line.

@@ -5,7 +5,7 @@ use crate::shown::Shown;
 
 #[test]
 fn the_documentation_lists_every_metric_with_type_and_labels_and_no_other() {
-    let document = include_str!("../../docs/observability.md");
+    let document = include_str!("../../../docs/observability.md");
     let mut rows: Vec<String> =
         document.lines().filter(|line| line.starts_with("| `asynq_")).map(str::to_owned).collect();
     let (families, shown) = (Families::new(), Shown::new());

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::{Bench, finish, queuectl};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn document(name: &str) -> String {

@@ -18,7 +18,7 @@ pub mod wire;
 mod words;
 
 // Of queuectl; see `lines`.
-#[path = "../../../queue-cli/src/when.rs"]
+#[path = "../../../../companions/queue-cli/src/when.rs"]
 mod when;
 
 /// What a target does with an input.

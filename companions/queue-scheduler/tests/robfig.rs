@@ -14,7 +14,7 @@ fn answer(spec: &str, zone: &str, start: i64, count: usize) -> String {
 
 #[test]
 fn all_recorded_cases_have_the_answers_of_the_go_library() {
-    let cases = include_str!("../../tests/golden/cron_robfig.tsv");
+    let cases = include_str!("../../../tests/golden/cron_robfig.tsv");
     let mut wrong = Vec::new();
     for case in cases.lines() {
         let [_, spec, zone, start, expected] = case.split('\t').collect::<Vec<_>>()[..] else { panic!("{case}") };
