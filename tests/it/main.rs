@@ -14,6 +14,7 @@ mod encryption;
 mod full;
 mod golden;
 mod groups;
+mod house;
 mod inspector;
 mod listener;
 mod metrics;

@@ -36,7 +36,7 @@ use crate::worker::WorkerArgs;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
 ///
-/// Try `queuectl demo` first: it needs nothing but an installed redis-server, and with --memory not even that.
+/// Try `queuectl demo` first: it needs nothing but an installed redis-server.
 #[derive(Debug, Parser)]
 #[command(name = "queuectl", version, arg_required_else_help = true, after_help = NOTES)]
 pub(crate) struct Cli {

@@ -7,15 +7,15 @@ use crate::cli::{Global, Source};
 use crate::data_dir::DataLock;
 use crate::error::CliError;
 
-#[cfg(feature = "full")]
+#[cfg(feature = "memory")]
 pub(crate) use queue_testing::Store;
 
 /// There is none in a queuectl without it.
-#[cfg(not(feature = "full"))]
+#[cfg(not(feature = "memory"))]
 #[derive(Debug)]
 pub(crate) enum Store {}
 
-#[cfg(not(feature = "full"))]
+#[cfg(not(feature = "memory"))]
 impl Store {
     pub(crate) fn command(&self, _: &[String]) -> String {
         match *self {}
@@ -55,16 +55,16 @@ impl Session {
     }
 
     /// A store inside this process, instead of a Redis.
-    #[cfg(feature = "full")]
+    #[cfg(feature = "memory")]
     pub(crate) fn in_memory() -> Result<Self, CliError> {
         let store = Store::new();
         Ok(Self { url: String::new(), redis: store.redis(), embedded: None, memory: Some(store), _lock: None })
     }
 
-    #[cfg(not(feature = "full"))]
+    #[cfg(not(feature = "memory"))]
     pub(crate) fn in_memory() -> Result<Self, CliError> {
         Err(CliError::failed(
-            "this queuectl was built without the store for --memory; build it with `cargo build -p queue-cli`",
+            "this queuectl was built without the store for --memory; build it with `cargo build -p queue-cli --features memory`",
         ))
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct DemoArgs {
     pub(crate) keep: bool,
 
     /// Run on a store inside this process; needs no redis-server
-    #[arg(long, conflicts_with = "keep")]
+    #[arg(long, conflicts_with = "keep", hide = cfg!(not(feature = "memory")))]
     pub(crate) memory: bool,
 }
 

@@ -22,6 +22,7 @@ async fn every_task_ends_where_it_should() {
     }
 }
 
+#[cfg(feature = "memory")]
 #[tokio::test]
 async fn with_memory_it_needs_no_redis_server() {
     let mut command = queuectl();
