@@ -101,12 +101,52 @@ bench-programs: setup
 	$(CARGO) build --release -p queue-cli -p queue-bench
 	cd bench/go && $(GO) build -o ../../target/gobench .
 
+# The crates that are published are the members that do not say `publish = false`.
+.PHONY: package features semver sbom
+UNPUBLISHED = queue-tests queue-examples queue-bench queue-chaos queue-fuzz-targets
+
+# Each crate is unpacked and built as crates.io would have it, on the others as they were packed. lua/ is a symbolic link in
+# queue-redis: the packed crate has to hold the scripts themselves.
+package: ## Pack every crate that is published, and build what was packed
+	CARGO_TARGET_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target)) $(CARGO) package --workspace --allow-dirty $(UNPUBLISHED:%=--exclude %)
+	@rm -rf target/packed && mkdir -p target/packed && \
+		tar xzf $${CARGO_TARGET_DIR:-target}/package/queue-redis-*.crate -C target/packed --strip-components 1 && \
+		diff -r lua target/packed/lua && echo "queue-redis travels with its scripts"
+
+features: ## Check every feature of every published crate alone, and that the defaults are light
+	@scripts/features
+
+# A tool that is missing is told loudly, and fails only where REQUIRE_TOOLS is set, as in .github/workflows.
+missing = { echo "!!! $(1) is not installed: $(2) NOT $(3) (cargo install $(1) --locked)" >&2; test -z "$$REQUIRE_TOOLS"; }
+
+semver: ## Compare the public items with REVISION=… (the previous commit): what breaks needs a new version
+	@if ! command -v cargo-semver-checks > /dev/null; then \
+		$(call missing,cargo-semver-checks,breaking changes are,CHECKED); \
+	else \
+		$(CARGO) semver-checks --workspace $(UNPUBLISHED:%=--exclude %) --baseline-rev "$(or $(REVISION),HEAD~1)"; \
+	fi
+
+sbom: ## Write what queuectl is made of to target/queuectl.spdx.json
+	@if ! command -v cargo-sbom > /dev/null; then \
+		$(call missing,cargo-sbom,the bill of materials is,WRITTEN); \
+	else \
+		mkdir -p target && $(CARGO) sbom --cargo-package queue-cli --output-format spdx_json_2_3 > target/queuectl.spdx.json && \
+		echo "target/queuectl.spdx.json"; \
+	fi
+
+.PHONY: book
+book: ## Build the guide into target/book
+	@if ! command -v mdbook > /dev/null; then \
+		$(call missing,mdbook,the book is,BUILT); \
+	else \
+		mdbook build docs; \
+	fi
+
 .PHONY: deny fuzz
 # The advisory database is a git repository of its own: where it cannot be had, that check alone is left out, loudly.
 deny: ## Check licences, sources and known vulnerabilities of all dependencies
 	@if ! command -v cargo-deny > /dev/null; then \
-		echo "!!! cargo-deny is not installed: licences, sources and advisories are NOT CHECKED (cargo install cargo-deny --locked)" >&2; \
-		test -z "$$CI"; \
+		$(call missing,cargo-deny,licences and advisories are,CHECKED); \
 	else \
 		$(CARGO) deny check licenses bans sources && \
 		if $(CARGO) deny fetch db 2> /dev/null; then \
@@ -127,7 +167,8 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (60); needs cargo-fuzz and a nightly 
 golden: setup ## Have Go write the golden vectors anew
 	cd tests/interop && $(GO) run ./goldengen ../golden
 
-ci: lint deny test ## All that CI runs
+ci: ## All that CI runs
+	.ci/run
 
 clean: ## Delete what was built
 	$(CARGO) clean

@@ -1,4 +1,6 @@
-//! The vocabulary and the decisions of an asynq-compatible task queue, without any I/O.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! * [`wire`]: the protobuf messages that Go asynq reads and writes.
 //! * [`keys`]: the names of every Redis key.
@@ -12,8 +14,6 @@
 //! * [`option_text`]: options as the text that Go's schedulers write.
 //! * [`mask`]: passwords in texts that were not meant to hold any.
 //! * [`clock`], [`duration`]: time, and Go's way of writing durations.
-//!
-//! The crate names neither tokio nor redis: everything here can be tested without either.
 
 pub mod clock;
 pub mod codec;

@@ -1,4 +1,6 @@
-//! An asynq-compatible task queue on Redis.
+#![cfg_attr(feature = "derive", doc = include_str!("../README.md"))]
+//!
+//! # What is here
 //!
 //! * [`Redis`]: how the process is connected; cheap to clone.
 //! * [`Client`]: enqueues tasks.
@@ -6,23 +8,6 @@
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
-//!
-//! A program that only enqueues needs no other crate of the project:
-//!
-#![cfg_attr(feature = "derive", doc = "```no_run")]
-#![cfg_attr(not(feature = "derive"), doc = "```text")]
-//! use queue_redis::{Client, Task};
-//! use serde::{Deserialize, Serialize};
-//!
-//! #[derive(Serialize, Deserialize, Task)]
-//! #[task(kind = "email:welcome", queue = "mail")]
-//! struct Welcome { user: u64 }
-//!
-//! # async fn example() -> Result<(), queue_redis::EnqueueError> {
-//! let client = Client::connect("redis://127.0.0.1:6379").await?;
-//! client.enqueue(Welcome { user: 7 }).await?;
-//! # Ok(()) }
-//! ```
 //!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
 

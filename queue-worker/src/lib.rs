@@ -1,39 +1,8 @@
-//! Runs handlers for the tasks of an asynq-compatible queue.
+#![doc = include_str!("../README.md")]
 //!
-//! A handler is an async function. Its first argument is the payload, which also says which tasks it
-//! serves; the others are [extractors](extract). What it returns decides what happens to the task.
+//! # Arguments of a handler
 //!
-//! ```no_run
-//! use queue_worker::{Failure, Job, Output, Router, Server, State, Task};
-//! use queue_redis::Client;
-//! use serde::{Deserialize, Serialize};
-//!
-//! #[derive(Serialize, Deserialize, Task)]
-//! #[task(kind = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", retention = "1h")]
-//! struct Welcome { user: u64 }
-//!
-//! #[derive(Clone)]
-//! struct Mailer;
-//!
-//! async fn welcome(task: Welcome, State(_mailer): State<Mailer>, job: Job) -> Result<Output<String>, Failure> {
-//!     if task.user == 0 {
-//!         return Err(Failure::archive("user 0 has no address")); // no point in trying again
-//!     }
-//!     Ok(Output(format!("attempt {} reached user {}", job.retried() + 1, task.user)))
-//! }
-//!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect("redis://127.0.0.1:6379").await?;
-//! client.enqueue(Welcome { user: 7 }).await?;
-//!
-//! let router = Router::new(Mailer).task(welcome);
-//! Server::new(client.redis().clone(), router)
-//!     .queues([("mail", 3), ("default", 1)])
-//!     .concurrency(50)
-//!     .run() // until SIGTERM or Ctrl-C
-//!     .await?;
-//! # Ok(()) }
-//! ```
+//! The [extractors](extract) say what a handler can ask for, [`Failure`] and [`Answer`] what it can return.
 
 pub mod aggregate;
 mod events;

@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned as _;
-use syn::{Error, FnArg, GenericArgument, ItemFn, PathArguments, ReturnType, Type};
+use syn::{Error, FnArg, GenericArgument, ItemFn, Path, PathArguments, ReturnType, Type};
 
 /// The most extractors that a handler can have.
 const MOST: usize = 8;
@@ -29,7 +29,8 @@ impl Options {
     }
 }
 
-pub(crate) fn check(function: &ItemFn, options: &Options) -> syn::Result<Tokens> {
+/// The checks of a function, by what `found::private` has.
+pub(crate) fn check(function: &ItemFn, options: &Options, found: &Path) -> syn::Result<Tokens> {
     let signature = &function.sig;
     let refuse = |span: Span, text: &str| Err(Error::new(span, text));
     if !signature.generics.params.is_empty() {
@@ -87,7 +88,7 @@ pub(crate) fn check(function: &ItemFn, options: &Options) -> syn::Result<Tokens>
         #(
             #[allow(warnings, clippy::all)]
             const _: () = {
-                use ::queue_worker::private::{FromJob, HandlerError, IntoOutcome, Task};
+                use #found::private::{FromJob, HandlerError, IntoOutcome, Task};
                 #checks
             };
         )*

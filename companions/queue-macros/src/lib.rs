@@ -1,4 +1,4 @@
-//! `#[derive(Task)]` and `#[debug_handler]`.
+#![doc = include_str!("../README.md")]
 
 mod handler;
 mod task;
@@ -23,6 +23,12 @@ pub fn derive_client_task(input: TokenStream) -> TokenStream {
     derive(input, parse_quote!(::queue_redis))
 }
 
+/// The same for programs that name the crate `queue` alone, which hands it on as `Task`.
+#[proc_macro_derive(FacadeTask, attributes(task))]
+pub fn derive_facade_task(input: TokenStream) -> TokenStream {
+    derive(input, parse_quote!(::queue))
+}
+
 fn derive(input: TokenStream, found: Path) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     task::expand(&input, found).unwrap_or_else(syn::Error::into_compile_error).into()
@@ -41,10 +47,20 @@ fn derive(input: TokenStream, found: Path) -> TokenStream {
 /// function is not changed, so that the attribute can stay.
 #[proc_macro_attribute]
 pub fn debug_handler(options: TokenStream, item: TokenStream) -> TokenStream {
+    check(options, item, parse_quote!(::queue_worker))
+}
+
+/// The same for programs that name the crate `queue` alone, which hands it on as `debug_handler`.
+#[proc_macro_attribute]
+pub fn facade_debug_handler(options: TokenStream, item: TokenStream) -> TokenStream {
+    check(options, item, parse_quote!(::queue))
+}
+
+fn check(options: TokenStream, item: TokenStream, found: Path) -> TokenStream {
     let function = parse_macro_input!(item as ItemFn);
     let mut checks = handler::Options::default();
     let parser = syn::meta::parser(|meta| checks.read(&meta));
     parse_macro_input!(options with parser);
-    let found = handler::check(&function, &checks).unwrap_or_else(syn::Error::into_compile_error);
-    quote::quote!(#function #found).into()
+    let checks = handler::check(&function, &checks, &found).unwrap_or_else(syn::Error::into_compile_error);
+    quote::quote!(#function #checks).into()
 }

@@ -1,4 +1,6 @@
-//! Prometheus metrics of asynq-compatible queues and workers.
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
 //!
 //! * [`QueueMetrics`]: what is in the queues, asked from Redis at each scrape; with the names, types and
 //!   labels of Go asynq's exporter, and some more. One exporter for all queues is enough.
@@ -6,25 +8,6 @@
 //! * [`Endpoint`]: both over HTTP, with a health check (feature `http`).
 //!
 //! `docs/observability.md` lists all metrics.
-//!
-//! ```no_run
-//! use queue_metrics::{Endpoint, WorkerMetrics};
-//! use queue_redis::Redis;
-//! use queue_worker::{Router, Server};
-//!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let redis = Redis::connect("redis://127.0.0.1:6379").await?;
-//! let metrics = WorkerMetrics::new();
-//! metrics.watch_calls(&redis);
-//! let endpoint = Endpoint::new(redis.clone()).worker(metrics.clone()).bind("127.0.0.1:9877").await?;
-//! let stop = queue_worker::CancellationToken::new();
-//! let scraped = tokio::spawn(endpoint.serve(stop.clone().cancelled_owned()));
-//!
-//! Server::new(redis, Router::new(())).observe(metrics.observer()).run().await?;
-//! stop.cancel();
-//! scraped.await??;
-//! # Ok(()) }
-//! ```
 
 mod calls;
 #[cfg(test)]

@@ -1,23 +1,7 @@
-//! OpenTelemetry traces from enqueue to handler, over process borders.
+#![doc = include_str!("../README.md")]
 //!
-//! A client writes the context of its span into the headers `traceparent` and `tracestate` of the task (W3C
-//! Trace Context, which Go's libraries read and write too); a server makes each attempt's span a child of
-//! it. Both spans carry the attributes of OpenTelemetry's conventions for messaging.
-//!
-//! The program chooses the exporter, and connects `tracing` with OpenTelemetry by `tracing-opentelemetry`. See
-//! `docs/observability.md`, and the example `opentelemetry`.
-//!
-//! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use queue_otel::Tracing;
-//! use queue_redis::Client;
-//! use queue_worker::{Router, Server};
-//!
-//! let tracing = Tracing::new();
-//! let client = tracing.client(Client::connect("redis://127.0.0.1:6379").await?);
-//! let server = tracing.server(Server::new(client.redis().clone(), Router::new(())));
-//! # Ok(()) }
-//! ```
+//! Both spans carry the attributes of OpenTelemetry's conventions for messaging. See `docs/observability.md`, and the example
+//! `opentelemetry`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

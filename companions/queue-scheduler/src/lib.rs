@@ -1,4 +1,6 @@
-//! Periodic tasks for an asynq-compatible queue.
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
 //!
 //! * [`Scheduler`]: enqueues the tasks of its entries at their ticks. Any number of them may carry the same
 //!   entries; each tick is enqueued once.

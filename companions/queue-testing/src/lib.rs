@@ -1,4 +1,6 @@
-//! A testing kit for programs that use the queue.
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
 //!
 //! * [`TestQueue`]: queues for one test, inside this process and with a clock that the test moves, or on a
 //!   private Redis.
@@ -7,45 +9,6 @@
 //!   became of each.
 //! * [`run_inline`]: one task through its handler, without any queue.
 //! * [`Store`]: the store by itself, a small Redis inside this process that runs the scripts of the real one.
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use queue_testing::{TestQueue, assert_enqueued, refute_enqueued};
-//! use queue_worker::{End, Router, Task};
-//! use serde::{Deserialize, Serialize};
-//!
-//! #[derive(Serialize, Deserialize, Task)]
-//! #[task(kind = "email:welcome", queue = "mail", max_retry = 1)]
-//! struct Welcome {
-//!     user: u64,
-//! }
-//!
-//! // The code under test.
-//! async fn sign_up(queue: &queue_redis::Client, user: u64) {
-//!     queue.enqueue(Welcome { user }).await.unwrap();
-//! }
-//!
-//! async fn welcome(task: Welcome) -> Result<(), &'static str> {
-//!     if task.user == 0 { Err("no such user") } else { Ok(()) }
-//! }
-//!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! let queue = TestQueue::new();
-//! sign_up(queue.client(), 0).await;
-//! assert_enqueued!(queue, Welcome, |task| task.user == 0);
-//!
-//! let router = Router::new(()).task(welcome);
-//! let drained = queue.drain(router.clone()).await;
-//! assert_eq!(drained[0].end, End::Retried);
-//! assert_eq!(drained[0].error.as_deref(), Some("no such user"));
-//!
-//! // An hour later, which takes no time, it has failed for good.
-//! let drained = queue.drain_for(Duration::from_secs(3_600), router).await;
-//! assert_eq!(drained.count(End::Archived), 1);
-//! refute_enqueued!(queue, Welcome);
-//! # }
-//! ```
 //!
 //! # Which time is which
 //!

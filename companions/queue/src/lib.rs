@@ -1,0 +1,67 @@
+#![cfg_attr(all(feature = "worker", feature = "derive", feature = "metrics"), doc = include_str!("../README.md"))]
+//!
+//! # What is here
+//!
+//! At the root stand the types that an application needs: [`Client`] and [`Task`] to enqueue; with the feature `worker` also
+//! `Router`, `Server`, and what handlers take and return. Each further feature is a module. Whoever builds servers or tools of
+//! their own finds the plumbing in `queue-redis` and `queue-worker`, of which these items are re-exports.
+
+#[cfg(feature = "derive")]
+pub use queue_macros::FacadeTask as Task;
+#[cfg(all(feature = "derive", feature = "worker"))]
+pub use queue_macros::facade_debug_handler as debug_handler;
+
+// Tasks, and what tells how they are worked.
+/// The state of a task; asynq's words. (`State` is the extractor of handlers.)
+pub use queue_core::State as TaskState;
+pub use queue_core::{
+    Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, Raw, RawTask, RetryPolicy, SystemClock, Task,
+    TaskInfo, TaskOptions,
+};
+// Redis and clients.
+#[cfg(feature = "embedded")]
+pub use queue_redis::embedded;
+pub use queue_redis::{
+    Client, EnqueueError, Error, Interceptor, Outgoing, Permit, Redis, RedisOptions, Semaphore, Stderr, TlsOptions,
+    log_to_stderr,
+};
+// Handlers and servers.
+#[cfg(feature = "worker")]
+pub use queue_worker::{
+    Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, End, Event, Extension, FromJob,
+    FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked, Route, Router, Server,
+    ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract, from_fn,
+};
+
+#[cfg(feature = "admin")]
+pub mod admin {
+    //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
+    pub use queue_redis::{
+        Changed, ClusterNode, Copied, CronEntry, CronEvent, DailyStats, EnqueueEvent, Examination, Explanation, Fault,
+        Filter, Finding, GroupInfo, Inspector, Page, Placement, Progress, QueueInfo, Reason, SchedulerEntry,
+        ServerInfo, Severity, WorkerInfo,
+    };
+}
+#[cfg(feature = "crypt")]
+#[doc(inline)]
+pub use queue_crypt as crypt;
+#[cfg(feature = "metrics")]
+#[doc(inline)]
+pub use queue_metrics as metrics;
+#[cfg(feature = "otel")]
+#[doc(inline)]
+pub use queue_otel as otel;
+#[cfg(feature = "scheduler")]
+#[doc(inline)]
+pub use queue_scheduler as scheduler;
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use queue_testing as testing;
+
+#[doc(hidden)]
+pub mod private {
+    //! What the macros write refers to these.
+    pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+    #[cfg(feature = "worker")]
+    pub use queue_worker::private::{FromJob, HandlerError, IntoOutcome};
+}
