@@ -8,9 +8,9 @@ use std::{env, fs};
 const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 9] = [
     ("README.md", "Quick start", "rust,no_run", "quick_start.rs", None),
     ("README.md", "Add a Rust worker to your Go fleet", "rust,no_run", "go_fleet.rs", None),
-    ("README.md", "Periodic tasks", "rust,no_run", "periodic_tasks.rs", None),
-    ("README.md", "Groups", "rs", "groups.rs", Some("")),
-    ("README.md", "Test your own tasks", "rs", "testing.rs", Some("")),
+    ("docs/schedule.md", "Periodic tasks", "rust,no_run", "periodic_tasks.rs", None),
+    ("docs/groups.md", "Groups", "rs", "groups.rs", Some("")),
+    ("docs/testing.md", "A first test", "rs", "testing.rs", Some("")),
     ("docs/doctor.md", "From Rust", "rust,no_run", "doctor.rs", None),
     ("docs/encryption.md", "Encrypted payloads", "rust", "encryption.rs", Some("(client, router)")),
     ("docs/observability.md", "Metrics over HTTP", "rust", "metrics.rs", Some("")),

@@ -1,8 +1,8 @@
 //! What the examples share: a Redis to run on, and waiting for a task to end.
 
-use queue_core::{State, TaskInfo};
-use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Inspector};
+use queue::admin::Inspector;
+use queue::embedded::RedisServer;
+use queue::{Client, TaskInfo, TaskState};
 
 /// The error type of all examples.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -23,7 +23,7 @@ pub async fn client() -> Result<(Client, Option<RedisServer>), Error> {
 ///
 /// # Errors
 /// When Redis cannot be asked.
-pub async fn wait_for(client: &Client, task: &TaskInfo, state: State) -> Result<TaskInfo, Error> {
+pub async fn wait_for(client: &Client, task: &TaskInfo, state: TaskState) -> Result<TaskInfo, Error> {
     let inspector = Inspector::new(client.redis().clone());
     loop {
         let now = inspector.task(&task.queue, &task.id).await?;
@@ -34,20 +34,21 @@ pub async fn wait_for(client: &Client, task: &TaskInfo, state: State) -> Result<
     }
 }
 
-/// The README, so that its examples are compiled with the tests.
+/// README and guide, so that their examples are compiled with the tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;
-
-/// The pages on workers, clients and testing likewise.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/workers.md")]
-pub struct Workers;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/clients.md")]
-pub struct Clients;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/testing.md")]
-pub struct Testing;
+mod guide {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/clients.md")]
+    struct Clients;
+    #[doc = include_str!("../docs/retries.md")]
+    struct Retries;
+    #[doc = include_str!("../docs/schedule.md")]
+    struct Schedule;
+    #[doc = include_str!("../docs/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../docs/tune.md")]
+    struct Tune;
+    #[doc = include_str!("../docs/workers.md")]
+    struct Workers;
+}

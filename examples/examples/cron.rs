@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue::admin::{Inspector, Page};
+use queue::scheduler::{Entry, Missed, Overlap, Scheduler, Zone};
+use queue::{Job, Redis, Router, Server, State, Task};
 use queue_examples::{Error, client};
-use queue_redis::{Inspector, Page, Redis};
-use queue_scheduler::{Entry, Missed, Overlap, Scheduler, Zone};
-use queue_worker::{Job, Router, Server, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]

@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use queue_core::{State as TaskState, TaskOptions};
+use queue::{Failure, Group, Router, Server, State, Task, TaskOptions, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Failure, Group, Router, Server, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
@@ -63,8 +62,8 @@ async fn main() -> Result<(), Error> {
         .group_max_size(100) // and at once when there are so many
         .start()
         .await?;
-    let inspector = queue_redis::Inspector::new(client.redis().clone());
-    let page = queue_redis::Page::default();
+    let inspector = queue::admin::Inspector::new(client.redis().clone());
+    let page = queue::admin::Page::default();
     while inspector.tasks("mail", TaskState::Completed, page).await?.is_empty()
         || !inspector.tasks("mail", TaskState::Aggregating, page).await?.is_empty()
     {

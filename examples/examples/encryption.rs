@@ -2,10 +2,9 @@
 //!
 //! `cargo run -p queue-examples --example encryption`
 
-use queue_core::State;
-use queue_crypt::{Encryption, KeyRing};
+use queue::crypt::{Encryption, KeyRing};
+use queue::{Router, Server, Task, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Router, Server, Task};
 use serde::{Deserialize, Serialize};
 
 /// Only the card is a secret; the rest stays readable for tools.
@@ -48,8 +47,8 @@ async fn main() -> Result<(), Error> {
         .task(async |task: Pay| println!("order {} is paid with {}", task.order, task.card))
         .task(async |task: Letter| println!("{} is sent", task.text));
     let server = Server::new(client.redis().clone(), november.router(router)).start().await?;
-    wait_for(&client, &pay, State::Completed).await?;
-    wait_for(&client, &letter, State::Completed).await?;
+    wait_for(&client, &pay, TaskState::Completed).await?;
+    wait_for(&client, &letter, TaskState::Completed).await?;
     server.shutdown().await;
     Ok(())
 }

@@ -5,11 +5,12 @@
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
-use queue_core::{State as TaskState, TaskOptions};
+use queue::otel::Tracing;
+use queue::{
+    Answer, Client, EnqueueError, Extension, Failure, Job, Next, Router, Server, State, Task, TaskOptions, TaskState,
+    from_fn,
+};
 use queue_examples::{Error, client, wait_for};
-use queue_otel::Tracing;
-use queue_redis::{Client, EnqueueError};
-use queue_worker::{Answer, Extension, Failure, Job, Next, Router, Server, State, Task, from_fn};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;

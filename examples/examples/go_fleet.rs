@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue::{Headers, Job, RawTask, Router, Server, Task, TaskState, Unhandled};
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Headers, Job, Router, Server, Task, Unhandled};
 use serde::{Deserialize, Serialize};
 
 /// In Go: `type ResizePayload struct { Path string; Width int }`, marshalled by encoding/json.
@@ -43,9 +42,9 @@ async fn main() -> Result<(), Error> {
     let resize = client.enqueue(resize).await?;
     let video = client.enqueue(from_go("video:cut", r#"{"From":3}"#)).await?;
     let others = client.enqueue(from_go("pdf:render", "{}")).await?;
-    wait_for(&client, &resize, State::Completed).await?;
-    wait_for(&client, &video, State::Completed).await?;
-    wait_for(&client, &others, State::Pending).await?;
+    wait_for(&client, &resize, TaskState::Completed).await?;
+    wait_for(&client, &video, TaskState::Completed).await?;
+    wait_for(&client, &others, TaskState::Pending).await?;
     println!("{} waits for a worker that knows it", others.kind);
     server.shutdown().await;
     Ok(())

@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue::admin::{Filter, Inspector, Page};
+use queue::{Error as RedisError, Failure, Job, RawTask, Router, Server, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_redis::{Error as RedisError, Filter, Inspector, Page};
-use queue_worker::{Failure, Job, Router, Server};
 
 /// Mail to the old server fails; everything else is sent.
 async fn send(job: Job) -> Result<(), Failure> {
@@ -30,13 +29,13 @@ async fn main() -> Result<(), Error> {
     };
     for user in 1..=3 {
         let sent = client.enqueue(mail("new.example.com", user)).await?;
-        wait_for(&client, &sent, State::Completed).await?;
+        wait_for(&client, &sent, TaskState::Completed).await?;
         let failed = client.enqueue(mail("old.example.com", user)).await?;
-        wait_for(&client, &failed, State::Archived).await?;
+        wait_for(&client, &failed, TaskState::Archived).await?;
     }
 
     let inspector = Inspector::new(client.redis().clone());
-    let refused = Filter::new().state(State::Archived).error_contains("connection refused");
+    let refused = Filter::new().state(TaskState::Archived).error_contains("connection refused");
     println!("{} tasks could not reach their server", inspector.count("mail", &refused).await?);
 
     // One is mended: another payload, and once more.
@@ -44,7 +43,7 @@ async fn main() -> Result<(), Error> {
     for task in inspector.find("mail", &of_user_2, Page::default()).await? {
         inspector.update_payload("mail", &task.id, r#"{"host":"new.example.com","user":{"id":2}}"#).await?;
         inspector.run_task("mail", &task.id).await?;
-        wait_for(&client, &task, State::Completed).await?;
+        wait_for(&client, &task, TaskState::Completed).await?;
         println!("mail to user 2 was sent in the end");
     }
 

@@ -3,13 +3,13 @@
 //! `cargo run -p queue-examples --example many`, or `… --example many 1000000`
 
 use futures_util::{StreamExt as _, stream};
-use queue_core::RawTask;
+use queue::RawTask;
+use queue::admin::Inspector;
 use queue_examples::{Error, client};
-use queue_redis::Inspector;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    tracing_subscriber::fmt().with_writer(|| queue_redis::Stderr).init();
+    tracing_subscriber::fmt().with_writer(|| queue::Stderr).init();
     let (client, _redis) = client().await?;
     let users = std::env::args().nth(1).map_or(Ok(20_000), |number| number.parse::<usize>())?;
     let payload = |user| format!(r#"{{"user":{user},"text":"{}"}}"#, "Good morning! ".repeat(8));
@@ -25,6 +25,6 @@ async fn main() -> Result<(), Error> {
     }
     let waiting = Inspector::new(client.redis().clone()).queue("mail").await?.pending;
     println!("{enqueued} tasks were enqueued, {waiting} wait in the queue");
-    queue_redis::Stderr.flush_within(std::time::Duration::from_secs(1));
+    queue::Stderr.flush_within(std::time::Duration::from_secs(1));
     Ok(())
 }

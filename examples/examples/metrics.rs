@@ -2,12 +2,10 @@
 //!
 //! `cargo run -p queue-examples --example metrics`
 
-use queue_core::RawTask;
-use queue_core::State as TaskState;
+use queue::admin::Inspector;
+use queue::metrics::{Endpoint, QueueMetrics, Registry, WorkerMetrics, prometheus::IntCounter};
+use queue::{CancellationToken, Failure, Job, RawTask, Router, Server, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_metrics::{Endpoint, QueueMetrics, Registry, WorkerMetrics, prometheus::IntCounter};
-use queue_redis::Inspector;
-use queue_worker::{CancellationToken, Failure, Job, Router, Server};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

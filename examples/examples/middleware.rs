@@ -4,9 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::State;
+use queue::{Answer, Job, Next, RetryPolicy, Router, Server, Task, TaskState, from_fn};
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Answer, Job, Next, RetryPolicy, Router, Server, Task, from_fn};
 use serde::{Deserialize, Serialize};
 
 /// A MessagePack payload.
@@ -42,7 +41,7 @@ async fn main() -> Result<(), Error> {
         .start()
         .await?;
     let task = client.enqueue(HashFile { bytes: vec![1, 2, 3] }).await?;
-    wait_for(&client, &task, State::Completed).await?;
+    wait_for(&client, &task, TaskState::Completed).await?;
     server.shutdown().await;
     Ok(())
 }

@@ -7,12 +7,9 @@
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use queue_core::RawTask;
-use queue_core::State as TaskState;
+use queue::otel::Tracing;
+use queue::{Client, Failure, Job, RawTask, Router, Server, State, Task, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_otel::Tracing;
-use queue_redis::Client;
-use queue_worker::{Failure, Job, Router, Server, State, Task};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tracing::Instrument as _;

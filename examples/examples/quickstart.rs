@@ -2,9 +2,8 @@
 //!
 //! `cargo run -p queue-examples --example quickstart`
 
-use queue_core::State as TaskState;
+use queue::{Failure, Job, Output, Router, Server, State, Task, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_worker::{Failure, Job, Output, Router, Server, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::{Clock as _, State as TaskState, SystemClock};
+use queue::{Clock as _, Failure, Job, Router, Semaphore, Server, State, SystemClock, Task, TaskState};
 use queue_examples::{Error, client, wait_for};
-use queue_redis::Semaphore;
-use queue_worker::{Failure, Job, Router, Server, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]

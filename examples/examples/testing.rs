@@ -5,11 +5,9 @@
 
 use std::time::Duration;
 
-use queue_core::TaskOptions;
+use queue::testing::{Drain, End, RunInline, TestQueue, assert_enqueued, refute_enqueued, run_inline};
+use queue::{Client, EnqueueError, Failure, Job, Output, RetryPolicy, Router, State, Task, TaskOptions};
 use queue_examples::Error;
-use queue_redis::{Client, EnqueueError};
-use queue_testing::{Drain, End, RunInline, TestQueue, assert_enqueued, refute_enqueued, run_inline};
-use queue_worker::{Failure, Job, Output, RetryPolicy, Router, State, Task};
 use serde::{Deserialize, Serialize};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,10 +1,8 @@
-//! The README's section about groups, with what it leaves out, on the Redis in `REDIS_URL`.
+//! The guide's page about groups, with what it leaves out, on the Redis in `REDIS_URL`.
 
 use std::time::Duration;
 
-use queue_core::TaskOptions;
-use queue_redis::Client;
-use queue_worker::{Failure, Group, Output, Router, Server, State, Task};
+use queue::{Client, Failure, Group, Output, Router, Server, State, Task, TaskOptions};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
-use queue_core::RawTask;
-use queue_crypt::{Encryption, KeyRing};
-use queue_metrics::{Endpoint, WorkerMetrics};
-use queue_redis::Client;
-use queue_redis::embedded::RedisServer;
-use queue_testing::{End, TestQueue};
-use queue_worker::{CancellationToken, Job, Router, Server};
+use queue::crypt::{Encryption, KeyRing};
+use queue::embedded::RedisServer;
+use queue::metrics::{Endpoint, WorkerMetrics};
+use queue::testing::{End, TestQueue};
+use queue::{CancellationToken, Client, Job, RawTask, Router, Server};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 

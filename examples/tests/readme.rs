@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
-use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Error, Inspector};
-use queue_testing::{End, TestQueue, assert_enqueued};
-use queue_worker::{Failure, Router, Task};
+use queue::admin::Inspector;
+use queue::embedded::RedisServer;
+use queue::testing::{End, TestQueue, assert_enqueued};
+use queue::{Client, Error, Failure, RawTask, Router, Task, TaskState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -67,13 +66,13 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
 async fn the_quick_start_works_its_task_at_its_first_run() {
     let mut program = Program::start("readme_quick_start").await;
     let inspector = program.inspector();
-    let all = queue_redis::Page { skip: 0, size: 10 };
+    let all = queue::admin::Page { skip: 0, size: 10 };
     let done = eventually("a welcome", async || {
-        inspector.tasks("mail", State::Completed, all).await.ok().filter(|done| !done.is_empty())
+        inspector.tasks("mail", TaskState::Completed, all).await.ok().filter(|done| !done.is_empty())
     });
     let done = done.await;
     assert_eq!(done[0].result.as_deref(), Some(&br#""us wrote to user 7, attempt 1""#[..]));
-    assert_eq!(inspector.tasks("mail", State::Scheduled, all).await.unwrap().len(), 1);
+    assert_eq!(inspector.tasks("mail", TaskState::Scheduled, all).await.unwrap().len(), 1);
     program.stop();
 }
 
@@ -92,7 +91,7 @@ async fn the_worker_of_a_go_fleet_reads_what_go_writes_and_leaves_the_rest() {
         })
         .await;
     }
-    assert_eq!(inspector.task("media", "go").await.unwrap().state, State::Pending);
+    assert_eq!(inspector.task("media", "go").await.unwrap().state, TaskState::Pending);
     let said = program.stop();
     assert!(said.contains("/cat.png to 640 px for Some(\"t1\")\n") && said.contains("video:cut\n"), "{said}");
 }
@@ -105,8 +104,9 @@ async fn a_group_of_a_hundred_becomes_one_task() {
     for n in 0..100 {
         client.enqueue(note(n)).await.unwrap();
     }
-    let page = queue_redis::Page { skip: 0, size: 10 };
-    let done = eventually("a digest", async || inspector.tasks("default", State::Completed, page).await.ok()?.pop());
+    let page = queue::admin::Page { skip: 0, size: 10 };
+    let done =
+        eventually("a digest", async || inspector.tasks("default", TaskState::Completed, page).await.ok()?.pop());
     let digest = String::from_utf8(done.await.result.unwrap().to_vec()).unwrap();
     assert!(digest.starts_with("\"user:7: ") && digest.matches(", ").count() == 2, "{digest}");
     program.stop();

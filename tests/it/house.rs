@@ -3,7 +3,8 @@
 use std::process::Command;
 
 /// Crates that users put into production, each with its default features.
-const SHIPPED: [&str; 9] = [
+const SHIPPED: [&str; 10] = [
+    "queue",
     "queue-core",
     "queue-macros",
     "queue-redis",

@@ -128,9 +128,25 @@ async fn every_command_of_the_documents_is_understood() {
 }
 
 #[tokio::test]
-async fn the_worker_without_rust_does_what_the_readme_shows() {
-    let (bench, readme) = (Bench::new().await, document("README.md"));
-    let script = block(&readme, "sh", "send-mail").replace("redis://127.0.0.1:6379", bench.redis.url());
+async fn every_command_of_the_containers_is_understood() {
+    let compose = document("deploy/docker/compose.yml");
+    let commands = compose.lines().filter_map(|line| line.trim().strip_prefix("command: "));
+    let ours: Vec<&str> = commands.filter(|command| !command.starts_with("redis-server")).collect();
+    assert_eq!(ours.len(), 4);
+    for command in ours {
+        let mut queuectl = queuectl();
+        queuectl.args(shell_words::split(command).unwrap()).arg("--help");
+        let done = finish(queuectl, b"").await;
+        assert_eq!(done.code, Some(0), "{command}: {}", done.stderr);
+    }
+    // What the scheduler's service mounts is there.
+    assert!(root().join("companions/queue-cli/scheduler.example.toml").exists());
+}
+
+#[tokio::test]
+async fn the_worker_without_rust_does_what_the_document_shows() {
+    let (bench, page) = (Bench::new().await, document("docs/shell.md"));
+    let script = block(&page, "sh", "send-mail").replace("redis://127.0.0.1:6379", bench.redis.url());
     let (setup, worker) = script.split_once("queuectl worker ").unwrap();
     run(&bench, setup).await;
     let arguments = shell_words::split(worker).unwrap();
@@ -138,7 +154,7 @@ async fn the_worker_without_rust_does_what_the_readme_shows() {
     let _worker = bench.background(&arguments, "server started").await;
     until(&bench, "ada", State::Completed).await;
     until(&bench, "nobody", State::Archived).await;
-    assert_console(&bench, &block(&readme, "console", "sent, attempt 1")).await;
+    assert_console(&bench, &block(&page, "console", "sent, attempt 1")).await;
 }
 
 /// Waits until a task of the queue `mail` is in this state.
@@ -152,12 +168,12 @@ async fn until(bench: &Bench, id: &str, state: State) {
 }
 
 #[tokio::test]
-async fn redis_cli_shows_what_the_readme_says() {
-    let (bench, readme) = (Bench::new().await, document("README.md"));
-    assert_console(&bench, &block(&readme, "console", "HGETALL")).await;
+async fn redis_cli_shows_what_the_document_says() {
+    let (bench, page) = (Bench::new().await, document("docs/start.md"));
+    assert_console(&bench, &block(&page, "console", "HGETALL")).await;
     let _worker = bench.worker(&["--queue", "mail", "--exec", "*=sleep 600"]).await;
     until(&bench, "w7", State::Active).await;
-    assert_console(&bench, &block(&readme, "console", "state owner")).await;
+    assert_console(&bench, &block(&page, "console", "state owner")).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,196 @@
+//! README and guide: every page can be reached, every link leads somewhere, every figure is a measured one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn read(file: impl AsRef<Path>) -> String {
+    let file = root().join(file);
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// All pages of the repository that are written, by their path from its top.
+fn pages(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+            pages(&path, found);
+        } else if name.ends_with(".md") {
+            found.push(path.strip_prefix(root()).unwrap().to_owned());
+        }
+    }
+}
+
+/// A page without its blocks of code.
+fn prose(page: &str) -> String {
+    let mut in_code = false;
+    let lines = page.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The targets of the links and pictures in a text, but for those in code.
+fn links(text: &str) -> Vec<String> {
+    let plain: String = text.split('`').step_by(2).collect::<Vec<_>>().join("`");
+    let after = plain.split("](").skip(1);
+    after.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+}
+
+/// The anchors that the headings of a page get, by GitHub's rule and mdBook's.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut anchors = BTreeSet::new();
+    for heading in prose(page).lines().filter(|line| line.starts_with('#')) {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let name: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let count = seen.entry(name.clone()).or_default();
+        anchors.insert(if *count == 0 { name } else { format!("{name}-{count}") });
+        *count += 1;
+    }
+    anchors
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(normal.pop(), "{} leads out of the repository", path.display()),
+            Component::CurDir => {}
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// What is wrong with the links of a page.
+fn broken(page: &Path, text: &str) -> Vec<String> {
+    let mut broken = Vec::new();
+    for link in links(&prose(text)) {
+        if link.starts_with("http://") || link.starts_with("https://") {
+            continue;
+        }
+        let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+        let target = if file.is_empty() { page.to_owned() } else { normal(&page.parent().unwrap().join(file)) };
+        if !root().join(&target).exists() {
+            broken.push(format!("{}: {link}: no such file", page.display()));
+        } else if !anchor.is_empty() && !anchors(&read(&target)).contains(anchor) {
+            broken.push(format!("{}: {link}: no such heading", page.display()));
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_link_of_every_page_leads_to_a_file_and_a_heading() {
+    let mut found = Vec::new();
+    pages(&root(), &mut found);
+    assert!(found.len() > 40, "only {} pages", found.len());
+    let broken: Vec<String> = found.iter().flat_map(|page| broken(page, &read(page))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let page = Path::new("docs/README.md");
+    let good =
+        "[a](cli.md) [b](cli.md#json) [c](../README.md#quick-start) `[d](nowhere.md)`\n```text\n[e](nowhere.md)\n```";
+    assert!(broken(page, good).is_empty());
+    assert_eq!(broken(page, "[a](nowhere.md) and\n![b](cli.md#nothing)").len(), 2);
+}
+
+#[test]
+fn the_guide_lists_every_page_once() {
+    let summary = links(&read("docs/SUMMARY.md"));
+    let mut listed = BTreeSet::new();
+    for page in &summary {
+        assert!(listed.insert(page.clone()), "docs/SUMMARY.md lists {page} twice");
+    }
+    let mut found = Vec::new();
+    pages(&root().join("docs"), &mut found);
+    let names = found.iter().map(|page| page.strip_prefix("docs").unwrap().to_str().unwrap().to_owned());
+    assert_eq!(listed, names.filter(|name| name != "SUMMARY.md").collect());
+    // The first page leads to all others too.
+    let first: BTreeSet<String> = links(&read("docs/README.md")).into_iter().collect();
+    let missing: Vec<_> = listed.iter().filter(|page| *page != "README.md" && !first.contains(*page)).collect();
+    assert!(missing.is_empty(), "docs/README.md does not lead to {missing:?}");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= 1_200, "the README has {words} words");
+}
+
+fn median(values: &serde_json::Value) -> f64 {
+    let mut values: Vec<f64> = values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A figure as a table shows it, without its unit.
+fn number(cell: &str) -> f64 {
+    let number = cell.split_whitespace().next().unwrap().replace(',', "");
+    number.parse().unwrap_or_else(|_| panic!("no figure: {cell}"))
+}
+
+/// Compares the table of figures of a page with what was measured; how many rows it has.
+fn compare_figures(page: &str) -> usize {
+    let results: serde_json::Value = serde_json::from_str(&read("bench/results/results.json")).unwrap();
+    let text = read(page);
+    let rows = text.split("| figure | Go asynq | here |\n").nth(1).unwrap_or_else(|| panic!("{page}: no figures"));
+    let rows: Vec<&str> = rows.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    for row in &rows {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let (name, field) = match cells[0].split_once(" per task: ") {
+            Some(("CPU of Redis", name)) => (name, "redis_cpu"),
+            Some((_, name)) => (name, "own_cpu"),
+            None => (cells[0], "values"),
+        };
+        let measured = results.as_array().unwrap().iter().find(|result| result["name"] == name);
+        let measured = measured.unwrap_or_else(|| panic!("{page}: {name:?} was not measured"));
+        for (side, cell) in [("go", cells[1]), ("ours", cells[2])] {
+            let (is, shown) = (median(&measured[side][field]), number(cell));
+            assert!((is - shown).abs() <= is * 0.02, "{page}: {}: {shown} of {side}, measured {is}", cells[0]);
+        }
+    }
+    rows.len()
+}
+
+#[test]
+fn the_figures_of_readme_and_comparison_are_the_measured_ones() {
+    assert_eq!(compare_figures("README.md"), 5);
+    assert!(compare_figures("docs/compare.md") >= 12);
+}
+
+#[test]
+fn the_figures_of_what_falls_short_are_the_measured_ones() {
+    let (results, limits) = (read("bench/results/results.md"), read("docs/limits.md").replace('\n', " "));
+    // "0.82x [0.78–1.01] (…); 0.90x while Redis' tables grow" in the row that begins so.
+    let row = |name: &str| results.lines().find(|line| line.starts_with(&format!("| {name}"))).unwrap().to_owned();
+    let ratio = |text: &str| text.split('x').next().unwrap().rsplit([' ', '|']).next().unwrap().to_owned();
+    let beside = |name: &str| row(&format!("{name} beside 10,000,000"));
+    for (name, sentence) in [
+        ("enqueuing tasks", "enqueuing runs at {} of the rate"),
+        ("scheduling tasks", "scheduling more at {},"),
+        ("forwarding due tasks", "forwarding at {},"),
+        ("draining", "draining at {}."),
+    ] {
+        let sentence = sentence.replace("{}", &ratio(&beside(name)));
+        assert!(limits.contains(&sentence), "docs/limits.md does not say {sentence:?}");
+    }
+    let growing = ratio(beside("scheduling tasks").split("; ").nth(1).unwrap());
+    assert!(limits.contains(&format!("scheduling runs at {growing}")), "docs/limits.md: {growing} while tables grow");
+    let longest = row("how long a script holds Redis up");
+    let longest = longest.split(" | ").nth(1).unwrap().split(" at most").next().unwrap().to_owned();
+    assert!(limits.contains(&format!("for {longest} where a table")), "docs/limits.md: {longest}");
+}
