@@ -34,6 +34,8 @@ mod script;
 mod semaphore;
 mod sentinel;
 mod server;
+#[doc(hidden)]
+pub mod service;
 mod source;
 mod stderr;
 mod wrong_type;

@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use queue_core::outcome::Step;
+use queue_redis::service::Backoff;
 use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SET_BATCH, SHORT_BATCH, Verdict};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
@@ -20,7 +21,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use super::backoff::Backoff;
 use super::slots::{Slot, Slots};
 use super::trouble::{Refusal, Trouble};
 use crate::events::Event;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{Clock, RawTask, RetryPolicy, TaskMessage};
+use queue_redis::service::{Backoff, Outage};
 use queue_redis::{Aggregated, Broker, Error, GroupRules, MAX_BATCH, StagedSet, StagedTask};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -14,8 +15,6 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::Shared;
-use super::backoff::Backoff;
-use super::outage::Outage;
 use crate::aggregate::{Aggregation, Prepared};
 use crate::events::Event;
 use crate::log::{error, info, warn};

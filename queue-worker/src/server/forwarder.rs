@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::State;
+use queue_redis::service::Backoff;
 use queue_redis::{Error, SHORT_BATCH};
 
 use super::Shared;
-use super::backoff::Backoff;
 use crate::events::Event;
 use crate::log::{error, info, warn};
 

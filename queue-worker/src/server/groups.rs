@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use queue_redis::service::Backoff;
 use queue_redis::{Error, GroupRules, Holding, ListedSet, ReadyGroups};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::backoff::Backoff;
 use super::{Shared, aggregator};
 use crate::log::{info, warn};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::Error;
+use queue_redis::service::Part;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::outage::Part;
 use super::{Shared, Status};
 use crate::log::error;
 use crate::panic;

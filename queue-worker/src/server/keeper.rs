@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_redis::service::{Backoff, Part};
 use queue_redis::{Error, Holding, Listener, Run, SHORT_BATCH, Signal, Verdict};
 
 use super::Shared;
-use super::backoff::Backoff;
 use super::maintenance::RECOVERY_MARGIN;
-use super::outage::Part;
 use crate::job::{CancelReason, Job};
 use crate::log::info;
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use queue_core::crash::{Crashes, step_after_crash};
 use queue_core::{RetryPolicy, Step};
+use queue_redis::service::Backoff;
 use queue_redis::{Error, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict};
 use tracing::debug;
 
-use super::backoff::Backoff;
 use super::{Options, Shared};
 use crate::events::{End, Event};
 use crate::log::{error, info, warn};

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_redis::Dequeued;
+use queue_redis::service::Backoff;
 
 use super::Shared;
-use super::backoff::Backoff;
 use super::limit::Place;
 use super::processor::{find_lost, start};
 use super::slots::Slot;

@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::TaskMessage;
+use queue_redis::service::Backoff;
 use queue_redis::{
     Delivery, Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, Report, Run, SHORT_BATCH,
 };
 use queue_redis::{Side, Taken, Waiting, Watch};
 
-use super::backoff::Backoff;
 use super::crowd::Crowd;
 use super::limit::Place;
 use super::queues::{Round, Share};

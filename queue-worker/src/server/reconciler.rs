@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_redis::service::Backoff;
 use queue_redis::{Error, Examination, Inspector};
 use tracing::debug;
 
 use super::Shared;
-use super::backoff::Backoff;
 use crate::events::Event;
 use crate::log::warn;
 

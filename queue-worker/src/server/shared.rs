@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use queue_redis::service::Outage;
 use queue_redis::{Broker, Error, SHORT_BATCH, Watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,7 +15,6 @@ use super::groups::Groups;
 use super::heartbeat::Identity;
 use super::holdings::Holdings;
 use super::one_by_one::OneByOne;
-use super::outage::Outage;
 use super::queues::Queues;
 use super::running::Running;
 use super::slots::Slots;

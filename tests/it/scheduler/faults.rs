@@ -1,8 +1,11 @@
 //! What goes wrong: Redis, its scripts, processes, hooks.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::RawTask;
+use queue_core::clock::ManualClock;
+use queue_core::{Clock, RawTask};
 use queue_redis::{Page, Redis, RedisOptions};
 use queue_scheduler::{Entry, Missed, Scheduler};
 
@@ -223,4 +226,61 @@ async fn a_provider_that_panics_is_asked_again() {
     })
     .await;
     scheduler.shutdown().await;
+}
+
+/// A clock that panics while it is told to.
+#[derive(Debug)]
+struct BrokenAtTimes {
+    clock: Arc<ManualClock>,
+    is_broken: AtomicBool,
+    panics: AtomicUsize,
+}
+
+impl Clock for BrokenAtTimes {
+    fn now_ns(&self) -> i64 {
+        if self.is_broken.load(Ordering::SeqCst) {
+            self.panics.fetch_add(1, Ordering::SeqCst);
+            panic!("in the clock of a test");
+        }
+        self.clock.now_ns()
+    }
+}
+
+/// The ticker ended with its first panic, and the heartbeat went on as if all were well.
+#[tokio::test]
+async fn ticks_come_again_after_a_panic_of_the_ticker() {
+    let stage = Stage::new().await;
+    let clock = Arc::new(BrokenAtTimes {
+        clock: stage.clock.clone(),
+        is_broken: AtomicBool::new(false),
+        panics: AtomicUsize::new(0),
+    });
+    // The heartbeat does not look at the clock while it is broken.
+    let scheduler = stage.builder().clock(clock.clone()).heartbeat_interval(Duration::from_secs(60)).build();
+    scheduler.register(entry("e", "* * * * *")).unwrap();
+    scheduler.start().await.unwrap();
+    stage.tick("e", MINUTE).await;
+    clock.is_broken.store(true, Ordering::SeqCst);
+    eventually("the ticker panics", async || clock.panics.load(Ordering::SeqCst) > 0).await;
+    clock.is_broken.store(false, Ordering::SeqCst);
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60", "e+120"]);
+    tokio::time::timeout(Duration::from_secs(20), scheduler.shutdown()).await.unwrap();
+}
+
+/// Neither needs to wait for the other, and nothing is left on the list.
+#[tokio::test]
+async fn a_scheduler_may_be_stopped_first_at_once_and_twice() {
+    let stage = Stage::new().await;
+    let never = stage.builder().build();
+    never.shutdown().await;
+    assert!(never.start().await.is_err(), "it was stopped");
+    let scheduler = stage.builder().build();
+    scheduler.register(entry("e", "* * * * *")).unwrap();
+    scheduler.start().await.unwrap();
+    assert!(scheduler.start().await.is_err(), "it was started");
+    tokio::join!(scheduler.shutdown(), scheduler.shutdown());
+    scheduler.shutdown().await;
+    let lists: Vec<String> = stage.fixture.cmd(&["KEYS", "asynq:schedulers:*"]).await;
+    assert!(lists.is_empty(), "{lists:?}");
 }

@@ -1,16 +1,15 @@
 //! The options of a scheduler and what its hooks are told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::{Clock, SystemClock, TaskInfo};
-use queue_redis::{Broker, EnqueueError, Redis, RedisClock, TickVerdict, Why};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use queue_redis::log::error;
+use queue_redis::panic::catch;
+use queue_redis::{EnqueueError, Redis, RedisClock, TickVerdict, Why};
 
-use super::{Scheduler, Shared};
+use super::Scheduler;
 use crate::problem::EntryError;
 use crate::provider::{BoxError, ConfigProvider, DynProvider};
 use crate::spec::Zone;
@@ -32,8 +31,8 @@ pub struct Ticked<'a> {
     pub outcome: Result<TickVerdict, &'a EnqueueError>,
 }
 
-type TickHook = dyn Fn(&Ticked<'_>) + Send + Sync;
-type ProblemHook = dyn Fn(&SyncProblem) + Send + Sync;
+pub(super) type TickHook = dyn Fn(&Ticked<'_>) + Send + Sync;
+pub(super) type ProblemHook = dyn Fn(&SyncProblem) + Send + Sync;
 
 /// What went wrong when a provider was asked for its entries. What is carried already goes on.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +53,9 @@ pub(super) struct Options {
     pub(super) corrected: Option<Arc<RedisClock>>,
     pub(super) poll_interval: Duration,
     pub(super) heartbeat_interval: Duration,
-    pub(super) on_tick: Option<Box<TickHook>>,
-    pub(super) on_problem: Option<Box<ProblemHook>>,
-    pub(super) provider: Option<(Box<dyn DynProvider>, Duration)>,
+    pub(super) on_tick: Option<Arc<TickHook>>,
+    pub(super) on_problem: Option<Arc<ProblemHook>>,
+    pub(super) provider: Option<(Arc<dyn DynProvider>, Duration)>,
     pub(super) start_check: bool,
 }
 
@@ -128,21 +127,21 @@ impl SchedulerBuilder {
 
     /// Called for every tick that this scheduler has dealt with or failed to. A panic in it is logged.
     pub fn on_tick(mut self, hook: impl Fn(&Ticked<'_>) + Send + Sync + 'static) -> Self {
-        self.options.on_tick = Some(Box::new(hook));
+        self.options.on_tick = Some(Arc::new(hook));
         self
     }
 
     /// Called for what is wrong with the entries of a provider, each time they are synced. A panic in it is
     /// logged. Defaults to a line in the log.
     pub fn on_problem(mut self, hook: impl Fn(&SyncProblem) + Send + Sync + 'static) -> Self {
-        self.options.on_problem = Some(Box::new(hook));
+        self.options.on_problem = Some(Arc::new(hook));
         self
     }
 
     /// Asks this provider for entries at the start, then every `interval`; asynq's is 3 minutes. Entries that
     /// are no longer among them are taken out of service, changed ones replaced.
     pub fn provider(mut self, provider: impl ConfigProvider, interval: Duration) -> Self {
-        self.options.provider = Some((Box::new(provider), interval.max(Duration::from_millis(1))));
+        self.options.provider = Some((Arc::new(provider), interval.max(Duration::from_millis(1))));
         self
     }
 
@@ -155,23 +154,13 @@ impl SchedulerBuilder {
 
     /// The scheduler, which still has to be [started](Scheduler::start).
     pub fn build(self) -> Scheduler {
-        let host = hostname::get().ok().and_then(|name| name.into_string().ok()).filter(|name| !name.is_empty());
-        let host = host.unwrap_or_else(|| "unknown-host".to_owned());
-        let id = uuid::Uuid::new_v4().to_string();
-        let shared = Shared {
-            key: queue_core::keys::scheduler_entries(&host, std::process::id(), &id),
-            id,
-            broker: Broker::new(self.redis),
-            options: self.options,
-            entries: Mutex::default(),
-            managed: tokio::sync::Mutex::default(),
-            listed: Mutex::default(),
-            changed: Notify::new(),
-            untold: Notify::new(),
-            stop: CancellationToken::new(),
-            services: TaskTracker::new(),
-            started: Mutex::default(),
-        };
-        Scheduler { shared: Arc::new(shared) }
+        Scheduler::built(self.redis, self.options)
+    }
+}
+
+/// A hook that panics must not end the scheduler (W40).
+pub(super) fn guarded(what: &'static str, hook: impl FnOnce()) {
+    if let Err(error) = catch(hook) {
+        error!(hook = what, %error, "a hook of the scheduler panicked");
     }
 }

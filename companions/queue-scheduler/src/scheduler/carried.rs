@@ -1,10 +1,11 @@
 //! The entries a scheduler carries, and what it knows about each.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_redis::EntryStatus;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::problem::{EntryError, EntryProblem};
@@ -64,6 +65,24 @@ impl Carried {
                 Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
             }
         }
+    }
+}
+
+/// What the loops of a scheduler share: its entries, and who waits for a change of them.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// A std mutex: it is held for a look or a change, never across an await.
+    entries: Mutex<Entries>,
+    /// Wakes the ticker when an entry has come or is known better.
+    pub(super) changed: Notify,
+    /// Wakes the heartbeater when Redis has to be told about an entry.
+    pub(super) untold: Notify,
+}
+
+impl Shared {
+    pub(super) fn entries(&self) -> MutexGuard<'_, Entries> {
+        // What panics while it is held (a clock) changes nothing.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,33 +2,31 @@
 
 mod builder;
 mod carried;
-mod heartbeat;
-mod sync;
+mod heartbeater;
+mod syncer;
 mod ticker;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::{Clock as _, State, TaskInfo};
-use queue_redis::log::{error, info};
-use queue_redis::panic::catch;
-use queue_redis::{Broker, EnqueueError, Error, Redis, Role, TickVerdict};
-use tokio::sync::Notify;
+use queue_core::Clock as _;
+use queue_redis::log::info;
+use queue_redis::service::{Outage, Services};
+use queue_redis::{Broker, Error, Redis, Role};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::builder::Options;
 pub use self::builder::{SchedulerBuilder, SyncProblem, Ticked};
-use self::carried::Entries;
+use self::carried::Shared;
+use self::heartbeater::Heartbeater;
+use self::syncer::Syncer;
+use self::ticker::Ticker;
 use crate::entry::Entry;
 use crate::problem::EntryError;
 use crate::provider::BoxError;
-use crate::schedule::{Schedule, Step};
+use crate::spec::Zone;
 
-/// How long a queue counts as listed after we listed it, as in the client.
-const LISTED_FOR: Duration = Duration::from_secs(60);
 /// How long a shutdown waits for Redis.
 const LAST_WORDS: Duration = Duration::from_secs(8);
 
@@ -71,33 +69,27 @@ queue_core::debug_as_text!(SchedulerError);
 /// ```
 #[derive(Clone)]
 pub struct Scheduler {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 impl std::fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scheduler").field("id", &self.shared.id).finish_non_exhaustive()
+        f.debug_struct("Scheduler").field("id", &self.inner.id).finish_non_exhaustive()
     }
 }
 
-/// What all parts of a scheduler share.
-struct Shared {
-    id: String,
-    /// Where Go's tools look for its entries.
-    key: String,
-    broker: Broker,
-    options: Options,
-    /// A std mutex: it is held for a look or a change, never across an await.
-    entries: Mutex<Entries>,
-    /// The names that came from the provider; held while they are synced.
-    managed: tokio::sync::Mutex<std::collections::BTreeSet<String>>,
-    listed: Mutex<HashMap<String, tokio::time::Instant>>,
-    /// Wakes the ticker when an entry has come or is known better.
-    changed: Notify,
-    /// Wakes the heartbeat when Redis has to be told about an entry.
-    untold: Notify,
+struct Inner {
+    id: Arc<str>,
+    redis: Redis,
+    zone: Zone,
+    start_check: bool,
+    shared: Arc<Shared>,
+    ticker: Ticker,
+    heartbeater: Heartbeater,
+    /// `None` without a provider.
+    syncer: Option<Syncer>,
+    services: Services,
     stop: CancellationToken,
-    services: TaskTracker,
     started: Mutex<bool>,
 }
 
@@ -110,6 +102,54 @@ impl Scheduler {
     /// A scheduler whose options can be set.
     pub fn builder(redis: Redis) -> SchedulerBuilder {
         SchedulerBuilder::new(redis)
+    }
+
+    fn built(redis: Redis, options: Options) -> Self {
+        let host = hostname::get().ok().and_then(|name| name.into_string().ok()).filter(|name| !name.is_empty());
+        let host = host.unwrap_or_else(|| "unknown-host".to_owned());
+        let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        let (broker, shared, stop) = (Broker::new(redis.clone()), Arc::<Shared>::default(), CancellationToken::new());
+        let ticker = Ticker {
+            broker: broker.clone(),
+            clock: options.clock.clone(),
+            poll_interval: options.poll_interval,
+            on_tick: options.on_tick,
+            shared: shared.clone(),
+            listed: Arc::default(),
+            stop: stop.clone(),
+        };
+        let heartbeater = Heartbeater {
+            id: id.clone(),
+            key: queue_core::keys::scheduler_entries(&host, std::process::id(), &id).into(),
+            broker,
+            clock: options.clock,
+            corrected: options.corrected,
+            interval: options.heartbeat_interval,
+            shared: shared.clone(),
+        };
+        let syncer = options.provider.map(|(provider, interval)| Syncer {
+            id: id.clone(),
+            provider,
+            interval,
+            zone: options.zone.clone(),
+            on_problem: options.on_problem,
+            shared: shared.clone(),
+            managed: Arc::default(),
+        });
+        let inner = Inner {
+            id,
+            redis,
+            zone: options.zone,
+            start_check: options.start_check,
+            shared,
+            ticker,
+            heartbeater,
+            syncer,
+            services: Services::new(Outage::new(|_| {})),
+            stop,
+            started: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Takes an entry up, before or after the start, and returns its name. Its ticks count from the first time
@@ -130,10 +170,10 @@ impl Scheduler {
     }
 
     fn put(&self, entry: &Entry, replace: bool) -> Result<String, EntryError> {
-        let schedule = entry.check(&self.shared.options.zone)?;
+        let schedule = entry.check(&self.inner.zone)?;
         let name = schedule.name.clone();
-        self.shared.entries().put(schedule, replace).map_err(|problem| entry.error(problem))?;
-        self.shared.untold.notify_one();
+        self.inner.shared.entries().put(schedule, replace).map_err(|problem| entry.error(problem))?;
+        self.inner.shared.untold.notify_one();
         Ok(name)
     }
 
@@ -143,16 +183,16 @@ impl Scheduler {
     /// # Errors
     /// When there is none of this name.
     pub fn unregister(&self, name: &str) -> Result<(), EntryError> {
-        if !self.shared.entries().remove(name) {
+        if !self.inner.shared.entries().remove(name) {
             return Err(carried::unknown(name));
         }
-        self.shared.untold.notify_one();
+        self.inner.shared.untold.notify_one();
         Ok(())
     }
 
     /// The names of the entries it carries, sorted.
     pub fn entries(&self) -> Vec<String> {
-        self.shared.entries().carried.keys().cloned().collect()
+        self.inner.shared.entries().carried.keys().cloned().collect()
     }
 
     /// Asks the provider for its entries now, for example because a file has changed.
@@ -161,7 +201,8 @@ impl Scheduler {
     /// When the provider has no answer; then all stays as it is. What is wrong with single entries goes to the
     /// hook, or the log.
     pub async fn sync(&self) -> Result<(), SchedulerError> {
-        sync::once(&self.shared).await.map_err(SchedulerError::Provider)
+        let Some(syncer) = &self.inner.syncer else { return Ok(()) };
+        syncer.sync().await.map_err(SchedulerError::Provider)
     }
 
     /// Starts in the background. When this returns, Redis has been told about the entries.
@@ -170,34 +211,42 @@ impl Scheduler {
     /// When Redis cannot be reached or cannot hold queues (see [`start_check`](SchedulerBuilder::start_check)), the
     /// provider has no answer, or it was started before.
     pub async fn start(&self) -> Result<(), SchedulerError> {
-        let shared = &self.shared;
-        if shared.stop.is_cancelled() {
-            return Err(SchedulerError::Started);
-        }
-        if std::mem::replace(&mut *shared.started.lock().unwrap_or_else(PoisonError::into_inner), true) {
+        let Inner { id, redis, shared, services, stop, started, .. } = &*self.inner;
+        let started = |now| std::mem::replace(&mut *started.lock().unwrap_or_else(PoisonError::into_inner), now);
+        if stop.is_cancelled() || started(true) {
             return Err(SchedulerError::Started);
         }
         let ready = async {
-            let redis = shared.broker.redis();
-            if shared.options.start_check {
+            if self.inner.start_check {
                 redis.require(Role::Scheduler).await?;
             } else {
                 redis.warn(Role::Scheduler).await?;
             }
             redis.ping().await?;
-            sync::once(shared).await.map_err(SchedulerError::Provider)
+            self.sync().await
         };
         if let Err(error) = ready.await {
-            *shared.started.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            started(false);
             return Err(error);
         }
-        heartbeat::beat(shared).await;
-        shared.services.spawn(ticker::run(shared.clone()));
-        shared.services.spawn(heartbeat::run(shared.clone()));
-        shared.services.spawn(sync::run(shared.clone()));
+        let (ticker, heartbeater) = (self.inner.ticker.clone(), self.inner.heartbeater.clone());
+        self.tell_entries().await;
+        services.start(stop, move || ticker.clone());
+        services.start(stop, move || heartbeater.clone());
+        if let Some(syncer) = self.inner.syncer.clone() {
+            services.start(stop, move || syncer.clone());
+        }
         let entries = shared.entries().carried.len();
-        info!(scheduler = shared.id, entries, redis = shared.broker.redis().target(), "scheduler started");
+        info!(scheduler = &**id, entries, redis = redis.target(), "scheduler started");
         Ok(())
+    }
+
+    async fn tell_entries(&self) {
+        // Boxed: the compiler gives up on futures that are nested too deeply, and users nest this one in theirs.
+        if Box::pin(self.inner.heartbeater.beat()).await.is_err() {
+            // The heartbeater tries again, and tells.
+            self.inner.shared.untold.notify_one();
+        }
     }
 
     /// Deals once with the ticks that are due, here and now and without having been started: what a testing kit is built
@@ -207,15 +256,15 @@ impl Scheduler {
     /// When the provider has no answer. A tick that failed is dealt with by the next call.
     #[doc(hidden)]
     pub async fn tick(&self) -> Result<Option<DateTime<Utc>>, SchedulerError> {
-        let shared = &self.shared;
-        sync::once(shared).await.map_err(SchedulerError::Provider)?;
+        let Inner { shared, ticker, .. } = &*self.inner;
+        self.sync().await?;
         if shared.entries().has_untold() {
-            heartbeat::beat(shared).await;
+            self.tell_entries().await;
         }
-        let now_ns = shared.options.clock.now_ns();
+        let now_ns = ticker.clock.now_ns();
         let due = shared.entries().due_or_resting(now_ns);
         for (schedule, version) in due {
-            ticker::deal(shared, schedule, version).await;
+            Box::pin(ticker.deal(schedule, version)).await;
         }
         Ok(shared.entries().next_after(now_ns).and_then(|secs| DateTime::from_timestamp(secs, 0)))
     }
@@ -242,69 +291,18 @@ impl Scheduler {
     /// Stops: ends what it does about the present ticks, and takes its entries off the list. What is known about
     /// them stays in Redis, so that the next start catches up. Calling it again waits for the same end.
     pub async fn shutdown(&self) {
-        let shared = &self.shared;
-        let first = !shared.stop.is_cancelled();
-        shared.stop.cancel();
-        shared.services.close();
-        shared.services.wait().await;
+        let Inner { id, heartbeater, services, stop, .. } = &*self.inner;
+        let first = !stop.is_cancelled();
+        stop.cancel();
+        services.ended().await;
         if first {
-            if tokio::time::timeout(LAST_WORDS, heartbeat::clear(shared)).await.is_err() {
-                info!(scheduler = shared.id, "Redis does not answer; the entries drop off the list by themselves");
+            if tokio::time::timeout(LAST_WORDS, heartbeater.clear()).await.is_err() {
+                info!(scheduler = &**id, "Redis does not answer; the entries drop off the list by themselves");
             }
-            info!(scheduler = shared.id, "scheduler stopped");
+            info!(scheduler = &**id, "scheduler stopped");
         }
     }
 }
 
-impl Shared {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Nothing panics while it is held; a poisoned lock is still consistent.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lists a queue, so that tools can see it (rule R7).
-    async fn list(&self, queue: &str) -> Result<(), Error> {
-        let now = tokio::time::Instant::now();
-        let listed = || self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed().get(queue).is_some_and(|at| now - *at < LISTED_FOR) {
-            return Ok(());
-        }
-        self.broker.publish_queue(queue).await?;
-        listed().insert(queue.to_owned(), now);
-        Ok(())
-    }
-
-    /// Calls the hook about a tick.
-    fn tell(&self, schedule: &Schedule, step: Step, outcome: Result<TickVerdict, &EnqueueError>) {
-        let Some(hook) = &self.options.on_tick else { return };
-        let Ok(task) = schedule.compose(step.tick, self.options.clock.now_ns()) else { return };
-        let state = match task.placement {
-            queue_core::options::Placement::Pending => State::Pending,
-            queue_core::options::Placement::Scheduled { .. } => State::Scheduled,
-            queue_core::options::Placement::Aggregating => State::Aggregating,
-        };
-        let ticked = Ticked {
-            entry: &schedule.name,
-            tick: DateTime::from_timestamp(step.tick, 0).unwrap_or_default(),
-            why: step.why,
-            task: TaskInfo::new(task.message, state),
-            outcome,
-        };
-        guarded("tick", || hook(&ticked));
-    }
-
-    /// Tells what is wrong with the entries of the provider.
-    fn complain(&self, problem: &SyncProblem) {
-        match &self.options.on_problem {
-            Some(hook) => guarded("problem", || hook(problem)),
-            None => error!(%problem, "a periodic entry cannot be used"),
-        }
-    }
-}
-
-/// A hook that panics must not end the scheduler (W40).
-fn guarded(what: &'static str, hook: impl FnOnce()) {
-    if let Err(error) = catch(hook) {
-        error!(hook = what, %error, "a hook of the scheduler panicked");
-    }
-}
+#[cfg(test)]
+mod tests;

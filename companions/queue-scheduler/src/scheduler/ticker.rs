@@ -1,155 +1,219 @@
-//! Deals with ticks when their time has come.
+//! The ticker: deals with ticks when their time has come.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chrono::DateTime;
 use futures_util::StreamExt as _;
 use queue_core::clock::At;
+use queue_core::options::Placement;
+use queue_core::{Clock, State, TaskInfo};
 use queue_redis::log::{error, info, warn};
-use queue_redis::{EnqueueError, Tick, TickReply, TickVerdict, Why};
+use queue_redis::service::Service;
+use queue_redis::{Broker, EnqueueError, Error, Tick, TickReply, TickVerdict, Why};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::Shared;
+use super::builder::{TickHook, Ticked, guarded};
+use super::carried::Shared;
 use crate::schedule::{Schedule, Step};
 
 /// Entries dealt with at the same time.
 const AT_ONCE: usize = 32;
+/// How long a queue counts as listed after we listed it, as in the client.
+const LISTED_FOR: Duration = Duration::from_secs(60);
 /// How often the end of the run before is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest pause after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Waits for ticks and deals with them. Stops only between two of them, so that no answer is lost.
-pub(super) async fn run(shared: Arc<Shared>) {
-    while !shared.stop.is_cancelled() {
-        let (due, rest) = shared.entries().due(shared.options.clock.now_ns(), Instant::now());
+/// Waits for ticks and deals with them.
+#[derive(Clone)]
+pub(super) struct Ticker {
+    pub(super) broker: Broker,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The longest time without a look at the clock.
+    pub(super) poll_interval: Duration,
+    pub(super) on_tick: Option<Arc<TickHook>>,
+    pub(super) shared: Arc<Shared>,
+    /// Queues and when they were listed.
+    pub(super) listed: Arc<Mutex<HashMap<String, Instant>>>,
+    /// Ends it between two ticks of an entry.
+    pub(super) stop: CancellationToken,
+}
+
+impl Service for Ticker {
+    const NAME: &'static str = "ticker";
+    const WORK: &'static str = "enqueuing periodic tasks";
+    // No answer is lost.
+    const FINISHES: bool = true;
+
+    /// What fails is tried again by itself: each entry has its own pause.
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let now_ns = self.clock.now_ns();
+        let (due, rest) = self.shared.entries().due(now_ns, Instant::now());
         if due.is_empty() {
             // The clock may be set: look again soon.
-            let rest = rest.min(shared.options.poll_interval).max(Duration::from_millis(1));
-            tokio::select! {
-                () = tokio::time::sleep(rest) => {}
-                () = shared.changed.notified() => {}
-                () = shared.stop.cancelled() => {}
-            }
-            continue;
+            return Ok(rest.min(self.poll_interval).max(Duration::from_millis(1)));
         }
         let dealing = futures_util::stream::iter(due);
-        dealing.for_each_concurrent(AT_ONCE, |(schedule, version)| deal(&shared, schedule, version)).await;
+        dealing.for_each_concurrent(AT_ONCE, |(schedule, version)| self.deal(schedule, version)).await;
+        Ok(Duration::ZERO)
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        if !pause.is_zero() {
+            let _ = tokio::time::timeout(pause, self.shared.changed.notified()).await;
+        }
     }
 }
 
-/// Deals with what is due of one entry, tick by tick.
-pub(super) async fn deal(shared: &Shared, schedule: Arc<Schedule>, version: u64) {
-    let now = shared.options.clock.now_secs();
-    let (upto, waiting, unsure) = match shared.entries().version(&schedule.name, version) {
-        Some(carried) => (carried.upto, carried.waiting, carried.unsure),
-        None => return,
-    };
-    let waiting = waiting.map(|tick| Step { why: Why::Waiting, tick });
-    let mut steps: Vec<Step> = waiting.into_iter().chain(schedule.plan(upto, now)).collect();
-    if let Some(tick) = unsure
-        && !steps.iter().any(|step| step.tick == tick)
-    {
-        // Its time is over, or Redis has said that it is dealt with; all there is to learn is by whom.
-        steps.insert(0, Step { why: Why::LetGo { from: tick }, tick });
-    }
-    let mut rest = None;
-    for step in steps {
-        if shared.stop.is_cancelled() {
-            return;
+impl Ticker {
+    /// Deals with what is due of one entry, tick by tick.
+    pub(super) async fn deal(&self, schedule: Arc<Schedule>, version: u64) {
+        let now = self.clock.now_secs();
+        let (upto, waiting, unsure) = match self.shared.entries().version(&schedule.name, version) {
+            Some(carried) => (carried.upto, carried.waiting, carried.unsure),
+            None => return,
+        };
+        let waiting = waiting.map(|tick| Step { why: Why::Waiting, tick });
+        let mut steps: Vec<Step> = waiting.into_iter().chain(schedule.plan(upto, now)).collect();
+        if let Some(tick) = unsure
+            && !steps.iter().any(|step| step.tick == tick)
+        {
+            // Its time is over, or Redis has said that it is dealt with; all there is to learn is by whom.
+            steps.insert(0, Step { why: Why::LetGo { from: tick }, tick });
         }
-        match attempt(shared, &schedule, step, unsure == Some(step.tick)).await {
-            Ok(reply) => {
-                let mut entries = shared.entries();
-                let Some(carried) = entries.version(&schedule.name, version) else { return };
-                if std::mem::take(&mut carried.failures) > 0 {
-                    info!(entry = schedule.name, "the entry works again");
-                }
-                carried.unsure = carried.unsure.filter(|tick| *tick != step.tick);
-                carried.learn(reply.upto, reply.last_ns);
-                match (reply.verdict, step.why) {
-                    (TickVerdict::Waiting, _) => {
-                        carried.waiting = Some(step.tick);
-                        rest = Some(LOOK_AGAIN);
-                    }
-                    (TickVerdict::Ahead, _) => {
-                        error!(
-                            entry = schedule.name,
-                            "the clock is ahead of that of Redis; its ticks are left to others"
-                        );
-                        carried.rest_until = Some(Instant::now() + LONGEST_PAUSE);
-                        return;
-                    }
-                    // A later run makes up for the one that waits.
-                    (TickVerdict::Enqueued, _) | (_, Why::Waiting) => carried.waiting = None,
-                    _ => {}
-                }
-            }
-            Err(problem) => {
-                let mut entries = shared.entries();
-                let Some(carried) = entries.version(&schedule.name, version) else { return };
-                let first = carried.failures == 0;
-                carried.failures = carried.failures.saturating_add(1);
-                if matches!(&problem, EnqueueError::Redis(problem) if problem.is_ambiguous()) {
-                    carried.unsure = Some(step.tick);
-                }
-                let pause = Duration::from_millis(50).saturating_mul(1 << carried.failures.min(10));
-                carried.rest_until = Some(Instant::now() + pause.min(LONGEST_PAUSE));
-                drop(entries);
-                if first {
-                    error!(entry = schedule.name, tick = %At(step.tick), error = %problem, "a tick failed; trying again until it works");
-                    shared.tell(&schedule, step, Err(&problem));
-                }
+        let mut rest = None;
+        for step in steps {
+            if self.stop.is_cancelled() {
                 return;
             }
-        }
-    }
-    if let Some(carried) = shared.entries().version(&schedule.name, version) {
-        carried.rest_until = rest.map(|rest| Instant::now() + rest);
-    }
-}
-
-/// Asks Redis for one tick. `again`: the answer to an earlier call was lost.
-async fn attempt(shared: &Shared, schedule: &Schedule, step: Step, again: bool) -> Result<TickReply, EnqueueError> {
-    shared.list(&schedule.queue).await?;
-    let now_ns = shared.options.clock.now_ns();
-    let task = match schedule.compose(step.tick, now_ns) {
-        Ok(task) => task,
-        // It was composed when it was registered, and nothing but the time has changed since.
-        Err(problem) => return Err(problem.into()),
-    };
-    let tick = Tick {
-        entry: &schedule.name,
-        why: step.why,
-        at: step.tick,
-        task: &task,
-        overlap: schedule.overlap,
-        max_runs: schedule.max_runs,
-    };
-    let mut reply = shared.broker.enqueue_tick(tick, now_ns).await?;
-    if again && reply.verdict == TickVerdict::Claimed && reply.last_id == task.message.id {
-        reply.verdict = TickVerdict::Enqueued;
-    }
-    let id = &task.message.id;
-    match reply.verdict {
-        TickVerdict::Enqueued => {
-            info!(entry = schedule.name, tick = %At(step.tick), task = %id, queue = schedule.queue, "enqueued");
-            if let Err(problem) = shared.broker.record_enqueue_event(&schedule.name, id, reply.last_ns).await {
-                warn!(entry = schedule.name, error = %problem, "the tick is missing in the history that Go's tools show");
+            match self.attempt(&schedule, step, unsure == Some(step.tick)).await {
+                Ok(reply) => {
+                    let mut entries = self.shared.entries();
+                    let Some(carried) = entries.version(&schedule.name, version) else { return };
+                    if std::mem::take(&mut carried.failures) > 0 {
+                        info!(entry = schedule.name, "the entry works again");
+                    }
+                    carried.unsure = carried.unsure.filter(|tick| *tick != step.tick);
+                    carried.learn(reply.upto, reply.last_ns);
+                    match (reply.verdict, step.why) {
+                        (TickVerdict::Waiting, _) => {
+                            carried.waiting = Some(step.tick);
+                            rest = Some(LOOK_AGAIN);
+                        }
+                        (TickVerdict::Ahead, _) => {
+                            error!(
+                                entry = schedule.name,
+                                "the clock is ahead of that of Redis; its ticks are left to others"
+                            );
+                            carried.rest_until = Some(Instant::now() + LONGEST_PAUSE);
+                            return;
+                        }
+                        // A later run makes up for the one that waits.
+                        (TickVerdict::Enqueued, _) | (_, Why::Waiting) => carried.waiting = None,
+                        _ => {}
+                    }
+                }
+                Err(problem) => {
+                    let mut entries = self.shared.entries();
+                    let Some(carried) = entries.version(&schedule.name, version) else { return };
+                    let first = carried.failures == 0;
+                    carried.failures = carried.failures.saturating_add(1);
+                    if matches!(&problem, EnqueueError::Redis(problem) if problem.is_ambiguous()) {
+                        carried.unsure = Some(step.tick);
+                    }
+                    let pause = Duration::from_millis(50).saturating_mul(1 << carried.failures.min(10));
+                    carried.rest_until = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+                    drop(entries);
+                    if first {
+                        error!(entry = schedule.name, tick = %At(step.tick), error = %problem, "a tick failed; trying again until it works");
+                        self.tell(&schedule, step, Err(&problem));
+                    }
+                    return;
+                }
             }
         }
-        TickVerdict::LetGo => {
-            let Why::LetGo { from } = step.why else { return Ok(reply) };
-            warn!(entry = schedule.name, from = %At(from), to = %At(step.tick), "ticks were missed and are let go");
+        if let Some(carried) = self.shared.entries().version(&schedule.name, version) {
+            carried.rest_until = rest.map(|rest| Instant::now() + rest);
         }
-        TickVerdict::Unfinished | TickVerdict::Locked => {
-            info!(entry = schedule.name, tick = %At(step.tick), verdict = ?reply.verdict, "a tick is left out");
+    }
+
+    /// Asks Redis for one tick. `again`: the answer to an earlier call was lost.
+    async fn attempt(&self, schedule: &Schedule, step: Step, again: bool) -> Result<TickReply, EnqueueError> {
+        self.list(&schedule.queue).await?;
+        let now_ns = self.clock.now_ns();
+        let task = match schedule.compose(step.tick, now_ns) {
+            Ok(task) => task,
+            // It was composed when it was registered, and nothing but the time has changed since.
+            Err(problem) => return Err(problem.into()),
+        };
+        let tick = Tick {
+            entry: &schedule.name,
+            why: step.why,
+            at: step.tick,
+            task: &task,
+            overlap: schedule.overlap,
+            max_runs: schedule.max_runs,
+        };
+        let mut reply = self.broker.enqueue_tick(tick, now_ns).await?;
+        if again && reply.verdict == TickVerdict::Claimed && reply.last_id == task.message.id {
+            reply.verdict = TickVerdict::Enqueued;
         }
-        verdict => debug!(entry = schedule.name, tick = %At(step.tick), ?verdict, "a tick"),
+        let id = &task.message.id;
+        match reply.verdict {
+            TickVerdict::Enqueued => {
+                info!(entry = schedule.name, tick = %At(step.tick), task = %id, queue = schedule.queue, "enqueued");
+                if let Err(problem) = self.broker.record_enqueue_event(&schedule.name, id, reply.last_ns).await {
+                    warn!(entry = schedule.name, error = %problem, "the tick is missing in the history that Go's tools show");
+                }
+            }
+            TickVerdict::LetGo => {
+                let Why::LetGo { from } = step.why else { return Ok(reply) };
+                warn!(entry = schedule.name, from = %At(from), to = %At(step.tick), "ticks were missed and are let go");
+            }
+            TickVerdict::Unfinished | TickVerdict::Locked => {
+                info!(entry = schedule.name, tick = %At(step.tick), verdict = ?reply.verdict, "a tick is left out");
+            }
+            verdict => debug!(entry = schedule.name, tick = %At(step.tick), ?verdict, "a tick"),
+        }
+        if !matches!(reply.verdict, TickVerdict::Claimed | TickVerdict::Waiting | TickVerdict::Ahead) {
+            self.tell(schedule, step, Ok(reply.verdict));
+        }
+        Ok(reply)
     }
-    if !matches!(reply.verdict, TickVerdict::Claimed | TickVerdict::Waiting | TickVerdict::Ahead) {
-        shared.tell(schedule, step, Ok(reply.verdict));
+
+    /// Lists a queue, so that tools can see it (rule R7).
+    async fn list(&self, queue: &str) -> Result<(), Error> {
+        let now = Instant::now();
+        let listed = || self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed().get(queue).is_some_and(|at| now - *at < LISTED_FOR) {
+            return Ok(());
+        }
+        self.broker.publish_queue(queue).await?;
+        listed().insert(queue.to_owned(), now);
+        Ok(())
     }
-    Ok(reply)
+
+    /// Calls the hook about a tick.
+    fn tell(&self, schedule: &Schedule, step: Step, outcome: Result<TickVerdict, &EnqueueError>) {
+        let Some(hook) = &self.on_tick else { return };
+        let Ok(task) = schedule.compose(step.tick, self.clock.now_ns()) else { return };
+        let state = match task.placement {
+            Placement::Pending => State::Pending,
+            Placement::Scheduled { .. } => State::Scheduled,
+            Placement::Aggregating => State::Aggregating,
+        };
+        let ticked = Ticked {
+            entry: &schedule.name,
+            tick: DateTime::from_timestamp(step.tick, 0).unwrap_or_default(),
+            why: step.why,
+            task: TaskInfo::new(task.message, state),
+            outcome,
+        };
+        guarded("tick", || hook(&ticked));
+    }
 }

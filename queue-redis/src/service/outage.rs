@@ -1,4 +1,4 @@
-//! Whether Redis does what it is asked, for all parts of a server together.
+//! Whether Redis does what it is asked, for all loops of a server or a scheduler together.
 //!
 //! Each part notices by itself that it fails and that it works again. What is said, and what a health check gets to
 //! know, is about all of them: one line when the first one fails, and one when none does any more.
@@ -6,15 +6,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use queue_redis::Error;
-
+use crate::error::Error;
 use crate::log::{error, info};
 
 /// Called with the error when an outage begins, and without one when it is over.
 type Tell = dyn Fn(Option<&Error>) + Send + Sync;
 
 /// The parts of a server that cannot do their work because Redis is away, or refuses all of it.
-pub(super) struct Outage {
+pub struct Outage {
     // A std mutex: held to change a few fields.
     state: Mutex<State>,
     tell: Box<Tell>,
@@ -30,12 +29,13 @@ struct State {
 }
 
 impl Outage {
-    pub(super) fn new(tell: impl Fn(Option<&Error>) + Send + Sync + 'static) -> Arc<Self> {
+    /// Tells when it begins, with the error, and when it is over, without one.
+    pub fn new(tell: impl Fn(Option<&Error>) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), tell: Box::new(tell) })
     }
 
     /// Why something does not work now.
-    pub(super) fn error(&self) -> Option<Error> {
+    pub fn error(&self) -> Option<Error> {
         self.lock().error.clone()
     }
 
@@ -80,8 +80,15 @@ impl Outage {
     }
 }
 
-/// One part of a server, and how it fares.
-pub(super) struct Part {
+impl std::fmt::Debug for Outage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outage").field("error", &self.error()).finish_non_exhaustive()
+    }
+}
+
+/// One loop, and how it fares.
+#[derive(Debug)]
+pub struct Part {
     what: &'static str,
     outage: Arc<Outage>,
     fares: Fares,
@@ -97,12 +104,13 @@ enum Fares {
 }
 
 impl Part {
-    pub(super) fn new(outage: &Arc<Outage>, what: &'static str) -> Self {
+    /// Of this outage, if there is one; it does this.
+    pub fn new(outage: &Arc<Outage>, what: &'static str) -> Self {
         Self { what, outage: outage.clone(), fares: Fares::Well }
     }
 
     /// It worked.
-    pub(super) fn succeeded(&mut self) {
+    pub fn succeeded(&mut self) {
         match std::mem::replace(&mut self.fares, Fares::Well) {
             Fares::Well => {}
             Fares::Away => self.outage.leave(true),
@@ -111,7 +119,7 @@ impl Part {
     }
 
     /// It failed, and is to be tried again.
-    pub(super) fn failed(&mut self, error: &Error) {
+    pub fn failed(&mut self, error: &Error) {
         let now = if error.is_outage() { Fares::Away } else { Fares::Refused };
         tracing::debug!(what = self.what, %error, "failed");
         match (std::mem::replace(&mut self.fares, now), now) {
@@ -128,7 +136,7 @@ impl Part {
     }
 
     /// Redis answered, and what it refuses is somebody else's to tell.
-    pub(super) fn refused(&mut self) {
+    pub fn refused(&mut self) {
         if std::mem::replace(&mut self.fares, Fares::Well) == Fares::Away {
             self.outage.leave(true);
         }
