@@ -194,3 +194,20 @@ fn the_figures_of_what_falls_short_are_the_measured_ones() {
     let longest = longest.split(" | ").nth(1).unwrap().split(" at most").next().unwrap().to_owned();
     assert!(limits.contains(&format!("for {longest} where a table")), "docs/limits.md: {longest}");
 }
+
+#[test]
+fn the_weaknesses_are_counted_right() {
+    let page = read("docs/weaknesses.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| W")).collect();
+    for status in ["cured", "partly", "avoided by design", "remains"] {
+        let count = rows.iter().filter(|row| row.contains(&format!("| **{status}**"))).count();
+        let told = page.lines().find(|line| line.starts_with(&format!("| {status} |"))).unwrap();
+        assert!(told.ends_with(&format!("| {count} |")), "{count} rows, and the page says {told}");
+    }
+    for (file, sentence) in
+        [("docs/weaknesses.md", "We know of {} weaknesses"), ("docs/promises.md", "lists {} weaknesses")]
+    {
+        let sentence = sentence.replace("{}", &rows.len().to_string());
+        assert!(read(file).contains(&sentence), "{file} does not say {sentence:?}");
+    }
+}
