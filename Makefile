@@ -105,13 +105,8 @@ bench-programs: setup
 .PHONY: package features semver sbom
 UNPUBLISHED = queue-tests queue-examples queue-bench queue-chaos queue-fuzz-targets
 
-# Each crate is unpacked and built as crates.io would have it, on the others as they were packed. lua/ is a symbolic link in
-# queue-redis: the packed crate has to hold the scripts themselves.
 package: ## Pack every crate that is published, and build what was packed
-	CARGO_TARGET_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target)) $(CARGO) package --workspace --allow-dirty $(UNPUBLISHED:%=--exclude %)
-	@rm -rf target/packed && mkdir -p target/packed && \
-		tar xzf $${CARGO_TARGET_DIR:-target}/package/queue-redis-*.crate -C target/packed --strip-components 1 && \
-		diff -r lua target/packed/lua && echo "queue-redis travels with its scripts"
+	@scripts/package $(UNPUBLISHED)
 
 features: ## Check every feature of every published crate alone, and that the defaults are light
 	@scripts/features

@@ -2,7 +2,7 @@
 //!
 //! # What is here
 //!
-//! At the root stand the types that an application needs: [`Client`] and [`Task`] to enqueue; with the feature `worker` also
+//! At the root stand the types that an application needs: [`Client`] and `Task` to enqueue; with the feature `worker` also
 //! `Router`, `Server`, and what handlers take and return. Each further feature is a module. Whoever builds servers or tools of
 //! their own finds the plumbing in `queue-redis` and `queue-worker`, of which these items are re-exports.
 
