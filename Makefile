@@ -85,6 +85,7 @@ lint: ## What CI checks before it tests
 .PHONY: bench bench-quick bench-against soak bench-programs
 bench: bench-programs ## Measure beside Go asynq, all figures; takes about half an hour, results in bench/results
 	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --out bench/results
+	docs/figures.py
 
 bench-quick: bench-programs ## The same in three minutes: fewer tasks, three rounds, no latencies
 	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
