@@ -222,3 +222,13 @@ fn the_weaknesses_are_counted_right() {
         assert!(read(file).contains(&sentence), "{file} does not say {sentence:?}");
     }
 }
+
+#[test]
+fn the_kinds_of_faults_are_counted_right() {
+    let plan = read("tests/chaos/src/plan.rs");
+    let kinds = plan.split("const ALL: [Kind; ").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
+    for (file, sentence) in [("docs/chaos.md", "all {} kinds"), ("docs/promises.md", "with {} kinds of faults")] {
+        let sentence = sentence.replace("{}", kinds);
+        assert!(read(file).contains(&sentence), "{file} does not say {sentence:?}");
+    }
+}
