@@ -42,10 +42,10 @@ mod wrong_type;
 
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use broker::{
-    Broker, Change, Completion, Delivery, Dequeued, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
+    Broker, Change, Completion, Delivery, Dequeued, Ended, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
     ExpiredLease, Forwarded, Holding, IdRange, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, Matched, Matching, Overlap,
     PayloadChange, PayloadVerdict, PoisonReason, Recovery, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken,
-    Tick, TickReply, TickVerdict, Verdict, Waiting, Why,
+    Tick, TickReply, TickVerdict, Travel, Verdict, Waiting, Why,
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;

@@ -1,5 +1,6 @@
 //! One method for each atomic transition of a task.
 
+mod apply;
 mod cron;
 mod enqueue;
 mod examine;
@@ -15,6 +16,7 @@ mod server;
 mod take;
 mod waiting;
 
+pub use apply::{Ended, Travel};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub(crate) use examine::{Entry, Remedy, Suspect, Target, Whereabouts};

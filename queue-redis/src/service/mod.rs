@@ -2,6 +2,8 @@
 
 mod backoff;
 mod outage;
+#[cfg(feature = "embedded")]
+pub mod stress;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -87,6 +89,22 @@ pub trait Service: Send {
     }
 }
 
+/// What belongs to one run of a loop: a clone has none.
+#[derive(Debug)]
+pub struct Fresh<T>(pub Option<T>);
+
+impl<T> Default for Fresh<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Clone for Fresh<T> {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
+}
+
 /// Of two errors the one that says that Redis was away.
 #[must_use]
 pub fn worse(known: Option<Error>, error: Error) -> Option<Error> {
@@ -108,17 +126,17 @@ impl Services {
         Self { outage, tasks: TaskTracker::new(), started: Mutex::default() }
     }
 
-    /// Starts a loop, which runs until `stop`. One that panics is built and started again: a server that looks alive but no
+    /// Starts a loop, which runs until `stop`. One that panics is started again as it was: a server that looks alive but no
     /// longer recovers tasks would be worse than one that is gone. Starting a loop of the same name again does nothing.
-    pub fn start<S: Service + 'static>(&self, stop: &CancellationToken, mut build: impl FnMut() -> S + Send + 'static) {
+    pub fn start<S: Service + Clone + 'static>(&self, stop: &CancellationToken, service: S) {
         if !self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(S::NAME) {
             return;
         }
         let (stop, outage) = (stop.clone(), self.outage.clone());
         self.tasks.spawn(async move {
             while !stop.is_cancelled() {
-                let run = async { build().run(&stop, &outage).await };
-                let Err(panicked) = Catch(Box::pin(run)).await else { return };
+                let mut fresh = service.clone();
+                let Err(panicked) = Catch(Box::pin(fresh.run(&stop, &outage))).await else { return };
                 error!(service = S::NAME, error = %panicked, "a loop panicked; it is started again");
                 stop.run_until_cancelled(tokio::time::sleep(AFTER_A_PANIC)).await;
             }

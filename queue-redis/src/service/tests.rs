@@ -5,8 +5,11 @@ use super::*;
 /// Counts its runs, and what is dropped half-way; panics and fails as it is told.
 #[derive(Clone, Default)]
 struct Probe {
-    built: Arc<AtomicUsize>,
+    /// Runs of this clone.
+    own_runs: usize,
     runs: Arc<AtomicUsize>,
+    /// The most runs of one clone.
+    most: Arc<AtomicUsize>,
     panics_at: usize,
     fails_at: usize,
 }
@@ -17,6 +20,8 @@ impl Service for Probe {
 
     async fn run_once(&mut self) -> Result<Duration, Error> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
+        self.own_runs += 1;
+        self.most.fetch_max(self.own_runs, Ordering::SeqCst);
         assert_ne!(run, self.panics_at, "in the loop of a test");
         if run == self.fails_at {
             return Err(Error::QueueNotFound("q".to_owned()));
@@ -24,14 +29,6 @@ impl Service for Probe {
         tokio::task::yield_now().await;
         Ok(Duration::from_millis(1))
     }
-}
-
-fn start(services: &Services, stop: &CancellationToken, probe: &Probe) {
-    let probe = probe.clone();
-    services.start(stop, move || {
-        probe.built.fetch_add(1, Ordering::SeqCst);
-        probe.clone()
-    });
 }
 
 async fn after(runs: usize, probe: &Probe) {
@@ -45,31 +42,33 @@ fn services() -> Services {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_panics_is_built_again_and_one_that_fails_goes_on() {
+async fn a_loop_that_panics_begins_anew_and_one_that_fails_goes_on() {
     crate::log_to_stderr(false);
     let (services, stop) = (services(), CancellationToken::new());
     let probe = Probe { panics_at: 2, fails_at: 4, ..Probe::default() };
-    start(&services, &stop, &probe);
+    services.start(&stop, probe.clone());
     after(6, &probe).await;
-    assert_eq!(probe.built.load(Ordering::SeqCst), 2);
     stop.cancel();
     services.ended().await;
+    let (runs, most) = (probe.runs.load(Ordering::SeqCst), probe.most.load(Ordering::SeqCst));
+    assert_eq!(most, runs - 2, "after the panic it began anew, after the error it did not");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_is_started_twice_runs_once() {
     let (services, stop) = (services(), CancellationToken::new());
     let probe = Probe::default();
-    start(&services, &stop, &probe);
-    start(&services, &stop, &probe);
+    services.start(&stop, probe.clone());
+    services.start(&stop, probe.clone());
     after(3, &probe).await;
-    assert_eq!(probe.built.load(Ordering::SeqCst), 1);
     stop.cancel();
     services.ended().await;
     services.ended().await;
+    assert_eq!(probe.runs.load(Ordering::SeqCst), probe.most.load(Ordering::SeqCst));
 }
 
 /// Waits for a signal in the middle of its run.
+#[derive(Clone, Default)]
 struct Slow<const FINISHES: bool> {
     begun: Arc<tokio::sync::Notify>,
     go_on: Arc<tokio::sync::Notify>,
@@ -91,18 +90,14 @@ impl<const FINISHES: bool> Service for Slow<FINISHES> {
 
 async fn finished_when_stopped_in_the_middle<const FINISHES: bool>() -> usize {
     let (services, stop) = (services(), CancellationToken::new());
-    let (begun, go_on, finished) = <(Arc<tokio::sync::Notify>, Arc<tokio::sync::Notify>, Arc<AtomicUsize>)>::default();
-    let parts = (begun.clone(), go_on.clone(), finished.clone());
-    services.start(&stop, move || {
-        let (begun, go_on, finished) = parts.clone();
-        Slow::<FINISHES> { begun, go_on, finished }
-    });
-    begun.notified().await;
+    let slow = Slow::<FINISHES>::default();
+    services.start(&stop, slow.clone());
+    slow.begun.notified().await;
     stop.cancel();
     tokio::task::yield_now().await;
-    go_on.notify_one();
+    slow.go_on.notify_one();
     services.ended().await;
-    finished.load(Ordering::SeqCst)
+    slow.finished.load(Ordering::SeqCst)
 }
 
 #[tokio::test]

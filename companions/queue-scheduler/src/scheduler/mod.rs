@@ -229,12 +229,11 @@ impl Scheduler {
             started(false);
             return Err(error);
         }
-        let (ticker, heartbeater) = (self.inner.ticker.clone(), self.inner.heartbeater.clone());
         self.tell_entries().await;
-        services.start(stop, move || ticker.clone());
-        services.start(stop, move || heartbeater.clone());
+        services.start(stop, self.inner.ticker.clone());
+        services.start(stop, self.inner.heartbeater.clone());
         if let Some(syncer) = self.inner.syncer.clone() {
-            services.start(stop, move || syncer.clone());
+            services.start(stop, syncer);
         }
         let entries = shared.entries().carried.len();
         info!(scheduler = &**id, entries, redis = redis.target(), "scheduler started");

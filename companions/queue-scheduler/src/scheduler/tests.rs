@@ -5,6 +5,7 @@ use queue_core::clock::ManualClock;
 use queue_redis::Inspector;
 use queue_redis::embedded::RedisServer;
 use queue_redis::service::Service as _;
+use queue_redis::service::stress::start_and_stop;
 
 use super::*;
 use crate::provider::ConfigProvider;
@@ -75,4 +76,14 @@ async fn the_syncer_carries_what_its_provider_has_and_asks_again_after_an_error(
         assert_eq!(syncer.run_once().await.unwrap(), interval);
         assert_eq!(scheduler.entries(), expected);
     }
+}
+
+#[tokio::test]
+async fn every_loop_can_be_started_twice_and_stopped_at_any_time() {
+    let provider = || async { Ok::<_, BoxError>(vec![entry("a")]) };
+    let (_server, _, scheduler) = scheduler(|builder| builder.provider(provider, Duration::from_millis(1))).await;
+    let Inner { ticker, heartbeater, syncer, .. } = &*scheduler.inner;
+    start_and_stop(ticker.clone()).await;
+    start_and_stop(heartbeater.clone()).await;
+    start_and_stop(syncer.clone().unwrap()).await;
 }
