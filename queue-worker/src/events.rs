@@ -1,6 +1,7 @@
 //! What happens inside a server, told to whoever wants to count it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::outcome::{Failure, Outcome, Step};
@@ -191,15 +192,15 @@ pub(crate) fn is_revoked(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(Failure::Revoke(_)))
 }
 
-type Observer = Box<dyn Fn(&Event<'_>) + Send + Sync>;
+type Observer = dyn Fn(&Event<'_>) + Send + Sync;
 
-/// Who wants to be told.
-#[derive(Default)]
-pub(crate) struct Observers(Vec<(Observer, Guard)>);
+/// Who wants to be told. A clone tells the same.
+#[derive(Clone, Default)]
+pub(crate) struct Observers(Vec<Arc<(Box<Observer>, Guard)>>);
 
 impl Observers {
-    pub(crate) fn add(&mut self, observer: Observer) {
-        self.0.push((observer, Guard::default()));
+    pub(crate) fn add(&mut self, observer: Box<Observer>) {
+        self.0.push(Arc::new((observer, Guard::default())));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -210,8 +211,8 @@ impl Observers {
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if !self.0.is_empty() {
             let event = event();
-            for (observer, guard) in &self.0 {
-                guard.call("an observer", || observer(&event));
+            for observer in &self.0 {
+                observer.1.call("an observer", || observer.0(&event));
             }
         }
     }

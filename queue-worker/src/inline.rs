@@ -4,15 +4,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::Clock;
+use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_core::{Clock, RetryPolicy, TaskMessage};
-use queue_redis::{Broker, Completion, Delivery, Error, GroupRules, Report, Side, Verdict};
+use queue_redis::{Broker, Delivery, Error, GroupRules, Report, Side, Verdict};
 
 use crate::events::{End, is_revoked};
 use crate::job::Job;
 use crate::router::Router;
-use crate::routes::Routes;
-use crate::server::{MAX_RESULT_BYTES, Unhandled, aggregator, attempt};
+use crate::server::time::Time;
+use crate::server::upkeep::Upkeep;
+use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt, default_span};
 use crate::work::{Work, WorkOptions};
 
 /// Runs attempts one by one, exactly as a server does between taking a task and reporting on it: layers,
@@ -21,10 +23,8 @@ use crate::work::{Work, WorkOptions};
 /// It takes no tasks and renews no leases.
 #[derive(Debug)]
 pub struct Inline {
-    routes: Routes,
-    broker: Broker,
+    upkeep: Upkeep,
     unhandled: Unhandled,
-    work: Work,
 }
 
 /// How an attempt ended.
@@ -42,15 +42,19 @@ pub struct Attempted {
 }
 
 impl Inline {
-    /// Attempts by this router's handlers. `broker` is what they write results to.
-    pub fn new<S: Clone + Send + Sync + 'static>(router: Router<S>, broker: Broker) -> Self {
+    /// Attempts by this router's handlers. `broker` is what they write results to; `options` say how tasks are worked,
+    /// unless the router says otherwise for their type.
+    pub fn new<S: Clone + Send + Sync + 'static>(
+        router: Router<S>,
+        broker: Broker,
+        options: WorkOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         crate::panic::install_hook();
-        Self {
-            routes: router.into_routes(),
-            broker,
-            unhandled: Unhandled::PutBack(Duration::from_secs(30)),
-            work: Work::default(),
-        }
+        let routes = router.into_routes().with_work(Work { all: options, ..Work::default() });
+        let (routes, time) = (Arc::new(routes), Arc::new(Time::new(clock, false)));
+        let upkeep = Upkeep { broker, routes, time, max_crashes: DEFAULT_LIMIT };
+        Self { upkeep, unhandled: Unhandled::PutBack(Duration::from_secs(30)) }
     }
 
     /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
@@ -60,74 +64,58 @@ impl Inline {
         self
     }
 
-    /// How tasks are worked, unless the router says otherwise for their type.
+    /// How many crashes of its workers a task may survive. Defaults to what a server has.
     #[must_use]
-    pub fn work_options(mut self, options: WorkOptions) -> Self {
-        self.work.all = options;
+    pub fn max_crashes(mut self, crashes: u32) -> Self {
+        self.upkeep.max_crashes = crashes;
         self
     }
 
-    /// The policy for a task.
-    pub fn retry_policy(&self, message: &TaskMessage) -> &RetryPolicy {
-        self.work.retry_policy(&self.routes, message)
-    }
-
     /// Runs the handler of a task that was taken. Writes nothing about its outcome.
-    pub async fn attempt(&self, delivery: Delivery, clock: &dyn Clock) -> Attempted {
+    pub async fn attempt(&self, delivery: Delivery) -> Attempted {
+        let Upkeep { broker, routes, time, .. } = &self.upkeep;
         let report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::default());
-        let work = (&self.work, &self.routes);
-        let job = Job::new(delivery, clock.now_ns(), self.broker.clone(), Weak::new(), MAX_RESULT_BYTES, work);
+        let work = (routes.timeout(&delivery.message), routes.undecodable(&delivery.message));
+        let job = Job::new(delivery, time.now_ns(), broker.clone(), Weak::<()>::new(), MAX_RESULT_BYTES, work);
         let (unhandled, cancel_grace) = (self.unhandled, Duration::from_secs(1));
         let limits = attempt::Limits { unhandled, cancel_grace, max_result_bytes: MAX_RESULT_BYTES };
-        let Some(outcome) = attempt::work(&self.routes, &limits, &job, &attempt::default_span(&job)).await else {
+        let Some(outcome) = attempt::work(routes, &limits, &job, &default_span(&job)).await else {
             return Attempted { end: End::LeaseLost, result: None, error: None, step: None, report };
         };
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
         let revoked = is_revoked(&outcome);
-        let step = next_step(job.message(), outcome, clock.now_secs(), self.retry_policy(job.message()));
+        let step = next_step(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         Attempted { end: End::of(&step, revoked), result, error, step: Some(step), report }
     }
 
     /// Whether an aggregator is for this group.
     pub fn aggregates(&self, queue: &str, group: &str) -> bool {
-        self.routes.aggregators().find(queue, group).is_some()
+        self.upkeep.routes.aggregators().find(queue, group).is_some()
     }
 
     /// Aggregates a group as a server does, if it is ready by these rules; then says whether that failed, after which the
     /// tasks are in their group again.
-    pub async fn aggregate(
-        &self,
-        queue: &Arc<str>,
-        group: &str,
-        rules: GroupRules,
-        clock: &dyn Clock,
-    ) -> Option<Result<(), Failure>> {
-        let group = (queue.clone(), group.to_owned());
-        aggregator::run_inline((&self.broker, &self.routes), group, rules, clock).await
+    pub async fn aggregate(&self, queue: &Arc<str>, group: &str, rules: GroupRules) -> Option<Result<(), Failure>> {
+        self.upkeep.aggregate(queue, group, rules).await
+    }
+
+    /// Does once what servers do beside working: takes tasks from those that went silent, makes due tasks pending, puts
+    /// back what was lost with an aggregation, deletes what is over. Returns the Unix second at which there is more to do.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn look_after(&self, queues: &[String]) -> Result<Option<i64>, Error> {
+        self.upkeep.look_after(queues).await
     }
 
     /// Writes what became of an attempt.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn report(&self, attempted: &Attempted, clock: &dyn Clock) -> Result<Verdict, Error> {
-        let (broker, report) = (&self.broker, &attempted.report);
-        let (queue, now) = (&report.run.queue, clock.now_secs());
-        let verdicts = match &attempted.step {
-            None => return Ok(Verdict::Lost),
-            Some(Step::Done) => broker.done(queue, std::slice::from_ref(report), now).await?,
-            Some(Step::Complete { message, expires_at, result }) => {
-                let (report, message, result) = (report.clone(), message.clone(), result.clone());
-                let completion = Completion { report, message, expires_at: *expires_at, result };
-                broker.complete(queue, &[completion], now).await?
-            }
-            Some(Step::Retry { message, at, is_failure }) => {
-                return broker.retry(report, &message.to_bytes(), *at, *is_failure, now).await;
-            }
-            Some(Step::Archive { message }) => return broker.archive(report, &message.to_bytes(), now).await,
-            Some(Step::Requeue) => return broker.requeue(report, clock.now_ns()).await,
-        };
+    pub async fn report(&self, attempted: &Attempted) -> Result<Verdict, Error> {
+        let Some(step) = &attempted.step else { return Ok(Verdict::Lost) };
+        let verdicts = self.upkeep.broker.apply(&[(&attempted.report, step)], self.upkeep.time.now_ns()).await?;
         Ok(verdicts.first().copied().unwrap_or(Verdict::Lost))
     }
 }

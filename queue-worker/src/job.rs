@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -13,9 +13,7 @@ use queue_core::TaskMessage;
 use queue_redis::{Broker, Delivery, Error, Permit, Run, Semaphore, Verdict};
 use tokio_util::sync::CancellationToken;
 
-use crate::routes::Routes;
-use crate::server::Slot;
-use crate::work::{Undecodable, Work};
+use crate::work::Undecodable;
 
 /// Why a handler was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +63,7 @@ struct Inner {
     token: CancellationToken,
     reason: AtomicU8,
     broker: Broker,
-    slot: Weak<Slot>,
+    slot: Weak<dyn Any + Send + Sync>,
     max_result_bytes: usize,
     undecodable: Undecodable,
 }
@@ -75,14 +73,12 @@ impl Job {
         delivery: Delivery,
         started_ns: i64,
         broker: Broker,
-        slot: Weak<Slot>,
+        slot: Weak<dyn Any + Send + Sync>,
         max_result_bytes: usize,
-        (work, routes): (&Work, &Routes),
+        (timeout, undecodable): (Duration, Undecodable),
     ) -> Self {
         let Delivery { message, run, pending_since_ns } = delivery;
-        let timeout = work.timeout(routes, &message);
         let deadline_ns = queue_core::outcome::attempt_deadline_ns(&message, timeout, started_ns);
-        let undecodable = work.undecodable(routes, &message);
         let inner = Inner {
             message,
             run,
@@ -257,7 +253,7 @@ impl Job {
     }
 
     /// The slot, for a thread that outlives the handler's future.
-    pub(crate) fn hold_slot(&self) -> Option<Arc<Slot>> {
+    pub(crate) fn hold_slot(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.inner.slot.upgrade()
     }
 }

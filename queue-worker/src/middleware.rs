@@ -4,7 +4,7 @@ use tower::{Layer, ServiceExt as _, service_fn};
 
 use crate::handler::Answer;
 use crate::job::Job;
-use crate::router::Route;
+use crate::routes::Route;
 
 /// A layer made of an async function, for [`Router::layer`](crate::Router::layer). It gets the job and the [rest of
 /// the way](Next) to the handler, and returns what came of it.

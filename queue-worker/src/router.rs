@@ -6,18 +6,14 @@ use std::future::Future;
 use bytes::Bytes;
 use queue_core::outcome::Failure;
 use queue_core::{FromMessage, Task};
-use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, service_fn};
 
 use crate::aggregate::{Aggregate, Aggregator};
 use crate::handler::{Answer, BlockingHandler, Handler, IntoOutcome};
 use crate::job::Job;
-use crate::panic;
-use crate::routes::{Aggregators, Entry, Routes};
+use crate::panic::Catch;
+use crate::routes::{Aggregators, Entry, Route, Routes};
 use crate::work::WorkOptions;
-
-/// A handler with its middleware: what a layer wraps.
-pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
 
 /// Handlers by task type.
 ///
@@ -319,11 +315,17 @@ where
 {
     Route::new(service_fn(move |job| {
         let work = work.clone();
-        panic::as_failure(async move { work(job).await })
+        as_failure(async move { work(job).await })
     }))
 }
 
 /// A handler that takes the whole job, as a service.
+/// Runs a handler; a panic in it is a failure.
+async fn as_failure(work: impl Future<Output = Answer>) -> Answer {
+    let caught = Catch(std::pin::pin!(work)).await;
+    caught.unwrap_or_else(|panicked| Err(Failure::Retry(panicked.into())))
+}
+
 fn untyped<F, Fut>(handler: F) -> Route
 where
     F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,

@@ -1,10 +1,20 @@
 //! The handler of a task, found by its type, and the aggregator of a group.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::options::DEFAULT_TIMEOUT;
+use queue_core::outcome::Failure;
+use queue_core::{RetryPolicy, TaskMessage};
+use tower::util::BoxCloneSyncService;
 
 use crate::aggregate::Aggregate;
-use crate::router::Route;
-use crate::work::WorkOptions;
+use crate::job::Job;
+use crate::work::{Undecodable, Work, WorkOptions};
+
+/// A handler with its middleware: what a layer wraps.
+pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
 
 /// A handler, and how its tasks are worked.
 #[derive(Debug, Clone)]
@@ -47,6 +57,8 @@ pub(crate) struct Routes {
     prefixes: BTreeMap<String, Entry>,
     aggregators: Aggregators,
     has_options: bool,
+    /// What is said about queues, and about all tasks.
+    work: Work,
 }
 
 impl Routes {
@@ -56,7 +68,29 @@ impl Routes {
         aggregators: Aggregators,
     ) -> Self {
         let has_options = exact.values().chain(prefixes.values()).any(|entry| entry.options.is_some());
-        Self { exact, prefixes, aggregators, has_options }
+        Self { exact, prefixes, aggregators, has_options, work: Work::default() }
+    }
+
+    pub(crate) fn with_work(self, work: Work) -> Self {
+        Self { work, ..self }
+    }
+
+    /// Of the options for the type, the queue and all tasks the first that was set.
+    fn option<'a, T>(&'a self, message: &TaskMessage, get: impl Fn(&'a WorkOptions) -> Option<T>) -> Option<T> {
+        let of_type = self.options(&message.r#type).and_then(&get);
+        of_type.or_else(|| self.work.queues.get(&message.queue).and_then(&get)).or_else(|| get(&self.work.all))
+    }
+
+    pub(crate) fn retry_policy(&self, message: &TaskMessage) -> &RetryPolicy {
+        self.option(message, |options| options.retry_policy.as_ref()).unwrap_or(&RetryPolicy::Asynq)
+    }
+
+    pub(crate) fn timeout(&self, message: &TaskMessage) -> Duration {
+        self.option(message, |options| options.timeout).unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    pub(crate) fn undecodable(&self, message: &TaskMessage) -> Undecodable {
+        self.option(message, |options| options.undecodable).unwrap_or_default()
     }
 
     pub(crate) fn aggregators(&self) -> &Aggregators {

@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use queue_core::options::DEFAULT_TIMEOUT;
+use queue_core::RetryPolicy;
 use queue_core::outcome::Failure;
-use queue_core::{RetryPolicy, TaskMessage};
-
-use crate::routes::Routes;
 
 /// What happens to a task whose payload the handler's type cannot be decoded from.
 ///
@@ -101,28 +98,4 @@ impl WorkOptions {
 pub(crate) struct Work {
     pub(crate) all: WorkOptions,
     pub(crate) queues: BTreeMap<String, WorkOptions>,
-}
-
-impl Work {
-    fn find<'a, T>(
-        &'a self,
-        routes: &'a Routes,
-        message: &TaskMessage,
-        get: impl Fn(&'a WorkOptions) -> Option<T>,
-    ) -> Option<T> {
-        let of_type = routes.options(&message.r#type).and_then(&get);
-        of_type.or_else(|| self.queues.get(&message.queue).and_then(&get)).or_else(|| get(&self.all))
-    }
-
-    pub(crate) fn retry_policy<'a>(&'a self, routes: &'a Routes, message: &TaskMessage) -> &'a RetryPolicy {
-        self.find(routes, message, |options| options.retry_policy.as_ref()).unwrap_or(&RetryPolicy::Asynq)
-    }
-
-    pub(crate) fn timeout(&self, routes: &Routes, message: &TaskMessage) -> Duration {
-        self.find(routes, message, |options| options.timeout).unwrap_or(DEFAULT_TIMEOUT)
-    }
-
-    pub(crate) fn undecodable(&self, routes: &Routes, message: &TaskMessage) -> Undecodable {
-        self.find(routes, message, |options| options.undecodable).unwrap_or_default()
-    }
 }

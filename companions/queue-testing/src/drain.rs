@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::clock::secs_ceil;
-use queue_core::crash::{DEFAULT_LIMIT, step_after_crash};
+use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
-use queue_redis::{Broker, Dequeued, Error, ExpiredLease, GroupRules, Report, SHORT_BATCH, Side, Taken, Verdict};
+use queue_redis::{Broker, Dequeued, Error, GroupRules, Report, Side, Taken, Verdict};
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
 use queue_worker::{End, Failure, Router, Unhandled, WorkOptions};
@@ -19,8 +19,6 @@ use crate::queue::TestQueue;
 
 /// Seconds of a lease, as a server has it.
 const LEASE: i64 = 30;
-/// Seconds after the end of a lease before anybody takes the task over, as with a server.
-const RECOVERY_MARGIN: i64 = 30;
 /// Seconds after which a group is tried again whose aggregation failed, as with a server; then twice as long each time.
 const GROUP_PAUSE: i64 = 7;
 /// Attempts after which a drain gives up: a handler that enqueues its own task would never let it end.
@@ -33,6 +31,7 @@ pub struct Drain {
     queues: Option<Vec<String>>,
     work: WorkOptions,
     unhandled: Unhandled,
+    max_crashes: u32,
     most: usize,
     grace_period: Duration,
     max_delay: Duration,
@@ -54,6 +53,7 @@ impl Drain {
             queues: None,
             work: WorkOptions::new(),
             unhandled,
+            max_crashes: DEFAULT_LIMIT,
             most: MOST,
             grace_period: Duration::from_secs(60),
             max_delay: Duration::ZERO,
@@ -78,6 +78,12 @@ impl Drain {
     /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.unhandled = choice;
+        self
+    }
+
+    /// How many crashes of its workers a task may survive. Defaults to 5, as with a server.
+    pub fn max_crashes(mut self, crashes: u32) -> Self {
+        self.max_crashes = crashes;
         self
     }
 
@@ -167,8 +173,8 @@ impl TestQueue {
     where
         S: Clone + Send + Sync + 'static,
     {
-        let inline = Inline::new(router, self.broker()).unhandled(options.unhandled);
-        let inline = inline.work_options(options.work.clone());
+        let inline = Inline::new(router, self.broker(), options.work.clone(), Arc::new(self.clock()));
+        let inline = inline.unhandled(options.unhandled).max_crashes(options.max_crashes);
         let (drained, failing) = Default::default();
         let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained, failing };
         match worker.until(end).await {
@@ -211,40 +217,24 @@ impl Worker<'_> {
 
     /// What a server and a scheduler do beside working; returns the Unix second at which the next task is due.
     async fn prepare(&mut self) -> Result<Option<i64>, Error> {
-        let clock = self.queue.clock();
-        let (now, now_ns) = (clock.now_secs(), clock.now_ns());
+        let now = self.queue.clock().now_secs();
         let mut next: Option<i64> = None;
         for scheduler in &self.options.schedulers {
             let due = scheduler.tick().await.unwrap_or_else(|error| panic!("cannot enqueue periodic tasks: {error}"));
             next = [next, due.map(|due| due.timestamp())].into_iter().flatten().min();
         }
-        for name in self.names().await? {
-            self.recover(&name.as_str().into(), now).await?;
-            for set in [State::Scheduled, State::Retry] {
-                let mut skip = 0;
-                let due = loop {
-                    let forwarded = self.broker.forward(&name, set, now_ns, skip).await?;
-                    skip += forwarded.stayed;
-                    if forwarded.moved + forwarded.dropped + forwarded.stayed < SHORT_BATCH as u64 {
-                        break forwarded.next_due;
-                    }
-                };
-                // What is due and still waits cannot be moved.
-                next = [next, due.filter(|due| *due > now)].into_iter().flatten().min();
-            }
-            let due = self.aggregate(&name.as_str().into(), now).await?;
+        let names = self.names().await?;
+        let due = self.inline.look_after(&names).await?;
+        next = [next, due].into_iter().flatten().min();
+        for name in names {
+            let due = self.aggregate(&name.into(), now).await?;
             next = [next, due].into_iter().flatten().min();
-            while self.broker.delete_expired_completed(&name, now).await? == SHORT_BATCH {}
-            while self.broker.trim_archived(&name, now).await? == SHORT_BATCH {}
         }
         Ok(next)
     }
 
     /// Aggregates the groups that are ready; returns the Unix second at which the next one is.
     async fn aggregate(&mut self, queue: &Arc<str>, now: i64) -> Result<Option<i64>, Error> {
-        for set in self.broker.aggregation_sets(queue).await?.into_iter().filter(|set| set.deadline <= now) {
-            self.broker.reclaim(queue, &set.group, &set.id, Some(now)).await?;
-        }
         let Drain { grace_period, max_delay, max_size, .. } = self.options;
         let rules = GroupRules::new(grace_period, max_delay, max_size);
         let found = self.broker.list_ready_groups(queue, rules, now).await?;
@@ -256,8 +246,7 @@ impl Worker<'_> {
                 next = Some(next.map_or(not_before, |next| next.min(not_before)));
                 continue;
             }
-            let clock = self.queue.clock();
-            let Some(aggregated) = self.inline.aggregate(queue, &key.1, rules, &clock).await else { continue };
+            let Some(aggregated) = self.inline.aggregate(queue, &key.1, rules).await else { continue };
             let error = aggregated.as_ref().err().map(ToString::to_string);
             self.drained.groups.push(AggregatedGroup { queue: queue.to_string(), group: key.1.clone(), error });
             self.check_end();
@@ -276,34 +265,6 @@ impl Worker<'_> {
             }
         }
         Ok(next)
-    }
-
-    async fn recover(&self, queue: &Arc<str>, now: i64) -> Result<(), Error> {
-        let mut skip = 0;
-        loop {
-            let expired = self.broker.list_expired(queue, now - RECOVERY_MARGIN, skip).await?;
-            for lease in expired.leases {
-                let verdict = self.recover_one(queue, lease, now).await?;
-                skip += usize::from(verdict != Verdict::Applied);
-            }
-            if !expired.more {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn recover_one(&self, queue: &Arc<str>, lease: ExpiredLease, now: i64) -> Result<Verdict, Error> {
-        let mut report = Report::by_recoverer(queue, &lease);
-        let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
-        let Some(message) = lease.message else { return self.broker.archive(&report, &lease.raw, now).await };
-        match step_after_crash(&message, &crashes, DEFAULT_LIMIT, now, self.inline.retry_policy(&message)) {
-            Step::Retry { message, at, is_failure } => {
-                report.crashes = Some(crashes);
-                self.broker.retry(&report, &message.to_bytes(), at, is_failure, now).await
-            }
-            Step::Archive { message } => self.broker.archive(&report, &message.to_bytes(), now).await,
-            Step::Done | Step::Complete { .. } | Step::Requeue => Ok(Verdict::Lost),
-        }
     }
 
     /// Works one task; whether there was one.
@@ -337,9 +298,9 @@ impl Worker<'_> {
             }
         };
         let task = TaskInfo::new(delivery.message.clone(), State::Active);
-        let attempted = self.inline.attempt(delivery, &clock).await;
+        let attempted = self.inline.attempt(delivery).await;
         let mut attempt = describe(task, &attempted);
-        match self.inline.report(&attempted, &clock).await? {
+        match self.inline.report(&attempted).await? {
             Verdict::Applied | Verdict::AlreadyApplied => {}
             Verdict::Lost | Verdict::Gone => attempt.end = End::LeaseLost,
         }

@@ -1,5 +1,7 @@
 //! One task through its handler.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{Clock as _, IntoTask, RetryPolicy, State, TaskInfo, TaskOptions};
@@ -75,8 +77,8 @@ impl<T: IntoTask> RunInline<T> {
         composed.message.unique_key.clear();
         let delivery = pass(&queue, composed).await;
         let info = TaskInfo::new(delivery.message.clone(), State::Active);
-        let inline = Inline::new(router, queue.broker()).unhandled(Unhandled::Fail).work_options(self.work);
-        describe(info, &inline.attempt(delivery, &clock).await)
+        let inline = Inline::new(router, queue.broker(), self.work, Arc::new(clock)).unhandled(Unhandled::Fail);
+        describe(info, &inline.attempt(delivery).await)
     }
 }
 

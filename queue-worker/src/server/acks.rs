@@ -8,19 +8,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use queue_core::outcome::Step;
-use queue_redis::service::Backoff;
-use queue_redis::{Completion, Error, MAX_BATCH_BYTES, Report, SET_BATCH, SHORT_BATCH, Verdict};
+use queue_redis::service::{Backoff, Outage, Service};
+use queue_redis::{Ended, Error, Report, SHORT_BATCH, Travel, Verdict};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::shared::Shared;
 use super::slots::{Slot, Slots};
 use super::trouble::{Refusal, Trouble};
 use crate::events::Event;
@@ -83,6 +84,12 @@ impl Drop for Ack {
     }
 }
 
+impl Ended for Ack {
+    fn ended(&self) -> (&Report, &Step) {
+        (&self.report, &self.step)
+    }
+}
+
 /// The sending side.
 #[derive(Debug)]
 pub(super) struct Acks {
@@ -90,13 +97,13 @@ pub(super) struct Acks {
     sender: UnboundedSender<Ack>,
     unwritten: AtomicUsize,
     all_written: Notify,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: Arc<Trouble>,
 }
 
 impl Acks {
-    pub(super) fn new() -> (Self, UnboundedReceiver<Ack>) {
+    pub(super) fn new(trouble: Arc<Trouble>) -> (Self, UnboundedReceiver<Ack>) {
         let (sender, receiver) = unbounded_channel();
-        let (unwritten, all_written, trouble) = Default::default();
+        let (unwritten, all_written) = Default::default();
         (Self { sender, unwritten, all_written, trouble }, receiver)
     }
 
@@ -119,36 +126,53 @@ impl Acks {
     }
 }
 
-/// Writes reports until it is told to stop.
-pub(super) async fn run(
-    shared: Arc<Shared>,
-    acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Ack>>>,
-    stop: CancellationToken,
-) {
-    let mut acks = acks.lock().await;
-    let wave = shared.wave();
-    let mut gathered = Vec::new();
-    let mut under_way = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(()) = under_way.next() => {}
-            () = stop.cancelled() => break,
-            Some(ack) = acks.recv() => gathered.push(ack),
-        }
-        gather(&mut acks, &mut gathered);
-        if under_way.is_empty() && (1..wave).contains(&gathered.len()) {
-            // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
-            tokio::task::yield_now().await;
-            gather(&mut acks, &mut gathered);
-        }
-        let few = if under_way.is_empty() { 0 } else { gathered.len() % wave };
-        if gathered.len() > few {
-            let rest = gathered.split_off(gathered.len() - few);
-            under_way.push(send(&shared, std::mem::replace(&mut gathered, rest), &stop));
-        }
+#[derive(Clone)]
+pub(super) struct AckWriter {
+    pub(super) shared: Arc<Shared>,
+    /// Locked while the loop runs: one that panicked leaves it to the next.
+    pub(super) acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Ack>>>,
+}
+
+impl Service for AckWriter {
+    const NAME: &'static str = "reports";
+    const WORK: &'static str = "writing the outcomes of tasks";
+
+    /// Writes what has been reported by now.
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let mut gathered = Vec::new();
+        gather(&mut *self.acks.lock().await, &mut gathered);
+        send(&self.shared, gathered, &self.shared.shutdown.ended).await;
+        Ok(Duration::ZERO)
     }
-    while let Some(()) = under_way.next().await {}
+
+    /// Writes reports until it is told to stop.
+    async fn run(&mut self, stop: &CancellationToken, _: &Arc<Outage>) {
+        let shared = &self.shared;
+        let mut acks = self.acks.lock().await;
+        let wave = shared.wave();
+        let mut gathered = Vec::new();
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(()) = under_way.next() => {}
+                () = stop.cancelled() => break,
+                Some(ack) = acks.recv() => gathered.push(ack),
+            }
+            gather(&mut acks, &mut gathered);
+            if under_way.is_empty() && (1..wave).contains(&gathered.len()) {
+                // Attempts that are about to end, end now and travel with this one; a lone one loses no time.
+                tokio::task::yield_now().await;
+                gather(&mut acks, &mut gathered);
+            }
+            let few = if under_way.is_empty() { 0 } else { gathered.len() % wave };
+            if gathered.len() > few {
+                let rest = gathered.split_off(gathered.len() - few);
+                under_way.push(send(shared, std::mem::replace(&mut gathered, rest), stop));
+            }
+        }
+        while let Some(()) = under_way.next().await {}
+    }
 }
 
 fn gather(acks: &mut UnboundedReceiver<Ack>, gathered: &mut Vec<Ack>) {
@@ -175,41 +199,19 @@ async fn send(shared: &Arc<Shared>, gathered: Vec<Ack>, stop: &CancellationToken
 }
 
 /// Reports that one call can carry.
-enum Batch {
-    Done(Vec<Ack>),
-    Complete(Vec<Ack>),
-    Single(Box<Ack>),
-}
+struct Batch(Vec<Ack>);
 
 impl Batch {
-    fn of(completes: bool, acks: Vec<Ack>) -> Self {
-        if completes { Self::Complete(acks) } else { Self::Done(acks) }
-    }
-
-    fn acks(&self) -> &[Ack] {
-        match self {
-            Batch::Done(acks) | Batch::Complete(acks) => acks,
-            Batch::Single(ack) => std::slice::from_ref(ack),
-        }
-    }
-
-    fn acks_mut(&mut self) -> &mut [Ack] {
-        match self {
-            Batch::Done(acks) | Batch::Complete(acks) => acks,
-            Batch::Single(ack) => std::slice::from_mut(&mut **ack),
-        }
-    }
-
     /// The slots that nobody else holds.
     fn free_slots(&mut self) -> Vec<Arc<Slot>> {
         let free = |ack: &mut Ack| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
-        self.acks_mut().iter_mut().filter_map(free).collect()
+        self.0.iter_mut().filter_map(free).collect()
     }
 
     /// The same, to be sent again; it may have been applied already. While Redis cannot be asked, the slots
     /// are taken back, which holds up the server until it can. A refusal does not concern other queues.
     fn again(mut self, resent: bool, transient: bool, slots: &Slots) -> Self {
-        for ack in self.acks_mut() {
+        for ack in &mut self.0 {
             ack.report.resent |= resent;
             if transient {
                 ack.slot.get_or_insert_with(|| slots.take_back());
@@ -223,48 +225,34 @@ impl Batch {
 
     /// Each report in a batch of its own.
     fn into_singles(self) -> impl Iterator<Item = Self> {
-        let completes = matches!(self, Self::Complete(_));
-        self.into_acks().into_iter().map(move |ack| Self::of(completes, vec![ack]))
-    }
-
-    fn into_acks(self) -> Vec<Ack> {
-        match self {
-            Batch::Done(acks) | Batch::Complete(acks) => acks,
-            Batch::Single(ack) => vec![*ack],
-        }
+        self.0.into_iter().map(|ack| Self(vec![ack]))
     }
 }
 
 fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
     let mut batches = Vec::new();
-    let mut open: HashMap<(Arc<str>, bool), (Vec<Ack>, usize)> = HashMap::new();
+    let mut open: HashMap<(Arc<str>, Travel), (Vec<Ack>, usize)> = HashMap::new();
     for ack in gathered {
-        let (completes, bytes) = match &ack.step {
-            Step::Done => (false, 0),
-            Step::Complete { message, result, .. } => {
-                (true, message.payload.len() + result.as_ref().map_or(0, bytes::Bytes::len))
-            }
-            Step::Retry { .. } | Step::Archive { .. } | Step::Requeue => {
-                batches.push(Batch::Single(Box::new(ack)));
-                continue;
-            }
-        };
-        let most = if completes { SET_BATCH } else { SHORT_BATCH };
-        let (batch, size) = open.entry((ack.report.run.queue.clone(), completes)).or_default();
-        if batch.len() == most || (!batch.is_empty() && *size + bytes > MAX_BATCH_BYTES) {
-            batches.push(Batch::of(completes, std::mem::take(batch)));
+        let (travel, bytes) = Travel::of(&ack.step);
+        if travel == Travel::Alone {
+            batches.push(Batch(vec![ack]));
+            continue;
+        }
+        let (batch, size) = open.entry((ack.report.run.queue.clone(), travel)).or_default();
+        if !travel.has_room(batch.len(), *size, bytes) {
+            batches.push(Batch(std::mem::take(batch)));
             *size = 0;
         }
         batch.push(ack);
         *size += bytes;
     }
-    batches.extend(open.into_iter().map(|((_, completes), (acks, _))| Batch::of(completes, acks)));
+    batches.extend(open.into_values().map(|(acks, _)| Batch(acks)));
     batches
 }
 
 /// Sends one batch. Gives it back with the error when that failed, and whether it may have been applied.
 async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, Error, bool)> {
-    match write(shared, &batch).await {
+    match shared.broker.apply(&batch.0, shared.now_ns()).await {
         Ok(verdicts) => {
             settle(shared, batch, &verdicts, resend);
             None
@@ -285,7 +273,7 @@ async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, 
     let mut failed = Some((batch, error, resend));
     while let Some((batch, error, resend)) = failed {
         refusal = refusal.or_else(|| refused(&shared, &batch, &error));
-        if !error.is_outage() && batch.acks().len() > 1 {
+        if !error.is_outage() && batch.0.len() > 1 {
             // What is wrong with one of them must not hold up the others.
             let alone = batch.into_singles().map(|batch| persist(shared.clone(), batch, error.clone(), resend, None));
             join_all(alone.map(Box::pin)).await;
@@ -305,50 +293,12 @@ async fn persist(shared: Arc<Shared>, batch: Batch, error: Error, resend: bool, 
 }
 
 fn refused(shared: &Arc<Shared>, batch: &Batch, error: &Error) -> Option<Refusal> {
-    Refusal::of(shared, &batch.acks().first()?.report.run.queue, error)
-}
-
-async fn write(shared: &Shared, batch: &Batch) -> Result<Vec<Verdict>, Error> {
-    let broker = &shared.broker;
-    let now = shared.now();
-    match batch {
-        Batch::Done(acks) => {
-            let reports: Vec<Report> = acks.iter().map(|ack| ack.report.clone()).collect();
-            broker.done(&acks[0].report.run.queue, &reports, now).await
-        }
-        Batch::Complete(acks) => {
-            let reports: Vec<Completion> = acks
-                .iter()
-                .filter_map(|ack| match &ack.step {
-                    Step::Complete { message, expires_at, result } => Some(Completion {
-                        report: ack.report.clone(),
-                        message: message.clone(),
-                        expires_at: *expires_at,
-                        result: result.clone(),
-                    }),
-                    _ => None,
-                })
-                .collect();
-            broker.complete(&acks[0].report.run.queue, &reports, now).await
-        }
-        Batch::Single(ack) => {
-            let report = &ack.report;
-            let verdict = match &ack.step {
-                Step::Retry { message, at, is_failure } => {
-                    broker.retry(report, &message.to_bytes(), *at, *is_failure, now).await
-                }
-                Step::Archive { message } => broker.archive(report, &message.to_bytes(), now).await,
-                Step::Requeue => broker.requeue(report, shared.now_ns()).await,
-                Step::Done | Step::Complete { .. } => return Ok(Vec::new()),
-            };
-            verdict.map(|verdict| vec![verdict])
-        }
-    }
+    Refusal::of(&shared.acks.trouble, &batch.0.first()?.report.run.queue, error)
 }
 
 fn settle(shared: &Shared, mut batch: Batch, verdicts: &[Verdict], resent: bool) {
     // First what must not be lost, whatever becomes of the log.
-    let acks = batch.acks_mut();
+    let acks = &mut batch.0;
     shared.running.remove(acks.iter().map(|ack| ack.ticket));
     shared.slots.give_back(acks.iter_mut().filter_map(|ack| {
         ack.settled = true;

@@ -1,339 +1,201 @@
-//! One aggregation: the tasks of a group become one task.
+//! The aggregator: starts an aggregation for each group that is ready.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
-use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_core::{Clock, RawTask, RetryPolicy, TaskMessage};
-use queue_redis::service::{Backoff, Outage};
-use queue_redis::{Aggregated, Broker, Error, GroupRules, MAX_BATCH, StagedSet, StagedTask};
-use tokio::sync::OwnedSemaphorePermit;
+use queue_redis::service::Service;
+use queue_redis::{Broker, Error, Holding, ReadyGroups};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::debug;
-use uuid::Uuid;
 
-use super::Shared;
-use crate::aggregate::{Aggregation, Prepared};
-use crate::events::Event;
-use crate::log::{error, info, warn};
-use crate::panic::{self, Catch};
+use super::aggregation::Aggregations;
+use super::holdings::Holdings;
+use super::options::GroupPace;
+use super::time::Time;
+use crate::log::warn;
 use crate::routes::Routes;
 
-/// Seconds after which an aggregation counts as lost, as in asynq; prolonged while it runs.
-const DEADLINE: i64 = 120;
-/// How often it is prolonged.
-const PROLONG: Duration = Duration::from_secs(10);
-/// How long a call to Redis is repeated: well within what is left of the deadline.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How an aggregation ended.
-enum Ended {
-    /// The tasks have become another, or were dropped, or archived.
-    Done(Option<Made>),
-    /// Somebody has put the tasks back.
-    Lost,
-    /// The tasks are to be put back.
-    Failed(Failure),
+/// Shortest: a burst of new tasks is not a burst of looks.
+const CHECK_PAUSE: Duration = Duration::from_millis(50);
+#[derive(Clone)]
+pub(super) struct Aggregator {
+    broker: Broker,
+    time: Arc<Time>,
+    holdings: Arc<Holdings>,
+    routes: Arc<Routes>,
+    aggregations: Arc<Aggregations>,
+    pace: GroupPace,
+    /// As many permits as groups may be aggregated at once.
+    permits: Arc<Semaphore>,
+    /// Where aggregations run, so that a shutdown can wait for them.
+    handlers: TaskTracker,
+    /// Queues of which was said that nobody here aggregates their groups, or some of them.
+    left: HashSet<Arc<str>>,
+    /// Groups have changed since the last look.
+    again: bool,
+    /// When the next look may be, if it is only for that.
+    not_before: Instant,
+    /// When the groups of each queue are looked at in any case.
+    next_look: HashMap<Arc<str>, Instant>,
+    /// The Unix seconds at which groups will be ready, as the last look has seen them.
+    ready: BTreeSet<(i64, Arc<str>, String)>,
 }
 
-/// What an aggregator was given.
-struct Made {
-    tasks: usize,
-    took: Duration,
+impl Service for Aggregator {
+    const NAME: &'static str = "aggregator";
+    const WORK: &'static str = "looking for groups to aggregate";
+
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let looked = self.look().await;
+        // Of a queue that cannot be looked at nothing is started; the others do not wait for it.
+        self.start().await;
+        looked?;
+        self.aggregations.forget();
+        let pause = self.pace.check_interval().min(self.until_ready());
+        let again = self.not_before.saturating_duration_since(Instant::now());
+        Ok(if self.again { pause.min(again) } else { pause })
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        tokio::time::sleep(CHECK_PAUSE).await;
+        let changed = self.aggregations.wakeups.groups.notified();
+        self.again |= tokio::time::timeout(pause.saturating_sub(CHECK_PAUSE), changed).await.is_ok();
+    }
 }
 
-/// What an aggregation needs of a server.
-struct Means<'a> {
-    broker: &'a Broker,
-    routes: &'a Routes,
-    outage: &'a Arc<Outage>,
-    now_ns: &'a (dyn Fn() -> i64 + Send + Sync),
-    /// Triggers when aggregators are to stop.
-    stop: &'a CancellationToken,
-    cancel_grace: Duration,
-}
-
-impl Means<'_> {
-    fn now_ns(&self) -> i64 {
-        (self.now_ns)()
-    }
-
-    fn now(&self) -> i64 {
-        self.now_ns().div_euclid(1_000_000_000)
-    }
-
-    /// Aggregates one set of a group; `None` when the group is not ready any more.
-    async fn aggregate(&self, aggregation: &Aggregation, id: &str, rules: GroupRules) -> Option<Ended> {
-        let Aggregation { queue, group, .. } = aggregation;
-        let now = self.now();
-        Some(match self.broker.stage(queue, group, id, rules, now, now + DEADLINE).await {
-            Ok(None) => return None,
-            // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
-            Ok(Some(mut set)) => match Catch(std::pin::pin!(work(self, aggregation, &mut set))).await {
-                Ok(Ok(ended) | Err(ended)) => ended,
-                Err(panicked) => Ended::Failed(panicked.into()),
-            },
-            Err(error) => error.into(),
-        })
-    }
-
-    async fn put_back(&self, aggregation: &Aggregation, id: &str) {
-        let Aggregation { queue, group, .. } = aggregation;
-        // Whatever cannot be put back now comes back after the deadline.
-        if let Err(error) = persist(self, || self.broker.reclaim(queue, group, id, None)).await {
-            warn!(queue = %queue, group, %error, "could not put the tasks of a group back; they come back in two minutes");
+impl Aggregator {
+    pub(super) fn new(
+        holdings: Arc<Holdings>,
+        aggregations: Arc<Aggregations>,
+        pace: GroupPace,
+        permits: Arc<Semaphore>,
+        handlers: TaskTracker,
+    ) -> Self {
+        let means = &aggregations.means;
+        let (broker, time, routes) = (means.broker.clone(), means.time.clone(), means.routes.clone());
+        let (again, not_before, left, next_look, ready) =
+            (false, Instant::now(), HashSet::new(), HashMap::new(), BTreeSet::new());
+        Self {
+            broker,
+            time,
+            holdings,
+            routes,
+            aggregations,
+            pace,
+            permits,
+            handlers,
+            left,
+            again,
+            not_before,
+            next_look,
+            ready,
         }
     }
-}
 
-/// Aggregates one set of a group without a server, if the group is ready; with the failure, if it failed.
-pub(crate) async fn run_inline(
-    (broker, routes): (&Broker, &Routes),
-    (queue, group): (Arc<str>, String),
-    rules: GroupRules,
-    clock: &dyn Clock,
-) -> Option<Result<(), Failure>> {
-    let (outage, stop) = (Outage::new(|_| {}), CancellationToken::new());
-    let (now_ns, cancel_grace) = (&|| clock.now_ns(), Duration::from_secs(1));
-    let means = Means { broker, routes, outage: &outage, now_ns, stop: &stop, cancel_grace };
-    let aggregation = Aggregation { queue, group, token: CancellationToken::new() };
-    let id = Uuid::new_v4().to_string();
-    match means.aggregate(&aggregation, &id, rules).await? {
-        Ended::Done(_) | Ended::Lost => Some(Ok(())),
-        Ended::Failed(failure) => {
-            means.put_back(&aggregation, &id).await;
-            Some(Err(failure))
-        }
-    }
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-/// Aggregates one set of a group, if the group is still ready.
-pub(super) async fn run(shared: Arc<Shared>, queue: Arc<str>, group: String, permit: OwnedSemaphorePermit) {
-    let aggregation = Aggregation { queue, group, token: CancellationToken::new() };
-    let Aggregation { queue, group, .. } = &aggregation;
-    let id = Uuid::new_v4().to_string();
-    let now_ns = &|| shared.now_ns();
-    let means = Means {
-        broker: &shared.broker,
-        routes: &shared.routes,
-        outage: &shared.outage,
-        now_ns,
-        stop: &shared.groups.stop,
-        cancel_grace: shared.options.cancel_grace,
-    };
-    let Some(ended) = means.aggregate(&aggregation, &id, shared.options.groups.rules()).await else { return };
-    match ended {
-        Ended::Done(made) => {
-            shared.groups.succeeded(queue, group);
-            if let Some(Made { tasks, took }) = made {
-                shared.tell(|| Event::Aggregated { queue, group, tasks, took });
+    /// Looks at the groups of the queues whose time has come. A queue that cannot be served does not keep the others from
+    /// being served.
+    async fn look(&mut self) -> Result<(), Error> {
+        let began = Instant::now();
+        let again = self.again && began >= self.not_before;
+        let mut result = Ok(());
+        let hold: Vec<Arc<str>> = self.holdings.which_hold(Holding::Groups).await?.into_iter().cloned().collect();
+        self.next_look.retain(|queue, _| hold.contains(queue));
+        for queue in &hold {
+            if !self.routes.aggregators().serve(queue) {
+                self.warn_of_groups(queue).await;
+                continue;
             }
-        }
-        Ended::Lost => {
-            warn!(queue = %queue, group, "the tasks of a group were given to somebody else while they were aggregated");
-        }
-        Ended::Failed(failure) => {
-            shared.tell(|| Event::AggregationFailed { queue, group, failure: &failure });
-            let error = panic::catch(|| failure.to_string()).unwrap_or_else(|panicked| panicked.to_string());
-            warn!(queue = %queue, group, error, "aggregating a group failed; its tasks are put back");
-            if let Some(hook) = &shared.options.groups.on_error
-                && let Err(panicked) = panic::catch(|| hook(&aggregation, &failure))
-            {
-                error!(queue = %queue, group, error = %panicked, "the group error hook panicked");
+            let is_due = self.next_look.get(queue).is_none_or(|at| *at <= Instant::now());
+            if !again && !is_due {
+                continue;
             }
-            let delay = match &failure {
-                Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => Some(*delay),
-                _ => None,
-            };
-            if let Err(panicked) = panic::discard(failure) {
-                error!(queue = %queue, group, error = %panicked, "the error of an aggregator panicked");
-            }
-            shared.groups.failed(queue, group, delay, shared.group_retry_interval());
-            means.put_back(&aggregation, &id).await;
-        }
-    }
-    drop(permit);
-    shared.groups.changed.notify_one();
-}
-
-async fn work(means: &Means<'_>, aggregation: &Aggregation, set: &mut StagedSet) -> Result<Ended, Ended> {
-    let Some(aggregate) = means.routes.aggregators().find(&set.queue, &set.group) else { return Ok(Ended::Done(None)) };
-    let Some(staged) = means.broker.read_set(set).await? else { return Err(Ended::Lost) };
-    let (tasks, unreadable): (Vec<StagedTask>, Vec<StagedTask>) =
-        staged.into_iter().partition(|task| task.message.is_some());
-    for task in &unreadable {
-        error!(task = task.id, queue = %set.queue, group = set.group, "task cannot be read; it goes to the archive as it is");
-    }
-    archive(means, set, unreadable.iter().map(|task| (task, None)).collect()).await?;
-
-    let messages: Vec<&TaskMessage> = tasks.iter().filter_map(|task| task.message.as_ref()).collect();
-    let prepare = || aggregate.prepare(aggregation.clone(), &messages);
-    let Prepared { work, refused } = panic::catch(prepare).map_err(|panicked| Ended::Failed(panicked.into()))?;
-    let mut refused = refused.into_iter().peekable();
-    let (mut good, mut bad) = (Vec::with_capacity(tasks.len()), Vec::new());
-    for (position, task) in tasks.into_iter().enumerate() {
-        match refused.next_if(|(refused, _)| *refused == position) {
-            Some((_, error)) => {
-                warn!(task = task.id, queue = %set.queue, group = set.group, %error, "task cannot be aggregated; it is archived");
-                bad.push((task, error.to_string()));
-            }
-            None => good.push(task),
-        }
-    }
-    archive(means, set, bad.iter().map(|(task, error)| (task, Some(error.as_str()))).collect()).await?;
-    if set.count == 0 {
-        conclude(means, set, &[], None).await?;
-        return Ok(Ended::Done(None));
-    }
-
-    let began = Instant::now();
-    let answer = attend(means, aggregation, set, work).await?;
-    let took = began.elapsed();
-    settle(means, set, &good, answer, took).await?;
-    Ok(Ended::Done(Some(Made { tasks: good.len(), took })))
-}
-
-/// Does with the tasks what the aggregator answered.
-async fn settle(
-    means: &Means<'_>,
-    set: &mut StagedSet,
-    good: &[StagedTask],
-    answer: Result<RawTask, Failure>,
-    elapsed: Duration,
-) -> Result<(), Ended> {
-    let (tasks, queue, group) = (good.len(), set.queue.clone(), set.group.clone());
-    match answer {
-        Ok(task) => {
-            let kind = task.kind.clone();
-            conclude(means, set, good, Some(task)).await?;
-            info!(queue = %queue, group, tasks, kind, ?elapsed, "group aggregated");
-        }
-        Err(Failure::Revoke(reason)) => {
-            conclude(means, set, good, None).await?;
-            info!(queue = %queue, group, tasks, %reason, "the tasks of a group were dropped");
-        }
-        Err(Failure::Archive(reason)) => {
-            warn!(queue = %queue, group, tasks, %reason, "the tasks of a group are archived");
-            let reason = reason.to_string();
-            archive(means, set, good.iter().map(|task| (task, Some(reason.as_str()))).collect()).await?;
-        }
-        Err(failure) => return Err(Ended::Failed(failure)),
-    }
-    Ok(())
-}
-
-/// Runs the aggregator, and keeps its tasks for it.
-async fn attend(
-    means: &Means<'_>,
-    aggregation: &Aggregation,
-    set: &StagedSet,
-    work: impl Future<Output = Result<RawTask, Failure>>,
-) -> Result<Result<RawTask, Failure>, Ended> {
-    let mut work = Catch(Box::pin(work));
-    let end = Instant::now() + DEFAULT_TIMEOUT;
-    let mut lost = false;
-    let why = loop {
-        tokio::select! {
-            biased;
-            answer = &mut work => return Ok(answer.unwrap_or_else(|panicked| Err(panicked.into()))),
-            () = means.stop.cancelled() => break "the server shuts down",
-            () = tokio::time::sleep_until(end) => break "it took more than 30 minutes",
-            () = tokio::time::sleep(PROLONG) => {
-                // If Redis cannot be asked, the next call may come in time.
-                lost = means.broker.extend_set(set, means.now() + DEADLINE).await.is_ok_and(|held| !held);
-                if lost {
-                    break "its tasks were given to somebody else";
+            let now = self.time.now();
+            let soon = now.saturating_add(queue_core::clock::secs_ceil(self.pace.look_interval()) + 1);
+            match self.look_at(queue, now, soon).await {
+                Ok(found) => {
+                    // Of a queue that is paused nothing is said.
+                    let is_silent = found == ReadyGroups::default();
+                    let pause = if is_silent { self.pace.check_interval() } else { self.pace.look_interval() };
+                    self.ready.retain(|(_, other, _)| other != queue);
+                    self.ready.extend(found.ready.into_iter().map(|group| (now, queue.clone(), group)));
+                    self.ready.extend(found.soon.into_iter().map(|(group, at)| (at, queue.clone(), group)));
+                    self.next_look.insert(queue.clone(), Instant::now() + pause);
                 }
+                Err(error) => result = result.and(Err(error)),
             }
         }
-    };
-    aggregation.token.cancel();
-    match tokio::time::timeout(means.cancel_grace, &mut work).await {
-        Ok(Ok(Ok(task))) if !lost => Ok(Ok(task)),
-        _ if lost => Err(Ended::Lost),
-        _ => Ok(Err(format!("the aggregator was told to stop: {why}").into())),
-    }
-}
-
-/// Stores the task that the set has become, if there is one, and takes the set away.
-async fn conclude(
-    means: &Means<'_>,
-    set: &StagedSet,
-    tasks: &[StagedTask],
-    task: Option<RawTask>,
-) -> Result<(), Ended> {
-    let now_ns = means.now_ns();
-    let composed = match task {
-        None => None,
-        Some(task) => Some(compose_for(&set.queue, task, now_ns).map_err(|error| Ended::Failed(error.into()))?),
-    };
-    if composed.is_some() {
-        means.broker.publish_queue(&set.queue).await?;
-    }
-    let aggregated = persist(means, || means.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
-    match aggregated {
-        Aggregated::Done => {}
-        Aggregated::Lost => return Err(Ended::Lost),
-        Aggregated::IdTaken => return Err(Ended::Failed("the id of the aggregated task is taken in its queue".into())),
-        Aggregated::Duplicate => {
-            return Err(Ended::Failed("another task holds the uniqueness lock of the aggregated task".into()));
+        if again {
+            self.again = false;
         }
+        // With many groups a look is long. Those that come of changes must take no more than a part of the time.
+        let pause = (began.elapsed() * self.pace.looks_one_in()).min(self.pace.look_interval());
+        self.not_before = self.not_before.max(Instant::now() + pause);
+        result
     }
-    if set.count > MAX_BATCH
-        && let Err(error) = means.broker.delete_aggregated(&set.queue).await
-    {
-        debug!(queue = %set.queue, %error, "aggregated tasks are not deleted yet; that is done later");
-    }
-    Ok(())
-}
 
-/// Archives tasks of a set, with the reason; without one, as they are.
-async fn archive(means: &Means<'_>, set: &mut StagedSet, tasks: Vec<(&StagedTask, Option<&str>)>) -> Result<(), Ended> {
-    for tasks in tasks.chunks(MAX_BATCH) {
-        let now = means.now();
-        let messages: Vec<Option<TaskMessage>> =
-            tasks.iter().map(|(task, reason)| Some(archived(task.message.as_ref()?, (*reason)?, now))).collect();
-        let tasks: Vec<_> = tasks.iter().map(|(task, _)| *task).zip(messages.iter().map(Option::as_ref)).collect();
-        if !means.broker.archive_staged(set, &tasks, now).await? {
-            return Err(Ended::Lost);
-        }
-    }
-    Ok(())
-}
-
-/// The message of a task that is archived for this reason.
-fn archived(message: &TaskMessage, reason: &str, now: i64) -> TaskMessage {
-    let outcome = Outcome::Failed(Failure::archive(reason));
-    match next_step(message, outcome, now, &RetryPolicy::Asynq) {
-        Step::Archive { message } => message,
-        // Not what an archived task becomes.
-        _ => message.clone(),
-    }
-}
-
-/// Makes a call again while Redis is away, for a while.
-async fn persist<T, F>(means: &Means<'_>, mut call: impl FnMut() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    let end = Instant::now() + PATIENCE;
-    let mut backoff = Backoff::new(means.outage, "aggregating");
-    loop {
-        match call().await {
-            Err(error) if error.is_outage() && Instant::now() < end => backoff.failed(&error).await,
-            Ok(value) => {
-                backoff.succeeded();
-                return Ok(value);
+    /// Starts the groups whose time has come. Where a task has joined one of them since, that changes nothing, and a later
+    /// look sees it again.
+    async fn start(&mut self) {
+        let later = self.ready.split_off(&(self.time.now().saturating_add(1), "".into(), String::new()));
+        for (at, queue, group) in std::mem::replace(&mut self.ready, later) {
+            if self.routes.aggregators().find(&queue, &group).is_none() {
+                self.leave(&queue, &group);
+                continue;
             }
-            Err(error) => return Err(error),
+            if let Some(not_before) = self.aggregations.not_before(&queue, &group) {
+                let pause = queue_core::clock::secs_ceil(not_before.saturating_duration_since(Instant::now())).max(1);
+                self.ready.insert((at.max(self.time.now()).saturating_add(pause), queue, group));
+                continue;
+            }
+            // The semaphore is never closed.
+            let Ok(permit) = self.permits.clone().acquire_owned().await else { break };
+            self.handlers.spawn(self.aggregations.clone().run(queue, group, permit));
+        }
+    }
+
+    fn until_ready(&self) -> Duration {
+        self.ready.first().map_or(Duration::MAX, |(at, ..)| self.time.until(*at))
+    }
+
+    /// Which groups are ready. Only a new task makes a group full, so only then is it worth being told of them;
+    /// all else is a matter of time.
+    async fn look_at(&self, queue: &Arc<str>, now: i64, soon: i64) -> Result<ReadyGroups, Error> {
+        let rules = self.aggregations.rules;
+        if rules.max_size > 0
+            && let Some(mut watch) = self.aggregations.wakeups.watch()
+            && let Err(error) = watch.groups(queue).await
+        {
+            // The interval is enough.
+            debug!(queue = %queue, %error, "could not watch groups");
+        }
+        self.broker.list_groups_until(queue, rules, now, soon).await
+    }
+
+    /// Says once for each queue that nobody here aggregates a group.
+    fn leave(&mut self, queue: &Arc<str>, group: &str) {
+        if self.left.insert(queue.clone()) {
+            warn!(
+                queue = %queue,
+                group,
+                "a group is ready, and no aggregator of this server is for it; unless another server aggregates it, it \
+                 waits for ever (Router::aggregate, Router::aggregate_in)"
+            );
+        }
+    }
+
+    /// Says once for each queue that nobody here aggregates any of its groups.
+    async fn warn_of_groups(&mut self, queue: &Arc<str>) {
+        // Where Redis does not tell, any queue may have them.
+        if !self.left.contains(queue) && self.broker.has_groups(queue).await.unwrap_or(false) {
+            self.left.insert(queue.clone());
+            warn!(
+                queue = %queue,
+                "tasks wait in groups, and this server has no aggregator; unless another server aggregates \
+                 them they wait for ever (Router::aggregate)"
+            );
         }
     }
 }

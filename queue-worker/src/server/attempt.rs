@@ -9,11 +9,12 @@ use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
 use queue_redis::{Error, Report, Side};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
-use tracing::{Instrument as _, Span, debug, info_span};
+use tracing::{Instrument as _, Span, debug};
 
 use super::acks::Ack;
+use super::options::{Unhandled, default_span};
+use super::shared::Shared;
 use super::slots::Slot;
-use super::{Shared, Unhandled};
 use crate::events::{End, Event, is_revoked};
 use crate::job::{CancelReason, Job};
 use crate::log::{error, info, warn};
@@ -74,7 +75,7 @@ fn conclude(shared: &Shared, job: &Job, span: &Span, outcome: Outcome) -> (Step,
         error!(task = job.id(), error = %panicked, "the error hook panicked");
     }
     let revoked = is_revoked(&outcome);
-    let policy = shared.options.work.retry_policy(&shared.routes, job.message());
+    let policy = shared.routes.retry_policy(job.message());
     let step = next_step(job.message(), outcome, shared.now(), policy);
     let end = End::of(&step, revoked);
     (step, end, error)
@@ -97,11 +98,6 @@ fn ended(shared: &Shared, job: &Job, end: End, began: Option<Instant>) {
         let took = began.elapsed();
         shared.options.observers.tell(|| Event::Ended { job, end, took });
     }
-}
-
-/// The span of an attempt unless the user makes another.
-pub(crate) fn default_span(job: &Job) -> Span {
-    info_span!("process", task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt())
 }
 
 /// Logs what became of an attempt and writes it into its span. A success is no news.

@@ -1,6 +1,6 @@
-//! Makes scheduled and retried tasks pending when their time has come.
+//! The forwarder: makes scheduled and retried tasks pending when their time has come.
 //!
-//! The forwarder looks at the first task of each set, which costs Redis nothing worth mentioning, and forwards
+//! It looks at the first task of each set, which costs Redis nothing worth mentioning, and forwards
 //! only where one is due. It sleeps until the next one is, or until a set changes: it is told so by the
 //! listening connection, which the look has armed. Without that, it looks as often as asynq.
 
@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::State;
-use queue_redis::service::Backoff;
-use queue_redis::{Error, SHORT_BATCH};
+use queue_redis::service::Service;
+use queue_redis::{Broker, Error, SHORT_BATCH};
 
-use super::Shared;
-use crate::events::Event;
+use super::queues::Queues;
+use super::time::Time;
+use super::wakeups::Wakeups;
+use crate::events::{Event, Observers};
 use crate::log::{error, info, warn};
 
 /// Longest pause between two looks, as in asynq, and when something is wrong with a set.
@@ -24,6 +26,7 @@ const SWEPT: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The scheduled or the retry set of a queue.
+#[derive(Clone)]
 struct Set {
     queue: Arc<str>,
     state: State,
@@ -36,8 +39,13 @@ struct Set {
     held_up: Option<i64>,
 }
 
-/// What is known of the sets.
-struct Sets {
+#[derive(Clone)]
+pub(super) struct Forwarder {
+    broker: Broker,
+    time: Arc<Time>,
+    queues: Arc<Queues>,
+    wakeups: Arc<Wakeups>,
+    observers: Observers,
     sets: Vec<Set>,
     /// When the first task of each is due, in Unix seconds; those that are not named are empty.
     due: BTreeSet<(i64, usize)>,
@@ -50,37 +58,42 @@ struct Sets {
     sweeps: usize,
 }
 
-/// Forwards for as long as the server runs.
-pub(super) async fn run(shared: Arc<Shared>) {
-    let mut sets = Sets::new(&shared);
-    let mut backoff = Backoff::new(&shared.outage, "forwarding scheduled tasks");
-    loop {
-        sets.hear(&shared);
-        match sets.forward_due(&shared).await {
-            Ok(()) => {
-                backoff.succeeded();
-                tokio::time::sleep(PAUSE).await;
-                let _ = tokio::time::timeout(sets.pause(&shared), shared.schedule.notified()).await;
-            }
-            Err(error) => backoff.failed(&error).await,
-        }
+impl Service for Forwarder {
+    const NAME: &'static str = "forwarder";
+    const WORK: &'static str = "forwarding scheduled tasks";
+
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        self.hear();
+        self.forward_due().await.map(|()| self.pause())
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        tokio::time::sleep(PAUSE).await;
+        let _ = tokio::time::timeout(pause.saturating_sub(PAUSE), self.wakeups.schedule.notified()).await;
     }
 }
 
-impl Sets {
-    fn new(shared: &Shared) -> Self {
+impl Forwarder {
+    pub(super) fn new(
+        broker: Broker,
+        time: Arc<Time>,
+        queues: Arc<Queues>,
+        wakeups: Arc<Wakeups>,
+        observers: Observers,
+    ) -> Self {
         let sets = |queue: &Arc<str>| {
             let set = |state| Set { queue: queue.clone(), state, next: None, refused: None, held_up: None };
             [set(State::Scheduled), set(State::Retry)]
         };
-        let sets: Vec<Set> = shared.queues.names().flat_map(sets).collect();
-        let (doubtful, sweep) = ((0..sets.len()).collect(), Instant::now() + shared.safety_interval());
-        Self { sets, due: BTreeSet::new(), doubtful, refused: BTreeSet::new(), sweep, sweeps: 0 }
+        let sets: Vec<Set> = queues.names().flat_map(sets).collect();
+        let (doubtful, sweep) = ((0..sets.len()).collect(), Instant::now() + queues.safety_interval());
+        let (due, refused) = Default::default();
+        Self { broker, time, queues, wakeups, observers, sets, due, doubtful, refused, sweep, sweeps: 0 }
     }
 
     /// Goes by what was told since.
-    fn hear(&mut self, shared: &Shared) {
-        let changes = shared.schedule.take();
+    fn hear(&mut self) {
+        let changes = self.wakeups.schedule.take();
         self.doubtful.extend(changes.queues.into_iter().flat_map(|queue| [2 * queue, 2 * queue + 1]));
         if changes.everywhere {
             self.doubtful.extend(0..self.sets.len());
@@ -89,7 +102,7 @@ impl Sets {
         if now < self.sweep {
             return;
         }
-        self.sweep = now + self.longest(shared);
+        self.sweep = now + self.longest();
         self.sweeps = self.sweeps.wrapping_add(1);
         let parts = self.due.len().div_ceil(SWEPT).max(1);
         let (sets, part) = (&self.sets, self.sweeps % parts);
@@ -97,22 +110,27 @@ impl Sets {
         self.doubtful.extend((0..sets.len()).filter(swept));
     }
 
-    fn longest(&self, shared: &Shared) -> Duration {
-        if shared.watch().is_none() { INTERVAL } else { shared.safety_interval() }
+    fn longest(&self) -> Duration {
+        if self.wakeups.watch().is_none() { INTERVAL } else { self.queues.safety_interval() }
     }
 
-    fn pause(&mut self, shared: &Shared) -> Duration {
-        self.sweep = self.sweep.min(Instant::now() + self.longest(shared));
+    /// When the next task is due that can be moved, as far as is known, in Unix seconds.
+    pub(super) fn next_due(&self) -> Option<i64> {
+        let free = self.due.iter().find(|(_, set)| self.sets[*set].held_up.is_none());
+        free.map(|(next, _)| *next)
+    }
+
+    fn pause(&mut self) -> Duration {
+        self.sweep = self.sweep.min(Instant::now() + self.longest());
         let mut pause = self.sweep.saturating_duration_since(Instant::now());
         if let Some((next, _)) = self.due.first() {
-            let left = next.saturating_mul(1_000_000_000).saturating_sub(shared.now_ns());
-            pause = pause.min(Duration::from_nanos(u64::try_from(left).unwrap_or(0)));
+            pause = pause.min(self.time.until(*next));
         }
         if self.refused.is_empty() { pause } else { pause.min(INTERVAL) }
     }
 
     /// Forwards what is due, and learns of the sets that are doubtful when they are.
-    async fn forward_due(&mut self, shared: &Shared) -> Result<(), Error> {
+    pub(super) async fn forward_due(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         self.refused.retain(|set| self.sets[*set].refused.is_some());
         let again = self.refused.iter().filter(|set| self.sets[**set].refused.is_some_and(|until| until <= now));
@@ -123,11 +141,11 @@ impl Sets {
             .copied()
             .filter(|set| self.sets[*set].refused.is_none_or(|until| until <= now))
             .collect();
-        let heads = if looked_at.is_empty() { Vec::new() } else { look(shared, &self.sets, &looked_at).await? };
+        let heads = if looked_at.is_empty() { Vec::new() } else { self.look(&looked_at).await? };
         let some_answer = heads.iter().any(Result::is_ok);
         let mut heads: Vec<(usize, Result<Option<i64>, Error>)> = looked_at.into_iter().zip(heads).collect();
         // What the last look said of these still stands.
-        let second = shared.now();
+        let second = self.time.now();
         let due = self.due.range(..(second.saturating_add(1), 0)).filter(|(_, set)| !self.doubtful.contains(set));
         heads.extend(due.map(|(due, set)| (*set, Ok(Some(*due)))));
         for (number, head) in heads {
@@ -139,7 +157,7 @@ impl Sets {
                 }
                 _ => {}
             }
-            match self.sets[number].forward_if_due(shared, head).await {
+            match self.forward_if_due(number, head).await {
                 Ok(next) => {
                     let set = &mut self.sets[number];
                     if set.refused.take().is_some() {
@@ -172,49 +190,46 @@ impl Sets {
         self.doubtful.remove(&number);
         self.refused.insert(number);
     }
-}
 
-/// When the first task of each set is due. On the listening connection, which is then told about changes.
-async fn look(shared: &Shared, sets: &[Set], looked_at: &[usize]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
-    let sets: Vec<(&str, State)> = looked_at.iter().map(|set| (&*sets[*set].queue, sets[*set].state)).collect();
-    if let Some(mut watch) = shared.watch()
-        && let Ok(heads) = watch.next_due(&sets).await
-    {
-        return Ok(heads);
+    /// When the first task of each set is due. On the listening connection, which is then told about changes.
+    async fn look(&self, looked_at: &[usize]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+        let sets: Vec<(&str, State)> =
+            looked_at.iter().map(|set| (&*self.sets[*set].queue, self.sets[*set].state)).collect();
+        if let Some(mut watch) = self.wakeups.watch()
+            && let Ok(heads) = watch.next_due(&sets).await
+        {
+            return Ok(heads);
+        }
+        // The listening connection is being replaced; when that is done, there will be another look.
+        self.broker.next_due(&sets).await
     }
-    // The listening connection is being replaced; when that is done, there will be another look.
-    shared.broker.next_due(&sets).await
-}
 
-impl Set {
     /// Returns when the next task is due.
-    async fn forward_if_due(
-        &mut self,
-        shared: &Shared,
-        head: Result<Option<i64>, Error>,
-    ) -> Result<Option<i64>, Error> {
+    async fn forward_if_due(&mut self, number: usize, head: Result<Option<i64>, Error>) -> Result<Option<i64>, Error> {
         let Some(head) = head? else { return Ok(None) };
-        let now = shared.now();
-        let due = self.held_up.filter(|_| head <= now).unwrap_or(head);
+        let (now, set) = (self.time.now(), &mut self.sets[number]);
+        let due = set.held_up.filter(|_| head <= now).unwrap_or(head);
         if due > now {
             return Ok(Some(due));
         }
         let mut stayed = 0;
         loop {
-            let forwarded = shared.broker.forward(&self.queue, self.state, shared.now_ns(), stayed).await?;
+            let forwarded = self.broker.forward(&set.queue, set.state, self.time.now_ns(), stayed).await?;
             stayed += forwarded.stayed;
             if forwarded.moved > 0 {
-                shared.tell(|| Event::Forwarded { queue: &self.queue, tasks: forwarded.moved });
+                self.observers.tell(|| Event::Forwarded { queue: &set.queue, tasks: forwarded.moved });
             }
             if forwarded.dropped > 0 {
-                warn!(queue = %self.queue, set = %self.state, ids = forwarded.dropped, "ids without tasks were dropped");
+                warn!(queue = %set.queue, set = %set.state, ids = forwarded.dropped, "ids without tasks were dropped");
             }
             if forwarded.moved + forwarded.dropped + forwarded.stayed < SHORT_BATCH as u64 {
-                return Ok(self.settle(now, stayed, forwarded.next_due));
+                return Ok(set.settle(now, stayed, forwarded.next_due));
             }
         }
     }
+}
 
+impl Set {
     /// Remembers whether tasks had to stay; returns when to come back.
     fn settle(&mut self, now: i64, stayed: u64, next_due: Option<i64>) -> Option<i64> {
         if stayed == 0 {

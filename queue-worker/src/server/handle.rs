@@ -2,17 +2,18 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::clock::{At, secs_ceil};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use queue_redis::service::Services;
+use tokio::sync::{Mutex, Semaphore};
 
-use super::heartbeat;
-use super::shared::{Shared, Status};
+use super::heartbeater::Heartbeater;
+use super::shared::Shared;
+use super::shutdown::Phase;
 use crate::events::Event;
-use crate::log::{error, info, warn};
+use crate::job::CancelReason;
+use crate::log::{info, warn};
 
 /// How many tasks a log line names.
 const NAMED: usize = 10;
@@ -28,18 +29,16 @@ pub struct Handle {
 
 pub(super) struct HandleInner {
     pub(super) shared: Arc<Shared>,
-    pub(super) stop: CancellationToken,
-    /// Triggers after the last report was sent; leases are kept and the server listed until then.
-    pub(super) ack_stop: CancellationToken,
-    pub(super) services: TaskTracker,
-    /// Held by whoever shuts down. Each step of that can be repeated, so that another caller can take
-    /// over from one that was dropped half-way.
-    pub(super) ending: tokio::sync::Mutex<Ending>,
-}
-
-pub(super) struct Ending {
-    pub(super) processor: Option<tokio::task::JoinHandle<()>>,
-    pub(super) ended: bool,
+    pub(super) heartbeater: Heartbeater,
+    /// What begins new work: the processor and the aggregator.
+    pub(super) intake: Services,
+    /// All other loops. Leases are kept and the server listed until the last report is written.
+    pub(super) upkeep: Services,
+    /// As many permits as aggregations may still begin.
+    pub(super) aggregating: Arc<Semaphore>,
+    /// Whether it has ended. Held by whoever shuts down; each step of that can be repeated, so that another caller can
+    /// take over from one that was dropped half-way.
+    pub(super) ended: Mutex<bool>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -63,16 +62,10 @@ impl Handle {
     /// is put back in front of its queue. Cannot be undone.
     pub fn quiet(&self) {
         let shared = &self.inner.shared;
-        if !shared.quiet.is_cancelled() {
+        if !shared.shutdown.quiet.is_cancelled() {
             info!(server = shared.identity.id(), "server takes no more tasks");
         }
-        shared.quiet.cancel();
-        let _ = shared.status.compare_exchange(
-            Status::Active as u8,
-            Status::Stopped as u8,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        shared.shutdown.enter(Phase::Quiet);
     }
 
     /// Stops taking tasks, waits for those in hand up to the shutdown timeout, puts the rest back without
@@ -84,67 +77,66 @@ impl Handle {
 
     /// [`shutdown`](Self::shutdown) without waiting for the tasks in hand.
     pub async fn abort(&self) {
-        self.inner.shared.stop_work();
+        self.inner.interrupt();
         self.end(Duration::ZERO).await;
     }
 
+    /// The one way to the end; `docs/shutdown.md` says why in this order.
     async fn end(&self, patience: Duration) {
-        let HandleInner { shared, stop, ack_stop, services, ending } = &*self.inner;
-        shared.quiet.cancel();
-        shared.groups.closing.cancel();
-        shared.status.store(Status::Closed as u8, Ordering::Release);
-        let mut ending = ending.lock().await;
-        if ending.ended {
+        let HandleInner { shared, heartbeater, intake, upkeep, ended, .. } = &*self.inner;
+        let server = shared.identity.id();
+        shared.shutdown.enter(Phase::Closing);
+        let mut ended = ended.lock().await;
+        if *ended {
             return;
         }
-        if let Some(processor) = &mut ending.processor {
-            if let Err(error) = processor.await {
-                error!(%error, "the loop that takes tasks had failed");
-            }
-            ending.processor = None;
-        }
+        intake.ended().await;
         shared.handlers.close();
-        tell_what_is_waited_for(shared, patience);
+        self.inner.tell_what_is_waited_for(patience);
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
             let (_, oldest) = shared.running.oldest(NAMED);
-            let left = shared.stop_work();
-            warn!(server = shared.identity.id(), tasks = left, ?oldest, "time is over; running tasks are put back");
+            let left = self.inner.interrupt();
+            warn!(server, tasks = left, ?oldest, "time is over; running tasks are put back");
             // A handler that never yields cannot be dropped; its task comes back when its lease ends.
             let grace = shared.options.cancel_grace + Duration::from_secs(2);
             if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {
-                warn!(server = shared.identity.id(), "a handler blocks its thread and cannot be stopped");
+                warn!(server, "a handler blocks its thread and cannot be stopped");
             }
         }
-        // Every attempt has ended and queued its report by now; the loop ends when all are written, or
-        // when it has tried for as long as a lease lasts anyway. Tasks of a take that was not answered are
-        // looked for in the same time.
-        let id = shared.identity.id();
+        // Every attempt has ended and queued its report by now. Tasks of a take that was not answered are looked for in
+        // the same time.
         shared.lookups.close();
         let all = async { tokio::join!(shared.acks.flushed(), shared.lookups.wait()) };
         if tokio::time::timeout(shared.options.lease, all).await.is_err() {
-            warn!(server = id, "some reports could not be written; their tasks come back when their leases end");
+            warn!(server, "some reports could not be written; their tasks come back when their leases end");
         }
-        stop.cancel();
-        ack_stop.cancel();
-        services.close();
-        services.wait().await;
-        heartbeat::clear(shared).await;
-        ending.ended = true;
-        shared.tell(|| Event::ServerStopped { server: id, concurrency: shared.options.concurrency });
-        info!(server = id, "server stopped");
+        shared.shutdown.enter(Phase::Ended);
+        upkeep.ended().await;
+        heartbeater.clear().await;
+        *ended = true;
+        shared.tell(|| Event::ServerStopped { server, concurrency: shared.options.concurrency });
+        info!(server, "server stopped");
     }
 }
 
-/// Whoever has told a server to end wants to know why it does not.
-fn tell_what_is_waited_for(shared: &Shared, patience: Duration) {
-    let server = shared.identity.id();
-    let (tasks, oldest) = shared.running.oldest(NAMED);
-    let aggregations = shared.groups.running(shared.options.groups.concurrency);
-    if shared.handlers.is_empty() {
-        return;
+impl HandleInner {
+    /// Tells handlers and aggregators to stop; returns how many tasks are in hand.
+    pub(super) fn interrupt(&self) -> usize {
+        self.shared.shutdown.enter(Phase::Interrupting);
+        self.shared.running.cancel_all(CancelReason::Shutdown)
     }
-    let until = At(shared.now().saturating_add(secs_ceil(patience)));
-    info!(server, tasks, ?oldest, aggregations, %until, "server ends; waiting for what it works on");
+
+    /// Whoever has told a server to end wants to know why it does not.
+    fn tell_what_is_waited_for(&self, patience: Duration) {
+        let Self { shared, aggregating, .. } = self;
+        if shared.handlers.is_empty() {
+            return;
+        }
+        let (tasks, oldest) = shared.running.oldest(NAMED);
+        let aggregations = shared.options.groups.concurrency.saturating_sub(aggregating.available_permits());
+        let (server, until) = (shared.identity.id(), At(shared.now().saturating_add(secs_ceil(patience))));
+        info!(server, tasks, ?oldest, aggregations, %until, "server ends; waiting for what it works on");
+    }
 }
 
 /// A server that does not outlive this value; one that has ended already does not notice.

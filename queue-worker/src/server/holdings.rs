@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use queue_redis::{Error, Holding};
+use queue_redis::{Broker, Error, Holding};
 use tokio::sync::Mutex;
 
-use super::Shared;
-use super::told::Told;
+use super::queues::Queues;
+use super::wakeups::Wakeups;
 
 /// What is known of one kind of holdings.
 #[derive(Debug, Default)]
@@ -20,34 +20,17 @@ struct Known {
 }
 
 /// What is known of all kinds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Holdings {
-    kinds: [(Told, Mutex<Known>); Holding::WATCHED.len()],
+    broker: Broker,
+    queues: Arc<Queues>,
+    wakeups: Arc<Wakeups>,
+    kinds: [Mutex<Known>; Holding::WATCHED.len()],
 }
 
 impl Holdings {
-    fn kind(&self, holding: Holding) -> Option<&(Told, Mutex<Known>)> {
-        self.kinds.get(Holding::WATCHED.iter().position(|kind| *kind == holding)?)
-    }
-
-    /// A queue has changed in this.
-    pub(super) fn tell(&self, queue: Option<usize>, holding: Holding) {
-        if let Some((told, _)) = self.kind(holding) {
-            told.tell(queue);
-        }
-    }
-
-    pub(super) fn tell_everything(&self) {
-        self.kinds.iter().for_each(|(told, _)| told.tell_everything());
-    }
-}
-
-impl Shared {
-    /// How often is asked again although Redis tells about changes, a net below the net: with many queues so seldom that
-    /// their nine keys take one command for a thousand queues every 15 s.
-    pub(super) fn safety_interval(&self) -> Duration {
-        const FEW: usize = 100;
-        Duration::from_secs(if self.queues.count() > FEW { 9 * 15 } else { 15 })
+    pub(super) fn new(broker: Broker, queues: Arc<Queues>, wakeups: Arc<Wakeups>) -> Self {
+        Self { broker, queues, wakeups, kinds: Default::default() }
     }
 
     /// The queues that have this. Where Redis does not tell about changes, all are asked.
@@ -55,7 +38,9 @@ impl Shared {
         let name = |queue: &usize| self.queues.name(*queue);
         let names = |queues: &BTreeSet<usize>| queues.iter().map(|queue| &**name(queue)).collect::<Vec<&str>>();
         let all = || (0..self.queues.count()).collect::<BTreeSet<_>>();
-        if let (Some((told, known)), Some(mut watch)) = (self.holdings.kind(holding), self.watch()) {
+        let kind = Holding::WATCHED.iter().position(|kind| *kind == holding).map(|kind| &self.kinds[kind]);
+        if let (Some(known), Some(told), Some(mut watch)) = (kind, self.wakeups.holdings(holding), self.wakeups.watch())
+        {
             let mut known = known.lock().await;
             let changes = told.take();
             let is_due = known.sweep.is_none_or(|sweep| sweep <= Instant::now());
@@ -70,7 +55,7 @@ impl Shared {
                         };
                     }
                     if is_due {
-                        known.sweep = Some(Instant::now() + self.safety_interval());
+                        known.sweep = Some(Instant::now() + self.queues.safety_interval());
                     }
                     return Ok(known.hold.iter().map(name).collect());
                 }

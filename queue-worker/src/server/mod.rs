@@ -1,125 +1,92 @@
 //! The server: takes tasks, runs their handlers, and keeps the queues it serves moving.
 
 mod acks;
-pub(crate) mod aggregator;
+mod aggregation;
+mod aggregator;
 pub(crate) mod attempt;
 mod crowd;
 mod forwarder;
-mod groups;
 mod handle;
-mod heartbeat;
+mod health_check;
+mod heartbeater;
 mod holdings;
-mod keeper;
+mod identity;
+mod janitor;
+mod lease_extender;
 mod limit;
-mod maintenance;
 mod one_by_one;
+mod options;
 mod own_clock;
 mod processor;
 mod queues;
+mod reclaimer;
 mod reconciler;
+mod recoverer;
 mod running;
 mod shared;
+mod shutdown;
 mod signals;
+mod single_takes;
 mod slots;
+mod subscriber;
 mod survey;
-mod time;
+#[cfg(test)]
+mod tests;
+pub(crate) mod time;
 mod told;
 mod trouble;
+pub(crate) mod upkeep;
+mod wakeups;
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
-use queue_core::{Clock, RetryPolicy, SystemClock};
-use queue_redis::service::Outage;
-use queue_redis::{Broker, Error, MAX_SET, Redis, Role};
-pub(crate) use slots::Slot;
-use tokio_util::sync::CancellationToken;
+use queue_core::{Clock, RetryPolicy};
+use queue_redis::service::{Outage, Services};
+use queue_redis::{Broker, Error, Inspector, Redis, Role};
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::acks::Acks;
-use self::groups::{GroupOptions, Groups};
+use self::aggregation::{Aggregations, Means};
+use self::aggregator::Aggregator;
+use self::forwarder::Forwarder;
 pub use self::handle::Handle;
-use self::handle::{Ending, HandleInner, Leash};
-use self::heartbeat::Identity;
+use self::handle::{HandleInner, Leash};
+use self::health_check::HealthCheck;
+use self::heartbeater::Heartbeater;
 use self::holdings::Holdings;
+use self::identity::Identity;
+use self::janitor::Janitor;
+use self::lease_extender::LeaseExtender;
 use self::one_by_one::OneByOne;
+use self::options::Options;
+pub(crate) use self::options::default_span;
+pub use self::options::{MAX_RESULT_BYTES, ServerError, Unhandled};
 use self::own_clock::OwnClock;
+use self::processor::Processor;
 use self::queues::Queues;
+use self::reclaimer::Reclaimer;
+use self::reconciler::Reconciler;
+use self::recoverer::Recoverer;
 use self::running::Running;
-use self::shared::{Shared, Status};
+use self::shared::Shared;
+use self::shutdown::Shutdown;
 use self::slots::Slots;
+use self::subscriber::Subscriber;
 use self::time::Time;
-use self::told::Told;
+use self::trouble::Trouble;
+use self::wakeups::Wakeups;
 use crate::aggregate::Aggregation;
 use crate::events::{Event, Observers};
 use crate::job::Job;
-use crate::log::{error, info};
-use crate::panic::{Catch, Guard};
+use crate::log::info;
+use crate::panic::Guard;
 use crate::router::Router;
 use crate::routes::Routes;
-use crate::work::{Work, WorkOptions};
-
-/// What happens to a task whose type no handler serves.
-///
-/// asynq lets such a task fail, so that a fleet in which a server lacks a handler burns the task's
-/// retries. Here no choice but [`Fail`](Self::Fail) spends one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unhandled {
-    /// Put it back, to be taken again, perhaps by another server, after this long. The default, with
-    /// 30 s.
-    PutBack(Duration),
-    /// Leave it where it is: only tasks that have a handler are taken. Costs Redis a look at the type of
-    /// each waiting task.
-    Leave,
-    /// Let it fail, as asynq does.
-    Fail,
-    /// Archive it.
-    Archive,
-}
-
-/// The most bytes of a result that a server keeps, unless told otherwise.
-pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-
-/// The longest lease, and the longest pause between looks.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest of all other times. Whoever means "for ever" has it, and no sum of two overflows.
-const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-type ErrorHook = dyn Fn(&Job, &Failure) + Send + Sync;
-type SpanHook = dyn Fn(&Job) -> tracing::Span + Send + Sync;
-type HealthHook = dyn Fn(Result<(), &Error>) + Send + Sync;
-
-struct Options {
-    concurrency: usize,
-    queues: Vec<(String, u32)>,
-    strict: bool,
-    work: Work,
-    /// How many tasks of a queue may run at once.
-    queue_concurrency: BTreeMap<String, usize>,
-    shutdown_timeout: Duration,
-    cancel_grace: Duration,
-    poll_interval: Duration,
-    lease: Duration,
-    max_crashes: u32,
-    reconcile: Duration,
-    unhandled: Unhandled,
-    max_result_bytes: usize,
-    on_error: Option<Box<ErrorHook>>,
-    health: Option<(Duration, Box<HealthHook>)>,
-    start_check: bool,
-    observers: Observers,
-    span: Box<SpanHook>,
-    groups: GroupOptions,
-    clock: Arc<dyn Clock>,
-    correct_clock: bool,
-}
+use crate::work::WorkOptions;
 
 /// A server that is not running yet.
 ///
@@ -141,60 +108,10 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Why a server did not start.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// Redis cannot be reached, or refuses what the server needs.
-    #[error(transparent)]
-    Redis(#[from] Error),
-    /// A queue's name cannot be used.
-    #[error(transparent)]
-    Queue(#[from] OptionError),
-    /// An option has a value that makes no sense.
-    #[error("the server's option {option} is {value}; {rule}")]
-    Option {
-        /// Name of the option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What it has to be.
-        rule: &'static str,
-    },
-    /// The process cannot listen for signals.
-    #[error("cannot listen for signals: {0}")]
-    Signals(#[from] std::io::Error),
-}
-
-queue_core::debug_as_text!(ServerError);
-
 impl Server {
     /// A server for the tasks that the router has handlers for, in the queue `default`.
     pub fn new<S: Clone + Send + Sync + 'static>(redis: Redis, router: Router<S>) -> Self {
-        let options = Options {
-            concurrency: std::thread::available_parallelism().map_or(1, usize::from),
-            queues: Vec::new(),
-            strict: false,
-            work: Work::default(),
-            queue_concurrency: BTreeMap::new(),
-            shutdown_timeout: Duration::from_secs(8),
-            cancel_grace: Duration::from_secs(1),
-            poll_interval: Duration::from_secs(1),
-            lease: Duration::from_secs(30),
-            max_crashes: queue_core::crash::DEFAULT_LIMIT,
-            reconcile: Duration::from_secs(300),
-            unhandled: Unhandled::PutBack(Duration::from_secs(30)),
-            max_result_bytes: MAX_RESULT_BYTES,
-            on_error: None,
-            health: None,
-            start_check: true,
-            observers: Observers::default(),
-            span: Box::new(attempt::default_span),
-            groups: GroupOptions::default(),
-            clock: Arc::new(SystemClock),
-            correct_clock: true,
-        };
-        Self { redis, routes: router.into_routes(), options }
+        Self { redis, routes: router.into_routes(), options: Options::default() }
     }
 
     /// Tasks to run at once. Defaults to the number of CPUs.
@@ -323,7 +240,7 @@ impl Server {
         interval: Duration,
         hook: impl Fn(Result<(), &Error>) + Send + Sync + 'static,
     ) -> Self {
-        self.options.health = Some((interval, Box::new(hook)));
+        self.options.health = Some((interval, Arc::new(hook)));
         self
     }
 
@@ -357,14 +274,14 @@ impl Server {
     /// How long a group has to be quiet before it is aggregated. Between 1 s and 365 days, rounded up to the second.
     /// Defaults to 1 minute.
     pub fn group_grace_period(mut self, period: Duration) -> Self {
-        self.options.groups.grace_period = period;
+        self.options.groups.pace.grace_period = period;
         self
     }
 
     /// How long the oldest task of a group waits at the most, even if the group is never quiet. At most 365 days, rounded
     /// up to the second. Defaults to zero: for ever.
     pub fn group_max_delay(mut self, delay: Duration) -> Self {
-        self.options.groups.max_delay = delay;
+        self.options.groups.pace.max_delay = delay;
         self
     }
 
@@ -372,7 +289,7 @@ impl Server {
     /// one task at the most; up to 10,000. Defaults to 0: a group is never full, and up to 10,000 tasks become
     /// one.
     pub fn group_max_size(mut self, tasks: usize) -> Self {
-        self.options.groups.max_size = tasks;
+        self.options.groups.pace.max_size = tasks;
         self
     }
 
@@ -445,7 +362,7 @@ impl Server {
         tokio::select! {
             () = &mut shutdown => {}
             () = signals.stop() => {
-                handle.inner.shared.stop_work();
+                handle.inner.interrupt();
                 shutdown.await;
             }
         }
@@ -458,70 +375,9 @@ impl Server {
     /// When an option makes no sense, or Redis cannot be reached, refuses, or cannot hold queues (see
     /// [`start_check`](Self::start_check)).
     pub async fn start(self) -> Result<Handle, ServerError> {
-        let Self { redis, routes, options } = self;
-        let require = |ok: bool, option, value: String, rule| {
-            if ok { Ok(()) } else { Err(ServerError::Option { option, value, rule }) }
-        };
-        require(options.concurrency > 0, "concurrency", options.concurrency.to_string(), "it must be at least 1")?;
-        require(
-            options.concurrency <= Slots::MAX,
-            "concurrency",
-            options.concurrency.to_string(),
-            "it must be at most 100000",
-        )?;
-        let within = |option, value: Duration, range: RangeInclusive<Duration>, rule| {
-            require(range.contains(&value), option, format!("{value:?}"), rule)
-        };
-        let (up_to_a_year, from_1ms) = (Duration::ZERO..=YEAR, Duration::from_millis(1));
-        within("lease", options.lease, Duration::from_secs(5)..=DAY, "it must be between 5s and 24h")?;
-        within("poll_interval", options.poll_interval, from_1ms..=DAY, "it must be between 1ms and 24h")?;
-        if !options.reconcile.is_zero() {
-            let rule = "it must be between 1s and 24h, or zero for never";
-            within("reconcile_interval", options.reconcile, Duration::from_secs(1)..=DAY, rule)?;
-        }
-        let rule = "it must be at most 365 days";
-        within("shutdown_timeout", options.shutdown_timeout, up_to_a_year.clone(), rule)?;
-        within("cancel_grace", options.cancel_grace, up_to_a_year.clone(), rule)?;
-        if let Unhandled::PutBack(delay) = options.unhandled {
-            within("unhandled", delay, up_to_a_year.clone(), "a task must be put back for at most 365 days")?;
-        }
-        if let Some((interval, _)) = options.health {
-            within("health_check", interval, from_1ms..=YEAR, "its interval must be between 1ms and 365 days")?;
-        }
-        let groups = &options.groups;
-        let rule = "it must be between 1s and 365 days";
-        within("group_grace_period", groups.grace_period, Duration::from_secs(1)..=YEAR, rule)?;
-        within("group_max_delay", groups.max_delay, up_to_a_year, "it must be at most 365 days, or zero for ever")?;
-        require(groups.max_size <= MAX_SET, "group_max_size", groups.max_size.to_string(), "it must be at most 10000")?;
-        let sensible = (1..=Slots::MAX).contains(&groups.concurrency);
-        let concurrency = groups.concurrency.to_string();
-        require(sensible, "group_concurrency", concurrency, "it must be between 1 and 100000")?;
+        let Self { redis, routes, mut options } = self;
         let queues = Queues::new(&options.queues, options.strict, &options.queue_concurrency);
-        for queue in queues.names() {
-            check_existing_queue_name(queue)?;
-        }
-        for (queue, limit) in &options.queue_concurrency {
-            let sensible = (1..=Slots::MAX).contains(limit);
-            let value = format!("{limit} for {queue:?}");
-            require(sensible, "queue_concurrency", value, "it must be between 1 and 100000")?;
-        }
-        let of_queues = options.queue_concurrency.keys().map(|queue| ("queue_concurrency", queue));
-        for (option, queue) in of_queues.chain(options.work.queues.keys().map(|queue| ("queue_options", queue))) {
-            let served = queues.names().any(|name| **name == **queue);
-            require(
-                served,
-                option,
-                format!("set for {queue:?}"),
-                "it must be one of the queues that the server serves",
-            )?;
-        }
-        let of_queues =
-            options.work.queues.iter().map(|(queue, options)| (format!("zero for queue {queue:?}"), options));
-        let of_types = routes.all_options().map(|(kind, options)| (format!("zero for {kind:?}"), options));
-        let of_all = std::iter::once(("zero".to_owned(), &options.work.all));
-        for (value, options) in of_all.chain(of_queues).chain(of_types) {
-            require(!options.has_no_time(), "timeout", value, "it must be longer than that")?;
-        }
+        options.check(&queues, &routes)?;
         crate::panic::install_hook();
         if options.start_check {
             redis.require(Role::Worker).await?
@@ -530,65 +386,118 @@ impl Server {
         }
         redis.ping().await?;
 
-        let (acks, ack_loop) = Acks::new();
-        let shared = Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
-            outage: Outage::new({
-                let shared = shared.clone();
-                move |error| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.tell_outage(error);
-                    }
-                }
-            }),
-            broker: Broker::new(redis).timed(!options.observers.is_empty()),
+        let identity = Arc::new(Identity::new(options.clock.now_ns()));
+        let observers = options.observers.clone();
+        let outage = Outage::new({
+            let (identity, observers) = (identity.clone(), observers.clone());
+            move |error| tell_outage(&identity, &observers, error)
+        });
+        let time = Arc::new(Time::new(options.clock.clone(), options.correct_clock));
+        time.compare(&redis).await?;
+        let broker = Broker::new(redis).timed(!observers.is_empty());
+        let (queues, running, wakeups) = (Arc::new(queues), Arc::<Running>::default(), Arc::<Wakeups>::default());
+        let routes = Arc::new(routes.with_work(std::mem::take(&mut options.work)));
+        let (shutdown, handlers) = (Shutdown::default(), TaskTracker::new());
+        let heartbeater = Heartbeater {
+            broker: broker.clone(),
+            time: time.clone(),
+            identity: identity.clone(),
+            queues: queues.clone(),
+            concurrency: options.concurrency,
+            running: running.clone(),
+            shutdown: shutdown.clone(),
+            beats: 0,
+            was_idle: false,
+        };
+        // The server is on the list before it takes its first task.
+        heartbeater.beat(false).await?;
+        if !observers.is_empty() {
+            let (server, concurrency, kinds) = (identity.id(), options.concurrency, routes.kinds());
+            observers.tell(|| Event::ServerStarted { server, concurrency, kinds: &kinds });
+        }
+
+        let (intake, upkeep) = (Services::new(outage.clone()), Services::new(outage.clone()));
+        let until_end = &shutdown.ended;
+        let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
+        upkeep.start(until_end, heartbeater.clone());
+        let (extended, lease) = (running.clone(), options.lease);
+        upkeep.start(until_end, LeaseExtender { broker: broker.clone(), time: time.clone(), running: extended, lease });
+        let redis = broker.redis().clone();
+        let has_size = options.groups.pace.max_size > 0;
+        upkeep.start(
+            until_end,
+            Subscriber::new(redis.clone(), queues.clone(), running.clone(), wakeups.clone(), has_size),
+        );
+        upkeep.start(
+            until_end,
+            Forwarder::new(broker.clone(), time.clone(), queues.clone(), wakeups.clone(), observers.clone()),
+        );
+        upkeep.start(
+            until_end,
+            Recoverer::new(
+                broker.clone(),
+                time.clone(),
+                holdings.clone(),
+                routes.clone(),
+                options.max_crashes,
+                observers.clone(),
+            ),
+        );
+        upkeep.start(until_end, Janitor::new(broker.clone(), time.clone(), holdings.clone()));
+        upkeep.start(until_end, Reclaimer::new(broker.clone(), time.clone(), holdings.clone()));
+        if !options.reconcile.is_zero() {
+            let inspector = Inspector::with_clock(redis.clone(), time.clock());
+            let (queues, identity, interval) = (queues.clone(), identity.clone(), options.reconcile);
+            let reconciler = Reconciler::new(broker.clone(), inspector, queues, identity, interval, observers.clone());
+            upkeep.start(until_end, reconciler);
+        }
+        if let Some((interval, hook)) = options.health.clone() {
+            upkeep.start(until_end, HealthCheck { redis, outage: outage.clone(), interval, hook });
+        }
+
+        let aggregating = Arc::new(Semaphore::new(options.groups.concurrency));
+        let aggregations = Arc::new(Aggregations {
+            means: Means {
+                broker: broker.clone(),
+                routes: routes.clone(),
+                outage: outage.clone(),
+                time: time.clone(),
+                stop: shutdown.interrupting.clone(),
+                cancel_grace: options.cancel_grace,
+            },
+            rules: options.groups.pace.rules(),
+            retry_interval: options.groups.pace.check_interval(),
+            on_error: options.groups.on_error.take(),
+            observers,
+            wakeups: wakeups.clone(),
+            failing: Default::default(),
+        });
+        let (pace, permits) = (options.groups.pace, aggregating.clone());
+        intake.start(&shutdown.closing, Aggregator::new(holdings, aggregations, pace, permits, handlers.clone()));
+
+        let (acks, ack_loop) = Acks::new(Trouble::new(queues.clone(), wakeups.clone()));
+        let shared = Arc::new(Shared {
+            broker,
             slots: Slots::new(options.concurrency),
-            groups: Groups::new(options.groups.concurrency),
-            identity: Identity::new(options.clock.now_ns()),
-            time: Time::new(options.clock.clone(), options.correct_clock),
             options,
             span_guard: Guard::default(),
+            time,
+            outage,
             routes,
             queues,
-            running: Running::default(),
+            identity,
+            running,
             acks,
             one_by_one: OneByOne::default(),
             takes: AtomicU64::new(0),
-            work: Told::default(),
-            schedule: Told::default(),
-            holdings: Holdings::default(),
-            watch: tokio::sync::watch::channel(None).0,
-            quiet: CancellationToken::new(),
-            status: AtomicU8::new(Status::Active as u8),
-            handlers: TaskTracker::new(),
+            wakeups,
+            shutdown,
+            handlers,
             lookups: TaskTracker::new(),
         });
-        shared.time.compare(shared.broker.redis()).await?;
-        // The server is on the list before it takes its first task.
-        heartbeat::beat(&shared, false).await?;
-        if !shared.options.observers.is_empty() {
-            let (server, concurrency, kinds) =
-                (shared.identity.id(), shared.options.concurrency, shared.routes.kinds());
-            shared.tell(|| Event::ServerStarted { server, concurrency, kinds: &kinds });
-        }
-
-        let stop = CancellationToken::new();
-        let services = TaskTracker::new();
-        let ack_stop = CancellationToken::new();
-        let ack_loop = Arc::new(tokio::sync::Mutex::new(ack_loop));
-        let (tell, told) = (shared.clone(), ack_stop.clone());
-        let acks = supervise(&ack_stop, "reports", move || acks::run(tell.clone(), ack_loop.clone(), told.clone()));
-        services.spawn(acks);
-        services.spawn(supervise(&ack_stop, "leases", service(&shared, keeper::renew_leases)));
-        services.spawn(supervise(&ack_stop, "heartbeat", service(&shared, heartbeat::run)));
-        services.spawn(supervise(&stop, "listener", service(&shared, keeper::listen)));
-        services.spawn(supervise(&stop, "forwarder", service(&shared, forwarder::run)));
-        services.spawn(supervise(&stop, "recoverer", service(&shared, maintenance::recover)));
-        services.spawn(supervise(&stop, "janitor", service(&shared, maintenance::clean_up)));
-        services.spawn(supervise(&shared.groups.closing, "aggregator", service(&shared, groups::watch)));
-        services.spawn(supervise(&stop, "lost aggregations", service(&shared, groups::reclaim)));
-        services.spawn(supervise(&stop, "reconciler", service(&shared, reconciler::run)));
-        services.spawn(supervise(&stop, "health check", service(&shared, heartbeat::check_health)));
-        let processor = tokio::spawn(supervise(&stop, "processor", service(&shared, processor::run)));
+        let acks = Arc::new(tokio::sync::Mutex::new(ack_loop));
+        upkeep.start(&shared.shutdown.ended, acks::AckWriter { shared: shared.clone(), acks });
+        intake.start(&shared.shutdown.quiet, Processor { shared: shared.clone() });
         info!(
             server = shared.identity.id(),
             queues = ?shared.queues.names().collect::<Vec<_>>(),
@@ -596,29 +505,15 @@ impl Server {
             redis = shared.broker.redis().target(),
             "server started"
         );
-        let ending = tokio::sync::Mutex::new(Ending { processor: Some(processor), ended: false });
-        Ok(Handle { inner: Arc::new(HandleInner { shared, stop, ack_stop, services, ending }) })
+        let ended = tokio::sync::Mutex::new(false);
+        Ok(Handle { inner: Arc::new(HandleInner { shared, heartbeater, intake, upkeep, aggregating, ended }) })
     }
 }
 
-/// A loop on what all parts share, to be started as often as need be.
-fn service<F: Future<Output = ()>>(shared: &Arc<Shared>, run: fn(Arc<Shared>) -> F) -> impl Fn() -> F + use<F> {
-    let shared = shared.clone();
-    move || run(shared.clone())
-}
-
-/// Runs a loop until it ends or is told to stop; what it was waiting for is then dropped. One that panics
-/// is started again: a server that looks alive but no longer recovers tasks would be worse.
-fn supervise<F, S>(stop: &CancellationToken, name: &'static str, start: S) -> impl Future<Output = ()> + use<F, S>
-where
-    F: Future<Output = ()>,
-    S: Fn() -> F,
-{
-    let stop = stop.clone();
-    async move {
-        while let Some(Err(panicked)) = stop.run_until_cancelled(Catch(Box::pin(start()))).await {
-            error!(service = name, error = %panicked, "part of the server panicked; it is started again");
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
+fn tell_outage(identity: &Identity, observers: &Observers, error: Option<&Error>) {
+    let server = identity.id();
+    observers.tell(|| match error {
+        Some(error) => Event::RedisAway { server, error },
+        None => Event::RedisBack { server },
+    });
 }

@@ -9,18 +9,21 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::TaskMessage;
-use queue_redis::service::Backoff;
+use queue_redis::service::{Backoff, Outage, Service};
 use queue_redis::{
     Delivery, Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, Report, Run, SHORT_BATCH,
 };
 use queue_redis::{Side, Taken, Waiting, Watch};
+use tokio_util::sync::CancellationToken;
 
 use super::crowd::Crowd;
 use super::limit::Place;
+use super::options::Unhandled;
 use super::queues::{Round, Share};
+use super::shared::Shared;
 use super::slots::Slot;
 use super::survey::Survey;
-use super::{Shared, Unhandled, attempt, one_by_one};
+use super::{attempt, single_takes};
 use crate::events::Event;
 use crate::job::Job;
 use crate::log::{error, info, warn};
@@ -46,98 +49,130 @@ const FEW: usize = 8;
 /// lost call may still be on its way to a server that was slow.
 const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
 
-/// Takes tasks until the server is told to be quiet.
-///
-/// Where there are plenty, takes overlap: while one is under way, another sets out as soon as a
-/// [wave](Shared::wave) of slots is free. Elsewhere there is one at a time, and then the wait for work.
-pub(super) async fn run(shared: Arc<Shared>) {
-    let mut taker = Taker::new(shared.clone());
-    let mut backoff = Backoff::new(&shared.outage, "taking tasks");
-    let wave = shared.wave().min(MAX_BATCH);
-    // Tasks of certain types are looked for in one window after another.
-    let overlaps = shared.options.unhandled != Unhandled::Leave;
-    // A look beside takes, one at the most. Nobody waits for it who has tasks to start.
-    let (mut under_way, mut looks) = (FuturesUnordered::new(), FuturesUnordered::new());
-    // Slots for which nothing was found, and why, if something failed; whether they are lent to who takes one by one.
-    let (mut spare, mut failure, mut lent) = (Vec::new(), None, false);
-    // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
-    while !(shared.quiet.is_cancelled() && under_way.is_empty()) {
-        let mut filling = if under_way.is_empty() && (lent || !spare.is_empty()) {
-            lent = shared.one_by_one.is_needed();
-            if lent {
-                shared.slots.give_back(spare.drain(..));
+#[derive(Clone)]
+pub(super) struct Processor {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Service for Processor {
+    const NAME: &'static str = "processor";
+    const WORK: &'static str = "taking tasks";
+
+    /// Takes as many tasks as there are and slots are free, one take after another, and starts them.
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let shared = &self.shared;
+        let mut taker = Taker::new(shared.clone());
+        let doubtful = taker.next_look();
+        taker.found(look(shared, doubtful).await);
+        let mut filling = taker.begin(shared, shared.slots.take(MAX_BATCH).await);
+        loop {
+            let takes = taker.next_takes(&mut filling);
+            if takes.is_empty() {
+                break;
             }
-            let pause = match failure.take() {
-                None => {
-                    let wait = async {
-                        while let Some(found) = looks.next().await {
-                            taker.found(found);
+            let (asked, replies, took) = ask(shared, filling, takes).await;
+            filling = asked;
+            taker.answer(&mut filling, replies, took);
+        }
+        let (slots, result) = taker.end(filling);
+        shared.slots.give_back(slots);
+        result.map(|()| Duration::ZERO)
+    }
+
+    /// Takes tasks until the server is told to be quiet.
+    ///
+    /// Where there are plenty, takes overlap: while one is under way, another sets out as soon as a
+    /// [wave](Shared::wave) of slots is free. Elsewhere there is one at a time, and then the wait for work.
+    async fn run(&mut self, quiet: &CancellationToken, outage: &Arc<Outage>) {
+        let shared = &self.shared;
+        let mut taker = Taker::new(shared.clone());
+        let mut backoff = Backoff::new(outage, Self::WORK);
+        let wave = shared.wave().min(MAX_BATCH);
+        // Tasks of certain types are looked for in one window after another.
+        let overlaps = shared.options.unhandled != Unhandled::Leave;
+        // A look beside takes, one at the most. Nobody waits for it who has tasks to start.
+        let (mut under_way, mut looks) = (FuturesUnordered::new(), FuturesUnordered::new());
+        // Slots for which nothing was found, and why, if something failed; whether they are lent to who takes one by one.
+        let (mut spare, mut failure, mut lent) = (Vec::new(), None, false);
+        // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
+        while !(quiet.is_cancelled() && under_way.is_empty()) {
+            let mut filling = if under_way.is_empty() && (lent || !spare.is_empty()) {
+                lent = shared.one_by_one.is_needed();
+                if lent {
+                    shared.slots.give_back(spare.drain(..));
+                }
+                let pause = match failure.take() {
+                    None => {
+                        let wait = async {
+                            while let Some(found) = looks.next().await {
+                                taker.found(found);
+                            }
+                            taker.wait_for_work().await;
+                        };
+                        quiet.run_until_cancelled(wait).await
+                    }
+                    Some(error) => quiet.run_until_cancelled(backoff.failed(&error)).await,
+                };
+                if pause.is_none() || quiet.is_cancelled() {
+                    return;
+                }
+                lent = false;
+                spare.truncate(MAX_BATCH);
+                shared.slots.take_more(&mut spare, MAX_BATCH);
+                taker.begin(shared, std::mem::take(&mut spare))
+            } else {
+                let (alone, plenty) = (under_way.is_empty(), taker.plenty && overlaps);
+                let another = plenty && under_way.len() < MOST_UNDER_WAY && !quiet.is_cancelled();
+                let more = spare.is_empty() && (alone || another);
+                let free = async {
+                    match (alone, plenty) {
+                        (false, _) => shared.slots.take_all(wave).await,
+                        (true, true) => shared.slots.take(wave).await,
+                        (true, false) => shared.slots.take(MAX_BATCH).await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    slots = free, if more => {
+                        // It may have been waiting for them since before.
+                        if quiet.is_cancelled() {
+                            continue;
                         }
-                        taker.wait_for_work().await;
-                    };
-                    shared.quiet.run_until_cancelled(wait).await
-                }
-                Some(error) => shared.quiet.run_until_cancelled(backoff.failed(&error)).await,
-            };
-            if pause.is_none() || shared.quiet.is_cancelled() {
-                return;
-            }
-            lent = false;
-            spare.truncate(MAX_BATCH);
-            shared.slots.take_more(&mut spare, MAX_BATCH);
-            taker.begin(&shared, std::mem::take(&mut spare))
-        } else {
-            let (alone, plenty) = (under_way.is_empty(), taker.plenty && overlaps);
-            let another = plenty && under_way.len() < MOST_UNDER_WAY && !shared.quiet.is_cancelled();
-            let more = spare.is_empty() && (alone || another);
-            let free = async {
-                match (alone, plenty) {
-                    (false, _) => shared.slots.take_all(wave).await,
-                    (true, true) => shared.slots.take(wave).await,
-                    (true, false) => shared.slots.take(MAX_BATCH).await,
-                }
-            };
-            tokio::select! {
-                biased;
-                slots = free, if more => {
-                    // It may have been waiting for them since before.
-                    if shared.quiet.is_cancelled() {
+                        taker.begin(shared, slots)
+                    }
+                    Some((mut filling, replies, took)) = under_way.next() => {
+                        taker.answer(&mut filling, replies, took);
+                        filling
+                    }
+                    Some(found) = looks.next() => {
+                        taker.found(found);
                         continue;
                     }
-                    taker.begin(&shared, slots)
+                    () = quiet.cancelled(), if alone => return,
                 }
-                Some((mut filling, replies, took)) = under_way.next() => {
-                    taker.answer(&mut filling, replies, took);
-                    filling
+            };
+            // By the time of a machine that was suspended, a lease would have ended already.
+            let _ = shared.time.settle(shared.broker.redis()).await;
+            let takes = if quiet.is_cancelled() { Vec::new() } else { taker.next_takes(&mut filling) };
+            if !takes.is_empty() {
+                // They are on their way before the answers of others are looked at.
+                under_way.push(set_out(ask(shared, filling, takes)));
+                if looks.is_empty() && taker.has_doubts() {
+                    looks.push(set_out(look(shared, taker.next_look())));
                 }
-                Some(found) = looks.next() => {
-                    taker.found(found);
-                    continue;
-                }
-                () = shared.quiet.cancelled(), if alone => return,
+                continue;
             }
-        };
-        // By the time of a machine that was suspended, a lease would have ended already.
-        let _ = shared.time.settle(shared.broker.redis()).await;
-        let takes = if shared.quiet.is_cancelled() { Vec::new() } else { taker.next_takes(&mut filling) };
-        if !takes.is_empty() {
-            // They are on their way before the answers of others are looked at.
-            under_way.push(set_out(ask(&shared, filling, takes)));
-            if looks.is_empty() && taker.has_doubts() {
-                looks.push(set_out(look(&shared, taker.next_look())));
+            let answered = filling.answered;
+            let (slots, result) = taker.end(filling);
+            spare.extend(slots);
+            if answered && result.is_ok() {
+                backoff.succeeded();
             }
-            continue;
-        }
-        let answered = filling.answered;
-        let (slots, result) = taker.end(filling);
-        spare.extend(slots);
-        if answered && result.is_ok() {
-            backoff.succeeded();
-        }
-        failure = result.err();
-        // What was started ends now, if it is that short, and Redis has its reports while others are started.
-        if !under_way.is_empty() {
-            tokio::task::yield_now().await;
+            failure = result.err();
+            // What was started ends now, if it is that short, and Redis has its reports while others are started.
+            if !under_way.is_empty() {
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -198,7 +233,7 @@ async fn look(shared: &Shared, doubtful: Doubtful) -> Found {
     if asked.is_empty() {
         return Found { asked, is_armed: true, result: Ok(Vec::new()) };
     }
-    if let Some(watch) = shared.watch()
+    if let Some(watch) = shared.wakeups.watch()
         && let Ok(found) = look_through(shared, Some(watch), &doubtful).await
     {
         return Found { asked, is_armed: true, result: Ok(found) };
@@ -287,10 +322,10 @@ impl Taker {
 
     /// Goes by what was told since: `at_once`, queues that have changed are asked for tasks without a look.
     fn hear(&mut self, at_once: bool) {
-        let (changes, now) = (self.shared.work.take(), Instant::now());
+        let (changes, now) = (self.shared.wakeups.work.take(), Instant::now());
         let interval = |whole: Duration| whole.mul_f64(0.5 + fastrand::f64());
-        let longest = match self.shared.watch() {
-            Some(_) => self.shared.safety_interval(),
+        let longest = match self.shared.wakeups.watch() {
+            Some(_) => self.shared.queues.safety_interval(),
             None => self.shared.options.poll_interval,
         };
         if changes.everywhere {
@@ -390,7 +425,7 @@ impl Taker {
             *answered |= reply.is_ok();
             match reply {
                 // The take set out before the server was told to take no more.
-                Ok((Dequeued::Tasks(tasks), _)) if shared.quiet.is_cancelled() => {
+                Ok((Dequeued::Tasks(tasks), _)) if shared.shutdown.quiet.is_cancelled() => {
                     round.close(queue);
                     if !tasks.is_empty() {
                         info!(queue = %name, tasks = tasks.len(), "tasks came too late to be started; they are put back");
@@ -444,7 +479,7 @@ impl Taker {
                         shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
                         // That takes tasks of all types.
                         if !self.leaves() {
-                            one_by_one::begin(&shared, &name);
+                            single_takes::begin(&shared, &name);
                         }
                     } else if !error.is_outage() {
                         self.refuse(name, &error);
@@ -501,7 +536,7 @@ impl Taker {
             let pause = self.sweep.saturating_duration_since(Instant::now());
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
             tokio::select! {
-                () = shared.work.notified() => {}
+                () = shared.wakeups.work.notified() => {}
                 () = shared.queues.room.notified() => {
                     // Tasks that are about to end, end now, and one take fills all their places.
                     tokio::task::yield_now().await;
@@ -612,8 +647,9 @@ pub(super) fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot
             let Some(slot) = slots.pop() else { return };
             let slot = Slot::with(slot, places.pop());
             let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
-            let work = (&shared.options.work, &shared.routes);
-            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot), limit, work);
+            let (routes, message) = (&shared.routes, &delivery.message);
+            let work = (routes.timeout(message), routes.undecodable(message));
+            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot) as _, limit, work);
             let ticket = shared.running.insert(job.clone());
             shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
         }

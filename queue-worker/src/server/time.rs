@@ -10,15 +10,19 @@ use queue_redis::{Error, Redis, RedisClock};
 /// his leases within another 5 s, his aggregations within 10 s.
 const SETTLES: Duration = Duration::from_secs(20);
 
+/// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks
+/// that differ between hosts.
+pub(super) const RECOVERY_MARGIN: i64 = 30;
+
 #[derive(Debug)]
-pub(super) struct Time {
+pub(crate) struct Time {
     clock: Arc<dyn Clock>,
     /// The same clock, where it is corrected.
     corrected: Option<Arc<RedisClock>>,
 }
 
 impl Time {
-    pub(super) fn new(clock: Arc<dyn Clock>, corrects: bool) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, corrects: bool) -> Self {
         if !corrects {
             return Self { clock, corrected: None };
         }
@@ -26,11 +30,26 @@ impl Time {
         Self { clock: corrected.clone(), corrected: Some(corrected) }
     }
 
-    pub(super) fn now_ns(&self) -> i64 {
+    pub(crate) fn now_ns(&self) -> i64 {
         self.clock.now_ns()
     }
 
-    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+    pub(crate) fn now(&self) -> i64 {
+        self.clock.now_secs()
+    }
+
+    /// The end of a lease that is this long, in Unix seconds.
+    pub(super) fn lease_expiry(&self, lease: Duration) -> i64 {
+        self.now().saturating_add(queue_core::clock::secs_ceil(lease))
+    }
+
+    /// How long it is until this Unix second; zero if it has come.
+    pub(super) fn until(&self, second: i64) -> Duration {
+        let left = second.saturating_mul(1_000_000_000).saturating_sub(self.now_ns());
+        Duration::from_nanos(u64::try_from(left).unwrap_or(0))
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 

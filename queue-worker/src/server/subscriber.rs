@@ -1,0 +1,93 @@
+//! The subscriber: hears of cancelations and of changes of queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_redis::service::{Fresh, Service};
+use queue_redis::{Error, Holding, Listener, Redis, Signal};
+
+use super::queues::Queues;
+use super::running::Running;
+use super::wakeups::Wakeups;
+use crate::job::CancelReason;
+use crate::log::info;
+
+/// A server that accepts connections and closes them again must not be hammered.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Clone)]
+pub(super) struct Subscriber {
+    redis: Redis,
+    queues: Arc<Queues>,
+    running: Arc<Running>,
+    wakeups: Arc<Wakeups>,
+    /// Whether the aggregator is to be woken by a new group: only a task that comes makes a group full, all else is a
+    /// matter of time.
+    groups_have_a_size: bool,
+    /// Of one run; who starts anew has none.
+    listener: Fresh<Listener>,
+}
+
+impl Service for Subscriber {
+    const NAME: &'static str = "subscriber";
+    const WORK: &'static str = "listening to Redis";
+
+    /// Opens a connection to listen on.
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let listener = Listener::connect(&self.redis).await?;
+        self.wakeups.watch_by(listener.watch());
+        // Whatever happened while nobody listened has to be looked for.
+        self.wakeups.everything();
+        self.listener.0 = Some(listener);
+        Ok(PAUSE)
+    }
+
+    /// Listens until the connection is lost.
+    async fn wait(&mut self, pause: Duration) {
+        if let Some(mut listener) = self.listener.0.take() {
+            loop {
+                match listener.signal().await {
+                    Signal::Lost => break,
+                    signal => self.hear(signal),
+                }
+            }
+        }
+        self.wakeups.watch_by(None);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Subscriber {
+    pub(super) fn new(
+        redis: Redis,
+        queues: Arc<Queues>,
+        running: Arc<Running>,
+        wakeups: Arc<Wakeups>,
+        groups_have_a_size: bool,
+    ) -> Self {
+        Self { redis, queues, running, wakeups, groups_have_a_size, listener: Fresh(None) }
+    }
+
+    fn hear(&self, signal: Signal) {
+        let (wakeups, number) = (&self.wakeups, |queue: &str| self.queues.number(queue));
+        match signal {
+            Signal::Cancel(id) => {
+                if self.running.cancel(&id, CancelReason::Canceled) > 0 {
+                    info!(task = id, "task canceled on request");
+                }
+            }
+            Signal::Work(queue) => wakeups.work.tell(number(&queue)),
+            Signal::Schedule(queue) => wakeups.schedule.tell(number(&queue)),
+            Signal::Groups(queue) => {
+                wakeups.holding(number(&queue), Holding::Groups);
+                if self.groups_have_a_size {
+                    wakeups.groups.notify_one();
+                }
+            }
+            Signal::Group(..) => wakeups.groups.notify_one(),
+            Signal::Holding(queue, holding) => wakeups.holding(number(&queue), holding),
+            Signal::Everything => wakeups.everything(),
+            Signal::Lost => {}
+        }
+    }
+}

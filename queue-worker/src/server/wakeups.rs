@@ -1,0 +1,60 @@
+//! What wakes the loops of a server: what the subscriber has heard of Redis.
+
+use queue_redis::{Holding, Watch};
+use tokio::sync::Notify;
+use tokio::sync::watch;
+
+use super::told::Told;
+
+/// What was heard, until somebody asks.
+#[derive(Debug)]
+pub(super) struct Wakeups {
+    /// Wakes the processor when a queue may have work.
+    pub(super) work: Told,
+    /// Wakes the forwarder when the scheduled or retried tasks of a queue have changed.
+    pub(super) schedule: Told,
+    /// Wakes the aggregator when a group has changed.
+    pub(super) groups: Notify,
+    /// Which queues have something to be looked after, by kind.
+    holdings: [Told; Holding::WATCHED.len()],
+    /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
+    watch: watch::Sender<Option<Watch>>,
+}
+
+impl Default for Wakeups {
+    fn default() -> Self {
+        let (work, schedule, groups, holdings) = Default::default();
+        Self { work, schedule, groups, holdings, watch: watch::channel(None).0 }
+    }
+}
+
+impl Wakeups {
+    /// Whatever may have happened has to be looked for: for a while nobody listened.
+    pub(super) fn everything(&self) {
+        self.work.tell_everything();
+        self.schedule.tell_everything();
+        self.holdings.iter().for_each(Told::tell_everything);
+        self.groups.notify_one();
+    }
+
+    /// A queue has changed in this.
+    pub(super) fn holding(&self, queue: Option<usize>, holding: Holding) {
+        if let Some(told) = self.holdings(holding) {
+            told.tell(queue);
+        }
+    }
+
+    /// What was heard of one kind, if Redis tells about it.
+    pub(super) fn holdings(&self, holding: Holding) -> Option<&Told> {
+        self.holdings.get(Holding::WATCHED.iter().position(|kind| *kind == holding)?)
+    }
+
+    pub(super) fn watch(&self) -> Option<Watch> {
+        self.watch.borrow().clone()
+    }
+
+    /// There is another listening connection, or none.
+    pub(super) fn watch_by(&self, watch: Option<Watch>) {
+        self.watch.send_replace(watch);
+    }
+}
