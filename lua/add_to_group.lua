@@ -16,10 +16,11 @@
 --   4  now     unix time in seconds
 --   5  name    group name
 -- RETURNS one character, as enqueue
+-- needs: can_store take_lock
 local group, groups, task, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, msg, ttl, now, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local verdict = admit(task, lock, id, msg, ttl)
+local verdict = can_store(task, lock, id, msg, ttl)
 if verdict == '1' then
   redis.call('SADD', groups, name)
   redis.call('ZADD', group, now, id)

@@ -36,6 +36,7 @@
 --   2  the task is stored already with this very message, and the set is gone: the call was sent again
 --   3  another task holds the lock; nothing was written
 --   4  the set was reclaimed; nothing was written
+-- needs: can_store delete_task holds take_lock write
 local set, sets, task, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local target, groups, aggregated, remains = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local count, state, id, msg, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -47,7 +48,7 @@ if not holds(sets, set, count) then
 end
 local large = tonumber(count) > 100
 if state ~= '' then
-  local verdict = admit(task, lock, id, msg, ttl)
+  local verdict = can_store(task, lock, id, msg, ttl)
   -- A lock of one of these tasks is released in this very step.
   if verdict == '3' and redis.call('EXISTS', task) == 0 and redis.call('ZSCORE', set, redis.call('GET', lock)) then
     verdict = '1'

@@ -32,6 +32,7 @@
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
 --   4  it is archived with this very message already; nothing was written
+-- needs: count_failures owns trim unlist_one write
 local active, lease, archived, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local msg, now, expire_at = ARGV[5], ARGV[6], ARGV[7]

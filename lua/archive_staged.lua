@@ -22,6 +22,7 @@
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many tasks the set has then; -1 when it was reclaimed and nothing was written
+-- needs: count_failures holds write
 local set, sets, archived = KEYS[1], KEYS[2], KEYS[3]
 local count, now, expire_at, task_prefix = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

@@ -30,6 +30,7 @@
 --   5  it is not where its state says: it is being aggregated, or a tool left it behind
 --   7  it is pending, but not around `at`
 --   Only with 1 was anything written.
+-- needs: find_pending find_task leave_set remove_pending set_of trim write
 local pending, archived, groups = KEYS[1], KEYS[2], KEYS[3]
 local prefix, from, at, now, cutoff, max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -38,11 +39,11 @@ local ids = {}
 for n = 7, #ARGV do
   ids[#ids + 1] = ARGV[n]
 end
-local places = from == 'pending' and spot(pending, ids, tonumber(at)) or {}
+local places = from == 'pending' and find_pending(pending, ids, tonumber(at)) or {}
 local verdicts, plucked, spare = {}, {}, {}
 for n = 1, #ids do
   local id = ids[n]
-  local verdict, state, group = seek(prefix, id, from)
+  local verdict, state, group = find_task(prefix, id, from)
   if verdict == '1' then
     local set = set_of(prefix, state, group)
     if state == 'archived' then
@@ -58,7 +59,7 @@ for n = 1, #ids do
     if verdict == '1' then
       write('ZADD', archived, now, id)
       if state ~= 'pending' then
-        leave(set, id, groups, group)
+        leave_set(set, id, groups, group)
       end
       redis.call('HSET', prefix .. 't:' .. id, 'state', 'archived')
       redis.call('HDEL', prefix .. 't:' .. id, 'pending_since', 'x_crashes')
@@ -67,7 +68,7 @@ for n = 1, #ids do
   end
   verdicts[n] = verdict
 end
-strike(pending, plucked)
+remove_pending(pending, plucked)
 local trimmed = 0
 if tonumber(now) > tonumber(cutoff) then
   trimmed = trim(archived, prefix .. 't:', tonumber(cutoff), tonumber(max), 100, spare)

@@ -15,6 +15,7 @@
 -- DERIVED
 --   the members of sets, at most 100
 -- RETURNS how many tasks are being worked on; 0 when there are none, and the queue is stopped
+-- needs: write
 local active, sets, paused, removing, now = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 
 local busy = redis.call('LLEN', active)

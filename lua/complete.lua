@@ -29,6 +29,7 @@
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
 --   4  it is completed with this very message already; nothing was written
+-- needs: count leases owns release_lock unlist
 local active, lease, processed, processed_day, completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local expire_at = ARGV[1]
 
@@ -57,7 +58,7 @@ for n = 1, #asked do
       redis.call('HSET', task, 'result', ARGV[arg + 7])
     end
     if lock ~= '' then
-      release(lock, id)
+      release_lock(lock, id)
     end
     seen[id] = true
     ids[#ids + 1] = id

@@ -14,6 +14,7 @@
 -- DERIVED
 --   task_prefix .. id, and the locks
 -- RETURNS how many tasks are left
+-- needs: delete_task
 local remains, aggregated, task_prefix = KEYS[1], KEYS[2], ARGV[1]
 
 -- Only what is still in the set: whoever has deleted a task may have enqueued another under its id.

@@ -31,6 +31,7 @@
 --   6  there was an id without a task, or a hash without a message, which was deleted
 --   7  it is pending, but not around `at`
 --   Only with 1 and 6 was anything written.
+-- needs: delete_task find_pending find_task leave_set remove_pending set_of
 local pending, groups, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local sets, aggregated = KEYS[5], KEYS[6]
 local prefix, from, seen_in, at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -59,11 +60,11 @@ local ids = {}
 for n = 5, #ARGV do
   ids[#ids + 1] = ARGV[n]
 end
-local places = from == 'pending' and spot(pending, ids, tonumber(at)) or {}
+local places = from == 'pending' and find_pending(pending, ids, tonumber(at)) or {}
 local verdicts, plucked = {}, {}
 for n = 1, #ids do
   local id = ids[n]
-  local verdict, state, group = seek(prefix, id, from)
+  local verdict, state, group = find_task(prefix, id, from)
   if verdict == '0' and from ~= '' and (not state or state == from) then
     verdict, state = '6', from
     group = from == 'aggregating' and (group or seen_in) or nil
@@ -87,16 +88,16 @@ for n = 1, #ids do
         redis.call('ZREM', prefix .. other, id)
       end
     elseif redis.call('ZSCORE', set, id) then
-      leave(set, id, groups, group)
+      leave_set(set, id, groups, group)
     elseif state == 'aggregating' and is_staged(id) then
       verdict = '5'
     end
     if verdict ~= '5' and verdict ~= '7' then
-      -- Before `strike`: when it is out of memory, Redis lets a script do that only after a deletion.
-      forget(prefix, id)
+      -- Before remove_pending: when it is out of memory, Redis lets a script do that only after a deletion.
+      delete_task(prefix .. 't:', id)
     end
   end
   verdicts[n] = verdict
 end
-strike(pending, plucked)
+remove_pending(pending, plucked)
 return table.concat(verdicts)

@@ -21,6 +21,7 @@
 -- RETURNS id, msg, id, msg, ... oldest first; an empty msg marks an id that was dropped because it had
 --   no message. When timed, id, msg, pending_since (unix nanoseconds; empty when it is not known).
 --   Empty when there is nothing; the integer 0 when the queue is paused.
+-- needs: delete_task is_wrong_type make_active write
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local task_prefix, expires, run, limit, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local room = tonumber(ARGV[6])
@@ -54,44 +55,33 @@ if limit == '1' then
   redis.call('RPUSH', pending, id)
 end
 
-local function drop_ghost(id)
-  local lock = redis.pcall('HGET', task_prefix .. id, 'unique_key')
-  if stray(lock) then
-    return -- it is not ours to delete
-  end
-  if lock then
-    release(lock, id)
-  end
-  redis.call('DEL', task_prefix .. id)
-end
-
 local waiting = redis.call('LRANGE', pending, -limit, -1)
 if #waiting == 0 then
   return {}
 end
-local reply, ids, ghosts = {}, {}, {}
+local reply, ids, missing = {}, {}, {}
 for n = #waiting, 1, -1 do
   if room <= 0 then
     break
   end
   local id = waiting[n]
   local msg = redis.pcall('HGET', task_prefix .. id, 'msg')
-  local is_task = not stray(msg) and msg and msg ~= ''
+  local is_task = not is_wrong_type(msg) and msg and msg ~= ''
   reply[#reply + 1] = id
   reply[#reply + 1] = is_task and msg or ''
   if timed then
     reply[#reply + 1] = is_task and redis.call('HGET', task_prefix .. id, 'pending_since') or ''
   end
-  local kind = is_task and ids or ghosts
+  local kind = is_task and ids or missing
   kind[#kind + 1] = id
   room = room - (is_task and #msg or 0)
 end
-local refused = hand_out(active, lease, task_prefix, ids, expires, run)
+local refused = make_active(active, lease, task_prefix, ids, expires, run)
 if refused then
   return refused
 end
-redis.call('LTRIM', pending, 0, -#ids - #ghosts - 1)
-for n = 1, #ghosts do
-  drop_ghost(ghosts[n])
+redis.call('LTRIM', pending, 0, -#ids - #missing - 1)
+for n = 1, #missing do
+  delete_task(task_prefix, missing[n])
 end
 return reply

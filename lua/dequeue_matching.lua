@@ -26,6 +26,7 @@
 -- RETURNS a character for each id it looked at, 1 taken, 0 left where it is, - not there any more; then id,
 --   msg, id, msg, ... in their order, when timed id, msg, pending_since as in dequeue; the integer 0 when
 --   the queue is paused.
+-- needs: make_active message_field
 local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local task_prefix, expires, run, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local side, timed, names, exact = ARGV[5], ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -44,20 +45,11 @@ for n = 10 + names, #ARGV do
   end
 end
 
--- The type is field 1 of the message: a tag byte, the length as a varint, the text.
 local function wanted(msg)
-  if string.byte(msg, 1) ~= 10 then
+  local kind = message_field(msg, 1)
+  if not kind then
     return false
   end
-  local len, unit, at, byte = 0, 1, 2, nil
-  repeat
-    byte = string.byte(msg, at)
-    if not byte then
-      return false
-    end
-    len, unit, at = len + byte % 128 * unit, unit * 128, at + 1
-  until byte < 128
-  local kind = string.sub(msg, at, at + len - 1)
   if types[kind] then
     return true
   end
@@ -101,7 +93,7 @@ for n = 10, 9 + names do
   end
 end
 reply[1] = table.concat(verdicts)
-local refused = hand_out(active, lease, task_prefix, ids, expires, run)
+local refused = make_active(active, lease, task_prefix, ids, expires, run)
 if refused then
   return refused
 end

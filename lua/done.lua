@@ -25,6 +25,7 @@
 --   1  deleted and counted
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
+-- needs: count leases owns release_lock unlist unlist_one
 local active, lease, processed, processed_day = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local expire_at = ARGV[1]
 
@@ -35,7 +36,7 @@ if #KEYS == 5 then
     redis.call('ZREM', lease, id)
     unlist_one(active, ARGV[6], id)
     if ARGV[5] ~= '' then
-      release(ARGV[5], id)
+      release_lock(ARGV[5], id)
     end
     redis.call('DEL', task)
     count(processed, processed_day, 1, expire_at)
@@ -53,7 +54,7 @@ for n = 1, #asked do
     ids[#ids + 1] = id
     tasks[#tasks + 1] = task
     if ARGV[arg + 3] ~= '' then
-      release(ARGV[arg + 3], id)
+      release_lock(ARGV[arg + 3], id)
     end
   end
   verdicts[n] = verdict

@@ -27,12 +27,13 @@
 --   0  the id is taken; nothing was written
 --   2  the id is taken by this very message; nothing was written
 --   3  another task holds the lock; nothing was written
+-- needs: can_store can_store_all take_lock
 local pending, now_ns = KEYS[1], ARGV[1]
 
 if #KEYS == 2 or #KEYS == 3 then
   local task, lock = KEYS[2], KEYS[3]
   local id, msg, ttl = ARGV[2], ARGV[3], ARGV[4] or '0'
-  local verdict = admit(task, lock, id, msg, ttl)
+  local verdict = can_store(task, lock, id, msg, ttl)
   if verdict == '1' then
     -- The list first: if it has another type, the error comes before anything was written.
     redis.call('LPUSH', pending, id)
@@ -57,7 +58,7 @@ if #KEYS == 1 then
     elseif all_free then
       verdict = '1'
     else
-      verdict = admit(task, task, id, msg, '0')
+      verdict = can_store(task, task, id, msg, '0')
     end
     if verdict == '1' then
       seen[id] = true
@@ -75,7 +76,7 @@ if #KEYS == 1 then
   return table.concat(verdicts)
 end
 
-local verdicts, keys, args = admit_all(2, 2, 3)
+local verdicts, keys, args = can_store_all(2, 2, 3)
 if #keys > 0 then
   local ids = {}
   for n = 1, #args do

@@ -40,6 +40,7 @@
 --   locked     another task holds the uniqueness lock; nothing is enqueued
 --   let-go     what was asked for
 --   ahead      the tick is in the future by the clock of Redis; nothing was written
+-- needs: can_store take_lock
 local entry, history, task, lock, place, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local why, tick, now_ns, id, msg, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local state, score, group, overlap, max_runs, from = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
@@ -131,7 +132,7 @@ if overlap ~= 'allow' and why ~= 'forced' and last_id ~= '' then
   end
 end
 
-if admit(task, lock, id, msg, ttl) ~= '1' then
+if can_store(task, lock, id, msg, ttl) ~= '1' then
   deal_with('locked')
   return answer('locked')
 end

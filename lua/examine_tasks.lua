@@ -21,7 +21,8 @@
 --   +3 group       names of groups in which it was seen
 -- DERIVED
 --   prefix .. 't:' .. id, prefix .. 'g:' .. group, and the members of sets and aggregated
--- RETURNS for each task what lib/whereabouts.lua says
+-- RETURNS for each task what lib/examine_task.lua says
+-- needs: examine_task holders_of
 local holders = holders_of(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
 local prefix = ARGV[1]
 
@@ -32,7 +33,7 @@ while at < #ARGV do
   for n = 1, count do
     groups[n] = ARGV[at + 1 + n]
   end
-  reply[#reply + 1] = whereabouts(holders, prefix, id, groups)
+  reply[#reply + 1] = examine_task(holders, prefix, id, groups)
   at = at + 2 + count
 end
 return reply

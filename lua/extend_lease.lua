@@ -18,6 +18,7 @@
 --   1  prolonged
 --   0  the run belongs to somebody else by now
 --   2  the task is gone
+-- needs: leases owns write
 local lease, expires = KEYS[1], ARGV[1]
 
 local asked, expiries = leases(lease, 2, 3)

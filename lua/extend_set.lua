@@ -11,6 +11,7 @@
 -- RETURNS
 --   1  done
 --   0  the set was reclaimed; nothing was written
+-- needs: holds write
 local set, sets, count, deadline = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
 if not holds(sets, set, count) then

@@ -23,6 +23,7 @@
 -- DERIVED
 --   prefix .. 'g:' .. group
 -- RETURNS 1; 0 when the queue has tasks, and nothing of them was written
+-- needs: is_empty
 local prefix = ARGV[1]
 
 if not is_empty(prefix, { KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }, KEYS[8]) then

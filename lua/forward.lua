@@ -21,6 +21,7 @@
 -- RETURNS how many were moved; how many ids without a task were dropped; how many have to stay, because
 --   a key of another type stands where their group should be; the unix second of the next one that is
 --   not due yet (-1 for none)
+-- needs: is_wrong_type write
 local source, pending, groups = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, group_prefix, now, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, skip = ARGV[5], ARGV[6]
@@ -28,7 +29,7 @@ local limit, skip = ARGV[5], ARGV[6]
 local ready, grouped, dropped, empty, stayed = {}, {}, {}, {}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', skip, limit)) do
   local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'group', 'x_group')
-  if stray(fields) then
+  if is_wrong_type(fields) then
     dropped[#dropped + 1] = id
   elseif not fields[1] or fields[1] == '' then
     dropped[#dropped + 1] = id
@@ -54,7 +55,7 @@ if #grouped > 0 and #ready == 0 then
 end
 for n = 1, #grouped do
   local id, group = grouped[n][1], grouped[n][2]
-  if stray(redis.pcall('ZADD', group_prefix .. group, now, id)) then
+  if is_wrong_type(redis.pcall('ZADD', group_prefix .. group, now, id)) then
     stayed = stayed + 1
   else
     redis.pcall('SADD', groups, group)

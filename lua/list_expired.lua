@@ -19,6 +19,7 @@
 -- RETURNS how many were looked at; 1 if there may be more; how many leases have ended; how many ids the active
 --   list has; the unix second at which the next lease ends ('' for none); then for each task:
 --   id, lease expiry, msg, owner, x_crashes ('' for none)
+-- needs: is_wrong_type
 local lease, active = KEYS[1], KEYS[2]
 local task_prefix, cutoff, limit, skip = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local order, max_bytes = ARGV[5], tonumber(ARGV[6])
@@ -41,7 +42,7 @@ else
   end
 end
 local ended, more = redis.call('ZCOUNT', lease, '-inf', cutoff), #ids == limit and 1 or 0
-local reply = { #ids, more, ended, stray(length) and 0 or length, alive[2] or '' }
+local reply = { #ids, more, ended, is_wrong_type(length) and 0 or length, alive[2] or '' }
 local bytes = 0
 for n = 1, #ids do
   local id = ids[n]
@@ -50,8 +51,8 @@ for n = 1, #ids do
     break
   end
   local fields = expiries[n] and redis.pcall('HMGET', task_prefix .. id, 'msg', 'state', 'owner', 'x_crashes')
-  local is_stray = fields and stray(fields)
-  local msg = fields and not is_stray and fields[1] or ''
+  local is_other = fields and is_wrong_type(fields)
+  local msg = fields and not is_other and fields[1] or ''
   local elsewhere = msg ~= '' and fields[2] ~= 'active'
   if elsewhere then
     -- A lease that was left behind; the task has another place.
@@ -59,7 +60,7 @@ for n = 1, #ids do
   elseif fields and msg == '' then
     redis.pcall('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
-    if not is_stray then
+    if not is_other then
       redis.call('DEL', task_prefix .. id)
     end
   end

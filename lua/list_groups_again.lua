@@ -14,6 +14,7 @@
 -- DERIVED
 --   group_prefix .. name
 -- RETURNS how many were listed, and how many were taken off
+-- needs: write
 local groups, group_prefix = KEYS[1], ARGV[1]
 
 local added, removed = 0, 0

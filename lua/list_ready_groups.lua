@@ -19,6 +19,7 @@
 --   group_prefix .. group
 -- RETURNS the next cursor, the unix second at which another group will be ready (-1 for none); then name,
 --   second, name, second, ... of the groups that are, or will be up to soon
+-- needs: ready_at
 local groups, paused = KEYS[1], KEYS[2]
 local group_prefix, cursor, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local grace, max_delay, max_size, soon = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])

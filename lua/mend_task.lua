@@ -33,6 +33,7 @@
 -- RETURNS
 --   1  done
 --   0  it is not as it was; nothing was written
+-- needs: examine_task holders_of write
 local holders = holders_of(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
 local task, place = KEYS[11], KEYS[12]
 local prefix, id, digest = ARGV[1], ARGV[2], ARGV[3]
@@ -44,7 +45,7 @@ local seen_in = {}
 for n = 10, #ARGV do
   seen_in[#seen_in + 1] = ARGV[n]
 end
-local found = whereabouts(holders, prefix, id, seen_in)
+local found = examine_task(holders, prefix, id, seen_in)
 if found[1] ~= digest then
   return 0
 end

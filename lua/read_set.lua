@@ -14,7 +14,7 @@
 -- RETURNS how many ids without a task were dropped, then for each task: id, msg
 local set, task_prefix, from = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
-local reply, bytes, ghosts = { 0 }, 0, {}
+local reply, bytes, missing = { 0 }, 0, {}
 for _, id in ipairs(redis.call('ZRANGE', set, from, from + 99)) do
   local task = task_prefix .. id
   local msg = redis.pcall('HGET', task, 'msg')
@@ -26,14 +26,14 @@ for _, id in ipairs(redis.call('ZRANGE', set, from, from + 99)) do
       break
     end
   else
-    ghosts[#ghosts + 1] = id
+    missing[#missing + 1] = id
     if type(msg) ~= 'table' then
       redis.call('DEL', task)
     end
   end
 end
-for _, id in ipairs(ghosts) do
+for _, id in ipairs(missing) do
   redis.call('ZREM', set, id)
 end
-reply[1] = #ghosts
+reply[1] = #missing
 return reply

@@ -17,6 +17,7 @@
 --   task_prefix .. id
 -- RETURNS how many tasks were put back, and how many are left in the set; -1 twice when the set is not
 --   listed, or its deadline is later
+-- needs: write
 local set, sets, group, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, cutoff, task_prefix = ARGV[1], ARGV[2], ARGV[3]
 

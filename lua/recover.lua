@@ -34,6 +34,7 @@
 --   1  it is where it should be, and counted as a failure
 --   0  it is not active with this lease any more; nothing was written
 --   2  the task is gone; nothing was written
+-- needs: count_failures is_wrong_type leases owns trim unlist_near
 local active, lease, place = KEYS[1], KEYS[2], KEYS[3]
 local state, at, expire_at = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local cutoff, max, task_prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -48,7 +49,7 @@ for n = 1, #asked do
   local verdict = seen[id] and '0' or owns(expiries[n], KEYS[7 + n], ARGV[arg + 1], '')
   if verdict == '1' then
     local is = redis.pcall('HGET', KEYS[7 + n], 'state')
-    if stray(is) or is ~= 'active' then
+    if is_wrong_type(is) or is ~= 'active' then
       verdict = is and '0' or '2'
     end
   end

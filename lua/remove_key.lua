@@ -11,6 +11,7 @@
 -- RETURNS
 --   1  deleted
 --   0  one of the two is not as it was; nothing was written
+-- needs: is_wrong_type
 local key, holder = KEYS[1], KEYS[2]
 
 if redis.call('DUMP', key) ~= ARGV[1] then
@@ -18,7 +19,7 @@ if redis.call('DUMP', key) ~= ARGV[1] then
 end
 if holder ~= key then
   local msg = redis.pcall('HGET', holder, 'msg')
-  if stray(msg) or (msg or '') ~= ARGV[2] then
+  if is_wrong_type(msg) or (msg or '') ~= ARGV[2] then
     return 0
   end
 end

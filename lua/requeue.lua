@@ -18,6 +18,7 @@
 --   1  pending
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
+-- needs: owns unlist_one write
 local active, lease, pending, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 

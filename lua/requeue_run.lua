@@ -18,6 +18,7 @@
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many leases were looked at, and how many tasks were put back
+-- needs: is_wrong_type write
 local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, run, expires, now_ns, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -25,7 +26,7 @@ local leased = redis.call('ZRANGEBYSCORE', lease, expires, expires, 'LIMIT', ski
 local mine, place = {}, {}
 for _, id in ipairs(leased) do
   local owner = redis.pcall('HGET', task_prefix .. id, 'owner')
-  if not stray(owner) and owner == run then
+  if not is_wrong_type(owner) and owner == run then
     -- Asking for the place is also the check that the key has the right type.
     place[id] = redis.call('LPOS', active, id) or -1
     mine[#mine + 1] = id

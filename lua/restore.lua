@@ -29,6 +29,7 @@
 --     1    stored
 --     3    another task holds the lock; nothing was written
 --     msg  the id is taken, by the task with this message; nothing was written
+-- needs: can_store
 local record, groups = KEYS[1], KEYS[2]
 
 local reached = redis.call('HGET', record, 'line') or '0'
@@ -61,7 +62,7 @@ for key = 3, #KEYS, 3 do
   local task, lock, container = KEYS[key], KEYS[key + 1], KEYS[key + 2]
   local id, state, score, group, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   local length = tonumber(ARGV[at + 5])
-  local verdict = admit(task, lock, id, '', ttl)
+  local verdict = can_store(task, lock, id, '', ttl)
   if verdict == '1' then
     if state == 'pending' then
       redis.call('LPUSH', container, id)

@@ -29,6 +29,7 @@
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
 --   4  it waits with this very message already; nothing was written
+-- needs: count_failures owns unlist_one write
 local active, lease, retry, task = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, expiries, run, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local msg, retry_at, counts, expire_at, crashes = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]

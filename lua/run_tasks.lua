@@ -24,13 +24,14 @@
 --   4  it is no longer in the state `from`
 --   5  it is not where its state says: it is being aggregated, or a tool left it behind
 --   Only with 1 was anything written.
+-- needs: find_task leave_set set_of write
 local pending, groups = KEYS[1], KEYS[2]
 local prefix, from, now_ns = ARGV[1], ARGV[2], ARGV[3]
 
 local verdicts = {}
 for n = 4, #ARGV do
   local id = ARGV[n]
-  local verdict, state, group = seek(prefix, id, from)
+  local verdict, state, group = find_task(prefix, id, from)
   if verdict == '1' then
     local set = set_of(prefix, state, group)
     if state == 'pending' then
@@ -39,7 +40,7 @@ for n = 4, #ARGV do
       verdict = '5'
     else
       write('LPUSH', pending, id)
-      leave(set, id, groups, group)
+      leave_set(set, id, groups, group)
       redis.call('HSET', prefix .. 't:' .. id, 'state', 'pending', 'pending_since', now_ns)
     end
   end

@@ -18,9 +18,10 @@
 --   +4 at         unix second at which the task is due
 --   +5 group      group name; empty for none
 -- RETURNS one character for each task, as enqueue
+-- needs: can_store_all take_lock
 local scheduled = KEYS[1]
 
-local verdicts, keys, args = admit_all(2, 1, 5)
+local verdicts, keys, args = can_store_all(2, 1, 5)
 if #keys > 0 then
   local scores = {}
   for n = 1, #args do

@@ -20,6 +20,7 @@
 --   6  most       how many tasks the set may have
 --   7  deadline   unix second at which the aggregation counts as lost
 -- RETURNS how many tasks the set has, 0 when the group is not ready, and how many are left in the group
+-- needs: ready_at write
 local group, groups, set, sets, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local name, now, grace, max_delay, max_size = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local most, deadline = tonumber(ARGV[6]), ARGV[7]

@@ -19,6 +19,7 @@
 -- DERIVED
 --   prefix .. 'g:' .. group, prefix .. 't:' .. id of the holder of a lock, and the lock of a task
 -- RETURNS 1; 0 when the queue has tasks, and nothing of them was written
+-- needs: delete_task is_empty is_wrong_type
 local prefix = ARGV[1]
 
 if not is_empty(prefix, { KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }, KEYS[8]) then
@@ -28,10 +29,10 @@ local tasks, locks = prefix .. 't:', prefix .. 'unique:'
 for n = 9, #KEYS do
   local key = KEYS[n]
   if string.sub(key, 1, #tasks) == tasks then
-    forget(prefix, string.sub(key, #tasks + 1))
+    delete_task(tasks, string.sub(key, #tasks + 1))
   elseif string.sub(key, 1, #locks) == locks then
     local holder = redis.pcall('GET', key)
-    if not stray(holder) and holder and redis.call('EXISTS', tasks .. holder) == 0 then
+    if not is_wrong_type(holder) and holder and redis.call('EXISTS', tasks .. holder) == 0 then
       redis.call('DEL', key)
     end
   else

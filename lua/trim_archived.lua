@@ -13,4 +13,5 @@
 -- DERIVED
 --   task_prefix .. id, and the locks they own
 -- RETURNS how many were deleted
+-- needs: trim
 return trim(KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))

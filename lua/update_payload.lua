@@ -20,11 +20,12 @@
 --   3  another task holds the lock of the new payload
 --   4  the message is no longer the one that was read
 --   Only with 1 was anything written.
+-- needs: is_wrong_type
 local task, old_lock, new_lock = KEYS[1], KEYS[2], KEYS[3]
 local id, old_msg, new_msg = ARGV[1], ARGV[2], ARGV[3]
 
 local fields = redis.pcall('HMGET', task, 'msg', 'state', 'unique_key')
-if stray(fields) or not fields[1] or fields[1] == '' then
+if is_wrong_type(fields) or not fields[1] or fields[1] == '' then
   return { '0' }
 elseif fields[2] == 'active' or fields[2] == 'completed' then
   return { '2' }
@@ -38,7 +39,7 @@ if old_lock ~= new_lock then
   end
   -- A lock that has run out, or that another task has by now, is not taken anew.
   local held = redis.pcall('GET', old_lock)
-  local left = not stray(held) and held == id and redis.call('PTTL', old_lock) or 0
+  local left = not is_wrong_type(held) and held == id and redis.call('PTTL', old_lock) or 0
   if left > 0 then
     redis.call('SET', new_lock, id, 'PX', left)
     redis.call('DEL', old_lock)

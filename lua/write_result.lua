@@ -16,6 +16,7 @@
 --   1  stored
 --   0  the run belongs to somebody else by now; nothing was written
 --   2  the task is gone; nothing was written
+-- needs: owns write
 local verdict = owns(redis.call('ZSCORE', KEYS[1], ARGV[1]), KEYS[2], ARGV[2], ARGV[3])
 if verdict == '1' then
   write('HSET', KEYS[2], 'result', ARGV[4])

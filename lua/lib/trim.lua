@@ -2,6 +2,7 @@
 -- first, at most limit of them, with their hashes and the locks they still own. The tasks in spare are
 -- left alone: they have just been archived, by somebody whose clock may be behind.
 -- RETURNS how many were deleted.
+-- needs: delete_task
 local function trim(archived, task_prefix, cutoff, max, limit, spare)
   local victims = redis.call('ZRANGEBYSCORE', archived, '-inf', cutoff, 'LIMIT', 0, limit)
   local excess = redis.call('ZCARD', archived) - max
@@ -11,7 +12,7 @@ local function trim(archived, task_prefix, cutoff, max, limit, spare)
   local deleted = 0
   for _, id in ipairs(victims) do
     if not (spare and spare[id]) then
-      forget(string.sub(task_prefix, 1, -3), id)
+      delete_task(task_prefix, id)
       redis.call('ZREM', archived, id)
       deleted = deleted + 1
     end

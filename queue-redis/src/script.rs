@@ -1,19 +1,18 @@
 //! The table of the Lua scripts, and how they are called.
 //!
-//! Scripts are embedded at build time and called by their SHA-1. Every new connection loads them all in
-//! one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a restart) is loaded again
-//! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
+//! Scripts are embedded at build time, joined with the snippets that their headers name, and called by their SHA-1.
+//! Every new connection loads them all in one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a
+//! restart) is loaded again and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
-/// One atomic transition: the name of its file, and its text with the library snippets it uses.
+/// One atomic transition: the name of its file, and the text in it.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    source: &'static str,
+    file: &'static str,
     script: LazyLock<redis::Script>,
     guarded: LazyLock<redis::Script>,
 }
@@ -43,12 +42,14 @@ impl Script {
         }
     }
 
-    /// The text to load.
-    fn text(&self, dialect: Dialect) -> Cow<'static, str> {
-        match dialect {
-            Dialect::Plain => Cow::Borrowed(self.source),
-            Dialect::Guarded => Cow::Owned(format!("{TAKE_GUARD_OFF}{}", self.source)),
-        }
+    /// The text to load: the snippets that the script needs, each after those that it needs itself, then the script.
+    fn text(&self, dialect: Dialect) -> String {
+        let mut parts = match dialect {
+            Dialect::Plain => Vec::new(),
+            Dialect::Guarded => vec![TAKE_GUARD_OFF],
+        };
+        add_with_needs(&mut parts, self.file);
+        parts.concat()
     }
 
     /// The same call with a guard; `None` where it is no call with keys.
@@ -80,12 +81,28 @@ impl Script {
         match call.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let _: String =
-                    redis::cmd("SCRIPT").arg("LOAD").arg(&*self.text(dialect)).query_async(connection).await?;
+                    redis::cmd("SCRIPT").arg("LOAD").arg(self.text(dialect)).query_async(connection).await?;
                 call.query_async(connection).await
             }
             reply => reply,
         }
     }
+}
+
+/// The snippets that a text says it needs, in its lines that begin with `-- needs:`.
+fn needs(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.lines().filter_map(|line| line.strip_prefix("-- needs:")).flat_map(str::split_whitespace)
+}
+
+fn add_with_needs(parts: &mut Vec<&'static str>, text: &'static str) {
+    for name in needs(text) {
+        // A test holds that there is one for every name.
+        let Some((_, snippet)) = SNIPPETS.iter().find(|(known, _)| *known == name) else { continue };
+        if !parts.contains(snippet) {
+            add_with_needs(parts, snippet);
+        }
+    }
+    parts.push(text);
 }
 
 /// A key that never exists, in the slot of this one. Where the key's braces make no tag, the key itself stands in:
@@ -113,77 +130,88 @@ pub(crate) fn word(word: redis::Arg<&[u8]>) -> Option<&[u8]> {
 pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
     let mut pipe = redis::pipe();
     for script in ALL {
-        pipe.cmd("SCRIPT").arg("LOAD").arg(&*script.text(dialect)).ignore();
+        pipe.cmd("SCRIPT").arg("LOAD").arg(script.text(dialect)).ignore();
     }
     pipe.query_async(connection).await
 }
 
+/// A snippet of `lua/lib`: its name and its text.
+type Snippet = (&'static str, &'static str);
+
+macro_rules! snippets {
+    ($($name:ident)*) => {
+        const SNIPPETS: &[Snippet] =
+            &[$((stringify!($name), include_str!(concat!("../lua/lib/", stringify!($name), ".lua"))),)*];
+    };
+}
+
 macro_rules! scripts {
-    ($($constant:ident = $name:literal $([$($lib:literal),*])?;)*) => {
+    ($($constant:ident = $name:literal;)*) => {
         $(pub(crate) static $constant: Script = Script {
             name: $name,
-            source: concat!(
-                $($(include_str!(concat!("../lua/lib/", $lib, ".lua")),)*)?
-                include_str!(concat!("../lua/", $name, ".lua")),
-            ),
-            script: LazyLock::new(|| redis::Script::new($constant.source)),
+            file: include_str!(concat!("../lua/", $name, ".lua")),
+            script: LazyLock::new(|| redis::Script::new(&$constant.text(Dialect::Plain))),
             guarded: LazyLock::new(|| redis::Script::new(&$constant.text(Dialect::Guarded))),
         };)*
         static ALL: &[&Script] = &[$(&$constant),*];
     };
 }
 
+snippets! {
+    can_store can_store_all count count_failures delete_task examine_task find_pending find_task holders_of holds
+    is_empty is_wrong_type leases leave_set make_active message_field owns ready_at release_lock remove_pending
+    set_of take_lock trim unlist unlist_near unlist_one write
+}
+
 scripts! {
-    ENQUEUE = "enqueue" ["admit", "admit_all"];
-    SCHEDULE = "schedule" ["admit", "admit_all"];
-    ADD_TO_GROUP = "add_to_group" ["admit"];
-    DEQUEUE = "dequeue" ["write", "stray", "release", "hand_out"];
-    DEQUEUE_MATCHING = "dequeue_matching" ["write", "hand_out"];
-    DONE = "done" ["leases", "owns", "release", "unlist_one", "unlist", "count"];
-    COMPLETE = "complete" ["leases", "owns", "release", "unlist", "count"];
-    RETRY = "retry" ["write", "owns", "unlist_one", "count", "count_failures"];
-    ARCHIVE = "archive"
-        ["write", "owns", "unlist_one", "stray", "release", "forget", "trim", "count", "count_failures"];
-    TRIM_ARCHIVED = "trim_archived" ["stray", "release", "forget", "trim"];
-    RUN_TASKS = "run_tasks" ["write", "stray", "seek"];
-    ARCHIVE_TASKS = "archive_tasks" ["write", "stray", "release", "forget", "trim", "seek", "pluck"];
-    DELETE_TASKS = "delete_tasks" ["stray", "release", "forget", "seek", "pluck"];
-    BEGIN_REMOVAL = "begin_removal" ["write"];
-    SWEEP = "sweep" ["stray", "release", "forget", "is_empty"];
-    FINISH_REMOVAL = "finish_removal" ["is_empty"];
-    UPDATE_PAYLOAD = "update_payload" ["stray"];
-    REQUEUE = "requeue" ["write", "owns", "unlist_one"];
-    REQUEUE_RUN = "requeue_run" ["write", "stray"];
-    FORWARD = "forward" ["write", "stray"];
-    EXTEND_LEASE = "extend_lease" ["write", "leases", "owns"];
-    LIST_EXPIRED = "list_expired" ["stray"];
-    RECOVER = "recover"
-        ["leases", "owns", "unlist_near", "stray", "release", "forget", "trim", "count", "count_failures"];
+    ENQUEUE = "enqueue";
+    SCHEDULE = "schedule";
+    ADD_TO_GROUP = "add_to_group";
+    DEQUEUE = "dequeue";
+    DEQUEUE_MATCHING = "dequeue_matching";
+    DONE = "done";
+    COMPLETE = "complete";
+    RETRY = "retry";
+    ARCHIVE = "archive";
+    TRIM_ARCHIVED = "trim_archived";
+    RUN_TASKS = "run_tasks";
+    ARCHIVE_TASKS = "archive_tasks";
+    DELETE_TASKS = "delete_tasks";
+    BEGIN_REMOVAL = "begin_removal";
+    SWEEP = "sweep";
+    FINISH_REMOVAL = "finish_removal";
+    UPDATE_PAYLOAD = "update_payload";
+    REQUEUE = "requeue";
+    REQUEUE_RUN = "requeue_run";
+    FORWARD = "forward";
+    EXTEND_LEASE = "extend_lease";
+    LIST_EXPIRED = "list_expired";
+    RECOVER = "recover";
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
-    WRITE_RESULT = "write_result" ["write", "owns"];
-    RESTORE = "restore" ["admit"];
+    WRITE_RESULT = "write_result";
+    RESTORE = "restore";
     RESTORE_QUEUE = "restore_queue";
     LIST_SERVER = "list_server";
     WRITE_SERVER_STATE = "write_server_state";
-    LIST_READY_GROUPS = "list_ready_groups" ["ready_at"];
-    STAGE = "stage" ["write", "ready_at"];
+    LIST_READY_GROUPS = "list_ready_groups";
+    STAGE = "stage";
     READ_SET = "read_set";
-    AGGREGATE = "aggregate" ["write", "holds", "admit", "release", "delete_task"];
-    DELETE_AGGREGATED = "delete_aggregated" ["release", "delete_task"];
-    ARCHIVE_STAGED = "archive_staged" ["write", "holds", "count", "count_failures"];
-    EXTEND_SET = "extend_set" ["write", "holds"];
-    RECLAIM = "reclaim" ["write"];
-    LIST_GROUPS_AGAIN = "list_groups_again" ["write"];
+    AGGREGATE = "aggregate";
+    DELETE_AGGREGATED = "delete_aggregated";
+    ARCHIVE_STAGED = "archive_staged";
+    EXTEND_SET = "extend_set";
+    RECLAIM = "reclaim";
+    LIST_GROUPS_AGAIN = "list_groups_again";
     ACQUIRE = "acquire";
     RELEASE = "release";
     CLEAR_SERVER_STATE = "clear_server_state";
     REGISTER_ENTRY = "register_entry";
     RELEASE_ENTRY = "release_entry";
     PAUSE_ENTRY = "pause_entry";
-    ENQUEUE_TICK = "enqueue_tick" ["admit"];
-    EXAMINE_TASKS = "examine_tasks" ["stray", "whereabouts"];
-    MEND_TASK = "mend_task" ["write", "stray", "whereabouts"];
-    REMOVE_KEY = "remove_key" ["stray"];
+    ENQUEUE_TICK = "enqueue_tick";
+    EXAMINE_TASKS = "examine_tasks";
+    MEND_TASK = "mend_task";
+    REMOVE_KEY = "remove_key";
     PUT_BACK_ENTRY = "put_back_entry";
 }
 

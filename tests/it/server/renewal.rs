@@ -27,7 +27,7 @@ async fn no_renewal_waits_for_the_answer_to_another() {
     let server = server.concurrency(QUEUES).shutdown_timeout(Duration::ZERO).start().await.unwrap();
     started.wait(QUEUES).await;
 
-    let sha = sha_of("EXTEND_LEASE");
+    let sha = sha_of("extend_lease");
     assert_eq!(
         fixture.cmd::<Vec<bool>>(&["SCRIPT", "EXISTS", &sha]).await,
         [true],
@@ -54,12 +54,19 @@ async fn no_renewal_waits_for_the_answer_to_another() {
 }
 
 /// The name by which Redis knows a script.
-fn sha_of(constant: &str) -> String {
-    let read = |path: String| std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let table = read("queue-redis/src/script.rs".to_owned());
-    let (_, row) = table.split_once(&format!("    {constant} = ")).unwrap();
-    let mut names: Vec<&str> = row.split(';').next().unwrap().split('"').skip(1).step_by(2).collect();
-    let script = names.remove(0);
-    let text: String = names.into_iter().map(|name| read(format!("lua/lib/{name}.lua"))).collect();
-    redis::Script::new(&(text + &read(format!("lua/{script}.lua")))).get_hash().to_owned()
+fn sha_of(script: &str) -> String {
+    redis::Script::new(&text_of(&format!("lua/{script}.lua"), &mut Vec::new())).get_hash().to_owned()
+}
+
+/// A text with the snippets before it that it says it needs.
+fn text_of(path: &str, known: &mut Vec<String>) -> String {
+    let own = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut text = String::new();
+    for name in own.lines().filter_map(|line| line.strip_prefix("-- needs:")).flat_map(str::split_whitespace) {
+        if !known.iter().any(|known| known == name) {
+            known.push(name.to_owned());
+            text += &text_of(&format!("lua/lib/{name}.lua"), known);
+        }
+    }
+    text + &own
 }

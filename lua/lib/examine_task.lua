@@ -1,4 +1,4 @@
--- whereabouts: all that Redis holds about one task, at one moment; writes nothing.
+-- examine_task: all that Redis holds about one task, at one moment; writes nothing.
 --
 -- holders are the keys of the queue's lists and sets, as the caller was given them; groups are the names of
 -- groups in which the task was seen. The group in its own hash and the sets that are being aggregated (up to
@@ -6,7 +6,8 @@
 -- RETURNS the digest of the rest, type of the task's key, msg, state, group, '1' if the hash expires,
 --   pending_since, lease, '1' if it only waits for its deletion; then for each entry:
 --   key, score ('' in a list), '1' if the key is a set that is being aggregated. What is not there is ''.
-local function whereabouts(holders, prefix, id, groups)
+-- needs: is_wrong_type
+local function examine_task(holders, prefix, id, groups)
   local task = prefix .. 't:' .. id
   local kind = redis.call('TYPE', task).ok
   local fields = kind == 'hash' and redis.call('HMGET', task, 'msg', 'state', 'group', 'pending_since') or {}
@@ -18,7 +19,7 @@ local function whereabouts(holders, prefix, id, groups)
     fields[3] or '',
     redis.call('PTTL', task) >= 0 and '1' or '',
     fields[4] or '',
-    not stray(lease) and lease or '',
+    not is_wrong_type(lease) and lease or '',
     '',
   }
   local function add(key, score, staged)
@@ -28,7 +29,7 @@ local function whereabouts(holders, prefix, id, groups)
   end
   for _, list in ipairs({ holders.pending, holders.active }) do
     local places = redis.pcall('LPOS', list, id, 'COUNT', 0)
-    for _ = 1, stray(places) and 0 or #places do
+    for _ = 1, is_wrong_type(places) and 0 or #places do
       add(list, '', '')
     end
   end
@@ -36,16 +37,16 @@ local function whereabouts(holders, prefix, id, groups)
   local function look(key)
     local score = not looked[key] and redis.pcall('ZSCORE', key, id)
     looked[key] = true
-    if score and not stray(score) then
+    if score and not is_wrong_type(score) then
       local deadline = redis.pcall('ZSCORE', holders.staged, key)
-      add(key, score, deadline and not stray(deadline) and '1' or '')
+      add(key, score, deadline and not is_wrong_type(deadline) and '1' or '')
     end
   end
   for _, set in ipairs(holders.sets) do
     look(set)
   end
   local staged = redis.pcall('ZRANGE', holders.staged, 0, 999)
-  for _, set in ipairs(stray(staged) and {} or staged) do
+  for _, set in ipairs(is_wrong_type(staged) and {} or staged) do
     look(set)
   end
   for _, group in ipairs(groups) do
@@ -55,9 +56,9 @@ local function whereabouts(holders, prefix, id, groups)
     look(prefix .. 'g:' .. fields[3])
   end
   local remains = redis.pcall('SRANDMEMBER', holders.aggregated, 100)
-  for _, set in ipairs(stray(remains) and {} or remains) do
+  for _, set in ipairs(is_wrong_type(remains) and {} or remains) do
     local score = redis.pcall('ZSCORE', set, id)
-    if score and not stray(score) then
+    if score and not is_wrong_type(score) then
       found[8] = '1'
     end
   end
@@ -67,10 +68,4 @@ local function whereabouts(holders, prefix, id, groups)
   end
   table.insert(found, 1, redis.sha1hex(table.concat(lengths, ' ') .. ' ' .. table.concat(found)))
   return found
-end
-
--- holders_of: the keys of a queue by name.
-local function holders_of(pending, active, lease, scheduled, retry, archived, completed, staged, aggregated)
-  local sets = { scheduled, retry, archived, completed }
-  return { pending = pending, active = active, lease = lease, sets = sets, staged = staged, aggregated = aggregated }
 end

@@ -1,4 +1,4 @@
--- seek: in which state a task is, for whoever wants to change it; writes nothing. from is the state in
+-- find_task: in which state a task is, for whoever wants to change it; writes nothing. from is the state in
 -- which it was seen; empty where that does not matter.
 -- RETURNS a verdict, the state, and for an aggregating task its group
 --   '1'  in this state
@@ -6,12 +6,13 @@
 --   '2'  active: a worker has it
 --   '4'  it has moved on: its state is not `from`
 --   '5'  its state is none of asynq's
+-- needs: is_wrong_type
 local is_state = { active = 1, pending = 1, scheduled = 1, retry = 1, archived = 1, completed = 1, aggregating = 1 }
 
-local function seek(prefix, id, from)
+local function find_task(prefix, id, from)
   local task = prefix .. 't:' .. id
   local fields = redis.pcall('HMGET', task, 'msg', 'state', 'group')
-  if stray(fields) then
+  if is_wrong_type(fields) then
     return '0' -- a key of another type, which is not ours to touch
   end
   local state = fields[2] or ''
@@ -26,17 +27,4 @@ local function seek(prefix, id, from)
   end
   local is_sound = is_state[state] and (group or state ~= 'aggregating')
   return is_sound and '1' or '5', state, group
-end
-
--- set_of: the sorted set that holds the ids of this state, or of this group.
-local function set_of(prefix, state, group)
-  return prefix .. (group and 'g:' .. group or state)
-end
-
--- leave: take a task out of its set. A group that is empty now is no longer listed.
-local function leave(set, id, groups, group)
-  redis.call('ZREM', set, id)
-  if group and redis.call('EXISTS', set) == 0 then
-    redis.pcall('SREM', groups, group)
-  end
 end

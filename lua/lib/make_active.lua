@@ -1,8 +1,9 @@
--- hand_out: make tasks active under a lease; the caller takes them out of the pending list.
+-- make_active: make tasks active under a lease; the caller takes them out of the pending list.
 --
 -- Each of the first two steps can fail by the type of its key; the second then takes back the first.
 -- RETURNS the error, having written nothing; nil when it is done.
-local function hand_out(active, lease, task_prefix, ids, expires, run)
+-- needs: write
+local function make_active(active, lease, task_prefix, ids, expires, run)
   if #ids == 0 then
     return nil
   end

@@ -1,8 +1,9 @@
--- admit_all: admit for each task of a batch, whose keys (task, lock) begin at first_key and whose
+-- can_store_all: can_store for each task of a batch, whose keys (task, lock) begin at first_key and whose
 -- arguments (id, msg, ttl, ...) at first_arg, so many for each; tasks of one batch that are in each
 -- other's way are told apart. Writes nothing.
 -- RETURNS the verdicts, and where the keys and the arguments of the admitted tasks begin.
-local function admit_all(first_key, first_arg, arguments)
+-- needs: can_store
+local function can_store_all(first_key, first_arg, arguments)
   -- One look tells whether any id is taken; only then is each looked at by itself.
   local tasks = {}
   for key = first_key, #KEYS, 2 do
@@ -21,7 +22,7 @@ local function admit_all(first_key, first_arg, arguments)
     elseif all_free and ttl == '0' then
       verdict = '1'
     else
-      verdict = admit(task, lock, ARGV[arg], ARGV[arg + 1], ttl)
+      verdict = can_store(task, lock, ARGV[arg], ARGV[arg + 1], ttl)
     end
     if verdict == '1' then
       seen[task], seen[lock] = true, true

@@ -1,0 +1,35 @@
+-- message_field: a field of an encoded message that is text or bytes, by its number; nil for none, and for what is no
+-- message (protobuf).
+local function varint(text, at)
+  local value, unit = 0, 1
+  local byte
+  repeat
+    byte = string.byte(text, at)
+    if not byte then
+      return nil
+    end
+    value, unit, at = value + byte % 128 * unit, unit * 128, at + 1
+  until byte < 128
+  return value, at
+end
+
+local function message_field(msg, number)
+  local at, tag, length = 1, nil, nil
+  while at and at <= #msg do
+    tag, at = varint(msg, at)
+    local kind = tag and tag % 8
+    if kind == 0 then
+      length, at = varint(msg, at)
+    elseif kind == 1 or kind == 5 then
+      at = at + (kind == 1 and 8 or 4)
+    elseif kind == 2 then
+      length, at = varint(msg, at)
+      if length and tag == number * 8 + 2 then
+        return string.sub(msg, at, at + length - 1)
+      end
+      at = length and at + length
+    else
+      return nil
+    end
+  end
+end
