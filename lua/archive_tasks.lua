@@ -21,56 +21,53 @@
 --   +1 id        task id
 -- DERIVED
 --   prefix .. 't:' .. id, the set that the task's state or group names, and the locks of trimmed tasks
--- RETURNS how many archived tasks were trimmed, at most 100, and one character for each task
---   1  archived
---   0  there is no such task
---   2  a worker has it
---   3  it was archived already
---   4  it is no longer in the state `from`
---   5  it is not where its state says: it is being aggregated, or a tool left it behind
---   7  it is pending, but not around `at`
---   Only with 1 was anything written.
+-- RETURNS how many archived tasks were trimmed, at most 100, and one letter for each task
+--   a  archived
+--   m  there is no such task
+--   w  a worker has it
+--   t  it was archived already
+--   c  it is no longer in the state `from`
+--   p  it is not where its state says: it is being aggregated, or a tool left it behind
+--   e  it is pending, but not around `at`
+--   Only with a was anything written.
 -- needs: find_pending find_task leave_set remove_pending set_of trim write
 local pending, archived, groups = KEYS[1], KEYS[2], KEYS[3]
 local prefix, from, at, now, cutoff, max = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 redis.call('ZCARD', archived) -- fails by its type before anything was written
-local ids = {}
-for n = 7, #ARGV do
-  ids[#ids + 1] = ARGV[n]
-end
+local ids = { unpack(ARGV, 7) }
 local places = from == 'pending' and find_pending(pending, ids, tonumber(at)) or {}
-local verdicts, plucked, spare = {}, {}, {}
+local words, found, spare = {}, {}, {}
 for n = 1, #ids do
   local id = ids[n]
-  local verdict, state, group = find_task(prefix, id, from)
-  if verdict == '1' then
+  local word, state, group = find_task(prefix, id, from)
+  if word == 'a' then
     local set = set_of(prefix, state, group)
     if state == 'archived' then
-      verdict = '3'
+      word = 't'
     elseif from == 'pending' then
-      verdict = places[id] and '1' or '7'
-      plucked[id] = places[id]
+      word = places[id] and 'a' or 'e'
+      found[id] = places[id]
     elseif state == 'pending' then
-      verdict = redis.call('LREM', pending, -1, id) > 0 and '1' or '5'
+      word = redis.call('LREM', pending, -1, id) > 0 and 'a' or 'p'
     elseif not redis.call('ZSCORE', set, id) then
-      verdict = '5'
+      word = 'p'
     end
-    if verdict == '1' then
+    if word == 'a' then
       write('ZADD', archived, now, id)
       if state ~= 'pending' then
         leave_set(set, id, groups, group)
       end
       redis.call('HSET', prefix .. 't:' .. id, 'state', 'archived')
       redis.call('HDEL', prefix .. 't:' .. id, 'pending_since', 'x_crashes')
-      spare[id] = true
+      spare[#spare + 1] = id
     end
   end
-  verdicts[n] = verdict
+  words[n] = word
 end
-remove_pending(pending, plucked)
+remove_pending(pending, found)
 local trimmed = 0
 if tonumber(now) > tonumber(cutoff) then
   trimmed = trim(archived, prefix .. 't:', tonumber(cutoff), tonumber(max), 100, spare)
 end
-return { trimmed, table.concat(verdicts) }
+return { trimmed, table.concat(words) }

@@ -6,4 +6,6 @@
 --   1  info     asynq:servers:{<host>:<pid>:<id>}  STRING
 --   2  workers  asynq:workers:{<host>:<pid>:<id>}  HASH
 -- RETURNS how many of the two existed
-return redis.call('DEL', KEYS[1], KEYS[2])
+local info, workers = KEYS[1], KEYS[2]
+
+return redis.call('DEL', info, workers)

@@ -14,18 +14,20 @@
 -- DERIVED
 --   task_prefix .. id, and the locks
 -- RETURNS how many tasks are left
--- needs: delete_task
+-- needs: delete_task nth
 local remains, aggregated, task_prefix = KEYS[1], KEYS[2], ARGV[1]
 
 -- Only what is still in the set: whoever has deleted a task may have enqueued another under its id.
-local ids = {}
-for n = 2, #ARGV, 2 do
-  if redis.call('ZREM', remains, ARGV[n]) == 1 then
-    ids[#ids + 1] = n
-  end
+local gone = {}
+for n = 1, (#ARGV - 1) / 2 do
+  local id = nth(ARGV, 2, 2, n)
+  gone[n] = redis.call('ZREM', remains, id) == 1
 end
-for _, n in ipairs(ids) do
-  delete_task(task_prefix, ARGV[n], ARGV[n + 1])
+for n = 1, #gone do
+  local id, lock = nth(ARGV, 2, 2, n)
+  if gone[n] then
+    delete_task(task_prefix, id, lock)
+  end
 end
 local left = redis.call('ZCARD', remains)
 if left == 0 then

@@ -7,7 +7,7 @@
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  now          unix time in seconds
---   3  limit        how many to delete per call, 100 at most
+--   3  limit        how many to delete, at most 100 per call
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many were deleted

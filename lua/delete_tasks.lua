@@ -16,21 +16,21 @@
 -- ARGV
 --   1  prefix    asynq:{<queue>}:
 --   2  from      state in which the tasks were seen; empty for one task: whichever it is in
---   3  group     of aggregating tasks: the group in which they were seen
+--   3  seen_in   of aggregating tasks: the group in which they were seen
 --   4  at        of pending tasks: the place counted from the head at which the first was seen
 --   then for each task
 --   +1 id        task id
 -- DERIVED
 --   prefix .. 't:' .. id, its lock, and the set that the task's state or group names
--- RETURNS one character for each task
---   1  deleted
---   0  there is no such task
---   2  a worker has it
---   4  it is no longer in the state `from`
---   5  it is being aggregated
---   6  there was an id without a task, or a hash without a message, which was deleted
---   7  it is pending, but not around `at`
---   Only with 1 and 6 was anything written.
+-- RETURNS one letter for each task
+--   a  deleted
+--   m  there is no such task
+--   w  a worker has it
+--   c  it is no longer in the state `from`
+--   p  it is being aggregated
+--   r  there was an id without a task, or a hash without a message, which was deleted
+--   e  it is pending, but not around `at`
+--   Only with a and r was anything written.
 -- needs: delete_task find_pending find_task leave_set remove_pending set_of
 local pending, groups, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local sets, aggregated = KEYS[5], KEYS[6]
@@ -56,31 +56,28 @@ local function is_worked_on(id)
 end
 
 local nowhere = '' -- a state that nobody knows, or that is wrong
-local ids = {}
-for n = 5, #ARGV do
-  ids[#ids + 1] = ARGV[n]
-end
+local ids = { unpack(ARGV, 5) }
 local places = from == 'pending' and find_pending(pending, ids, tonumber(at)) or {}
-local verdicts, plucked = {}, {}
+local words, found = {}, {}
 for n = 1, #ids do
   local id = ids[n]
-  local verdict, state, group = find_task(prefix, id, from)
-  if verdict == '0' and from ~= '' and (not state or state == from) then
-    verdict, state = '6', from
+  local word, state, group = find_task(prefix, id, from)
+  if word == 'm' and from ~= '' and (not state or state == from) then
+    word, state = 'r', from
     group = from == 'aggregating' and (group or seen_in) or nil
-  elseif verdict == '0' and state then
-    verdict = from ~= '' and '4' or state == 'active' and '2' or '6'
-  elseif verdict == '5' then
-    verdict, state = '1', nowhere
+  elseif word == 'm' and state then
+    word = from ~= '' and 'c' or state == 'active' and 'w' or 'r'
+  elseif word == 'p' then
+    word, state = 'a', nowhere
   end
-  if verdict == '2' and not is_worked_on(id) then
-    verdict, state = '1', nowhere
+  if word == 'w' and not is_worked_on(id) then
+    word, state = 'a', nowhere
   end
-  if verdict == '1' or verdict == '6' then
+  if word == 'a' or word == 'r' then
     local set = set_of(prefix, state, group)
     if from == 'pending' then
-      verdict = places[id] and verdict or '7'
-      plucked[id] = places[id]
+      word = places[id] and word or 'e'
+      found[id] = places[id]
     elseif state == 'pending' then
       redis.call('LREM', pending, -1, id)
     elseif state == nowhere then
@@ -90,14 +87,14 @@ for n = 1, #ids do
     elseif redis.call('ZSCORE', set, id) then
       leave_set(set, id, groups, group)
     elseif state == 'aggregating' and is_staged(id) then
-      verdict = '5'
+      word = 'p'
     end
-    if verdict ~= '5' and verdict ~= '7' then
+    if word ~= 'p' and word ~= 'e' then
       -- Before remove_pending: when it is out of memory, Redis lets a script do that only after a deletion.
       delete_task(prefix .. 't:', id)
     end
   end
-  verdicts[n] = verdict
+  words[n] = word
 end
-remove_pending(pending, plucked)
-return table.concat(verdicts)
+remove_pending(pending, found)
+return table.concat(words)

@@ -1,7 +1,7 @@
 -- enqueue_tick: claim a tick of a periodic entry and enqueue its task, in one step.
 --
 -- Transition: (absent) -> pending, scheduled or aggregating      Go: none; each of its schedulers enqueues
--- Differs from Go: of any number of schedulers one enqueues a tick (rank 3 of what users ask for). Every
+-- Differs from Go: of any number of schedulers one enqueues a tick. Every
 -- tick up to the field upto is dealt with. Where a failover has lost that field, the task id, which names
 -- the tick, refuses a second task as long as the first is there.
 --
@@ -22,7 +22,7 @@
 --   5  msg       encoded task message
 --   6  ttl       seconds the lock lives; 0 for no lock
 --   7  state     pending, scheduled or aggregating
---   8  score     in place; 0 for a list
+--   8  score     in place; for a list now_ns
 --   9  group     group name; empty for none
 --   10 overlap   allow, skip or queue: what to do while the task of the run before is unfinished
 --   11 max_runs  how many runs there are at the most; 0 for any number
@@ -40,7 +40,7 @@
 --   locked     another task holds the uniqueness lock; nothing is enqueued
 --   let-go     what was asked for
 --   ahead      the tick is in the future by the clock of Redis; nothing was written
--- needs: can_store take_lock
+-- needs: can_store store
 local entry, history, task, lock, place, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local why, tick, now_ns, id, msg, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local state, score, group, overlap, max_runs, from = ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
@@ -132,26 +132,12 @@ if overlap ~= 'allow' and why ~= 'forced' and last_id ~= '' then
   end
 end
 
-if can_store(task, lock, id, msg, ttl) ~= '1' then
+if can_store(task, id, msg, lock, ttl) ~= 'a' then
   deal_with('locked')
   return answer('locked')
 end
-
--- The list or set first: if it has another type, the error comes before anything was written.
-if state == 'pending' then
-  redis.call('LPUSH', place, id)
-  redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', now_ns)
-else
-  if state == 'aggregating' then
-    redis.call('SADD', groups, group)
-  end
-  redis.call('ZADD', place, score, id)
-  redis.call('HSET', task, 'msg', msg, 'state', state)
-  if group ~= '' then
-    redis.call('HSET', task, state == 'aggregating' and 'group' or 'x_group', group)
-  end
-end
-take_lock(task, lock, id, ttl)
+local listed = state == 'aggregating' and groups
+store(state, place, task, id, msg, score, lock, ttl, group, listed)
 last_id, last_ns = id, now_ns
 redis.call('HSET', entry, 'last_id', id, 'last_ns', now_ns, 'last_tick', tick, 'runs', runs + 1)
 if why ~= 'waiting' and not manual and waiting then

@@ -17,23 +17,23 @@
 --   1  prefix      asynq:{<queue>}:
 --   then for each task
 --   +1 id          task id
---   +2 groups      how many names follow
+--   +2 count       how many names follow
 --   +3 group       names of groups in which it was seen
 -- DERIVED
 --   prefix .. 't:' .. id, prefix .. 'g:' .. group, and the members of sets and aggregated
 -- RETURNS for each task what lib/examine_task.lua says
--- needs: examine_task holders_of
-local holders = holders_of(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
+-- needs: examine_task nth
+local pending, active, lease, scheduled, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local archived, completed, sets, aggregated = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local prefix = ARGV[1]
+
+local holders = { pending = pending, active = active, lease = lease, staged = sets, aggregated = aggregated }
+holders.sets = { scheduled, retry, archived, completed }
 
 local reply, at = {}, 2
 while at < #ARGV do
-  local id, count = ARGV[at], tonumber(ARGV[at + 1])
-  local groups = {}
-  for n = 1, count do
-    groups[n] = ARGV[at + 1 + n]
-  end
-  reply[#reply + 1] = examine_task(holders, prefix, id, groups)
+  local id, count = nth(ARGV, at, 2, 1)
+  reply[#reply + 1] = examine_task(holders, prefix, id, { nth(ARGV, at + 2, count, 1) })
   at = at + 2 + count
 end
 return reply

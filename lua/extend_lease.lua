@@ -5,33 +5,38 @@
 -- never shortens a lease.
 --
 -- KEYS
---   1  lease    asynq:{<queue>}:lease   ZSET
---   then for each task
---   +1 task     asynq:{<queue>}:t:<id>  HASH
+--   1  lease     asynq:{<queue>}:lease   ZSET
 -- ARGV
---   1  expires  unix second at which the leases will end
+--   1  prefix    asynq:{<queue>}:
+--   2  expires   unix second at which the leases will end
 --   then for each task
---   +1 id       task id
---   +2 expiries lease expiries the worker has set before; several are in blanks: " a b "
---   +3 run      token of the run
--- RETURNS one character for each task
---   1  prolonged
---   0  the run belongs to somebody else by now
---   2  the task is gone
--- needs: leases owns write
-local lease, expires = KEYS[1], ARGV[1]
+--   +1 id        task id
+--   +2 expiries  lease expiries the worker has set before; several are in blanks: " a b "
+--   +3 run       token of the run
+-- DERIVED
+--   prefix .. 't:' .. id
+-- RETURNS one letter for each task
+--   a  prolonged
+--   o  the run belongs to somebody else by now
+--   m  the task is gone
+-- needs: nth owns write
+local lease, prefix, expires = KEYS[1], ARGV[1], ARGV[2]
 
-local asked, expiries = leases(lease, 2, 3)
-local verdicts, prolonged = {}, {}
-for n = 1, #asked do
-  local arg = 3 * n - 1
-  verdicts[n] = owns(expiries[n], KEYS[n + 1], ARGV[arg + 1], ARGV[arg + 2])
-  if verdicts[n] == '1' then
+local count = (#ARGV - 2) / 3
+local asked, words, prolonged = {}, {}, {}
+for n = 1, count do
+  asked[n] = nth(ARGV, 3, 3, n)
+end
+local leased = redis.call('ZMSCORE', lease, unpack(asked))
+for n = 1, count do
+  local id, expiries, run = nth(ARGV, 3, 3, n)
+  words[n] = owns(leased[n], prefix .. 't:' .. id, expiries, run)
+  if words[n] == 'a' then
     prolonged[#prolonged + 1] = expires
-    prolonged[#prolonged + 1] = asked[n]
+    prolonged[#prolonged + 1] = id
   end
 end
 if #prolonged > 0 then
   write('ZADD', lease, 'XX', 'GT', unpack(prolonged))
 end
-return table.concat(verdicts)
+return table.concat(words)

@@ -24,10 +24,12 @@
 --   prefix .. 'g:' .. group
 -- RETURNS 1; 0 when the queue has tasks, and nothing of them was written
 -- needs: is_empty
-local prefix = ARGV[1]
+local pending, active, scheduled, retry, archived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local completed, sets, groups, lease, paused = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local removing, processed, failed, prefix = KEYS[11], KEYS[12], KEYS[13], ARGV[1]
 
-if not is_empty(prefix, { KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }, KEYS[8]) then
+if not is_empty(prefix, { pending, active, scheduled, retry, archived, completed, sets }, groups) then
   return 0
 end
-redis.call('DEL', KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13])
+redis.call('DEL', lease, paused, removing, processed, failed)
 return 1

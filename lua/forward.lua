@@ -14,14 +14,14 @@
 --   2  group_prefix  asynq:{<queue>}:g:
 --   3  now           unix time in seconds
 --   4  now_ns        unix time in nanoseconds
---   5  limit         how many to look at per call, 100 at most
+--   5  limit         how many to look at, at most 100 per call
 --   6  skip          how many of those that are due to leave out, because they had to stay before
 -- DERIVED
 --   task_prefix .. id, group_prefix .. group
 -- RETURNS how many were moved; how many ids without a task were dropped; how many have to stay, because
 --   a key of another type stands where their group should be; the unix second of the next one that is
 --   not due yet (-1 for none)
--- needs: is_wrong_type write
+-- needs: is_wrong_type make_pending
 local source, pending, groups = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, group_prefix, now, now_ns = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, skip = ARGV[5], ARGV[6]
@@ -44,13 +44,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', source, '-inf', now, 'LIMIT', sk
   end
 end
 if #ready > 0 then
-  write('LPUSH', pending, unpack(ready))
-  for n = 1, #ready do
-    redis.call('HSET', task_prefix .. ready[n], 'state', 'pending', 'pending_since', now_ns)
-  end
+  make_pending('LPUSH', pending, task_prefix, ready, now_ns)
   redis.call('ZREM', source, unpack(ready))
-end
-if #grouped > 0 and #ready == 0 then
+elseif #grouped > 0 then
   redis.call('ZREMRANGEBYRANK', source, 1, 0) -- of nothing: see lib/write.lua
 end
 for n = 1, #grouped do

@@ -19,7 +19,7 @@
 -- RETURNS how many were looked at; 1 if there may be more; how many leases have ended; how many ids the active
 --   list has; the unix second at which the next lease ends ('' for none); then for each task:
 --   id, lease expiry, msg, owner, x_crashes ('' for none)
--- needs: is_wrong_type
+-- needs: is_wrong_type remove_active
 local lease, active = KEYS[1], KEYS[2]
 local task_prefix, cutoff, limit, skip = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local order, max_bytes = ARGV[5], tonumber(ARGV[6])
@@ -58,8 +58,7 @@ for n = 1, #ids do
     -- A lease that was left behind; the task has another place.
     redis.call('ZREM', lease, id)
   elseif fields and msg == '' then
-    redis.pcall('LREM', active, 0, id)
-    redis.call('ZREM', lease, id)
+    remove_active(active, lease, id, '0')
     if not is_other then
       redis.call('DEL', task_prefix .. id)
     end

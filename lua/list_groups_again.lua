@@ -18,12 +18,12 @@
 local groups, group_prefix = KEYS[1], ARGV[1]
 
 local added, removed = 0, 0
-for n = 2, #ARGV do
-  local size = redis.pcall('ZCARD', group_prefix .. ARGV[n])
+for _, name in ipairs({ unpack(ARGV, 2) }) do
+  local size = redis.pcall('ZCARD', group_prefix .. name)
   if type(size) == 'number' and size > 0 then
-    added = added + write('SADD', groups, ARGV[n])
+    added = added + write('SADD', groups, name)
   elseif size == 0 then
-    removed = removed + redis.call('SREM', groups, ARGV[n])
+    removed = removed + redis.call('SREM', groups, name)
   end
 end
 return { added, removed }

@@ -23,29 +23,28 @@
 --   4  score       its score there; '' in a list
 --   5  state       the state for its hash
 --   6  group       the group for its hash; '' to leave that alone
---   7  lease       unix second at which its lease ends; '' for none
+--   7  expires     unix second at which its lease ends; '' for none
 --   8  copy        DUMP of the hash that is to be deleted; '' when there is none
 --   9  now_ns      unix time in nanoseconds
---   then for each group in which it was seen
+--   then for each group in which it was seen, at most 100
 --   +1 group       its name
 -- DERIVED
 --   prefix .. 'g:' .. group, and the members of sets and aggregated
 -- RETURNS
 --   1  done
 --   0  it is not as it was; nothing was written
--- needs: examine_task holders_of write
-local holders = holders_of(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
-local task, place = KEYS[11], KEYS[12]
+-- needs: examine_task write
+local pending, active, lease, scheduled, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local archived, completed, sets, aggregated = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local groups, task, place = KEYS[10], KEYS[11], KEYS[12]
 local prefix, id, digest = ARGV[1], ARGV[2], ARGV[3]
 local score, state, group, expires, copy, now_ns = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local holders = { pending = pending, active = active, lease = lease, staged = sets, aggregated = aggregated }
+holders.sets = { scheduled, retry, archived, completed }
 local deletes = place == task
 local group_prefix = prefix .. 'g:'
 
-local seen_in = {}
-for n = 10, #ARGV do
-  seen_in[#seen_in + 1] = ARGV[n]
-end
-local found = examine_task(holders, prefix, id, seen_in)
+local found = examine_task(holders, prefix, id, { unpack(ARGV, 10) })
 if found[1] ~= digest then
   return 0
 end
@@ -76,7 +75,7 @@ for n = 10, #found, 3 do
     if string.sub(key, 1, #group_prefix) == group_prefix and redis.call('EXISTS', key) == 0 then
       -- A set or a group that is empty now is no longer listed.
       redis.call('ZREM', holders.staged, key)
-      redis.pcall('SREM', KEYS[10], string.sub(key, #group_prefix + 1))
+      redis.pcall('SREM', groups, string.sub(key, #group_prefix + 1))
     end
   end
 end
@@ -103,7 +102,7 @@ end
 if group ~= '' then
   redis.call('HSET', task, 'group', group)
   if place == prefix .. 'g:' .. group then
-    redis.pcall('SADD', KEYS[10], group)
+    redis.pcall('SADD', groups, group)
   end
 end
 return 1

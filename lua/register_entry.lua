@@ -14,11 +14,14 @@
 --   5  shown_ttl  seconds for which the scheduler may be the one that shows the entry
 --   6  ttl        seconds until the entry is forgotten
 --   7  spec       cron spec with its time zone, and start
---   then fields and values that describe the entry
+--   then for each field that describes the entry
+--   +1 field      its name
+--   +2 value      its value
 -- RETURNS an array: a word, upto, waiting tick or empty, last id, its time in ns, paused since or empty, runs
 --   shown   this scheduler shows the entry to Go's tools
 --   known   another one does
 --   ahead   the scheduler's clock is ahead of that of Redis; nothing was written, and nothing else returned
+-- needs: nth
 local entry = KEYS[1]
 local occasion, now, known, scheduler = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local shown_ttl, ttl, spec = ARGV[5], ARGV[6], ARGV[7]
@@ -36,8 +39,8 @@ elseif have[3] or (occasion == 'register' and changed) then
 end
 if not have[1] or occasion == 'register' then
   redis.call('HSET', entry, 'spec', spec)
-  for n = 8, #ARGV, 2 do
-    redis.call('HSET', entry, ARGV[n], ARGV[n + 1])
+  for n = 1, (#ARGV - 7) / 2 do
+    redis.call('HSET', entry, nth(ARGV, 8, 2, n))
   end
 end
 redis.call('HSET', entry, 'upto', string.format('%.0f', upto))

@@ -18,7 +18,7 @@
 -- DERIVED
 --   task_prefix .. id
 -- RETURNS how many leases were looked at, and how many tasks were put back
--- needs: is_wrong_type write
+-- needs: is_wrong_type make_pending remove_active
 local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, run, expires, now_ns, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -36,11 +36,11 @@ end
 table.sort(mine, function(a, b)
   return place[a] < place[b]
 end)
-for _, id in ipairs(mine) do
-  write('RPUSH', pending, id)
-  redis.call('LREM', active, 1, id)
-  redis.call('ZREM', lease, id)
-  redis.call('HSET', task_prefix .. id, 'state', 'pending', 'pending_since', now_ns)
-  redis.call('HDEL', task_prefix .. id, 'owner')
+if #mine > 0 then
+  make_pending('RPUSH', pending, task_prefix, mine, now_ns)
+  remove_active(active, lease, mine)
+  for n = 1, #mine do
+    redis.call('HDEL', task_prefix .. mine[n], 'owner')
+  end
 end
 return { #leased, #mine }

@@ -10,7 +10,7 @@
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>     HASH
 --   +2 lock       asynq:{<queue>}:unique:... STRING; the task key again when there is none
---   +3 container  asynq:{<queue>}:<state>, or g:<group>: LIST when pending, else ZSET
+--   +3 place      asynq:{<queue>}:<state>, or g:<group>: LIST when pending, else ZSET
 -- ARGV
 --   1  from       where the note must stand: the last line that was taken, 0 at the beginning
 --   2  to         where it will stand
@@ -25,15 +25,16 @@
 --   +7 fields     field, value, field, value ... of the hash, without the state
 -- RETURNS
 --   the line where the note stands, as a number, if that is not from; nothing was written
---   otherwise for each task
---     1    stored
---     3    another task holds the lock; nothing was written
---     msg  the id is taken, by the task with this message; nothing was written
--- needs: can_store
+--   otherwise a letter for each task, or a message
+--   a  stored
+--   l  another task holds the lock; nothing was written
+--   else the id is taken, by the task with this message; nothing was written
+-- needs: can_store nth store
 local record, groups = KEYS[1], KEYS[2]
+local from, to, keep = ARGV[1], ARGV[2], ARGV[3]
 
 local reached = redis.call('HGET', record, 'line') or '0'
-if reached ~= ARGV[1] then
+if reached ~= from then
   return tonumber(reached)
 end
 
@@ -43,48 +44,37 @@ local function check(key, expected)
   return found == 'none' or found == expected
 end
 local fits = check(groups, 'set')
-local at, seen = 4, {}
-for key = 3, #KEYS, 3 do
-  local container = KEYS[key + 2]
-  if not seen[container] then
-    seen[container] = true
-    fits = fits and check(container, ARGV[at + 1] == 'pending' and 'list' or 'zset')
+local first, at, checked = {}, 4, {} -- first: where the arguments of each task begin
+for n = 1, (#KEYS - 2) / 3 do
+  local _, _, place = nth(KEYS, 3, 3, n)
+  local _, state, _, _, _, length = nth(ARGV, at, 6, 1)
+  if not checked[place] then
+    checked[place] = true
+    fits = fits and check(place, state == 'pending' and 'list' or 'zset')
   end
-  at = at + 6 + ARGV[at + 5]
+  first[n] = at
+  at = at + 6 + length
 end
 if not fits then
   return redis.error_reply('WRONGTYPE a key of the queue holds another type')
 end
 
-local verdicts, stored = {}, 0
-at = 4
-for key = 3, #KEYS, 3 do
-  local task, lock, container = KEYS[key], KEYS[key + 1], KEYS[key + 2]
-  local id, state, score, group, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local length = tonumber(ARGV[at + 5])
-  local verdict = can_store(task, lock, id, '', ttl)
-  if verdict == '1' then
-    if state == 'pending' then
-      redis.call('LPUSH', container, id)
-    else
-      redis.call('ZADD', container, score, id)
-    end
-    if group ~= '' then
-      redis.call('SADD', groups, group)
-    end
-    redis.call('HSET', task, 'state', state, unpack(ARGV, at + 6, at + 5 + length))
-    if ttl ~= '0' then
-      redis.call('SET', lock, id, 'EX', ttl)
-    end
+local words, stored = {}, 0
+for n = 1, #first do
+  local task, lock, place = nth(KEYS, 3, 3, n)
+  local id, state, score, group, ttl, length = nth(ARGV, first[n], 6, 1)
+  local word = can_store(task, id, '', lock, ttl)
+  if word == 'a' then
+    local fields = { nth(ARGV, first[n] + 6, tonumber(length), 1) }
+    store(state, place, task, id, nil, score, lock, ttl, group, groups, fields)
     stored = stored + 1
   elseif redis.call('EXISTS', task) == 1 then
     local msg = redis.pcall('HGET', task, 'msg')
-    verdict = type(msg) == 'string' and msg or ''
+    word = type(msg) == 'string' and msg or ''
   end
-  verdicts[#verdicts + 1] = verdict
-  at = at + 6 + length
+  words[n] = word
 end
-redis.call('HSET', record, 'line', ARGV[2])
+redis.call('HSET', record, 'line', to)
 redis.call('HINCRBY', record, 'stored', stored)
-redis.call('EXPIRE', record, ARGV[3])
-return verdicts
+redis.call('EXPIRE', record, keep)
+return words

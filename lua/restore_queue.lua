@@ -16,22 +16,22 @@
 -- RETURNS
 --   1  done
 --   0  done before; nothing was written
-local record, paused = KEYS[1], KEYS[2]
+-- needs: nth
+local record, paused, since, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
 if redis.call('HGET', record, 'queue') then
   return 0
 end
 redis.call('HSET', record, 'queue', '1')
-redis.call('EXPIRE', record, ARGV[2])
-if ARGV[1] ~= '' then
-  redis.call('SET', paused, ARGV[1], 'NX')
+redis.call('EXPIRE', record, keep)
+if since ~= '' then
+  redis.call('SET', paused, since, 'NX')
 end
-for key = 3, #KEYS do
-  local at = 3 + 2 * (key - 3)
-  local value, expires = tonumber(ARGV[at]), ARGV[at + 1]
+for n, counter in ipairs({ unpack(KEYS, 3) }) do
+  local value, expires = nth(ARGV, 3, 2, n)
   -- A counter of another type, or at its end, is left alone: statistics never stand in the way.
-  if redis.pcall('INCRBY', KEYS[key], ARGV[at]) == value and expires ~= '0' then
-    redis.call('EXPIREAT', KEYS[key], expires)
+  if redis.pcall('INCRBY', counter, value) == tonumber(value) and expires ~= '0' then
+    redis.call('EXPIREAT', counter, expires)
   end
 end
 return 1

@@ -16,34 +16,32 @@
 --   +1 id       task id
 -- DERIVED
 --   prefix .. 't:' .. id, and the set that the task's state or group names
--- RETURNS one character for each task
---   1  pending
---   0  there is no such task
---   2  a worker has it
---   3  it was pending already
---   4  it is no longer in the state `from`
---   5  it is not where its state says: it is being aggregated, or a tool left it behind
---   Only with 1 was anything written.
--- needs: find_task leave_set set_of write
+-- RETURNS one letter for each task
+--   a  pending
+--   m  there is no such task
+--   w  a worker has it
+--   t  it was pending already
+--   c  it is no longer in the state `from`
+--   p  it is not where its state says: it is being aggregated, or a tool left it behind
+--   Only with a was anything written.
+-- needs: find_task leave_set make_pending set_of
 local pending, groups = KEYS[1], KEYS[2]
 local prefix, from, now_ns = ARGV[1], ARGV[2], ARGV[3]
 
-local verdicts = {}
-for n = 4, #ARGV do
-  local id = ARGV[n]
-  local verdict, state, group = find_task(prefix, id, from)
-  if verdict == '1' then
+local words = {}
+for n, id in ipairs({ unpack(ARGV, 4) }) do
+  local word, state, group = find_task(prefix, id, from)
+  if word == 'a' then
     local set = set_of(prefix, state, group)
     if state == 'pending' then
-      verdict = '3'
+      word = 't'
     elseif not redis.call('ZSCORE', set, id) then
-      verdict = '5'
+      word = 'p'
     else
-      write('LPUSH', pending, id)
+      make_pending('LPUSH', pending, prefix .. 't:', id, now_ns)
       leave_set(set, id, groups, group)
-      redis.call('HSET', prefix .. 't:' .. id, 'state', 'pending', 'pending_since', now_ns)
     end
   end
-  verdicts[#verdicts + 1] = verdict
+  words[n] = word
 end
-return table.concat(verdicts)
+return table.concat(words)

@@ -20,14 +20,14 @@
 --   prefix .. 'g:' .. group, prefix .. 't:' .. id of the holder of a lock, and the lock of a task
 -- RETURNS 1; 0 when the queue has tasks, and nothing of them was written
 -- needs: delete_task is_empty is_wrong_type
-local prefix = ARGV[1]
+local pending, active, scheduled, retry, archived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local completed, sets, groups, prefix = KEYS[6], KEYS[7], KEYS[8], ARGV[1]
 
-if not is_empty(prefix, { KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }, KEYS[8]) then
+if not is_empty(prefix, { pending, active, scheduled, retry, archived, completed, sets }, groups) then
   return 0
 end
 local tasks, locks = prefix .. 't:', prefix .. 'unique:'
-for n = 9, #KEYS do
-  local key = KEYS[n]
+for _, key in ipairs({ unpack(KEYS, 9) }) do
   if string.sub(key, 1, #tasks) == tasks then
     delete_task(tasks, string.sub(key, #tasks + 1))
   elseif string.sub(key, 1, #locks) == locks then

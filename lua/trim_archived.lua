@@ -9,9 +9,12 @@
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  cutoff       archived tasks of this second or earlier are too old
 --   3  max          how many to keep
---   4  limit        how many to delete per call
+--   4  limit        how many to delete, at most 25 per call
 -- DERIVED
 --   task_prefix .. id, and the locks they own
 -- RETURNS how many were deleted
 -- needs: trim
-return trim(KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+local archived, task_prefix = KEYS[1], ARGV[1]
+local cutoff, max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+return trim(archived, task_prefix, cutoff, max, limit)

@@ -13,29 +13,29 @@
 --   1  id        task id
 --   2  old_msg   the message as it was read
 --   3  new_msg   the message to write
--- RETURNS a character, and with 3 the id of the task that has the lock
---   1  written
---   0  there is no such task
---   2  a worker has it, or it is completed
---   3  another task holds the lock of the new payload
---   4  the message is no longer the one that was read
---   Only with 1 was anything written.
+-- RETURNS a letter, and with l the id of the task that has the lock
+--   a  written
+--   m  there is no such task
+--   w  a worker has it, or it is completed
+--   l  another task holds the lock of the new payload
+--   c  the message is no longer the one that was read
+--   Only with a was anything written.
 -- needs: is_wrong_type
 local task, old_lock, new_lock = KEYS[1], KEYS[2], KEYS[3]
 local id, old_msg, new_msg = ARGV[1], ARGV[2], ARGV[3]
 
 local fields = redis.pcall('HMGET', task, 'msg', 'state', 'unique_key')
 if is_wrong_type(fields) or not fields[1] or fields[1] == '' then
-  return { '0' }
+  return { 'm' }
 elseif fields[2] == 'active' or fields[2] == 'completed' then
-  return { '2' }
+  return { 'w' }
 elseif fields[1] ~= old_msg then
-  return { '4' }
+  return { 'c' }
 end
 if old_lock ~= new_lock then
   local holder = redis.call('GET', new_lock)
   if holder and holder ~= id then
-    return { '3', holder }
+    return { 'l', holder }
   end
   -- A lock that has run out, or that another task has by now, is not taken anew.
   local held = redis.pcall('GET', old_lock)
@@ -49,4 +49,4 @@ if old_lock ~= new_lock then
   end
 end
 redis.call('HSET', task, 'msg', new_msg)
-return { '1' }
+return { 'a' }

@@ -12,13 +12,16 @@
 --   2  expiries  lease expiries the worker has set; several are in blanks: " a b "
 --   3  run       token of the run
 --   4  result    the bytes to store
--- RETURNS
---   1  stored
---   0  the run belongs to somebody else by now; nothing was written
---   2  the task is gone; nothing was written
+-- RETURNS one letter
+--   a  stored
+--   o  the run belongs to somebody else by now; nothing was written
+--   m  the task is gone; nothing was written
 -- needs: owns write
-local verdict = owns(redis.call('ZSCORE', KEYS[1], ARGV[1]), KEYS[2], ARGV[2], ARGV[3])
-if verdict == '1' then
-  write('HSET', KEYS[2], 'result', ARGV[4])
+local lease, task = KEYS[1], KEYS[2]
+local id, expiries, run, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local word = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
+if word == 'a' then
+  write('HSET', task, 'result', result)
 end
-return verdict
+return word

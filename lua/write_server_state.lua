@@ -12,14 +12,15 @@
 --   +1 id       task id
 --   +2 worker   encoded worker info
 -- RETURNS OK
+-- needs: nth
 local info, workers = KEYS[1], KEYS[2]
 local ttl, server = ARGV[1], ARGV[2]
 
 -- The deletion first: then Redis lets the rest happen when it is out of memory.
 redis.call('DEL', workers)
 redis.call('SET', info, server, 'EX', ttl)
-for n = 3, #ARGV, 2 do
-  redis.call('HSET', workers, ARGV[n], ARGV[n + 1])
+for n = 1, (#ARGV - 2) / 2 do
+  redis.call('HSET', workers, nth(ARGV, 3, 2, n))
 end
 redis.call('EXPIRE', workers, ttl)
 return redis.status_reply('OK')

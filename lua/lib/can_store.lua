@@ -1,20 +1,20 @@
--- can_store: whether a new task may be stored; writes nothing.
+-- can_store: whether a new task may be stored; writes nothing. ttl is 0 for a task without a lock.
 --
 -- RETURNS
---   '1'  yes
---   '0'  the id is taken
---   '2'  the id is taken by a task with this very message (our own, when a call was sent again)
---   '3'  another task holds the uniqueness lock
-local function can_store(task, lock, id, msg, ttl)
+--   a  yes
+--   i  the id is taken
+--   s  the id is taken by a task with this very message (our own, when a call was sent again)
+--   l  another task holds the uniqueness lock
+local function can_store(task, id, msg, lock, ttl)
   local holder = ttl ~= '0' and redis.pcall('GET', lock)
   if redis.call('EXISTS', task) == 1 then
     if redis.pcall('HGET', task, 'msg') == msg then
-      return '2'
+      return 's'
     end
     -- Go looks at the lock first, and so do its clients.
-    return holder and '3' or '0'
+    return holder and 'l' or 'i'
   end
   -- A lock that names this id is left from a task of this id which is gone: asynq's own leak, or a lost
   -- reply. It is ours to take over.
-  return holder and holder ~= id and '3' or '1'
+  return holder and holder ~= id and 'l' or 'a'
 end

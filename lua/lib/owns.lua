@@ -6,14 +6,14 @@
 -- runs apart that a lost answer has brought into the same second; empty where that cannot be.
 -- expiry is the score of the task's lease.
 -- RETURNS
---   '1'  yes
---   '0'  no: it was recovered, and may be somebody else's by now
---   '2'  the task is gone
+--   a  yes
+--   o  no: it was recovered, and may be somebody else's by now
+--   m  the task is gone
 local function owns(expiry, task, expiries, run)
   if expiry and (expiry == expiries or string.find(expiries, ' ' .. expiry .. ' ', 1, true)) then
     if run == '' or redis.pcall('HGET', task, 'owner') == run then
-      return '1'
+      return 'a'
     end
   end
-  return redis.call('EXISTS', task) == 1 and '0' or '2'
+  return redis.call('EXISTS', task) == 1 and 'o' or 'm'
 end

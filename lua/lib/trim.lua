@@ -9,9 +9,12 @@ local function trim(archived, task_prefix, cutoff, max, limit, spare)
   if excess > #victims then
     victims = redis.call('ZRANGE', archived, 0, math.min(excess, limit) - 1)
   end
-  local deleted = 0
+  local deleted, is_spared = 0, {}
+  for _, id in ipairs(type(spare) == 'string' and { spare } or spare or {}) do
+    is_spared[id] = true
+  end
   for _, id in ipairs(victims) do
-    if not (spare and spare[id]) then
+    if not is_spared[id] then
       delete_task(task_prefix, id)
       redis.call('ZREM', archived, id)
       deleted = deleted + 1

@@ -4,10 +4,14 @@
 //! Every new connection loads them all in one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a
 //! restart) is loaded again and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
 
+mod words;
+
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
+
+pub(crate) use words::Word;
 
 /// One atomic transition: the name of its file, and the text in it.
 pub(crate) struct Script {
@@ -42,14 +46,14 @@ impl Script {
         }
     }
 
-    /// The text to load: the snippets that the script needs, each after those that it needs itself, then the script.
+    /// The text to load: the script with the snippets that it needs.
     fn text(&self, dialect: Dialect) -> String {
-        let mut parts = match dialect {
-            Dialect::Plain => Vec::new(),
-            Dialect::Guarded => vec![TAKE_GUARD_OFF],
+        let mut text = match dialect {
+            Dialect::Plain => String::new(),
+            Dialect::Guarded => TAKE_GUARD_OFF.to_owned(),
         };
-        add_with_needs(&mut parts, self.file);
-        parts.concat()
+        join(&mut text, self.file, &mut Vec::new());
+        text
     }
 
     /// The same call with a guard; `None` where it is no call with keys.
@@ -89,20 +93,29 @@ impl Script {
     }
 }
 
-/// The snippets that a text says it needs, in its lines that begin with `-- needs:`.
-fn needs(text: &'static str) -> impl Iterator<Item = &'static str> {
-    text.lines().filter_map(|line| line.strip_prefix("-- needs:")).flat_map(str::split_whitespace)
+/// The snippets that a line says are needed from there on.
+fn needs(line: &'static str) -> Option<impl Iterator<Item = &'static str>> {
+    line.trim_start().strip_prefix("-- needs:").map(str::split_whitespace)
 }
 
-fn add_with_needs(parts: &mut Vec<&'static str>, text: &'static str) {
-    for name in needs(text) {
-        // A test holds that there is one for every name.
-        let Some((_, snippet)) = SNIPPETS.iter().find(|(known, _)| *known == name) else { continue };
-        if !parts.contains(snippet) {
-            add_with_needs(parts, snippet);
+/// Adds a text, and before each line that says what is needed those snippets that are not there yet. What a block needs
+/// is defined for this block only, and costs nothing where Redis does not come to it.
+fn join(joined: &mut String, text: &'static str, known: &mut Vec<&'static str>) {
+    for line in text.split_inclusive('\n') {
+        let before = known.len();
+        for name in needs(line).into_iter().flatten() {
+            // A test holds that there is one for every name.
+            let snippet = SNIPPETS.iter().find(|(snippet, _)| *snippet == name && !known.contains(snippet));
+            if let Some((name, snippet)) = snippet {
+                known.push(name);
+                join(joined, snippet, known);
+            }
         }
+        if line.starts_with(' ') {
+            known.truncate(before);
+        }
+        joined.push_str(line);
     }
-    parts.push(text);
 }
 
 /// A key that never exists, in the slot of this one. Where the key's braces make no tag, the key itself stands in:
@@ -158,9 +171,9 @@ macro_rules! scripts {
 }
 
 snippets! {
-    can_store can_store_all count count_failures delete_task examine_task find_pending find_task holders_of holds
-    is_empty is_wrong_type leases leave_set make_active message_field owns ready_at release_lock remove_pending
-    set_of take_lock trim unlist unlist_near unlist_one write
+    can_store choose_type delete_task examine_task find_pending find_task finish holds is_empty is_wrong_type
+    leave_active leave_set make_active make_pending message_field nth owns ready_at release_lock remove_active
+    remove_pending set_of store store_all trim write
 }
 
 scripts! {
@@ -168,7 +181,6 @@ scripts! {
     SCHEDULE = "schedule";
     ADD_TO_GROUP = "add_to_group";
     DEQUEUE = "dequeue";
-    DEQUEUE_MATCHING = "dequeue_matching";
     DONE = "done";
     COMPLETE = "complete";
     RETRY = "retry";

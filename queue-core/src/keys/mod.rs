@@ -278,8 +278,9 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-fn utc_day(unix_secs: i64) -> chrono::NaiveDate {
-    chrono::DateTime::from_timestamp(unix_secs, 0).unwrap_or_default().date_naive()
+/// The UTC day of a Unix second as the names of day counters end with it, `2096-10-02`.
+pub fn utc_day(unix_secs: i64) -> String {
+    chrono::DateTime::from_timestamp(unix_secs, 0).unwrap_or_default().date_naive().to_string()
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 
 use prost::Message as _;
 use queue_core::keys::{self, QueueKeys};
-use queue_core::options::{Composed, Placement};
+use queue_core::options::Composed;
 use queue_core::wire::{SchedulerEnqueueEvent, SchedulerEntry, TaskMessage, Timestamp};
 use redis::{FromRedisValue, Value};
 
-use super::{Broker, enqueue::lock_or};
+use super::{Broker, enqueue::place_of};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{ENQUEUE_TICK, REGISTER_ENTRY, RELEASE_ENTRY};
@@ -184,17 +184,12 @@ impl Broker {
         let message = &tick.task.message;
         let keys = QueueKeys::new(&message.queue);
         let task = keys.task(&message.id);
-        let lock = lock_or(message, &task);
-        let now = now_ns.div_euclid(1_000_000_000);
-        let (state, place, score) = match tick.task.placement {
-            Placement::Pending => ("pending", keys.pending(), 0),
-            Placement::Scheduled { at } => ("scheduled", keys.scheduled(), at),
-            Placement::Aggregating => ("aggregating", keys.group(&message.group_key), now),
-        };
+        let lock = if message.unique_key.is_empty() { &task } else { &message.unique_key };
+        let (state, place, score) = place_of(&keys, tick.task, now_ns);
         let from = if let Why::LetGo { from } = tick.why { from } else { tick.at };
         let mut call = ENQUEUE_TICK.call(6);
         call.arg(keys.cron_entry(tick.entry)).arg(keys.cron_history(tick.entry));
-        call.arg(task).arg(lock).arg(place).arg(keys.groups());
+        call.arg(&task).arg(lock).arg(place).arg(keys.groups());
         call.arg(tick.why.as_str()).arg(tick.at).arg(now_ns).arg(&message.id).arg(&message.to_bytes()[..]);
         call.arg(tick.task.unique_ttl).arg(state).arg(score).arg(&message.group_key);
         call.arg(tick.overlap.as_str()).arg(tick.max_runs).arg(from);

@@ -2,11 +2,11 @@
 
 use queue_core::keys::QueueKeys;
 use queue_core::options::{Composed, Placement};
-use queue_core::wire::TaskMessage;
+use redis::Cmd;
 
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ADD_TO_GROUP, ENQUEUE, SCHEDULE};
+use crate::script::{ADD_TO_GROUP, ENQUEUE, SCHEDULE, Word};
 
 /// What became of a task that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,19 +22,25 @@ pub enum EnqueueVerdict {
     Duplicate,
 }
 
-fn verdict(byte: u8) -> Option<EnqueueVerdict> {
-    match byte {
-        b'1' => Some(EnqueueVerdict::Stored),
-        b'0' => Some(EnqueueVerdict::IdTaken),
-        b'2' => Some(EnqueueVerdict::AlreadyStored),
-        b'3' => Some(EnqueueVerdict::Duplicate),
+fn verdict(word: Word) -> Option<EnqueueVerdict> {
+    match word {
+        Word::Applied => Some(EnqueueVerdict::Stored),
+        Word::IdTaken => Some(EnqueueVerdict::IdTaken),
+        Word::Same => Some(EnqueueVerdict::AlreadyStored),
+        Word::Locked => Some(EnqueueVerdict::Duplicate),
         _ => None,
     }
 }
 
-/// The lock key of a task; its own key stands for "none", because every key must be in the queue's slot.
-pub(super) fn lock_or(message: &TaskMessage, task_key: &str) -> String {
-    if message.unique_key.is_empty() { task_key.to_owned() } else { message.unique_key.clone() }
+/// The state of a new task, the list or set it goes into, and since when it is pending (nanoseconds), or its score.
+pub(super) fn place_of(keys: &QueueKeys, task: &Composed, now_ns: i64) -> (&'static str, String, i64) {
+    match task.placement {
+        Placement::Pending => ("pending", keys.pending(), now_ns),
+        Placement::Scheduled { at } => ("scheduled", keys.scheduled(), at),
+        Placement::Aggregating => {
+            ("aggregating", keys.group(&task.message.group_key), now_ns.div_euclid(1_000_000_000))
+        }
+    }
 }
 
 impl Broker {
@@ -45,24 +51,15 @@ impl Broker {
     /// [is ambiguous](Error::is_ambiguous).
     pub async fn enqueue(&self, queue: &str, tasks: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
         let keys = QueueKeys::new(queue);
+        // Every argument costs Redis time.
         let locks = tasks.iter().any(|task| !task.message.unique_key.is_empty());
-        let keys_per_task = match (tasks, locks) {
-            (_, true) => 2,
-            ([_], false) => 1,
-            (_, false) => 0,
-        };
-        let mut call = ENQUEUE.call(1 + keys_per_task * tasks.len());
-        call.arg(keys.pending());
-        if keys_per_task > 0 {
-            for task in tasks {
-                let key = keys.task(&task.message.id);
-                let lock = locks.then(|| lock_or(&task.message, &key));
-                call.arg(key).arg(lock);
-            }
-        }
-        call.arg(now_ns).arg((keys_per_task == 0).then(|| keys.task_prefix()));
+        let mut call = ENQUEUE.call(1);
+        call.arg(keys.pending()).arg(keys.task_prefix()).arg(now_ns).arg(if locks { 4 } else { 2 });
         for task in tasks {
-            call.arg(&task.message.id).arg(&task.message.to_bytes()[..]).arg(locks.then_some(task.unique_ttl));
+            call.arg(&task.message.id).arg(&task.message.to_bytes()[..]);
+            if locks {
+                call.arg(&task.message.unique_key).arg(task.unique_ttl);
+            }
         }
         verdicts(ENQUEUE.name, &self.redis.run(&ENQUEUE, &call).await?, tasks.len(), verdict)
     }
@@ -74,20 +71,14 @@ impl Broker {
     /// As [`enqueue`](Self::enqueue).
     pub async fn schedule(&self, queue: &str, tasks: &[Composed]) -> Result<Vec<EnqueueVerdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = SCHEDULE.call(1 + 2 * tasks.len());
-        call.arg(keys.scheduled());
-        for task in tasks {
-            let key = keys.task(&task.message.id);
-            let lock = lock_or(&task.message, &key);
-            call.arg(key).arg(lock);
-        }
+        let mut call = SCHEDULE.call(1);
+        call.arg(keys.scheduled()).arg(keys.task_prefix());
         for task in tasks {
             let at = match task.placement {
                 Placement::Scheduled { at } => at,
                 Placement::Pending | Placement::Aggregating => 0,
             };
-            call.arg(&task.message.id).arg(&task.message.to_bytes()[..]);
-            call.arg(task.unique_ttl).arg(at).arg(&task.message.group_key);
+            with_place(&mut call, task, at);
         }
         verdicts(SCHEDULE.name, &self.redis.run(&SCHEDULE, &call).await?, tasks.len(), verdict)
     }
@@ -97,14 +88,17 @@ impl Broker {
     /// # Errors
     /// As [`enqueue`](Self::enqueue).
     pub async fn add_to_group(&self, task: &Composed, now: i64) -> Result<EnqueueVerdict, Error> {
-        let message = &task.message;
-        let keys = QueueKeys::new(&message.queue);
-        let key = keys.task(&message.id);
-        let lock = lock_or(message, &key);
-        let mut call = ADD_TO_GROUP.call(4);
-        call.arg(keys.group(&message.group_key)).arg(keys.groups()).arg(key).arg(lock);
-        call.arg(&message.id).arg(&message.to_bytes()[..]).arg(task.unique_ttl).arg(now).arg(&message.group_key);
+        let keys = QueueKeys::new(&task.message.queue);
+        let mut call = ADD_TO_GROUP.call(2);
+        call.arg(keys.group(&task.message.group_key)).arg(keys.groups()).arg(keys.task_prefix());
+        with_place(&mut call, task, now);
         let reply = self.redis.run(&ADD_TO_GROUP, &call).await?;
         Ok(verdicts(ADD_TO_GROUP.name, &reply, 1, verdict)?[0])
     }
+}
+
+/// A new task and its score in a sorted set.
+fn with_place(call: &mut Cmd, task: &Composed, at: i64) {
+    call.arg(&task.message.id).arg(&task.message.to_bytes()[..]).arg(&task.message.unique_key);
+    call.arg(task.unique_ttl).arg(at).arg(&task.message.group_key);
 }

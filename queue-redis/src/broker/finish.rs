@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use queue_core::crash::Crashes;
-use queue_core::keys::QueueKeys;
+use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
@@ -14,7 +14,7 @@ use super::take::Run;
 use super::{Broker, STATS_TTL_SECS, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT};
+use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT, Word};
 
 /// How many archived tasks a queue keeps. asynq's nominal 10 000 are 9 999 in effect; so are ours.
 pub(crate) const ARCHIVE_MAX: u32 = 9_999;
@@ -34,12 +34,12 @@ pub enum Verdict {
     Gone,
 }
 
-pub(super) fn verdict(byte: u8) -> Option<Verdict> {
-    match byte {
-        b'1' => Some(Verdict::Applied),
-        b'4' => Some(Verdict::AlreadyApplied),
-        b'0' => Some(Verdict::Lost),
-        b'2' => Some(Verdict::Gone),
+pub(super) fn verdict(word: Word) -> Option<Verdict> {
+    match word {
+        Word::Applied => Some(Verdict::Applied),
+        Word::Same => Some(Verdict::AlreadyApplied),
+        Word::Others => Some(Verdict::Lost),
+        Word::Missing => Some(Verdict::Gone),
         _ => None,
     }
 }
@@ -161,18 +161,13 @@ impl Broker {
 
     async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = DONE.call(4 + reports.len());
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
-        for report in reports {
-            call.arg(report.run.task_key(&keys));
-        }
-        call.arg(now + STATS_TTL_SECS);
+        let mut call = DONE.call(2);
+        call.arg(keys.active()).arg(keys.lease());
+        counted(&mut call, &keys, now);
+        with_side(&mut call, reports.iter());
         for report in reports {
             report.fence(&mut call, report.resent);
             call.arg(&report.unique_key);
-        }
-        if let [report] = reports {
-            call.arg(report.side_arg());
         }
         verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
     }
@@ -199,17 +194,14 @@ impl Broker {
 
     async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = COMPLETE.call(5 + reports.len());
-        call.arg(keys.active()).arg(keys.lease()).arg(keys.processed_total()).arg(keys.processed_on(now));
-        call.arg(keys.completed());
-        for Completion { report, .. } in reports {
-            call.arg(report.run.task_key(&keys));
-        }
-        call.arg(now + STATS_TTL_SECS);
+        let mut call = COMPLETE.call(3);
+        call.arg(keys.active()).arg(keys.lease()).arg(keys.completed());
+        counted(&mut call, &keys, now);
+        with_side(&mut call, reports.iter().map(|completion| &completion.report));
         for Completion { report, message, expires_at, result } in reports {
             report.fence(&mut call, report.resent);
             call.arg(&report.unique_key).arg(&message.to_bytes()[..]).arg(*expires_at);
-            call.arg(i32::from(result.is_some())).arg(result.as_deref().unwrap_or_default());
+            call.arg(result.as_ref().map_or("", |_| "result")).arg(result.as_deref().unwrap_or_default());
         }
         verdicts(COMPLETE.name, &self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)
     }
@@ -229,12 +221,13 @@ impl Broker {
     ) -> Result<Verdict, Error> {
         self.one(&RETRY, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = RETRY.call(8);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(report.run.task_key(&keys));
-            statistics(&mut call, &keys, now);
+            let mut call = RETRY.call(3);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry());
+            counted(&mut call, &keys, now);
+            call.arg(report.side_arg()).arg(if counts { "failed" } else { "none" });
             report.fence(&mut call, true);
-            call.arg(report.side_arg()).arg(message).arg(retry_at).arg(i32::from(counts)).arg(now + STATS_TTL_SECS);
-            call.arg(report.crashes.as_ref().map(Crashes::to_string).unwrap_or_default());
+            call.arg("").arg(message).arg(retry_at);
+            with_crashes(&mut call, report.crashes.as_ref());
             call
         })
         .await
@@ -248,12 +241,13 @@ impl Broker {
     pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
         self.one(&ARCHIVE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = ARCHIVE.call(8);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(report.run.task_key(&keys));
-            statistics(&mut call, &keys, now);
+            let mut call = ARCHIVE.call(3);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived());
+            counted(&mut call, &keys, now);
+            call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             report.fence(&mut call, true);
-            call.arg(report.side_arg()).arg(message).arg(now).arg(now + STATS_TTL_SECS);
-            call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
+            call.arg("").arg(message).arg(now);
+            with_crashes(&mut call, None);
             call
         })
         .await
@@ -266,10 +260,10 @@ impl Broker {
     pub async fn requeue(&self, report: &Report, now_ns: i64) -> Result<Verdict, Error> {
         self.one(&REQUEUE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = REQUEUE.call(4);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(report.run.task_key(&keys));
+            let mut call = REQUEUE.call(3);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
+            call.arg(keys.prefix()).arg(report.side_arg()).arg(now_ns);
             report.fence(&mut call, true);
-            call.arg(report.side_arg()).arg(now_ns);
             call
         })
         .await
@@ -327,11 +321,7 @@ impl Broker {
         loop {
             let known = report.known();
             let reply = self.redis.run(script, &call()).await?;
-            let code = match &reply {
-                Value::BulkString(text) if text.len() == 1 => verdict(text[0]),
-                _ => None,
-            };
-            let verdict = code.ok_or_else(|| Error::unexpected(script.name, &reply))?;
+            let verdict = verdicts(script.name, &reply, 1, verdict)?[0];
             if !report.was_overtaken(verdict, &known) {
                 return Ok(verdict);
             }
@@ -358,12 +348,8 @@ impl Broker {
 /// A call that prolongs leases.
 fn renewal(queue: &str, runs: &[Run], expires: i64) -> Cmd {
     let keys = QueueKeys::new(queue);
-    let mut call = EXTEND_LEASE.call(1 + runs.len());
-    call.arg(keys.lease());
-    for run in runs {
-        call.arg(run.task_key(&keys));
-    }
-    call.arg(expires);
+    let mut call = EXTEND_LEASE.call(1);
+    call.arg(keys.lease()).arg(keys.prefix()).arg(expires);
     for run in runs {
         call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]);
         run.renewing(expires);
@@ -398,6 +384,23 @@ fn overtaken<'a>(
     again
 }
 
-pub(super) fn statistics(call: &mut Cmd, keys: &QueueKeys, now: i64) {
-    call.arg(keys.processed_total()).arg(keys.processed_on(now)).arg(keys.failed_total()).arg(keys.failed_on(now));
+/// What all calls begin with that count runs.
+pub(super) fn counted(call: &mut Cmd, keys: &QueueKeys, now: i64) {
+    call.arg(keys.prefix()).arg(utc_day(now)).arg(now + STATS_TTL_SECS);
+}
+
+/// Where a lone task is searched for first; several are found by themselves.
+fn with_side<'a>(call: &mut Cmd, mut reports: impl ExactSizeIterator<Item = &'a Report>) {
+    match (reports.next(), reports.len()) {
+        (Some(report), 0) => call.arg(report.side_arg()),
+        _ => call.arg(""),
+    };
+}
+
+/// The field that a recoverer sets, and its value.
+pub(super) fn with_crashes(call: &mut Cmd, crashes: Option<&Crashes>) {
+    match crashes {
+        Some(crashes) => call.arg("x_crashes").arg(crashes.to_string()),
+        None => call.arg("").arg(""),
+    };
 }

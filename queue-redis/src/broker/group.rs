@@ -11,13 +11,15 @@ use bytes::Bytes;
 use queue_core::TaskMessage;
 use queue_core::clock::secs_ceil;
 use queue_core::keys::QueueKeys;
-use queue_core::options::{Composed, Placement};
+use queue_core::options::Composed;
 use redis::Value;
 
-use super::{Broker, MAX_BATCH, STATS_TTL_SECS};
+use super::enqueue::place_of;
+use super::finish::counted;
+use super::{Broker, MAX_BATCH, verdicts};
 use crate::error::Error;
 use crate::script::{
-    AGGREGATE, ARCHIVE_STAGED, DELETE_AGGREGATED, EXTEND_SET, LIST_READY_GROUPS, READ_SET, STAGE, Script,
+    AGGREGATE, ARCHIVE_STAGED, DELETE_AGGREGATED, EXTEND_SET, LIST_READY_GROUPS, READ_SET, STAGE, Script, Word,
 };
 
 /// The most tasks that are aggregated at once, also where no `max_size` is set.
@@ -253,33 +255,32 @@ impl Broker {
         let keys = QueueKeys::new(&set.queue);
         let set_key = set.key(&keys);
         let message = task.map(|task| &task.message);
-        let task_key = message.map_or_else(|| set_key.clone(), |message| keys.task(&message.id));
-        let lock = message.filter(|message| !message.unique_key.is_empty()).map(|message| message.unique_key.clone());
-        let group = message.map_or("", |message| &message.group_key);
-        let (state, target, at) = match task.map(|task| &task.placement) {
-            None => ("", keys.pending(), now_ns),
-            Some(Placement::Pending) => ("pending", keys.pending(), now_ns),
-            Some(Placement::Scheduled { at }) => ("scheduled", keys.scheduled(), *at),
-            Some(Placement::Aggregating) => ("aggregating", keys.group(group), now_ns.div_euclid(1_000_000_000)),
+        let (state, place, at) = match task {
+            Some(task) => place_of(&keys, task, now_ns),
+            None => ("", keys.pending(), 0),
         };
-        let mut call = AGGREGATE.call(8);
-        call.arg(&set_key).arg(keys.aggregation_sets()).arg(&task_key).arg(lock.as_ref().unwrap_or(&task_key));
-        call.arg(target).arg(keys.groups()).arg(keys.aggregated()).arg(keys.aggregated_set(&set.id));
-        call.arg(set.count).arg(state).arg(message.map_or("", |message| &message.id));
+        let mut call = AGGREGATE.call(6);
+        call.arg(&set_key).arg(keys.aggregation_sets()).arg(place).arg(keys.groups());
+        call.arg(keys.aggregated()).arg(keys.aggregated_set(&set.id));
+        call.arg(keys.task_prefix()).arg(set.count).arg(state);
+        call.arg(message.map_or("", |message| &message.id));
         call.arg(message.map(TaskMessage::to_bytes).as_deref().unwrap_or_default());
-        call.arg(task.map_or(0, |task| task.unique_ttl)).arg(at).arg(group).arg(keys.task_prefix());
+        call.arg(message.map_or("", |message| &message.unique_key)).arg(task.map_or(0, |task| task.unique_ttl));
+        call.arg(at).arg(message.map_or("", |message| &message.group_key));
         if set.count <= MAX_BATCH {
             for task in tasks {
                 call.arg(&task.member).arg(task.lock(&keys));
             }
         }
-        match self.redis.run(&AGGREGATE, &call).await? {
-            Value::BulkString(code) if code == b"1" || code == b"2" => Ok(Aggregated::Done),
-            Value::BulkString(code) if code == b"0" => Ok(Aggregated::IdTaken),
-            Value::BulkString(code) if code == b"3" => Ok(Aggregated::Duplicate),
-            Value::BulkString(code) if code == b"4" => Ok(Aggregated::Lost),
-            reply => Err(Error::unexpected(AGGREGATE.name, &reply)),
-        }
+        let reply = self.redis.run(&AGGREGATE, &call).await?;
+        let aggregated = |word| match word {
+            Word::Applied | Word::Same => Some(Aggregated::Done),
+            Word::IdTaken => Some(Aggregated::IdTaken),
+            Word::Locked => Some(Aggregated::Duplicate),
+            Word::Changed => Some(Aggregated::Lost),
+            _ => None,
+        };
+        Ok(verdicts(AGGREGATE.name, &reply, 1, aggregated)?[0])
     }
 
     /// Archives tasks of a set, 1 to [`MAX_BATCH`], with the messages to store (`None`: as it is). Whether
@@ -294,13 +295,13 @@ impl Broker {
         now: i64,
     ) -> Result<bool, Error> {
         let keys = QueueKeys::new(&set.queue);
-        let mut call = ARCHIVE_STAGED.call(7);
+        let mut call = ARCHIVE_STAGED.call(3);
         call.arg(set.key(&keys)).arg(keys.aggregation_sets()).arg(keys.archived());
-        call.arg(keys.processed_total()).arg(keys.processed_on(now));
-        call.arg(keys.failed_total()).arg(keys.failed_on(now));
-        call.arg(set.count).arg(now).arg(now + STATS_TTL_SECS).arg(keys.task_prefix());
+        counted(&mut call, &keys, now);
+        call.arg(set.count);
         for (task, message) in tasks {
-            call.arg(&task.member).arg(message.map(TaskMessage::to_bytes).as_deref().unwrap_or_default());
+            call.arg(&task.member).arg("").arg("").arg("");
+            call.arg(message.map(TaskMessage::to_bytes).as_deref().unwrap_or_default()).arg(now).arg("").arg("");
         }
         match self.redis.run(&ARCHIVE_STAGED, &call).await? {
             Value::Int(-1) => Ok(false),

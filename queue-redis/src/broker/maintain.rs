@@ -8,8 +8,8 @@ use queue_core::keys::QueueKeys;
 use queue_core::{State, TaskMessage};
 use redis::Value;
 
-use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, statistics, verdict};
-use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, STATS_TTL_SECS, Search, verdicts};
+use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, counted, verdict, with_crashes};
+use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, Search, verdicts};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};
 
@@ -284,19 +284,16 @@ impl Broker {
             }
             let keys = QueueKeys::new(queue);
             let (state, place) = if archived { ("archived", keys.archived()) } else { ("retry", keys.retry()) };
-            let mut call = RECOVER.call(7 + positions.len());
+            let mut call = RECOVER.call(3);
             call.arg(keys.active()).arg(keys.lease()).arg(place);
-            statistics(&mut call, &keys, now);
-            for position in &positions {
-                call.arg([keys.task_prefix().as_bytes(), &recoveries[*position].lease.raw_id].concat());
-            }
-            call.arg(state).arg(at).arg(now + STATS_TTL_SECS);
-            call.arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX).arg(keys.task_prefix());
+            counted(&mut call, &keys, now);
+            call.arg(state).arg(at).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             for position in &positions {
                 let Recovery { lease, message, retry_at, crashes } = &recoveries[*position];
-                call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg(&message[..]).arg(retry_at.unwrap_or(now));
+                call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg("");
+                call.arg(&message[..]).arg(retry_at.unwrap_or(now));
                 // In the archive they stand in the message.
-                call.arg(crashes.as_ref().filter(|_| !archived).map(Crashes::to_string).unwrap_or_default());
+                with_crashes(&mut call, crashes.as_ref().filter(|_| !archived));
             }
             let reply = self.redis.run(&RECOVER, &call).await?;
             let verdicts = verdicts(RECOVER.name, &reply, positions.len(), verdict)?;

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, RUN_TASKS, UPDATE_PAYLOAD};
+use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, RUN_TASKS, UPDATE_PAYLOAD, Word};
 
 /// What became of a task that was to be run, archived or deleted. All but [`Change::Applied`] and
 /// [`Change::Dropped`] mean that nothing was written.
@@ -32,16 +32,16 @@ pub enum Change {
     Elsewhere,
 }
 
-fn change(byte: u8) -> Option<Change> {
-    match byte {
-        b'1' => Some(Change::Applied),
-        b'0' => Some(Change::Gone),
-        b'2' => Some(Change::Active),
-        b'3' => Some(Change::AlreadyThere),
-        b'4' => Some(Change::MovedOn),
-        b'5' => Some(Change::Misplaced),
-        b'6' => Some(Change::Dropped),
-        b'7' => Some(Change::Elsewhere),
+fn change(word: Word) -> Option<Change> {
+    match word {
+        Word::Applied => Some(Change::Applied),
+        Word::Missing => Some(Change::Gone),
+        Word::WorkedOn => Some(Change::Active),
+        Word::AlreadyThere => Some(Change::AlreadyThere),
+        Word::Changed => Some(Change::MovedOn),
+        Word::Misplaced => Some(Change::Misplaced),
+        Word::Remains => Some(Change::Dropped),
+        Word::Elsewhere => Some(Change::Elsewhere),
         _ => None,
     }
 }
@@ -189,17 +189,16 @@ impl Broker {
             Some(Value::BulkString(id)) => String::from_utf8_lossy(id).into_owned(),
             _ => String::new(),
         };
-        match parts.first() {
-            Some(Value::BulkString(code)) => match &code[..] {
-                b"1" => Ok(PayloadVerdict::Applied),
-                b"0" => Ok(PayloadVerdict::Gone),
-                b"2" => Ok(PayloadVerdict::Over),
-                b"3" => Ok(PayloadVerdict::Locked(holder)),
-                b"4" => Ok(PayloadVerdict::Changed),
-                _ => Err(Error::unexpected(UPDATE_PAYLOAD.name, &reply)),
-            },
-            _ => Err(Error::unexpected(UPDATE_PAYLOAD.name, &reply)),
-        }
+        let verdict = |word| match word {
+            Word::Applied => Some(PayloadVerdict::Applied),
+            Word::Missing => Some(PayloadVerdict::Gone),
+            Word::WorkedOn => Some(PayloadVerdict::Over),
+            Word::Locked => Some(PayloadVerdict::Locked(holder.clone())),
+            Word::Changed => Some(PayloadVerdict::Changed),
+            _ => None,
+        };
+        let mut verdict = verdicts(UPDATE_PAYLOAD.name, parts.first().unwrap_or(&Value::Nil), 1, verdict)?;
+        Ok(verdict.remove(0))
     }
 }
 

@@ -37,6 +37,7 @@ use std::iter::Peekable;
 
 use crate::connection::Redis;
 use crate::error::Error;
+use crate::script::Word;
 
 /// The most tasks one call of a script takes, so that no call keeps others waiting for long.
 pub const MAX_BATCH: usize = 100;
@@ -141,15 +142,17 @@ impl Broker {
     }
 }
 
-/// The characters of a batch reply, one for each task.
+/// The letters of a reply, one for each task.
 fn verdicts<T>(
     operation: &'static str,
     reply: &redis::Value,
     count: usize,
-    parse: impl Fn(u8) -> Option<T>,
+    parse: impl Fn(Word) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     let parsed = match reply {
-        redis::Value::BulkString(text) if text.len() == count => text.iter().map(|&byte| parse(byte)).collect(),
+        redis::Value::BulkString(text) if text.len() == count => {
+            text.iter().map(|letter| parse(Word::of(*letter)?)).collect()
+        }
         _ => None,
     };
     parsed.ok_or_else(|| Error::unexpected(operation, reply))

@@ -95,8 +95,8 @@ impl Broker {
             Value::Int(line) => Ok(Restored::StandsAt(u64::try_from(line).unwrap_or(0))),
             Value::Array(verdicts) if verdicts.len() == tasks.len() => {
                 let verdict = |value: Value| match value {
-                    Value::BulkString(text) if text == b"1" => Ok(RestoreVerdict::Stored),
-                    Value::BulkString(text) if text == b"3" => Ok(RestoreVerdict::Duplicate),
+                    Value::BulkString(text) if text == b"a" => Ok(RestoreVerdict::Stored),
+                    Value::BulkString(text) if text == b"l" => Ok(RestoreVerdict::Duplicate),
                     Value::BulkString(message) => Ok(RestoreVerdict::IdTaken(message.into())),
                     other => Err(Error::unexpected(RESTORE.name, &other)),
                 };

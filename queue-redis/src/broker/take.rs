@@ -1,4 +1,4 @@
-//! Tasks for a worker: `dequeue.lua`, `dequeue_matching.lua`, `requeue_run.lua`.
+//! Tasks for a worker: `dequeue.lua`, `requeue_run.lua`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use super::{Broker, MAX_BATCH, MAX_TAKE_BYTES};
 use crate::error::Error;
-use crate::script::{DEQUEUE, DEQUEUE_MATCHING, REQUEUE_RUN};
+use crate::script::{DEQUEUE, REQUEUE_RUN, Word};
 
 /// The right to report on one run of a task; clones are the same run.
 ///
@@ -227,7 +227,7 @@ impl Broker {
         expires: i64,
     ) -> Result<Dequeued, Error> {
         let take = Take { queue, token, expires };
-        self.dequeued(self.redis.run(&DEQUEUE, &self.dequeue_call(count, take)).await?, take)
+        Ok(self.taken(self.redis.run(&DEQUEUE, &self.dequeue_call(count, take)).await?, take)?.0)
     }
 
     /// Takes one task on a connection of its own, and waits so long for it: one that is too large for the way to come
@@ -247,7 +247,7 @@ impl Broker {
     ) -> Result<Dequeued, Error> {
         let take = Take { queue, token, expires };
         let mut connection = self.redis.pooled().await?;
-        self.dequeued(connection.run_within(Some(patience), &DEQUEUE, &self.dequeue_call(1, take)).await?, take)
+        Ok(self.taken(connection.run_within(Some(patience), &DEQUEUE, &self.dequeue_call(1, take)).await?, take)?.0)
     }
 
     fn dequeue_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
@@ -257,14 +257,6 @@ impl Broker {
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
         call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
         call
-    }
-
-    fn dequeued(&self, reply: Value, take: Take<'_>) -> Result<Dequeued, Error> {
-        match reply {
-            Value::Int(0) => Ok(Dequeued::Paused),
-            Value::Array(items) => self.taken(DEQUEUE.name, items, take).map(Dequeued::Tasks),
-            reply => Err(Error::unexpected(DEQUEUE.name, &reply)),
-        }
     }
 
     /// Takes up to `count` tasks of certain types and leaves the others where they are. Also returns what
@@ -280,36 +272,17 @@ impl Broker {
         expires: i64,
         matching: &Matching,
     ) -> Result<(Dequeued, Vec<Matched>), Error> {
-        let keys = QueueKeys::new(queue);
-        let mut call = DEQUEUE_MATCHING.call(4);
-        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
-        call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
+        let take = Take { queue, token, expires };
+        let mut call = self.dequeue_call(count, take);
         let ids = &matching.ids[..matching.ids.len().min(MAX_BATCH)];
-        call.arg(if matching.are_young { 1 } else { -1 }).arg(i32::from(self.timed)).arg(ids.len());
-        call.arg(matching.kinds.len()).arg(MAX_TAKE_BYTES);
+        call.arg(if matching.are_young { 1 } else { -1 }).arg(ids.len()).arg(matching.kinds.len());
         for id in ids {
             call.arg(&id[..]);
         }
         for pattern in matching.kinds.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
-        match self.redis.run(&DEQUEUE_MATCHING, &call).await? {
-            Value::Int(0) => Ok((Dequeued::Paused, Vec::new())),
-            Value::Array(mut items) if !items.is_empty() => {
-                let tasks = items.split_off(1);
-                let Some(Value::BulkString(looked_at)) = items.pop() else {
-                    return Err(Error::unexpected(DEQUEUE_MATCHING.name, &items));
-                };
-                let matched = looked_at.iter().map(|verdict| match verdict {
-                    b'1' => Matched::Taken,
-                    b'0' => Matched::Left,
-                    _ => Matched::Gone,
-                });
-                let tasks = self.taken(DEQUEUE_MATCHING.name, tasks, Take { queue, token, expires })?;
-                Ok((Dequeued::Tasks(tasks), matched.collect()))
-            }
-            reply => Err(Error::unexpected(DEQUEUE_MATCHING.name, &reply)),
-        }
+        self.taken(self.redis.run(&DEQUEUE, &call).await?, take)
     }
 
     /// Puts back the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
@@ -355,31 +328,44 @@ struct Take<'a> {
 }
 
 impl Broker {
-    fn taken(&self, operation: &'static str, items: Vec<Value>, take: Take<'_>) -> Result<Vec<Taken>, Error> {
+    /// What was taken, and what became of each task that was looked at.
+    fn taken(&self, reply: Value, take: Take<'_>) -> Result<(Dequeued, Vec<Matched>), Error> {
+        let Value::Array(items) = reply else { return Err(Error::unexpected(DEQUEUE.name, &reply)) };
+        let unexpected = || Error::unexpected(DEQUEUE.name, &"not what the letters say");
         let mut tasks = Vec::with_capacity(items.len() / 2);
         let mut items = items.into_iter();
-        while let Some(id) = items.next() {
-            let (Value::BulkString(id), Some(Value::BulkString(raw))) = (id, items.next()) else {
-                return Err(Error::unexpected(operation, &"not pairs of id and message"));
-            };
-            let since = if self.timed { items.next() } else { None };
-            tasks.push(if raw.is_empty() {
-                Taken::Ghost(String::from_utf8_lossy(&id).into_owned())
-            } else {
-                let run = Run::new(take.queue.clone(), id, take.token.clone(), take.expires);
-                sort_out(run, raw.into(), since.as_ref().and_then(unix_ns))
+        let Some(Value::BulkString(letters)) = items.next() else { return Err(unexpected()) };
+        let mut text = || match items.next() {
+            Some(Value::BulkString(text)) => Ok(text),
+            _ => Err(unexpected()),
+        };
+        let mut matched = Vec::with_capacity(letters.len());
+        for letter in letters {
+            matched.push(match Word::of(letter).ok_or_else(unexpected)? {
+                Word::Paused => return Ok((Dequeued::Paused, Vec::new())),
+                Word::Applied => {
+                    let run = Run::new(take.queue.clone(), text()?, take.token.clone(), take.expires);
+                    let raw = text()?.into();
+                    let since = if self.timed { unix_ns(&text()?) } else { None };
+                    tasks.push(sort_out(run, raw, since));
+                    Matched::Taken
+                }
+                Word::Remains => {
+                    tasks.push(Taken::Ghost(String::from_utf8_lossy(&text()?).into_owned()));
+                    Matched::Gone
+                }
+                Word::Unwanted => Matched::Left,
+                Word::Missing => Matched::Gone,
+                _ => return Err(unexpected()),
             });
         }
-        Ok(tasks)
+        Ok((Dequeued::Tasks(tasks), matched))
     }
 }
 
 /// The time in a reply; an empty one is none.
-fn unix_ns(reply: &Value) -> Option<i64> {
-    match reply {
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
+fn unix_ns(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn sort_out(run: Run, raw: Bytes, pending_since_ns: Option<i64>) -> Taken {

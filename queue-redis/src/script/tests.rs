@@ -32,26 +32,86 @@ fn every_text() -> impl Iterator<Item = Snippet> {
     SNIPPETS.iter().copied().chain(ALL.iter().map(|script| (script.name, script.file)))
 }
 
-/// The highest number in a section of the header, and whether the section says that more follow.
-fn section(header: &str, title: &str) -> (usize, bool) {
+/// The names in a section of the header: of all, and of what there is for each task.
+fn section(header: &str, title: &str) -> (Vec<String>, Vec<String>) {
+    let (mut of_all, mut of_each) = (Vec::new(), Vec::new());
     let mut inside = false;
-    let (mut last, mut more) = (0, false);
     for line in header.lines() {
         if let Some(rest) = line.strip_prefix("-- ").filter(|rest| !rest.starts_with(' ')) {
             inside = rest.split_whitespace().next() == Some(title);
-            continue;
-        }
-        if inside {
-            let word = line.trim_start_matches("--").split_whitespace().next().unwrap_or("");
-            // "+1" counts within one task, and parses as a number too.
-            if let Some(number) = word.parse::<usize>().ok().filter(|_| !word.starts_with('+')) {
-                assert_eq!(number, last + 1, "{title} are numbered one by one: {line}");
-                last = number;
+        } else if inside && let [number, name, ..] = line.split_whitespace().skip(1).collect::<Vec<_>>()[..] {
+            let names = if number.starts_with('+') { &mut of_each } else { &mut of_all };
+            if number.parse::<usize>().is_ok() {
+                names.push(name.to_owned());
+                assert_eq!(number.parse(), Ok(names.len()), "{title} are numbered one by one: {line}");
             }
-            more |= word.starts_with('+');
         }
     }
-    (last, more)
+    (of_all, of_each)
+}
+
+/// What stands between the commas of a list, but those within parentheses, and up to the one that closes it.
+fn split(list: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut parts = vec![String::new()];
+    for c in list.chars() {
+        match c {
+            '(' | '{' => depth += 1,
+            ')' | '}' => depth -= 1,
+            ',' if depth == 0 => parts.push(String::new()),
+            _ => {}
+        }
+        if depth < 0 {
+            break;
+        }
+        if c != ',' || depth > 0 {
+            parts.last_mut().unwrap().push(c);
+        }
+    }
+    parts.into_iter().map(|part| part.trim().to_owned()).collect()
+}
+
+/// The names and the values of each `local` of a text.
+fn locals(code: &str) -> impl Iterator<Item = (Vec<String>, &str)> {
+    let locals = code.lines().filter_map(|line| line.trim_start().strip_prefix("local ")?.split_once(" = "));
+    locals.map(|(names, values)| (split(names), values))
+}
+
+/// How far behind the id of a task a snippet reads which of its arguments.
+fn columns(snippet: &str) -> Vec<(String, usize)> {
+    let lines =
+        snippet.lines().filter_map(|line| line.trim().strip_prefix("local ")?.strip_suffix(" -- behind the id"));
+    let columns = lines.flat_map(|line| {
+        let (names, numbers) = line.split_once(" = ").expect("names and numbers");
+        split(&names.to_lowercase()).into_iter().zip(split(numbers).into_iter().map(|number| number.parse().unwrap()))
+    });
+    columns.collect()
+}
+
+/// The one-letter strings of a text; those that something is compared with left out, if that is asked for.
+fn letters(code: &str, left_out: &[&str]) -> BTreeSet<char> {
+    let mut found = BTreeSet::new();
+    for line in code.lines() {
+        let parts: Vec<&str> = line.split('\'').collect();
+        for pair in parts.chunks_exact(2).filter(|pair| !left_out.iter().any(|before| pair[0].ends_with(before))) {
+            found.extend(pair[1].chars().next().filter(|letter| pair[1].len() == 1 && letter.is_ascii_lowercase()));
+        }
+    }
+    found
+}
+
+/// The letters that a header says are answers; those of another script, where it says "as" that one.
+fn stated_letters(header: &str) -> BTreeSet<char> {
+    let returns = header.split("RETURNS").nth(1).unwrap_or("");
+    let first = returns.lines().next().unwrap_or("");
+    let other = ALL.iter().find(|script| first.ends_with(&format!("as {}", script.name)));
+    let lines = returns.lines().filter_map(|line| line.strip_prefix("--   ")?.split_once("  "));
+    let mut stated: BTreeSet<char> =
+        lines.filter(|(word, _)| word.len() == 1).filter_map(|(word, _)| word.chars().next()).collect();
+    if let Some(other) = other {
+        stated.extend(stated_letters(&self::header(other)));
+    }
+    stated.into_iter().filter(char::is_ascii_lowercase).collect()
 }
 
 #[test]
@@ -75,7 +135,7 @@ fn texts_need_the_snippets_that_they_call_and_no_others() {
         if !ALL.iter().any(|script| script.name == name) {
             calls.remove(name);
         }
-        let stated: BTreeSet<&str> = needs(text).collect();
+        let stated: BTreeSet<&str> = text.lines().filter_map(needs).flatten().collect();
         assert_eq!(stated, calls, "what {name} says it needs, and what it calls");
     }
 }
@@ -93,51 +153,135 @@ fn no_script_sees_what_a_snippet_keeps_to_itself() {
 }
 
 #[test]
-fn a_script_comes_after_the_snippets_it_needs_and_these_after_theirs() {
+fn snippets_are_defined_once_and_before_they_are_needed() {
     for script in ALL {
         let text = script.text(Dialect::Guarded);
-        assert!(text.starts_with(TAKE_GUARD_OFF) && text.ends_with(script.file), "{}", script.name);
-        let mut known = BTreeSet::new();
+        assert!(text.starts_with(TAKE_GUARD_OFF), "{}", script.name);
+        let (mut known, mut of_block) = (Vec::new(), Vec::new());
         for line in text.lines() {
-            if let Some(names) = line.strip_prefix("-- needs:") {
+            if let Some(names) = line.trim_start().strip_prefix("-- needs:") {
                 for name in names.split_whitespace() {
-                    assert!(known.contains(name), "{}: {name} is needed before it is there", script.name);
+                    let there = known.contains(&name) || of_block.contains(&name);
+                    assert!(there, "{}: {name} is needed before it is there", script.name);
+                }
+                // What has come just before a line within a block belongs to it; the rest of that is in no script.
+                if !line.starts_with(' ') {
+                    known.append(&mut of_block);
+                }
+                of_block.clear();
+            }
+            if let Some(name) = line.strip_prefix("local function ").and_then(|line| line.split('(').next()) {
+                assert!(!known.contains(&name), "{}: {name} is defined twice", script.name);
+                of_block.push(name);
+            }
+        }
+    }
+}
+
+#[test]
+fn bodies_give_keys_and_arguments_the_names_and_numbers_of_their_headers() {
+    for script in ALL {
+        let (name, header, code) = (script.name, header(script), code(script.file));
+        for title in ["KEYS", "ARGV"] {
+            let (of_all, of_each) = section(&header, title);
+            let indexed = |text: &str| -> Option<String> {
+                text.split_once(&format!("{title}["))?.1.split(']').next().map(str::to_owned)
+            };
+            let mut named = BTreeSet::new();
+            for (names, values) in locals(&code) {
+                let values = split(values);
+                for (local, value) in names.iter().zip(&values) {
+                    let Some(number) = indexed(value) else { continue };
+                    let number: usize = number.parse().unwrap_or_else(|_| panic!("{name}: {title}[{number}]"));
+                    assert_eq!(of_all.get(number - 1), Some(local), "{name}: {title}[{number}]");
+                    named.insert(number);
+                }
+                // of each task
+                if ["nth", "unpack"].iter().any(|reader| values[0].starts_with(&format!("{reader}({title}, "))) {
+                    for (local, stated) in names.iter().zip(&of_each).filter(|(local, _)| *local != "_") {
+                        assert_eq!(local, stated, "{name}: {values:?}");
+                    }
                 }
             }
-            known.extend(line.strip_prefix("local function ").and_then(|line| line.split('(').next()));
-        }
-    }
-}
-
-#[test]
-fn headers_state_the_keys_and_arguments_that_bodies_read() {
-    for script in ALL {
-        let (header, code) = (header(script), code(script.file));
-        for (title, name) in [("KEYS", "KEYS["), ("ARGV", "ARGV[")] {
-            let (stated, more) = section(&header, title);
-            let highest = code
-                .match_indices(name)
-                .filter_map(|(at, _)| code[at + name.len()..].split(']').next()?.parse::<usize>().ok())
-                .max()
-                .unwrap_or(0);
-            assert!(
-                highest == stated || (more && highest >= stated),
-                "{}: the header states {stated} {title}, the body reads {highest}",
-                script.name
-            );
+            let read = code.matches(&format!("{title}[")).count();
+            assert_eq!(read, named.len(), "{name} reads {title} without naming them");
+            assert_eq!(named.len(), of_all.len(), "{name} states {of_all:?} as {title}, and reads {named:?}");
+            // The rest begins after those.
+            for rest in code.split(&format!("unpack({title}, ")).skip(1) {
+                let first = split(rest)[0].split(' ').next().unwrap().to_owned();
+                assert_eq!(first, (of_all.len() + 1).to_string(), "{name}: unpack({title}, {first}");
+            }
         }
         for word in ["Transition:", "RETURNS", "Go:"] {
-            assert!(header.contains(word), "{}: the header lacks {word}", script.name);
+            assert!(header.contains(word), "{name}: the header lacks {word}");
         }
-        assert!(!code.contains("'KEYS'"), "{}: KEYS blocks Redis", script.name);
+        assert!(!code.contains("'KEYS'"), "{name}: KEYS blocks Redis");
     }
 }
 
 #[test]
-fn only_bounded_lists_are_unpacked() {
+fn batches_begin_where_the_header_says_and_have_as_many_arguments() {
     for script in ALL {
-        if script.text(Dialect::Plain).contains("unpack(") {
-            assert!(script.file.contains("100"), "{} unpacks without stating a bound", script.name);
+        let code = code(script.file);
+        let of = |title| section(&header(script), title);
+        for (snippet, text) in SNIPPETS {
+            let definition = text.split_once(&format!("local function {snippet}(")).unwrap().1;
+            let parameters = split(definition);
+            let position = |name| parameters.iter().position(|parameter| parameter == name);
+            let (Some(first), Some(each)) = (position("first"), position("each")) else { continue };
+            for call in code.split(&format!("{snippet}(")).skip(1) {
+                let arguments = split(call);
+                let (of_all, of_each) = of(if arguments[0] == "KEYS" { "KEYS" } else { "ARGV" });
+                // What has no number is read one by one.
+                let Ok(number) = arguments[first].parse::<usize>() else { continue };
+                assert_eq!(number, of_all.len() + 1, "{}: {snippet}({}", script.name, arguments.join(", "));
+                let Ok(number) = arguments[each].parse::<usize>() else { continue };
+                assert_eq!(number, of_each.len(), "{}: {snippet}({}", script.name, arguments.join(", "));
+                for (column, number) in columns(text) {
+                    let stated = of_each.get(number).unwrap_or(&column);
+                    assert_eq!(*stated, column, "{}: what {snippet} reads behind the id, at {number}", script.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_letter_means_the_same_in_every_script_and_stands_in_the_table() {
+    let readme = include_str!("../../lua/README.md");
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let table: BTreeSet<String> =
+        rows.filter(|(letter, _)| letter.len() == 1).map(|(letter, _)| letter.to_owned()).collect();
+    let known: BTreeSet<String> =
+        words::Word::LETTERS.iter().map(|(letter, _)| char::from(*letter).to_string()).collect();
+    assert_eq!(table, known, "lua/README.md and Word::LETTERS");
+    assert_eq!(known.len(), words::Word::LETTERS.len());
+    for script in ALL {
+        let stated = stated_letters(&header(script));
+        let own = letters(&code(script.file), &["== ", "~= "]);
+        let all = letters(&code(&script.text(Dialect::Plain)), &[]);
+        assert!(own.is_subset(&stated), "{} answers {own:?} and states {stated:?}", script.name);
+        assert!(stated.is_subset(&all), "{} states {stated:?} and can answer {all:?}", script.name);
+        for letter in stated {
+            assert!(known.contains(&letter.to_string()), "{}: {letter}", script.name);
+        }
+    }
+}
+
+#[test]
+fn headers_state_the_bounds_that_the_callers_keep() {
+    for script in ALL {
+        let header = header(script).replace("\n-- ", " ");
+        for (before, _) in header.match_indices("per call").map(|(at, _)| header.split_at(at)) {
+            let sentence = &before[before.rfind(['.', ';', ':']).map_or(0, |at| at + 1)..];
+            let number = sentence.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).next_back();
+            let Some(number) = number else { continue };
+            let constants = [crate::MAX_BATCH, crate::SHORT_BATCH].map(|constant| constant.to_string());
+            assert!(constants.contains(&number.to_owned()), "{}: {number} per call", script.name);
+        }
+        if header.contains("then for each task") || code(script.file).contains("unpack(") {
+            let is_bounded = ["per call", "at most", "limit"].iter().any(|bound| header.contains(bound));
+            assert!(is_bounded, "{} takes several tasks without stating a bound", script.name);
         }
     }
 }

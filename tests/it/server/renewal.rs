@@ -58,15 +58,18 @@ fn sha_of(script: &str) -> String {
     redis::Script::new(&text_of(&format!("lua/{script}.lua"), &mut Vec::new())).get_hash().to_owned()
 }
 
-/// A text with the snippets before it that it says it needs.
+/// A text with the snippets that it says it needs.
 fn text_of(path: &str, known: &mut Vec<String>) -> String {
     let own = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut text = String::new();
-    for name in own.lines().filter_map(|line| line.strip_prefix("-- needs:")).flat_map(str::split_whitespace) {
-        if !known.iter().any(|known| known == name) {
-            known.push(name.to_owned());
-            text += &text_of(&format!("lua/lib/{name}.lua"), known);
+    for line in own.split_inclusive('\n') {
+        for name in line.strip_prefix("-- needs:").unwrap_or_default().split_whitespace() {
+            if !known.iter().any(|known| known == name) {
+                known.push(name.to_owned());
+                text += &text_of(&format!("lua/lib/{name}.lua"), known);
+            }
         }
+        text += line;
     }
-    text + &own
+    text
 }

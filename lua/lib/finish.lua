@@ -1,0 +1,64 @@
+-- finish: end the runs of tasks that have left where they were (ids and numbers as leave_active returns them): they come
+-- into the set of their new state, or are deleted where there is none; their locks are released; and they are counted.
+--
+-- Each run has its arguments from `first` on: id, expiries, run, lock ('' for one that stays); where there is a state also
+-- msg ('' to leave it as it is), score, and a field that is set with its value ('' for none).
+-- outcome: done, failed, or none for what is not counted. A new day counter lives until expire_at. A total that would pass
+-- 2^63-1 starts again, as in asynq. A counter of another type is left alone: statistics never stand in the way of a task.
+local function finish(ids, numbers, state, place, prefix, first, each, day, expire_at, outcome)
+  if not ids then
+    return
+  end
+  local LOCK, MSG, SCORE, FIELD, VALUE = 3, 4, 5, 6, 7 -- behind the id
+  local args, is_lone = ARGV, type(ids) == 'string'
+  local ended, scores = is_lone and 1 or #ids, not is_lone and {}
+  for k = 1, ended do
+    local at = first + each * ((numbers and numbers[k] or k) - 1)
+    local id, lock = args[at], args[at + LOCK]
+    local task = prefix .. 't:' .. id
+    if not state then
+      if is_lone then
+        redis.call('DEL', task)
+      else
+        scores[k] = task
+      end
+    else
+      if args[at + MSG] == '' then
+        redis.call('HSET', task, 'state', state)
+      elseif args[at + FIELD] == '' then
+        redis.call('HSET', task, 'msg', args[at + MSG], 'state', state)
+      else
+        redis.call('HSET', task, 'msg', args[at + MSG], 'state', state, args[at + FIELD], args[at + VALUE])
+      end
+      if is_lone then
+        redis.call('ZADD', place, args[at + SCORE], id)
+      else
+        scores[2 * k - 1], scores[2 * k] = args[at + SCORE], id
+      end
+    end
+    if lock ~= '' then
+      -- needs: release_lock
+      release_lock(lock, id)
+    end
+  end
+  if not is_lone and state then
+    redis.call('ZADD', place, unpack(scores))
+  elseif not is_lone then
+    redis.call('DEL', unpack(scores))
+  end
+  -- As processed and, if they failed, as failed: both totals start again together.
+  local counter, starts_again = outcome ~= 'none' and 'processed', false
+  while counter do
+    local total = prefix .. counter
+    local of_day = total .. ':' .. day
+    if redis.pcall('INCRBY', of_day, ended) == ended then
+      redis.call('EXPIREAT', of_day, expire_at)
+    end
+    local sum = redis.pcall('INCRBY', total, ended)
+    if starts_again or type(sum) == 'table' and sum.err and string.find(sum.err, 'overflow', 1, true) then
+      redis.call('SET', total, ended)
+      starts_again = true
+    end
+    counter = outcome == 'failed' and counter == 'processed' and 'failed'
+  end
+end
