@@ -153,27 +153,16 @@ fn no_script_sees_what_a_snippet_keeps_to_itself() {
 }
 
 #[test]
-fn snippets_are_defined_once_and_before_they_are_needed() {
+fn snippets_are_defined_before_they_are_needed() {
     for script in ALL {
         let text = script.text(Dialect::Guarded);
         assert!(text.starts_with(TAKE_GUARD_OFF), "{}", script.name);
-        let (mut known, mut of_block) = (Vec::new(), Vec::new());
+        let mut known = BTreeSet::new();
         for line in text.lines() {
-            if let Some(names) = line.trim_start().strip_prefix("-- needs:") {
-                for name in names.split_whitespace() {
-                    let there = known.contains(&name) || of_block.contains(&name);
-                    assert!(there, "{}: {name} is needed before it is there", script.name);
-                }
-                // What has come just before a line within a block belongs to it; the rest of that is in no script.
-                if !line.starts_with(' ') {
-                    known.append(&mut of_block);
-                }
-                of_block.clear();
+            for name in line.trim_start().strip_prefix("-- needs:").unwrap_or_default().split_whitespace() {
+                assert!(known.contains(name), "{}: {name} is needed before it is there", script.name);
             }
-            if let Some(name) = line.strip_prefix("local function ").and_then(|line| line.split('(').next()) {
-                assert!(!known.contains(&name), "{}: {name} is defined twice", script.name);
-                of_block.push(name);
-            }
+            known.extend(line.strip_prefix("local function ").and_then(|line| line.split('(').next()));
         }
     }
 }
