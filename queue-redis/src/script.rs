@@ -46,14 +46,23 @@ impl Script {
         }
     }
 
-    /// The text to load: the script with the snippets that it needs.
+    /// The text to load: the script with the snippets that it needs, without their comments. Of a connection whose
+    /// password is wrong or missing, Redis reads no argument above 16 KiB; it hangs up, and says nothing of the password.
     fn text(&self, dialect: Dialect) -> String {
         let mut text = match dialect {
             Dialect::Plain => String::new(),
             Dialect::Guarded => TAKE_GUARD_OFF.to_owned(),
         };
-        join(&mut text, self.file, &mut Vec::new());
+        let joined = self.joined();
+        let code = joined.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("--"));
+        text.extend(code);
         text
+    }
+
+    fn joined(&self) -> String {
+        let mut joined = String::new();
+        join(&mut joined, self.file, &mut Vec::new());
+        joined
     }
 
     /// The same call with a guard; `None` where it is no call with keys.

@@ -55,7 +55,9 @@ async fn no_renewal_waits_for_the_answer_to_another() {
 
 /// The name by which Redis knows a script.
 fn sha_of(script: &str) -> String {
-    redis::Script::new(&text_of(&format!("lua/{script}.lua"), &mut Vec::new())).get_hash().to_owned()
+    let text = text_of(&format!("lua/{script}.lua"), &mut Vec::new());
+    let code: String = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("--")).collect();
+    redis::Script::new(&code).get_hash().to_owned()
 }
 
 /// A text with the snippets that it says it needs.
