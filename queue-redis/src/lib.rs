@@ -4,15 +4,15 @@
 //!
 //! * [`Redis`]: how the process is connected; cheap to clone.
 //! * [`Client`]: enqueues tasks.
-//! * [`Broker`]: one method for each atomic transition of a task; what workers are built on.
+//! * [`broker`]: what servers and tools are built from, with one method for each atomic transition of a task.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
 //!
-//! Each transition is one Lua script in `lua/`, found there by the name of the [`Broker`] method.
+//! Each transition is one Lua script in `lua/`, found there by the name of the [`broker::Broker`] method.
 
 mod address;
-mod broker;
+pub mod broker;
 mod busy_poll;
 mod calls;
 pub mod check;
@@ -40,7 +40,10 @@ mod source;
 mod stderr;
 mod wrong_type;
 
+// The plumbing is in `broker`. Its names stay here, unseen, for crates that have not moved to it yet.
+#[doc(hidden)]
 pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
+#[doc(hidden)]
 pub use broker::{
     Broker, Change, Completion, Delivery, Dequeued, Ended, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
     ExpiredLease, Forwarded, Holding, IdRange, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, Matched, Matching, Overlap,

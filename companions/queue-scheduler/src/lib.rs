@@ -21,6 +21,6 @@ mod spec;
 pub use entry::{Entry, EntrySummary, MAX_MISSED, Missed};
 pub use problem::{EntryError, EntryProblem};
 pub use provider::{BoxError, ConfigProvider};
-pub use queue_redis::{Overlap, TickVerdict, Why};
+pub use queue_redis::broker::{Overlap, TickVerdict, Why};
 pub use scheduler::{Scheduler, SchedulerBuilder, SchedulerError, SyncProblem, Ticked};
 pub use spec::{Spec, SpecError, Zone};
