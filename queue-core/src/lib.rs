@@ -10,6 +10,7 @@
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
 //! * [`retry`]: how long to wait before the next attempt.
+//! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
 //! * [`mask`]: passwords in texts that were not meant to hold any.
@@ -18,6 +19,7 @@
 pub mod clock;
 pub mod codec;
 pub mod crash;
+pub mod doctor;
 pub mod duration;
 pub mod info;
 pub mod keys;

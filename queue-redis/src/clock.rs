@@ -38,6 +38,8 @@ pub struct RedisClock {
     leapt_ns: AtomicI64,
     // A std mutex: held for a few instructions, never across an await.
     last: Mutex<Last>,
+    /// Whether the clock it was given is right, so that Redis is not asked.
+    is_exact: bool,
 }
 
 /// The last comparison.
@@ -75,7 +77,12 @@ impl RedisClock {
     /// Corrects this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (compared, ahead_ns, last) = Default::default();
-        Self { clock, compared, ahead_ns, leapt_ns: AtomicI64::new(-1), last }
+        Self { clock, compared, ahead_ns, leapt_ns: AtomicI64::new(-1), last, is_exact: false }
+    }
+
+    /// This clock as it is: it is right, or a test's. [`refresh`](Self::refresh) then asks nobody.
+    pub fn exact(clock: Arc<dyn Clock>) -> Self {
+        Self { is_exact: true, ..Self::new(clock) }
     }
 
     /// Asks Redis for its time. A user who may not ask goes by the clock of the machine.
@@ -99,7 +106,8 @@ impl RedisClock {
     /// As [`compare`](Self::compare).
     pub async fn refresh(&self, redis: &Redis) -> Result<(), Error> {
         let age_ns = self.clock.steady_ns().saturating_sub(self.last().at_ns);
-        if self.compared.load(Ordering::Acquire) && age_ns < FRESH_NS && !self.is_doubtful() {
+        let is_fresh = self.compared.load(Ordering::Acquire) && age_ns < FRESH_NS && !self.is_doubtful();
+        if self.is_exact || is_fresh {
             return Ok(());
         }
         self.compare(redis).await

@@ -83,7 +83,7 @@ pub enum Error {
         /// The address, without credentials.
         target: String,
         /// Why; at least one.
-        problems: Vec<crate::check::Finding>,
+        problems: Vec<queue_core::doctor::Finding>,
     },
     /// An answer that no version of the script gives.
     #[error("unexpected reply to {operation}: {reply}; is another version of the scripts loaded?")]
@@ -250,7 +250,7 @@ impl Error {
         match self {
             Self::Timeout { .. } | Self::Disconnected { .. } | Self::Unreachable { .. } => true,
             Self::Unusable { problems, .. } => {
-                problems.iter().all(|problem| problem.subject == crate::check::Subject::Loading)
+                problems.iter().all(|problem| problem.fault == queue_core::doctor::Fault::Loading)
             }
             Self::Refused { code, .. } => {
                 matches!(
@@ -427,8 +427,8 @@ fn tls_hint(message: &str) -> Option<&'static str> {
     HINTS.iter().find(|(word, _)| message.contains(word)).map(|(_, hint)| *hint)
 }
 
-fn list(problems: &[crate::check::Finding]) -> String {
-    problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; also: ")
+fn list(problems: &[queue_core::doctor::Finding]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
 pub(crate) fn hint(code: &str) -> &'static str {

@@ -20,6 +20,7 @@ mod client;
 mod clock;
 mod cluster;
 mod connection;
+pub mod doctor;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
@@ -30,6 +31,7 @@ mod listener;
 pub mod log;
 #[doc(hidden)]
 pub mod panic;
+mod placement;
 mod script;
 mod semaphore;
 mod sentinel;
@@ -52,13 +54,13 @@ pub use broker::{
 };
 pub use broker::{RestoreVerdict, Restored};
 pub use calls::Call;
-pub use check::{Checked, Role, Subject};
+pub use check::{Checked, Role};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
 pub use clock::RedisClock;
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
+pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
-pub use inspector::{Changed, ClusterNode, Filter, Placement, Progress};
-pub use inspector::{Copied, Examination, Explanation, Fault, Finding, Reason, Severity};
+pub use inspector::{Changed, Explanation, Filter, Progress, Reason};
 pub use inspector::{
     CronEntry, CronEvent, DailyStats, EnqueueEvent, GroupInfo, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo,
     WorkerInfo,
@@ -66,6 +68,7 @@ pub use inspector::{
 pub use inspector::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
+pub use placement::{ClusterNode, Placement};
 pub use queue_core::{RawTask, Task, TaskInfo, TaskOptions};
 #[cfg(feature = "derive")]
 pub use queue_macros::ClientTask as Task;

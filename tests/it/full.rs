@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::wire::ServerInfo;
 use queue_core::{Clock as _, RawTask, State, SystemClock, TaskMessage};
-use queue_redis::check::{Role, Severity, Subject};
+use queue_redis::check::{Fault, Role, Severity};
 use queue_redis::{
     Aggregated, Client, Completion, Dequeued, EnqueueError, EnqueueVerdict, Error, Filter, Inspector, Matching, Seen,
     Taken, Verdict,
@@ -315,8 +315,8 @@ async fn a_worker_starts_and_works_all_there_is() {
     client.enqueue(job("due").process_in(2 * SECOND)).await.unwrap();
     fill(&fixture).await;
     let checked = fixture.redis().check(Role::Worker).await.unwrap();
-    let found: Vec<_> = checked.findings.iter().map(|finding| (finding.severity, finding.subject)).collect();
-    assert_eq!(found, [(Severity::Warning, Subject::Memory)], "{checked:?}");
+    let found: Vec<_> = checked.findings.iter().map(|finding| (finding.severity, finding.fault)).collect();
+    assert_eq!(found, [(Severity::Warning, Fault::MemoryFull)], "{checked:?}");
 
     let (door, health) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Semaphore>), job: Job| {

@@ -2,6 +2,7 @@
 //! `put_back_entry.lua`.
 
 use bytes::Bytes;
+use queue_core::doctor::{Entry, Remedy, Suspect, Target, Whereabouts};
 use queue_core::keys::QueueKeys;
 use redis::{Cmd, Value};
 
@@ -11,65 +12,6 @@ use crate::script::{EXAMINE_TASKS, MEND_TASK, PUT_BACK_ENTRY, REMOVE_KEY};
 
 /// How many entries of lists may be searched in one call. Redis looks at about 50 of them in a microsecond.
 const MAX_SEARCHED: usize = 20_000;
-
-/// A task to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Suspect {
-    pub(crate) id: Bytes,
-    /// Groups in which it was seen.
-    pub(crate) groups: Vec<Bytes>,
-}
-
-/// All that Redis holds about one task, at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
-    /// Stands for all of the following.
-    pub(crate) digest: Bytes,
-    /// The type of the task's key; `none` when there is no such key.
-    pub(crate) kind: String,
-    pub(crate) message: Bytes,
-    pub(crate) state: String,
-    pub(crate) group: Bytes,
-    pub(crate) expires: bool,
-    pub(crate) pending_since: String,
-    /// Its score among the leases, as Redis prints it; empty when it has none.
-    pub(crate) lease: String,
-    /// It was aggregated and waits for its deletion.
-    pub(crate) is_remains: bool,
-    pub(crate) entries: Vec<Entry>,
-}
-
-/// An id in a list or a set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) key: Bytes,
-    /// As Redis prints it; empty in a list.
-    pub(crate) score: String,
-    /// Whether the key is a set that is being aggregated.
-    pub(crate) is_staged: bool,
-}
-
-/// What is to become of a task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Remedy {
-    /// It belongs into this one place.
-    Place(Target),
-    /// There is nothing that a worker could use; `copy` is the `DUMP` of its hash, empty when there is none.
-    Delete { copy: Bytes },
-}
-
-/// The place where a task belongs, and what its hash has to say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) key: Bytes,
-    /// Empty in a list.
-    pub(crate) score: String,
-    pub(crate) state: queue_core::State,
-    /// Empty: as it is.
-    pub(crate) group: Bytes,
-    /// Empty for no lease.
-    pub(crate) lease: String,
-}
 
 fn holders(call: &mut Cmd, keys: &QueueKeys) {
     call.arg(keys.pending()).arg(keys.active()).arg(keys.lease()).arg(keys.scheduled()).arg(keys.retry());
@@ -111,7 +53,7 @@ fn parse(reply: &Value) -> Option<Whereabouts> {
 impl Broker {
     /// How many tasks of this queue one call of [`examine_tasks`](Self::examine_tasks) should look at, so that
     /// it does not keep others waiting.
-    pub(crate) async fn examine_at_once(&self, queue: &str) -> Result<usize, Error> {
+    pub async fn examine_at_once(&self, queue: &str) -> Result<usize, Error> {
         let keys = QueueKeys::new(queue);
         let mut look = redis::pipe();
         look.cmd("LLEN").arg(keys.pending()).cmd("LLEN").arg(keys.active()).ignore_errors();
@@ -121,7 +63,7 @@ impl Broker {
     }
 
     /// Looks at tasks, each at one moment.
-    pub(crate) async fn examine_tasks(&self, queue: &str, suspects: &[Suspect]) -> Result<Vec<Whereabouts>, Error> {
+    pub async fn examine_tasks(&self, queue: &str, suspects: &[Suspect]) -> Result<Vec<Whereabouts>, Error> {
         if suspects.is_empty() {
             return Ok(Vec::new());
         }

@@ -19,7 +19,6 @@ mod waiting;
 pub use apply::{Ended, Travel};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
-pub(crate) use examine::{Entry, Remedy, Suspect, Target, Whereabouts};
 pub(crate) use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};

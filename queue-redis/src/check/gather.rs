@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use queue_core::doctor::{Fact, Identity, RedisFacts, read_info};
 use redis::{FromRedisValue as _, Value};
 
-use super::judge::{Fact, Facts, Identity, Info};
 use super::{Role, rights};
 use crate::error::Error;
 use crate::server::{Lent, Server};
@@ -14,14 +14,14 @@ const PROBE: &str = include_str!("probe.lua");
 /// Has Redis 7 and newer refuse all writes.
 const NO_WRITES: &str = "#!lua flags=no-writes\n";
 
-pub(super) async fn gather(server: &Arc<Server>, cluster_expected: bool, role: Role) -> Result<Facts, Error> {
+pub(super) async fn gather(server: &Arc<Server>, cluster_expected: bool, role: Role) -> Result<RedisFacts, Error> {
     // Not the shared connection, which loads all scripts when it is made, and so fails on some servers that are
     // to be named here.
     let mut connection = Lent::of(server).await?;
     let identity = known(connection.query::<Value>("HELLO", &redis::cmd("HELLO")).await)?;
     let identity = identity.map(|reply| read_identity(&reply));
     let info = known(connection.query::<String>("INFO", &redis::cmd("INFO")).await)?.map(|text| read_info(&text));
-    let mut facts = Facts { cluster_expected, identity, info, missing: Fact::Known(Vec::new()) };
+    let mut facts = RedisFacts { cluster_expected, identity, info, missing: Fact::Known(Vec::new()) };
     if can_run_scripts(&facts) {
         let guarded = facts.identity.known().is_some_and(has_flags);
         facts.missing = missing(&mut connection, role, guarded).await?;
@@ -52,30 +52,10 @@ fn read_identity(reply: &Value) -> Identity {
     Identity { server: field("server"), version: field("version"), mode: field("mode"), role: field("role") }
 }
 
-fn read_info(text: &str) -> Info {
-    let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
-    let field = |name: &str| fields.get(name).copied();
-    let loading = (field("loading") == Some("1")).then(|| {
-        let done = field("loading_loaded_perc").unwrap_or("some");
-        let left = field("loading_eta_seconds").unwrap_or("?");
-        format!("{done}% read, about {left} s left")
-    });
-    let master = field("master_host").map(|host| format!("{host}:{}", field("master_port").unwrap_or("6379")));
-    let bytes = |name: &str| field(name).and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or(0);
-    Info {
-        loading,
-        maxmemory: bytes("maxmemory"),
-        used: bytes("used_memory").saturating_sub(bytes("mem_not_counted_for_evict")),
-        policy: field("maxmemory_policy").map(str::to_owned),
-        master,
-    }
-}
-
 /// A Sentinel knows no scripts, and a server that reads its data runs none.
-fn can_run_scripts(facts: &Facts) -> bool {
+fn can_run_scripts(facts: &RedisFacts) -> bool {
     let sentinel = facts.identity.known().is_some_and(|identity| identity.mode == "sentinel");
-    let loading = facts.info.known().is_some_and(|info| info.loading.is_some());
-    !sentinel && !loading
+    !sentinel && !facts.is_loading()
 }
 
 /// Whether scripts have flags, since Redis 7.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskMessage};
+use queue_core::{Clock as _, State, TaskMessage};
 
 use super::Inspector;
 use crate::broker::{Change, PayloadChange, PayloadVerdict, Seen};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::keys::{CRON_ENTRIES, QueueKeys};
 use queue_core::options::{Composed, Placement, compose};
-use queue_core::{RawTask, TaskMessage, TaskOptions};
+use queue_core::{Clock as _, RawTask, TaskMessage, TaskOptions};
 use serde::Deserialize;
 
 use super::{Inspector, Page};

@@ -3,11 +3,9 @@
 mod bulk;
 mod change;
 mod cron;
-mod doctor;
 mod explain;
 mod groups;
 mod memory;
-mod placement;
 mod queues;
 mod remove;
 mod schedulers;
@@ -18,10 +16,8 @@ mod transfer;
 
 pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};
-pub use doctor::{Copied, Examination, Fault, Finding, Severity};
 pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
-pub use placement::{ClusterNode, Placement};
 pub use queues::QueueInfo;
 pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
@@ -29,6 +25,7 @@ pub use stats::DailyStats;
 pub use tasks::Page;
 pub use transfer::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use queue_core::{Clock, SystemClock};
@@ -36,36 +33,53 @@ use queue_core::{Clock, SystemClock};
 use crate::broker::Broker;
 use crate::clock::RedisClock;
 use crate::connection::Redis;
+use crate::doctor::Doctor;
 use crate::error::Error;
+use crate::placement::Placement;
 
 /// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
 /// connections and leaves the shared one to the workers.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     redis: Redis,
-    clock: Arc<dyn Clock>,
-    /// The same clock, where Redis has to be asked what it says.
-    corrected: Option<Arc<RedisClock>>,
+    clock: Arc<RedisClock>,
 }
 
 impl Inspector {
     /// A view of this Redis. What it judges or deletes by time goes by Redis' clock.
     pub fn new(redis: Redis) -> Self {
-        let clock = Arc::new(RedisClock::new(Arc::new(SystemClock)));
-        Self { redis, clock: clock.clone(), corrected: Some(clock) }
+        Self { redis, clock: Arc::new(RedisClock::new(Arc::new(SystemClock))) }
     }
 
     /// A view by a clock that is right, or a test's.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        Self { redis, clock, corrected: None }
+        Self { redis, clock: Arc::new(RedisClock::exact(clock)) }
+    }
+
+    /// Who examines and repairs the same queues, by the same clock.
+    pub fn doctor(&self) -> Doctor {
+        Doctor::sharing(self.redis.clone(), self.clock.clone())
+    }
+
+    /// In which slot of a Redis Cluster a queue lies, and which nodes serve it. The queue need not exist.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked, or refuses for another reason than that it is no cluster.
+    pub async fn cluster_placement(&self, queue: &str) -> Result<Placement, Error> {
+        self.redis.cluster_placement(queue).await
+    }
+
+    /// What Redis says about itself with `INFO`: `redis_version`, `used_memory` and so on.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn redis_info(&self) -> Result<BTreeMap<String, String>, Error> {
+        self.redis.info().await
     }
 
     /// Asks Redis what time it is, if nobody has for some seconds. Belongs before all that judges or deletes by time.
     async fn look_at_the_clock(&self) -> Result<(), Error> {
-        match &self.corrected {
-            Some(clock) => clock.refresh(&self.redis).await,
-            None => Ok(()),
-        }
+        self.clock.refresh(&self.redis).await
     }
 
     fn broker(&self) -> Broker {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use queue_core::Clock as _;
 use queue_core::State;
 use queue_core::keys::{QUEUES, QueueKeys};
 

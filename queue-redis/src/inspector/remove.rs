@@ -1,5 +1,6 @@
 //! Removing a queue with everything that belongs to it.
 
+use queue_core::Clock as _;
 use queue_core::State;
 use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
 

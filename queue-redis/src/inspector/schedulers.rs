@@ -1,5 +1,6 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use queue_core::Clock as _;
 use queue_core::keys::{SCHEDULERS, scheduler_history};
 use queue_core::option_text;
 use queue_core::wire::{self, Timestamp};

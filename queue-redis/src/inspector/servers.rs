@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use queue_core::Clock as _;
 use queue_core::keys::{SERVERS, WORKERS};
 use queue_core::wire;
 

@@ -1,4 +1,5 @@
 use chrono::{Days, NaiveDate};
+use queue_core::Clock as _;
 use queue_core::keys::QueueKeys;
 
 use super::Inspector;

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskInfo, TaskMessage};
+use queue_core::{Clock as _, State, TaskInfo, TaskMessage};
 
 use super::Inspector;
 use crate::connection::Connection;

@@ -45,7 +45,7 @@ use std::time::Duration;
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
 use queue_redis::service::{Outage, Services};
-use queue_redis::{Broker, Error, Inspector, Redis, Role};
+use queue_redis::{Broker, Doctor, Error, Redis, Role};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -446,9 +446,9 @@ impl Server {
         upkeep.start(until_end, Janitor::new(broker.clone(), time.clone(), holdings.clone()));
         upkeep.start(until_end, Reclaimer::new(broker.clone(), time.clone(), holdings.clone()));
         if !options.reconcile.is_zero() {
-            let inspector = Inspector::with_clock(redis.clone(), time.clock());
+            let doctor = Doctor::with_clock(redis.clone(), time.clock());
             let (queues, identity, interval) = (queues.clone(), identity.clone(), options.reconcile);
-            let reconciler = Reconciler::new(broker.clone(), inspector, queues, identity, interval, observers.clone());
+            let reconciler = Reconciler::new(broker.clone(), doctor, queues, identity, interval, observers.clone());
             upkeep.start(until_end, reconciler);
         }
         if let Some((interval, hook)) = options.health.clone() {

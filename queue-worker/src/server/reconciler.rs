@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::{Fresh, Service};
-use queue_redis::{Broker, Error, Examination, Inspector};
+use queue_redis::{Broker, Doctor, Error, Examination};
 use tracing::debug;
 
 use super::identity::Identity;
@@ -46,7 +46,7 @@ struct Unfinished {
 #[derive(Clone)]
 pub(super) struct Reconciler {
     broker: Broker,
-    inspector: Inspector,
+    doctor: Doctor,
     queues: Arc<Queues>,
     identity: Arc<Identity>,
     interval: Duration,
@@ -80,13 +80,13 @@ impl Service for Reconciler {
 impl Reconciler {
     pub(super) fn new(
         broker: Broker,
-        inspector: Inspector,
+        doctor: Doctor,
         queues: Arc<Queues>,
         identity: Arc<Identity>,
         interval: Duration,
         observers: Observers,
     ) -> Self {
-        Self { broker, inspector, queues, identity, interval, observers, progress: Progress::default() }
+        Self { broker, doctor, queues, identity, interval, observers, progress: Progress::default() }
     }
 
     async fn reconcile(&mut self) -> Result<(), Error> {
@@ -99,7 +99,7 @@ impl Reconciler {
             Some(current) if current.queues == queues => current,
             _ => {
                 let names = queues.iter().map(|queue| queue.to_string());
-                Unfinished { examination: self.inspector.examine().only_harmless().queues(names), queues }
+                Unfinished { examination: self.doctor.examine().only_harmless().queues(names), queues }
             }
         };
         for _ in 0..STEPS {
@@ -108,7 +108,7 @@ impl Reconciler {
                 return Ok(());
             };
             for finding in findings.iter().filter(|finding| finding.is_harmless()) {
-                match self.inspector.mend(finding, &[]).await {
+                match self.doctor.mend(finding, &[]).await {
                     Ok(true) => {}
                     Ok(false) => continue,
                     Err(error) if error.is_outage() => return Err(error),

@@ -55,7 +55,7 @@ async fn a_busy_fleet_is_sound() {
     let inspector = fixture.inspector();
     let (mut rounds, mut looked_at) = (0, 0);
     while !feeder.is_finished() {
-        let mut examination = inspector.examine();
+        let mut examination = inspector.doctor().examine();
         while let Some(findings) = examination.next().await.unwrap() {
             let problems: Vec<_> = findings.iter().filter(|found| found.fault.severity() > Severity::Note).collect();
             assert!(problems.is_empty(), "{problems:?}");

@@ -27,10 +27,10 @@ async fn what_was_deleted_is_put_back_byte_for_byte() {
     // The place of the stray key was taken again, by the tasks that it hid.
     let is_taken = |copy: &Copied| matches!(copy, Copied::Key { key, .. } if key.ends_with(b":completed"));
     for copy in &copies {
-        assert_eq!(inspector.put_back(copy).await.unwrap(), !is_taken(copy), "{copy:?}");
+        assert_eq!(inspector.doctor().put_back(copy).await.unwrap(), !is_taken(copy), "{copy:?}");
     }
     for copy in &copies {
-        assert!(!inspector.put_back(copy).await.unwrap(), "twice: {copy:?}");
+        assert!(!inspector.doctor().put_back(copy).await.unwrap(), "twice: {copy:?}");
     }
     let expected = "
         - {q}:completed: a stream
@@ -51,13 +51,13 @@ async fn nothing_is_deleted_without_its_copy() {
     let found: Vec<_> = super::examine(&inspector).await.into_iter().filter(|found| found.deletes()).collect();
     assert_eq!(found.len(), 4);
     for finding in &found {
-        assert!(!inspector.mend(finding, &[]).await.unwrap(), "{finding:?}");
+        assert!(!inspector.doctor().mend(finding, &[]).await.unwrap(), "{finding:?}");
     }
     // A copy of what has changed since is none.
     let copies: Vec<_> = {
         let mut copies = Vec::new();
         for finding in &found {
-            copies.push(inspector.copies(finding).await.unwrap());
+            copies.push(inspector.doctor().copies(finding).await.unwrap());
         }
         copies
     };
@@ -67,7 +67,7 @@ async fn nothing_is_deleted_without_its_copy() {
     let before = fixture.keyspace().await;
     for (finding, copies) in found.iter().zip(&copies) {
         if ["stub", "asynq:{q}:failed"].contains(&finding.subject.as_str()) {
-            assert!(!inspector.mend(finding, copies).await.unwrap(), "{finding:?}");
+            assert!(!inspector.doctor().mend(finding, copies).await.unwrap(), "{finding:?}");
         }
     }
     fixture.keyspace().await.assert_unchanged_since(&before);

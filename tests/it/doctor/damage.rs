@@ -230,12 +230,12 @@ async fn a_repair_of_what_has_moved_on_changes_nothing() {
             if !task.contains(&finding.fault) && !more.contains(&finding.fault) {
                 continue;
             }
-            let copies = inspector.copies(finding).await.unwrap();
+            let copies = inspector.doctor().copies(finding).await.unwrap();
             let task = format!("asynq:{{q}}:t:{}", finding.subject);
             fixture.run(&format!("DEL {task}")).await;
             fixture.run(&format!("HSET {task} msg another state pending")).await;
             let before = fixture.keyspace().await;
-            assert!(!inspector.mend(finding, &copies).await.unwrap(), "{found:?}");
+            assert!(!inspector.doctor().mend(finding, &copies).await.unwrap(), "{found:?}");
             fixture.keyspace().await.assert_unchanged_since(&before);
         }
     }
@@ -268,7 +268,7 @@ async fn only_the_queues_that_are_named_are_looked_at() {
     fixture.run("ZADD asynq:{q}:retry 5 ghost").await;
     fixture.run("ZADD asynq:{other}:retry 5 ghost").await;
     fixture.run("SADD asynq:queues other").await;
-    let mut examination = inspector.examine().queues(["other"]);
+    let mut examination = inspector.doctor().examine().queues(["other"]);
     let mut queues = Vec::new();
     while let Some(findings) = examination.next().await.unwrap() {
         queues.extend(findings.into_iter().filter_map(|found| found.queue));
@@ -292,7 +292,7 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
     // While it is looked at, as many come to the head as there are on a page, and more.
     for pushed in [1_usize, 99, 100, 101, 250] {
         fixture.run("CONFIG RESETSTAT").await;
-        let mut examination = inspector.examine();
+        let mut examination = inspector.doctor().examine();
         let (mut problems, mut grown) = (Vec::new(), 0);
         while let Some(findings) = examination.next().await.unwrap() {
             problems.extend(findings.into_iter().filter(|found| found.fault.severity() > queue_redis::Severity::Note));
@@ -310,7 +310,7 @@ async fn a_list_that_stands_twice_in_itself_is_found_and_one_that_grows_is_not()
     }
     // What is taken out of the part that was read moves the others towards the head.
     fixture.run("CONFIG RESETSTAT").await;
-    let mut examination = inspector.examine();
+    let mut examination = inspector.doctor().examine();
     while examination.tasks() <= 100 {
         assert!(examination.next().await.unwrap().is_some());
     }

@@ -29,7 +29,7 @@ pub(crate) async fn start() -> (Fixture, Inspector) {
 
 /// Everything that is found, notes and all.
 pub(crate) async fn examine(inspector: &Inspector) -> Vec<Finding> {
-    let mut examination = inspector.examine();
+    let mut examination = inspector.doctor().examine();
     let mut all = Vec::new();
     while let Some(findings) = examination.next().await.unwrap() {
         all.extend(findings);
@@ -46,12 +46,12 @@ pub(crate) async fn problems(inspector: &Inspector) -> Vec<String> {
 
 /// Examines and mends at once; returns the faults and what was deleted.
 pub(crate) async fn fix(inspector: &Inspector) -> (Vec<Fault>, Vec<Copied>) {
-    let mut examination = inspector.examine();
+    let mut examination = inspector.doctor().examine();
     let (mut mended, mut deleted) = (Vec::new(), Vec::new());
     while let Some(findings) = examination.next().await.unwrap() {
         for finding in findings.iter().filter(|finding| finding.is_mendable()) {
-            let copies = inspector.copies(finding).await.unwrap();
-            if inspector.mend(finding, &copies).await.unwrap() {
+            let copies = inspector.doctor().copies(finding).await.unwrap();
+            if inspector.doctor().mend(finding, &copies).await.unwrap() {
                 mended.push(finding.fault);
             }
             deleted.extend(copies);

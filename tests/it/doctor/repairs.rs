@@ -15,7 +15,7 @@ async fn a_repair_that_cannot_be_made_changes_nothing() {
     let before = fixture.keyspace().await;
     let told = examine(&inspector).await;
     let found = told.iter().find(|found| found.fault == Fault::NoPlace).unwrap();
-    let error = inspector.mend(found, &[]).await.unwrap_err();
+    let error = inspector.doctor().mend(found, &[]).await.unwrap_err();
     assert!(is_wrong_type(&error), "{error}");
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
@@ -26,9 +26,9 @@ async fn a_lock_whose_task_has_come_meanwhile_stays() {
     fixture.run("SET asynq:{q}:unique:job:x gone EX 600").await;
     let told = examine(&inspector).await;
     let found = told.iter().find(|found| found.fault == Fault::DeadLock).unwrap();
-    let copies = inspector.copies(found).await.unwrap();
+    let copies = inspector.doctor().copies(found).await.unwrap();
     fixture.put([job("gone")]).await;
-    assert!(!inspector.mend(found, &copies).await.unwrap());
+    assert!(!inspector.doctor().mend(found, &copies).await.unwrap());
     assert_eq!(fixture.cmd::<String>(&["GET", "asynq:{q}:unique:job:x"]).await, "gone");
 }
 

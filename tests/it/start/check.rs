@@ -1,5 +1,5 @@
 use queue_redis::check::{Finding, Severity};
-use queue_redis::{Checked, Error, Redis, RedisOptions, Role, Subject};
+use queue_redis::{Checked, Error, Fault, Redis, RedisOptions, Role};
 use queue_worker::{Router, Server, ServerError};
 
 use super::pretender::Pretender;
@@ -7,8 +7,8 @@ use crate::support::{Fixture, Proxy, RedisProcess};
 
 const ROLES: [Role; 4] = [Role::Producer, Role::Worker, Role::Scheduler, Role::Inspector];
 
-fn found(checked: &Checked) -> Vec<(Severity, Subject)> {
-    checked.findings.iter().map(|finding| (finding.severity, finding.subject)).collect()
+fn found(checked: &Checked) -> Vec<(Severity, Fault)> {
+    checked.findings.iter().map(|finding| (finding.severity, finding.fault)).collect()
 }
 
 /// Why a server does not start.
@@ -45,7 +45,11 @@ async fn a_redis_that_would_delete_tasks_is_refused_unless_one_wants_it() {
     let fixture = Fixture::start().await;
     fixture.run("CONFIG SET maxmemory-policy allkeys-lru").await;
     let checked = fixture.redis().check(Role::Worker).await.unwrap();
-    assert_eq!(found(&checked), [(Severity::Warning, Subject::Eviction)], "it deletes nothing without maxmemory");
+    assert_eq!(
+        found(&checked),
+        [(Severity::Warning, Fault::EvictionWithoutLimit)],
+        "it deletes nothing without maxmemory"
+    );
     fixture.run("CONFIG SET maxmemory 1gb").await;
     let error = refusal(fixture.redis()).await;
     let text = error.to_string();
@@ -64,19 +68,19 @@ async fn a_replica_is_refused_by_those_who_write_and_names_its_master() {
     fixture.run("REPLICAOF 127.0.0.1 1").await;
     for role in ROLES {
         let checked = fixture.redis().check(role).await.unwrap();
-        let severity = if role == Role::Inspector { Severity::Warning } else { Severity::Problem };
-        assert_eq!(found(&checked), [(severity, Subject::Role)], "{role:?}");
-        assert!(checked.findings[0].message.contains("127.0.0.1:1"), "{checked:?}");
+        let severity = if role == Role::Inspector { Severity::Warning } else { Severity::Error };
+        assert_eq!(found(&checked), [(severity, Fault::Replica)], "{role:?}");
+        assert!(checked.findings[0].detail.contains("127.0.0.1:1"), "{checked:?}");
     }
-    assert_eq!(problems(refusal(fixture.redis()).await)[0].subject, Subject::Role);
+    assert_eq!(problems(refusal(fixture.redis()).await)[0].fault, Fault::Replica);
 }
 
 #[tokio::test]
 async fn a_node_of_a_cluster_where_one_redis_was_expected_is_refused() {
     let cluster = RedisProcess::start(&["--cluster-enabled", "yes"]).await;
     let found = problems(refusal(Redis::lazy(&cluster.url(), RedisOptions::default()).unwrap()).await);
-    assert_eq!(found[0].subject, Subject::Cluster);
-    assert!(found[0].message.contains("give the address of the cluster"), "{found:?}");
+    assert_eq!(found[0].fault, Fault::Topology);
+    assert!(found[0].to_string().contains("give the address of the cluster"), "{found:?}");
 }
 
 #[tokio::test]
@@ -87,9 +91,9 @@ async fn a_redis_that_is_too_old_is_refused_with_its_version() {
         let checked = redis.check(Role::Worker).await.unwrap();
         assert_eq!(checked.server, Some(format!("redis {version}")));
         if refused {
-            assert_eq!(found(&checked), [(Severity::Problem, Subject::Version)]);
+            assert_eq!(found(&checked), [(Severity::Error, Fault::OldRedis)]);
             let text = refusal(redis).await.to_string();
-            assert!(text.contains(&format!("this is Redis {version}; Redis 6.2 or newer")), "{text}");
+            assert!(text.contains(&format!("older than 6.2, where tasks cannot be archived: {version}")), "{text}");
         } else {
             assert_eq!(found(&checked), []);
         }
@@ -103,27 +107,30 @@ async fn rights_that_a_role_lacks_are_named_at_the_start() {
     let url = format!("{}?user=some&pass=secret", fixture.url());
     let redis = Redis::lazy(&url, RedisOptions::default()).unwrap();
     for (role, expected) in [
-        (Role::Producer, "lacks hget, zadd:"),
-        (Role::Worker, "lacks hget, lrem, zadd:"),
-        (Role::Scheduler, "lacks hget, zadd:"),
-        (Role::Inspector, "lacks hget, lrem, zadd:"),
+        (Role::Producer, "lacks hget, zadd"),
+        (Role::Worker, "lacks hget, lrem, zadd"),
+        (Role::Scheduler, "lacks hget, zadd"),
+        (Role::Inspector, "lacks hget, lrem, zadd"),
     ] {
         let checked = redis.check(role).await.unwrap();
-        assert_eq!(found(&checked), [(Severity::Problem, Subject::Rights)], "{role:?}");
-        assert!(checked.findings[0].message.contains(expected), "{role:?}: {checked:?}");
+        assert_eq!(found(&checked), [(Severity::Error, Fault::Rights)], "{role:?}");
+        assert!(checked.findings[0].detail.ends_with(expected), "{role:?}: {checked:?}");
     }
     for right in ["multi", "exec"] {
         fixture.run(&format!("ACL SETUSER some resetkeys ~asynq:* +@all -{right}")).await;
         let lacking = Redis::lazy(&url, RedisOptions::default()).unwrap();
         for (role, needs_it) in [(Role::Worker, false), (Role::Scheduler, true), (Role::Inspector, true)] {
             let checked = lacking.check(role).await.unwrap();
-            let told = checked.findings.first().is_some_and(|found| found.message.contains(&format!("lacks {right}:")));
+            let told = checked.findings.first().is_some_and(|found| found.detail.ends_with(&format!("lacks {right}")));
             assert_eq!(told, needs_it, "{right}, {role:?}: {checked:?}");
         }
     }
     fixture.run("ACL SETUSER some +@all -zadd").await;
     let text = refusal(redis).await.to_string();
-    assert!(text.contains("docs/deployment.md lists for a worker") && !text.contains("secret"), "{text}");
+    assert!(
+        text.contains("a worker lacks zadd") && text.contains("docs/deployment.md") && !text.contains("secret"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -137,7 +144,7 @@ async fn a_user_who_may_not_run_scripts_or_reach_the_keys_is_told_so() {
         fixture.run(&format!("ACL SETUSER some reset on >secret resetchannels &asynq:* {rule}")).await;
         let redis = Redis::lazy(&format!("{}?user=some&pass=secret", fixture.url()), RedisOptions::default()).unwrap();
         let checked = redis.check(Role::Producer).await.unwrap();
-        assert!(checked.findings[0].message.contains(expected), "{rule}: {checked:?}");
+        assert!(checked.findings[0].detail.contains(expected), "{rule}: {checked:?}");
     }
 }
 
@@ -147,13 +154,13 @@ async fn what_the_user_may_not_ask_is_said_and_is_no_problem() {
     fixture.run("ACL SETUSER some on >secret ~asynq:* resetchannels &asynq:* +@all -info").await;
     let redis = Redis::lazy(&format!("{}?user=some&pass=secret", fixture.url()), RedisOptions::default()).unwrap();
     let checked = redis.check(Role::Worker).await.unwrap();
-    assert_eq!(found(&checked), [(Severity::Unknown, Subject::Eviction)], "{checked:?}");
-    assert!(checked.findings[0].message.contains("INFO was refused"), "{checked:?}");
+    assert_eq!(found(&checked), [(Severity::Note, Fault::Unasked)], "{checked:?}");
+    assert!(checked.findings[0].detail.contains("INFO was refused"), "{checked:?}");
     Server::new(redis.clone(), Router::new(())).start().await.unwrap().shutdown().await;
     // What is worse comes first.
     fixture.run("ACL SETUSER some -zadd").await;
     let checked = redis.check(Role::Worker).await.unwrap();
-    let expected = [(Severity::Problem, Subject::Rights), (Severity::Unknown, Subject::Eviction)];
+    let expected = [(Severity::Error, Fault::Rights), (Severity::Note, Fault::Unasked)];
     assert_eq!(found(&checked), expected, "{checked:?}");
 }
 

@@ -1,7 +1,7 @@
 //! Servers that are no use, and say so only when one asks them the right thing.
 
 use queue_redis::check::Severity;
-use queue_redis::{Client, Error, Redis, RedisOptions, Role, Subject};
+use queue_redis::{Client, Error, Fault, Redis, RedisOptions, Role};
 
 use crate::support::{RedisProcess, job};
 
@@ -31,9 +31,9 @@ async fn a_redis_that_still_reads_its_data_is_named_and_may_be_tried_again() {
     redis.restart_loading(&settings).await;
     let checked = Redis::lazy(&redis.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
     let first = &checked.findings[0];
-    assert_eq!((first.severity, first.subject), (Severity::Problem, Subject::Loading), "{checked:?}");
-    assert!(first.message.contains("% read, about"), "{first}");
-    assert!(checked.findings.iter().all(|found| found.subject != Subject::Rights), "it runs no scripts: {checked:?}");
+    assert_eq!((first.severity, first.fault), (Severity::Error, Fault::Loading), "{checked:?}");
+    assert!(first.detail.contains("% read, about"), "{first}");
+    assert!(checked.findings.iter().all(|found| found.fault != Fault::Rights), "it runs no scripts: {checked:?}");
     let error = Redis::connect(&redis.url()).await.unwrap_err();
     assert!(matches!(error, Error::Unusable { .. }), "{error:?}");
     assert!(error.is_transient() && error.to_string().contains("still reading its data"), "{error}");
@@ -44,8 +44,8 @@ async fn a_sentinel_is_no_redis_and_is_told_from_one() {
     let sentinel = RedisProcess::start_sentinel().await;
     let error = Redis::connect(&sentinel.url()).await.unwrap_err();
     let Error::Unusable { problems, .. } = &error else { panic!("{error:?}") };
-    assert_eq!(problems[0].subject, Subject::Role);
+    assert_eq!(problems[0].fault, Fault::Sentinel);
     assert!(error.to_string().contains("this is a Sentinel"), "{error}");
     let checked = Redis::lazy(&sentinel.url(), RedisOptions::default()).unwrap().check(Role::Worker).await.unwrap();
-    assert!(checked.findings.iter().all(|found| found.subject != Subject::Rights), "it knows no scripts: {checked:?}");
+    assert!(checked.findings.iter().all(|found| found.fault != Fault::Rights), "it knows no scripts: {checked:?}");
 }

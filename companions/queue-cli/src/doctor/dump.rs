@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Copied, Finding, Inspector};
+use queue_redis::{Copied, Doctor, Finding};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CliError, complain};
@@ -142,7 +142,7 @@ struct Tally {
 }
 
 /// Puts back what a dump file holds.
-pub(super) async fn restore(path: &Path, inspector: &Inspector, out: &Output) -> Result<(), CliError> {
+pub(super) async fn restore(path: &Path, doctor: &Doctor, out: &Output) -> Result<(), CliError> {
     let cannot = |error: &dyn std::fmt::Display| CliError::failed(format!("cannot read {}: {error}", path.display()));
     let mut file = BufReader::new(File::open(path).map_err(|error| cannot(&error))?);
     let (mut tally, mut number, mut line) = (Tally::default(), 0_u64, Vec::new());
@@ -163,7 +163,7 @@ pub(super) async fn restore(path: &Path, inspector: &Inspector, out: &Output) ->
                 continue;
             }
         };
-        match inspector.put_back(&copied).await {
+        match doctor.put_back(&copied).await {
             Ok(true) => tally.restored += 1,
             Ok(false) => tally.taken += 1,
             Err(error) if error.is_transient() => return Err(error.into()),

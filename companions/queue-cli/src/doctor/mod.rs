@@ -6,7 +6,7 @@ mod report;
 use std::path::PathBuf;
 
 use clap::Args;
-use queue_redis::{Finding, Inspector, Severity};
+use queue_redis::{Doctor, Finding, Severity};
 
 use self::dump::Dump;
 use self::report::{Outcome, Report};
@@ -40,10 +40,10 @@ is in order (or was repaired), 1 something is not, 2 it could not be checked.
 The dump file has payloads in it: keep it as safe as the Redis.";
 
 pub(crate) async fn run(args: DoctorArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
+    let doctor = Doctor::new(session.redis().clone());
     let outcome = match &args.restore {
-        Some(file) => dump::restore(file, &inspector, out).await,
-        None => examine(&args, &inspector, out).await,
+        Some(file) => dump::restore(file, &doctor, out).await,
+        None => examine(&args, session, &doctor, out).await,
     };
     outcome.map_err(unchecked)
 }
@@ -56,11 +56,11 @@ pub(crate) fn unchecked(error: CliError) -> CliError {
     }
 }
 
-async fn examine(args: &DoctorArgs, inspector: &Inspector, out: &Output) -> Result<(), CliError> {
+async fn examine(args: &DoctorArgs, session: &Session, doctor: &Doctor, out: &Output) -> Result<(), CliError> {
     let mut dump = args.dump.as_deref().map(Dump::open).transpose()?;
-    let mut examination = inspector.examine();
+    let mut examination = doctor.examine();
     if !args.queues.is_empty() {
-        let known = inspector.queues().await.unwrap_or_default();
+        let known = session.inspector().queues().await.unwrap_or_default();
         for queue in args.queues.iter().filter(|queue| !known.contains(queue)) {
             complain(&format!("warning: queue {queue:?} is not listed; what there is of it is looked at"));
         }
@@ -68,7 +68,7 @@ async fn examine(args: &DoctorArgs, inspector: &Inspector, out: &Output) -> Resu
     }
     let mut report = Report::new(out);
     while let Some(findings) = examination.next().await? {
-        let outcomes = mend(args.fix, inspector, &findings, &mut dump).await?;
+        let outcomes = mend(args.fix, doctor, &findings, &mut dump).await?;
         for (finding, outcome) in findings.iter().zip(outcomes) {
             report.add(finding, outcome)?;
         }
@@ -79,7 +79,7 @@ async fn examine(args: &DoctorArgs, inspector: &Inspector, out: &Output) -> Resu
 /// Repairs some findings: first the copies of what will be deleted are on disk.
 async fn mend(
     fix: bool,
-    inspector: &Inspector,
+    doctor: &Doctor,
     findings: &[Finding],
     dump: &mut Option<Dump>,
 ) -> Result<Vec<Outcome>, CliError> {
@@ -88,7 +88,7 @@ async fn mend(
         let mut copies = Vec::new();
         for finding in findings {
             let wanted = fix && finding.deletes() && dump.is_some();
-            copies.push(if wanted { inspector.copies(finding).await? } else { Vec::new() });
+            copies.push(if wanted { doctor.copies(finding).await? } else { Vec::new() });
         }
         if let Some(dump) = dump {
             dump.write(findings.iter().zip(&copies))?;
@@ -98,7 +98,7 @@ async fn mend(
                 () if !finding.is_mendable() => Outcome::ByHand,
                 () if !fix => Outcome::Left,
                 () if finding.deletes() && dump.is_none() => Outcome::NeedsDump,
-                () => match inspector.mend(finding, copies).await {
+                () => match doctor.mend(finding, copies).await {
                     Ok(true) => Outcome::Mended,
                     Ok(false) => Outcome::Moved,
                     Err(error) if error.is_transient() => return Err(error.into()),
@@ -112,5 +112,5 @@ async fn mend(
 
 /// Whether it makes the state unsound.
 fn counts(finding: &Finding) -> bool {
-    finding.fault.severity() > Severity::Note
+    finding.severity > Severity::Note
 }

@@ -98,7 +98,7 @@ impl<'a> Report<'a> {
         *so_far += 1;
         if self.out.json {
             let line = Line {
-                severity: fault.severity().as_str(),
+                severity: finding.severity.as_str(),
                 fault: fault.as_str(),
                 queue: finding.queue.as_deref(),
                 subject: &finding.subject,
@@ -128,7 +128,7 @@ impl<'a> Report<'a> {
             Outcome::Refused(error) => error,
             Outcome::ByHand | Outcome::Left => fault.advice().to_owned(),
         };
-        let severity = fault.severity().as_str();
+        let severity = finding.severity.as_str();
         self.out.line(&harmless(&format!("{severity}: {place}: {}{detail}", fault.meaning())))?;
         self.out.line(&format!("  {}", harmless(&then)))
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
+use queue_core::Clock as _;
 use queue_core::State;
 use queue_core::keys::QueueKeys;
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskMessage};
+use queue_core::{Clock as _, State, TaskMessage};
 
 use super::Inspector;
 use super::tasks::Entry;

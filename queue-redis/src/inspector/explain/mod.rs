@@ -4,14 +4,13 @@ mod reason;
 
 use bytes::Bytes;
 use queue_core::crash::Crashes;
+use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::outcome::NO_HANDLER;
-use queue_core::{State, TaskMessage};
+use queue_core::{Clock as _, State, TaskMessage};
 pub use reason::Reason;
 
-use super::doctor::fault_of;
 use super::{Inspector, ServerInfo};
-use crate::broker::{Suspect, Whereabouts};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -215,8 +214,8 @@ async fn ahead(connection: &mut Connection, keys: &QueueKeys, id: &str) -> Resul
 fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     let Facts { seen, message, .. } = facts;
     let mut reasons = Vec::new();
-    if let Some(fault) = fault_of(queue, id.as_bytes(), seen, now) {
-        reasons.push(Reason::Damaged { fault });
+    if let Some(found) = judge(queue, id.as_bytes(), seen, now) {
+        reasons.push(Reason::Damaged { fault: found.fault });
     }
     let Some(message) = message else {
         if reasons.is_empty() {

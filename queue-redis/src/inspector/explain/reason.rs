@@ -4,7 +4,7 @@ use std::fmt;
 
 use queue_core::clock::At;
 
-use crate::inspector::Fault;
+use queue_core::doctor::Fault;
 
 /// One reason, or something that one should know with it. Instants are Unix seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]

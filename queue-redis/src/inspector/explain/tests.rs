@@ -1,7 +1,7 @@
 //! From facts to reasons.
 
 use super::*;
-use crate::broker::Entry;
+use queue_core::doctor::Entry;
 
 const NOW: i64 = 4_000_000_000;
 

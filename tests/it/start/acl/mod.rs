@@ -65,7 +65,7 @@ macro_rules! role {
             let line = documented(stringify!($user));
             let (fixture, redis) = with_user(&line).await;
             let checked = redis.check($role).await.unwrap();
-            assert!(checked.of(queue_redis::check::Severity::Problem).next().is_none(), "{checked:?}");
+            assert!(checked.of(queue_redis::check::Severity::Error).next().is_none(), "{checked:?}");
             $user::play(&fixture, &redis).await;
             let refused = refused(&fixture, stringify!($user)).await;
             // What it may do without, the check says.

@@ -1,11 +1,10 @@
 //! What is wrong with a task, and where it belongs. No I/O: from what Redis holds to what is to be done.
 
 use bytes::Bytes;
-use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskMessage};
 
-use super::finding::Fault;
-use crate::broker::{Entry, Remedy, Target, Whereabouts};
+use super::{Entry, Fault, Remedy, Target, Whereabouts};
+use crate::keys::QueueKeys;
+use crate::{State, TaskMessage};
 
 /// The largest score that is a time, in the year 9999.
 const FARTHEST: f64 = 253_402_300_799.0;
@@ -14,7 +13,7 @@ const LEASE_SECS: i64 = 30;
 
 /// A place in which ids stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+enum Place {
     /// The list or set of a state.
     State(State),
     /// A group.
@@ -58,14 +57,17 @@ impl Place {
     }
 }
 
-/// What is wrong with a task, and what helps; `None` when it is sound.
-pub(super) struct Judgement {
-    pub(super) fault: Fault,
-    pub(super) remedy: Option<Remedy>,
+/// What is wrong with a task, and what helps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// What is wrong.
+    pub fault: Fault,
+    /// What helps, where anything does.
+    pub remedy: Option<Remedy>,
 }
 
-/// Looks at one task at `now` (Unix seconds).
-pub(super) fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Judgement> {
+/// Looks at one task at `now` (Unix seconds); `None` when it is sound.
+pub fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Judgement> {
     let keys = QueueKeys::new(queue);
     if seen.kind != "hash" && seen.kind != "none" {
         return None; // That the key has another type is a finding of its own, and comes first.

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use queue_core::Clock as _;
+use queue_core::doctor::{Fault, Finding, Repair, judge_info};
 use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS, shared_families};
-use queue_core::wire::SchedulerEntry;
+use queue_core::wire::{SchedulerEntry, ServerInfo};
 
-use super::finding::{Fault, Finding};
 use super::keys::wrong_type;
-use super::mend::Repair;
-use super::{Examination, Round, Step, settings};
+use super::{Examination, Round, Step};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -18,8 +18,8 @@ const MOST: i64 = 1_000;
 
 impl Examination {
     pub(super) async fn settings(&self) -> Result<Vec<Finding>, Error> {
-        match self.inspector.redis_info().await {
-            Ok(info) => Ok(settings::judge(&info)),
+        match self.doctor.redis.info().await {
+            Ok(info) => Ok(judge_info(&info)),
             Err(error) if error.is_transient() => Err(error),
             Err(error) => Ok(vec![Finding::new(Fault::Unasked, None, b"INFO").detail(error.to_string())]),
         }
@@ -38,7 +38,7 @@ impl Examination {
     }
 
     pub(super) async fn list_queues(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
-        self.nodes = self.inspector.key_on_each_node().await?;
+        self.nodes = self.doctor.redis.key_on_each_node().await?;
         for node in &self.nodes {
             self.steps.push_front(Step::Keys { round: Round::Names, node: node.clone(), cursor: 0 });
         }
@@ -94,7 +94,7 @@ impl Examination {
 
     /// Members that expired some seconds ago, of which nobody has taken notice.
     async fn expired(&self, connection: &mut Connection, set: &'static str) -> Result<Vec<Finding>, Error> {
-        let before = self.inspector.clock.now_secs() - 1;
+        let before = self.doctor.clock.now_secs() - 1;
         let mut count = redis::cmd("ZCOUNT");
         count.arg(set).arg("-inf").arg(before);
         let expired: u64 = connection.query("ZCOUNT", &count).await?;
@@ -121,7 +121,7 @@ impl Examination {
     /// Members that are alive, and will be for two seconds: a key and its entry do not end at the same moment.
     async fn alive(&self, connection: &mut Connection, set: &str) -> Result<Vec<Vec<u8>>, Error> {
         let mut range = redis::cmd("ZRANGEBYSCORE");
-        range.arg(set).arg(self.inspector.clock.now_secs() + 2).arg("+inf").arg("LIMIT").arg(0).arg(MOST);
+        range.arg(set).arg(self.doctor.clock.now_secs() + 2).arg("+inf").arg("LIMIT").arg(0).arg(MOST);
         connection.query("ZRANGEBYSCORE", &range).await
     }
 
@@ -129,18 +129,24 @@ impl Examination {
         connection.query("EXISTS", redis::cmd("EXISTS").arg(key)).await
     }
 
-    /// The queues that servers which are alive serve.
-    async fn served(&self) -> Result<HashSet<String>, Error> {
-        match self.inspector.servers().await {
-            Ok(servers) => Ok(servers.into_iter().flat_map(|server| server.queues.into_keys()).collect()),
-            Err(error) if error.is_transient() => Err(error),
-            Err(_) => Ok(HashSet::new()),
+    /// The queues that servers which are alive serve. A server whose entry cannot be read serves none.
+    async fn served(&self, connection: &mut Connection) -> Result<HashSet<String>, Error> {
+        let mut served = HashSet::new();
+        for member in self.alive(connection, SERVERS).await? {
+            match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(&member)).await {
+                Err(error) if error.is_transient() => return Err(error),
+                raw => {
+                    let info = raw.ok().flatten().and_then(|raw| ServerInfo::from_bytes(&raw).ok());
+                    served.extend(info.into_iter().flat_map(|info| info.queues.into_keys()));
+                }
+            }
         }
+        Ok(served)
     }
 
     /// What is said of queues as such, now that the names of all keys are known.
     pub(super) async fn listing(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
-        let served = if self.only_harmless { HashSet::new() } else { self.served().await? };
+        let served = if self.only_harmless { HashSet::new() } else { self.served(connection).await? };
         let mut findings = Vec::new();
         for (queue, facts) in &self.facts {
             let keys = QueueKeys::new(queue);

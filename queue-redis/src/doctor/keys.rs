@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use queue_core::doctor::{Fault, Finding, Repair, Suspect};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::{State, TaskMessage};
 
-use super::finding::{Fault, Finding};
-use super::mend::Repair;
 use super::names::{Name, parse};
 use super::{Examination, Holder, Round, Step, Trail, mark};
-use crate::broker::{MAX_BATCH, Suspect};
+use crate::broker::MAX_BATCH;
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -155,7 +154,7 @@ impl Examination {
         }
         type Fields = (Option<String>, Option<i64>, Option<Vec<u8>>);
         let fields: Vec<Fields> = match connection.pipeline("reading tasks", &look).await {
-            Err(error) if super::is_wrong_type(&error) => vec![(None, None, None); ids.len()],
+            Err(error) if error.is_wrong_type() => vec![(None, None, None); ids.len()],
             fields => fields?,
         };
         let mut look = redis::pipe();
@@ -211,7 +210,7 @@ async fn bad_counters(connection: &mut Connection, counters: &[(&Vec<u8>, &Name)
 /// Whether a task holds this lock that lives, and knows of it.
 async fn look_at_lock(connection: &mut Connection, lock: &[u8], queue: &str) -> Result<Option<Finding>, Error> {
     let holder = match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(lock)).await {
-        Err(error) if super::is_wrong_type(&error) => return Ok(None),
+        Err(error) if error.is_wrong_type() => return Ok(None),
         holder => holder?,
     };
     let Some(holder) = holder else { return Ok(None) };
@@ -222,7 +221,7 @@ async fn look_at_lock(connection: &mut Connection, lock: &[u8], queue: &str) -> 
     let found: Result<(Option<Vec<u8>>, Fields), Error> = connection.pipeline("looking at a lock", &look).await;
     let (still, fields) = match found {
         // That the task's key has another type is a finding of its own, and comes first.
-        Err(error) if super::is_wrong_type(&error) => return Ok(None),
+        Err(error) if error.is_wrong_type() => return Ok(None),
         found => found?,
     };
     let (message, state, noted) = fields;

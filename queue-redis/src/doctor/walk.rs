@@ -1,15 +1,13 @@
 //! Going through the lists and sets of a queue, and its groups.
 
 use bytes::Bytes;
+use queue_core::doctor::{Entry, Fault, Finding, Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
 use queue_core::outcome::NO_HANDLER;
-use queue_core::{State, TaskMessage};
+use queue_core::{Clock as _, State, TaskMessage};
 
-use super::finding::{Fault, Finding};
-use super::judge::judge;
-use super::mend::Repair;
 use super::{Examination, Holder, Step, Trail, mark};
-use crate::broker::{Entry, ListedSet, MAX_BATCH, Suspect, Whereabouts};
+use crate::broker::{ListedSet, MAX_BATCH};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -119,7 +117,7 @@ impl Examination {
         }
         look.ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("reading tasks", &look).await?;
-        let now = self.inspector.clock.now_secs();
+        let now = self.doctor.clock.now_secs();
         let mut suspects = Vec::new();
         for ((id, score), reply) in entries.iter().zip(replies.chunks_exact(3)) {
             let mark = mark(queue, &id[..]);
@@ -192,7 +190,7 @@ impl Examination {
                 self.steps.push_front(Step::Walk { queue: queue.to_owned(), holder, at: 0, trail: Trail::default() });
             }
         }
-        let sets = self.inspector.broker().aggregation_sets(queue).await?;
+        let sets = self.doctor.broker().aggregation_sets(queue).await?;
         for set in &sets {
             // Whoever puts the tasks back makes a group that was not there when names were read.
             let holder = Holder::Group(Bytes::from(set.group.clone()), false);
@@ -247,7 +245,7 @@ impl Examination {
         queue: &str,
         sets: Vec<ListedSet>,
     ) -> Result<Vec<Finding>, Error> {
-        let now = self.inspector.clock.now_secs();
+        let now = self.doctor.clock.now_secs();
         let mut findings = Vec::new();
         for set in sets {
             let key = keys.aggregation_set(&set.group, &set.id);

@@ -1,39 +1,66 @@
-//! The doctor: whether all queues are in order, and repairs where they are not.
+//! The doctor: whether all queues are in order, and repairs where they are not. What is wrong with a task is decided in
+//! `queue_core::doctor`.
 //!
-//! * `names`, `judge`, `settings`: decisions, without I/O.
+//! * `names`: which queue and family a key belongs to, without I/O.
 //! * `keys`, `walk`, `fleet`: the steps of an [`Examination`].
-//! * `finding`: what was found, in words. `mend`: repairs.
+//! * `mend`: repairs.
 
-mod finding;
 mod fleet;
-mod judge;
 mod keys;
 mod mend;
 mod names;
-mod settings;
 mod walk;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::Arc;
 
 use bytes::Bytes;
-pub use finding::{Copied, Fault, Finding, Severity};
-use queue_core::State;
+pub use mend::Copied;
+pub use queue_core::doctor::{Fault, Finding, Severity};
+use queue_core::doctor::{Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
+use queue_core::{Clock, State, SystemClock};
 
-use self::judge::judge;
-use self::mend::Repair;
-use super::Inspector;
-use crate::broker::{MAX_BATCH, Suspect, Whereabouts};
+use crate::broker::{Broker, MAX_BATCH};
+use crate::clock::RedisClock;
+use crate::connection::Redis;
 use crate::error::Error;
 
-impl Inspector {
+/// Examines the queues of one Redis and repairs them; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Doctor {
+    redis: Redis,
+    clock: Arc<RedisClock>,
+}
+
+impl Doctor {
+    /// A doctor for this Redis, who goes by Redis' clock.
+    pub fn new(redis: Redis) -> Self {
+        Self { redis, clock: Arc::new(RedisClock::new(Arc::new(SystemClock))) }
+    }
+
+    /// A doctor who goes by a clock that is right, or a test's.
+    pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
+        Self { redis, clock: Arc::new(RedisClock::exact(clock)) }
+    }
+
+    /// A doctor who goes by this clock.
+    #[doc(hidden)]
+    pub fn sharing(redis: Redis, clock: Arc<RedisClock>) -> Self {
+        Self { redis, clock }
+    }
+
+    fn broker(&self) -> Broker {
+        Broker::new(self.redis.clone())
+    }
+
     /// Begins to look whether everything is in order: each task in the one place that its state names, leases,
     /// locks, groups, types of keys, the list of queues, servers, schedulers, and the settings of Redis.
     ///
     /// ```no_run
-    /// # async fn examine(inspector: queue_redis::Inspector) -> Result<(), queue_redis::Error> {
-    /// let mut examination = inspector.examine();
+    /// # async fn examine(doctor: queue_redis::doctor::Doctor) -> Result<(), queue_redis::Error> {
+    /// let mut examination = doctor.examine();
     /// while let Some(findings) = examination.next().await? {
     ///     for finding in findings {
     ///         println!("{}: {}; {}", finding.subject, finding.fault.meaning(), finding.fault.advice());
@@ -44,7 +71,7 @@ impl Inspector {
     /// ```
     pub fn examine(&self) -> Examination {
         Examination {
-            inspector: self.clone(),
+            doctor: self.clone(),
             only: None,
             only_harmless: false,
             steps: VecDeque::from([
@@ -76,7 +103,7 @@ impl Inspector {
 /// one task. About 20 bytes are kept for each task until the end. Dropping it ends it.
 #[derive(Debug)]
 pub struct Examination {
-    inspector: Inspector,
+    doctor: Doctor,
     /// The queues to look at; all without it.
     only: Option<HashSet<String>>,
     only_harmless: bool,
@@ -175,10 +202,6 @@ fn mark(queue: &str, of: impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn is_wrong_type(error: &Error) -> bool {
-    matches!(error, Error::Refused { code, .. } if code == "WRONGTYPE")
-}
-
 impl Examination {
     /// Looks at these queues only. Redis and the servers are looked at anyway.
     #[must_use]
@@ -207,11 +230,11 @@ impl Examination {
     /// When Redis cannot be asked or refuses. The step is lost then, and the examination incomplete.
     pub async fn next(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
-        self.inspector.look_at_the_clock().await?;
+        self.doctor.clock.refresh(&self.doctor.redis).await?;
         if let Step::Settings = step {
-            self.started_ns = self.inspector.clock.now_ns();
+            self.started_ns = self.doctor.clock.now_ns();
         }
-        let mut connection = self.inspector.redis.pooled().await?;
+        let mut connection = self.doctor.redis.pooled().await?;
         let connection = &mut connection;
         let found = match step {
             Step::Settings => self.settings().await,
@@ -232,7 +255,7 @@ impl Examination {
         };
         match found {
             // That a key has another type is found by its name.
-            Err(error) if is_wrong_type(&error) => Ok(Some(Vec::new())),
+            Err(error) if error.is_wrong_type() => Ok(Some(Vec::new())),
             found => found.map(Some),
         }
     }
@@ -246,7 +269,7 @@ impl Examination {
         if suspects.is_empty() {
             return Ok(Vec::new());
         }
-        let broker = self.inspector.broker();
+        let broker = self.doctor.broker();
         let at_once = broker.examine_at_once(queue).await?;
         let mut findings = Vec::new();
         for suspects in suspects.chunks(at_once) {
@@ -257,7 +280,7 @@ impl Examination {
                 tokio::time::sleep(begun.elapsed()).await;
             }
             for (suspect, seen) in suspects.iter().zip(seen) {
-                let found = finding(queue, suspect, seen, self.inspector.clock.now_secs());
+                let found = finding(queue, suspect, seen, self.doctor.clock.now_secs());
                 // In another group it is another finding.
                 if found.is_some() && self.reported.insert(mark(queue, suspect)) {
                     findings.extend(found);
@@ -268,12 +291,7 @@ impl Examination {
     }
 }
 
-/// What is wrong with a task as it was seen at one moment, if anything is.
-pub(super) fn fault_of(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Fault> {
-    judge(queue, id, seen, now).map(|judgement| judgement.fault)
-}
-
-/// The same as a finding, with its repair.
+/// What is wrong with a task as it was seen at one moment, with its repair.
 fn finding(queue: &str, suspect: &Suspect, seen: Whereabouts, now: i64) -> Option<Finding> {
     let judgement = judge(queue, &suspect.id, &seen, now)?;
     let found = Finding::new(judgement.fault, Some(queue), &suspect.id).detail(places(queue, &seen));

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use queue_core::doctor::read_info;
 use queue_core::keys::QueueKeys;
 use redis::Value;
 
-use super::Inspector;
+use crate::connection::Redis;
 use crate::error::Error;
 
 /// Where in a Redis Cluster a queue lies.
@@ -28,14 +29,14 @@ pub struct ClusterNode {
     pub address: String,
 }
 
-impl Inspector {
+impl Redis {
     /// In which slot of a Redis Cluster a queue lies, and which nodes serve it. The queue need not exist.
     ///
     /// # Errors
     /// When Redis cannot be asked, or refuses for another reason than that it is no cluster.
     pub async fn cluster_placement(&self, queue: &str) -> Result<Placement, Error> {
         let slot = QueueKeys::new(queue).slot();
-        let reply: Result<Value, Error> = self.redis.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await;
+        let reply: Result<Value, Error> = self.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await;
         let nodes = match reply {
             Ok(reply) => nodes_of(&reply, slot),
             Err(Error::Refused { message, .. }) if message.contains("cluster support disabled") => Vec::new(),
@@ -48,18 +49,15 @@ impl Inspector {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn redis_info(&self) -> Result<BTreeMap<String, String>, Error> {
-        let text: String = self.redis.query("INFO", &redis::cmd("INFO")).await?;
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        Ok(lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.into(), value.into())).collect())
+    pub async fn info(&self) -> Result<BTreeMap<String, String>, Error> {
+        let text: String = self.query("INFO", &redis::cmd("INFO")).await?;
+        Ok(read_info(&text))
     }
-}
 
-impl Inspector {
     /// For each node that has keys the name of one that could be there, so that a command without a key can be
     /// sent to it. One, for a Redis that is no cluster.
-    pub(super) async fn key_on_each_node(&self) -> Result<Vec<String>, Error> {
-        let reply: Result<Value, Error> = self.redis.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await;
+    pub(crate) async fn key_on_each_node(&self) -> Result<Vec<String>, Error> {
+        let reply: Result<Value, Error> = self.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await;
         let keys = match reply {
             Ok(reply) => keys_of(&reply),
             Err(error) if error.is_transient() => return Err(error),

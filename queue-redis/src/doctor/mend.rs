@@ -1,49 +1,14 @@
-//! Repairs: each is one atomic step that looks again before it writes.
+//! Repairs: each is one atomic step that looks again before it writes; and copies of what they delete.
 
 use bytes::Bytes;
+use queue_core::Clock as _;
+use queue_core::doctor::{Finding, Remedy, Repair};
 use queue_core::keys::QueueKeys;
 
-use super::finding::{Copied, Finding};
-use crate::broker::{Entry, Remedy, Suspect};
+use super::Doctor;
 use crate::error::Error;
-use crate::inspector::Inspector;
 
-/// What helps.
-#[derive(Debug, Clone)]
-pub(super) enum Repair {
-    /// A task goes where it belongs, or what is left of it goes.
-    Task { queue: String, suspect: Suspect, digest: Bytes, remedy: Remedy, entries: Vec<Entry>, lease: String },
-    /// A key is deleted; for a lock, if the task that it names (key, message) is as it was.
-    Key { key: Bytes, holder: Option<(Bytes, Bytes)> },
-    /// A group is listed if it has tasks, else it is not.
-    ListGroup { queue: String, group: String },
-    /// A set that was taken out of a group is listed as lost.
-    ListSet { queue: String, key: Bytes },
-    /// The tasks of a set go back into their group; only if its time is over.
-    Reclaim { queue: String, group: String, set: String, only_expired: bool },
-    /// A queue is listed.
-    ListQueue { queue: String },
-    /// A member of a global set is removed.
-    Unlist { set: &'static str, member: Bytes },
-    /// What has expired by this second is removed from a global set.
-    Purge { set: &'static str, before: i64 },
-}
-
-impl Repair {
-    pub(super) fn deletes(&self) -> bool {
-        match self {
-            Self::Task { remedy, entries, .. } => match remedy {
-                Remedy::Delete { .. } => true,
-                // An id that stands somewhere else too; but not one that only moves.
-                Remedy::Place(_) => entries.len() > 1,
-            },
-            Self::Key { .. } => true,
-            _ => false,
-        }
-    }
-}
-
-impl Inspector {
+impl Doctor {
     /// What the repair of a finding would delete, as it is now. Keep it before you [`mend`](Self::mend): in a
     /// file that is on disk, say. Empty for a repair that deletes nothing.
     ///
@@ -91,7 +56,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn mend(&self, finding: &Finding, copies: &[Copied]) -> Result<bool, Error> {
         let Some(repair) = &finding.repair else { return Ok(false) };
-        self.look_at_the_clock().await?;
+        self.clock.refresh(&self.redis).await?;
         let broker = self.broker();
         let dump_of = |name: &[u8]| {
             copies.iter().find_map(|copy| match copy {
@@ -164,5 +129,41 @@ impl Inspector {
                 }
             }
         }
+    }
+}
+
+/// What a repair deletes, as it was: to be kept until nobody misses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Copied {
+    /// A whole key.
+    Key {
+        /// Its name.
+        key: Bytes,
+        /// What `DUMP` gives for it.
+        dump: Bytes,
+        /// Unix millisecond at which it would have expired; `None` for never.
+        expires_at_ms: Option<i64>,
+    },
+    /// An id in a list or sorted set.
+    Entry {
+        /// The name of the list or set.
+        key: Bytes,
+        /// The id.
+        id: Bytes,
+        /// Its score; `None` in a list.
+        score: Option<String>,
+    },
+}
+
+impl Copied {
+    /// The copy of a key, read back from where it was kept.
+    pub fn key(key: impl Into<Bytes>, dump: impl Into<Bytes>, expires_at_ms: Option<i64>) -> Self {
+        Self::Key { key: key.into(), dump: dump.into(), expires_at_ms }
+    }
+
+    /// The copy of an id in a list or sorted set, read back from where it was kept.
+    pub fn entry(key: impl Into<Bytes>, id: impl Into<Bytes>, score: Option<String>) -> Self {
+        Self::Entry { key: key.into(), id: id.into(), score }
     }
 }

@@ -1,8 +1,4 @@
-//! What an examination finds, in words.
-
-use bytes::Bytes;
-
-use super::mend::Repair;
+//! What can be wrong, in words.
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,6 +158,12 @@ faults! {
     /// The same, while there is no limit.
     EvictionWithoutLimit "eviction-without-limit" Warning "Redis would delete tasks if its memory were limited",
         "set maxmemory-policy to noeviction before maxmemory is set";
+    /// The same of what expires.
+    EvictionOfNotes "eviction-of-notes" Warning "Redis deletes the locks of unique tasks, the counters and the heartbeats of servers when its memory is full",
+        "set maxmemory-policy to noeviction";
+    /// Memory is used up.
+    MemoryFull "memory-full" Warning "Redis is out of memory: tasks are worked and finished, but no new ones are taken in",
+        "raise maxmemory, or delete tasks";
     /// Memory is nearly used up.
     MemoryNear "memory-near" Warning "Redis has used nine tenths of the memory it may use, and refuses new tasks when it is full",
         "raise maxmemory, or delete tasks";
@@ -171,6 +173,18 @@ faults! {
     /// Redis only reads.
     Replica "replica" Error "this Redis is a replica, and takes no tasks",
         "connect to its master";
+    /// It is a Sentinel.
+    Sentinel "sentinel" Error "this is a Sentinel, which holds no data",
+        "give the address of the Redis that it watches";
+    /// A cluster where one Redis was expected, or the other way round.
+    Topology "topology" Error "the address is one of another kind of Redis",
+        "give the address of the cluster as redis+cluster://host:port,host:port, that of a single Redis as redis://host:port";
+    /// The user lacks rights.
+    Rights "rights" Error "the ACL user may not do what is needed",
+        "give it the rights that docs/deployment.md lists for this role, for the keys asynq:*";
+    /// Redis reads its data.
+    Loading "loading" Error "Redis is still reading its data from the disk",
+        "start again when it is done";
     /// Nothing is on disk.
     NotPersistent "not-persistent" Note "Redis writes no append-only file: tasks of the last seconds or minutes are lost when it crashes",
         "set appendonly to yes if they matter";
@@ -178,110 +192,6 @@ faults! {
     WriteFailing "write-failing" Error "Redis failed to write to its disk",
         "look at its log and its disk; by default it refuses new tasks in this state";
     /// Redis does not tell its settings.
-    Unasked "unasked" Note "Redis does not tell its settings, so they were not checked",
-        "allow INFO to this user";
-}
-
-/// Something that was found.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    /// What is wrong.
-    pub fault: Fault,
-    /// Queue name; `None` where no queue is concerned.
-    pub queue: Option<String>,
-    /// What it is about: a task's id, a key, a group or a setting. What is not UTF-8 in it is replaced.
-    pub subject: String,
-    /// The facts, in a few words; may be empty.
-    pub detail: String,
-    pub(super) repair: Option<Repair>,
-}
-
-impl Finding {
-    pub(super) fn new(fault: Fault, queue: Option<&str>, subject: &[u8]) -> Self {
-        Self {
-            fault,
-            queue: queue.map(str::to_owned),
-            subject: String::from_utf8_lossy(subject).into_owned(),
-            detail: String::new(),
-            repair: None,
-        }
-    }
-
-    pub(super) fn detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = detail.into();
-        self
-    }
-
-    pub(super) fn repair(mut self, repair: Repair) -> Self {
-        self.repair = Some(repair);
-        self
-    }
-
-    /// Whether there is a repair.
-    pub fn is_mendable(&self) -> bool {
-        self.repair.is_some()
-    }
-
-    /// Whether the repair deletes something, so that a [copy](super::Copied) of it should be kept.
-    pub fn deletes(&self) -> bool {
-        self.repair.as_ref().is_some_and(Repair::deletes)
-    }
-
-    /// Whether the repair can lose nothing and needs nobody's judgement; servers do it by themselves.
-    pub fn is_harmless(&self) -> bool {
-        use Fault::{EmptyGroup, EmptySet, ExpiredServers, Expires, NoLease, NoPlace, StrayLease};
-        use Fault::{LostAggregation, OrphanWorkers, SilentServer, UnlistedGroup, UnlistedQueue, UnlistedSet};
-        let harmless = [
-            EmptyGroup,
-            EmptySet,
-            ExpiredServers,
-            Expires,
-            NoLease,
-            NoPlace,
-            StrayLease,
-            LostAggregation,
-            OrphanWorkers,
-            SilentServer,
-            UnlistedGroup,
-            UnlistedQueue,
-            UnlistedSet,
-        ];
-        harmless.contains(&self.fault) && self.is_mendable() && !self.deletes()
-    }
-}
-
-/// What a repair deletes, as it was: to be kept until nobody misses it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Copied {
-    /// A whole key.
-    Key {
-        /// Its name.
-        key: Bytes,
-        /// What `DUMP` gives for it.
-        dump: Bytes,
-        /// Unix millisecond at which it would have expired; `None` for never.
-        expires_at_ms: Option<i64>,
-    },
-    /// An id in a list or sorted set.
-    Entry {
-        /// The name of the list or set.
-        key: Bytes,
-        /// The id.
-        id: Bytes,
-        /// Its score; `None` in a list.
-        score: Option<String>,
-    },
-}
-
-impl Copied {
-    /// The copy of a key, read back from where it was kept.
-    pub fn key(key: impl Into<Bytes>, dump: impl Into<Bytes>, expires_at_ms: Option<i64>) -> Self {
-        Self::Key { key: key.into(), dump: dump.into(), expires_at_ms }
-    }
-
-    /// The copy of an id in a list or sorted set, read back from where it was kept.
-    pub fn entry(key: impl Into<Bytes>, id: impl Into<Bytes>, score: Option<String>) -> Self {
-        Self::Entry { key: key.into(), id: id.into(), score }
-    }
+    Unasked "unasked" Note "Redis does not tell its settings, so not all of them were checked",
+        "allow HELLO and INFO to this user; needed are Redis 6.2 or newer, and the maxmemory-policy noeviction";
 }
