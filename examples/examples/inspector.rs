@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use queue::admin::{Filter, Inspector, Page};
-use queue::{Error as RedisError, Failure, Job, RawTask, Router, Server, TaskState};
+use queue::{Failure, Job, RawTask, Router, Server, TaskState};
 use queue_examples::{Error, client, wait_for};
 
 /// Mail to the old server fails; everything else is sent.
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Error> {
 
     server.shutdown().await;
     match inspector.remove_queue("mail", false).await {
-        Err(RedisError::QueueNotEmpty { tasks, .. }) => println!("{tasks} tasks would be lost with the queue"),
+        Err(queue::admin::Error::QueueNotEmpty { tasks, .. }) => println!("{tasks} tasks would be lost with the queue"),
         other => println!("{other:?}"),
     }
     println!("{} tasks are gone with the queue", inspector.remove_queue("mail", true).await?);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+use queue::admin::Inspector;
 use queue::crypt::{Encryption, KeyRing};
 use queue::embedded::RedisServer;
 use queue::metrics::{Endpoint, WorkerMetrics};
@@ -26,7 +27,7 @@ async fn the_doctor_mends_from_rust() {
     let raw = redis::Client::open(redis.url()).unwrap();
     let _: i64 = remove.query_async(&mut raw.get_multiplexed_async_connection().await.unwrap()).await.unwrap();
     assert_eq!(inspector.queue("default").await.unwrap().pending, 0);
-    mend(inspector.clone()).await.unwrap();
+    mend(inspector.doctor()).await.unwrap();
     assert_eq!(inspector.queue("default").await.unwrap().pending, 1);
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue::admin::Inspector;
 use queue::embedded::RedisServer;
 use queue::testing::{End, TestQueue, assert_enqueued};
-use queue::{Client, Error, Failure, RawTask, Router, Task, TaskState};
+use queue::{Client, Failure, RawTask, Router, Task, TaskState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -86,7 +86,7 @@ async fn the_worker_of_a_go_fleet_reads_what_go_writes_and_leaves_the_rest() {
     }
     for id in ["resize", "cut"] {
         eventually(id, async || match inspector.task("media", id).await {
-            Err(Error::TaskNotFound { .. }) => Some(()),
+            Err(queue::admin::Error::TaskNotFound { .. }) => Some(()),
             _ => None,
         })
         .await;

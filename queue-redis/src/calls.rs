@@ -83,7 +83,7 @@ mod tests {
             calls.add(Box::new(move |call| heard.lock().unwrap().push((name, call.operation, call.error.is_some()))));
         }
         calls.begin("PING").end(Ok(())).unwrap();
-        calls.begin("done").end::<()>(Err(Error::QueueNotFound("q".into()))).unwrap_err();
+        calls.begin("done").end::<()>(Err(Error::InvalidUrl { reason: "q".into() })).unwrap_err();
         let all = [(1, "PING", false), (2, "PING", false), (3, "PING", false)];
         assert_eq!(heard.lock().unwrap()[..3], all);
         assert_eq!(heard.lock().unwrap()[3..], all.map(|(name, ..)| (name, "done", true)));

@@ -197,7 +197,8 @@ impl Redis {
     }
 
     /// Sends a command on the shared connection.
-    pub(crate) async fn query<T: FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+    #[doc(hidden)]
+    pub async fn query<T: FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.inner.calls.begin(operation);
         let reply = watched.end(match &self.inner.place {
             Place::Server(server) => server.query(operation, cmd).await,
@@ -386,7 +387,9 @@ impl Connection {
         named
     }
 
-    pub(crate) async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+    /// Sends a command.
+    #[doc(hidden)]
+    pub async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
         let watched = self.redis.inner.calls.begin(operation);
         let reply = watched.end(match &mut self.held {
             Held::One(lent) => lent.query(operation, cmd).await,
@@ -402,7 +405,8 @@ impl Connection {
     }
 
     /// Sends a command that names no key, such as SCAN, to where this key is.
-    pub(crate) async fn query_near<T: FromRedisValue>(
+    #[doc(hidden)]
+    pub async fn query_near<T: FromRedisValue>(
         &mut self,
         key: &str,
         operation: &'static str,
@@ -415,7 +419,9 @@ impl Connection {
         watched.end(reply.and_then(|reply| self.redis.read(operation, reply)))
     }
 
-    pub(crate) async fn pipeline<T: FromRedisValue>(
+    /// Sends a pipeline.
+    #[doc(hidden)]
+    pub async fn pipeline<T: FromRedisValue>(
         &mut self,
         operation: &'static str,
         pipeline: &redis::Pipeline,

@@ -93,128 +93,6 @@ pub enum Error {
         /// The reply, shortened.
         reply: String,
     },
-    /// There is no such queue.
-    #[error("queue {0:?} not found")]
-    QueueNotFound(String),
-    /// There is no such periodic entry.
-    #[error("periodic entry {0:?} not found")]
-    EntryNotFound(String),
-    /// A periodic entry was not run when somebody wanted it.
-    #[error("periodic entry {entry:?} was not run: {reason}")]
-    RunRefused {
-        /// Name of the entry.
-        entry: String,
-        /// Why not.
-        reason: String,
-        /// The same, for programs.
-        verdict: crate::TickVerdict,
-    },
-    /// There is no such task.
-    #[error("task {id:?} not found in queue {queue:?}")]
-    TaskNotFound {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// The queue still has tasks, and nobody said that they may go.
-    #[error("queue {queue:?} holds {tasks} tasks; delete them first, or remove it by force")]
-    QueueNotEmpty {
-        /// Queue name.
-        queue: String,
-        /// How many tasks it has, completed and aggregating ones too.
-        tasks: u64,
-    },
-    /// Workers still have tasks of the queue.
-    #[error("{active} tasks of queue {queue:?} are being worked on; stop its servers, or wait until they are done")]
-    QueueActive {
-        /// Queue name.
-        queue: String,
-        /// How many tasks are active, or being aggregated.
-        active: u64,
-    },
-    /// A worker has the task.
-    #[error("task {id:?} in queue {queue:?} is being worked on; cancel it, or wait until it is done")]
-    TaskActive {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// The task was to be run, and is waiting for a worker already.
-    #[error("task {id:?} in queue {queue:?} is pending already; a worker takes it when its turn comes")]
-    AlreadyPending {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// The task was to be archived, and is.
-    #[error("task {id:?} in queue {queue:?} is archived already")]
-    AlreadyArchived {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// The task is in no list, or not in the one that its state names.
-    #[error(
-        "task {id:?} in queue {queue:?} is called {state} and is not there: a server is aggregating it, or something left it behind; if it stays like this, delete it"
-    )]
-    TaskMisplaced {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-        /// What its hash calls it.
-        state: queue_core::State,
-    },
-    /// The payload of a completed task cannot be replaced.
-    #[error("task {id:?} in queue {queue:?} is completed; run it again first, or enqueue another task")]
-    TaskCompleted {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// Another task holds the uniqueness lock of the new payload.
-    #[error(
-        "task {holder:?} in queue {queue:?} holds the lock of this payload; delete that one, or wait until it has succeeded"
-    )]
-    PayloadLocked {
-        /// Queue name.
-        queue: String,
-        /// Id of the task that has the lock.
-        holder: String,
-    },
-    /// Somebody else changed the task again and again while it was to be changed.
-    #[error("task {id:?} in queue {queue:?} was changed by somebody else at the same time; try again")]
-    TaskChanged {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-    },
-    /// Tasks in this state cannot be dealt with like this.
-    #[error("tasks that are {state} cannot be {verb}{hint}")]
-    StateRefused {
-        /// What was to happen to them: `run`, `archived`, `deleted`, `cancelled`.
-        verb: &'static str,
-        /// Their state.
-        state: queue_core::State,
-        /// What can be done instead; empty or beginning with `"; "`.
-        hint: &'static str,
-    },
-    /// As many tasks were archived as the archive keeps; archiving more would delete the first of them.
-    #[error(
-        "the archive of queue {queue:?} keeps {archived} tasks, and so many were archived; the others are where they were: delete them, or deal with the archived ones first"
-    )]
-    ArchiveFull {
-        /// Queue name.
-        queue: String,
-        /// How many were archived before.
-        archived: u64,
-    },
     /// A result is larger than the server keeps.
     #[error(
         "the result has {bytes} bytes, and this server keeps {limit} at the most; store it elsewhere and keep its address, or raise the limit (Server::max_result_bytes)"
@@ -224,16 +102,6 @@ pub enum Error {
         bytes: usize,
         /// The limit.
         limit: usize,
-    },
-    /// The message stored with a task cannot be decoded.
-    #[error("task {id:?} in queue {queue:?} is unreadable: {source}")]
-    Unreadable {
-        /// Queue name.
-        queue: String,
-        /// Task id.
-        id: String,
-        /// Why.
-        source: queue_core::wire::WireError,
     },
 }
 
@@ -285,17 +153,20 @@ impl Error {
     }
 
     /// Whether a key has another type than it should.
-    pub(crate) fn is_wrong_type(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_wrong_type(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "WRONGTYPE")
     }
 
     /// Whether Redis has no memory left for what was asked.
-    pub(crate) fn is_out_of_memory(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "OOM")
     }
 
     /// The same, with what is known of the keys it is about.
-    pub(crate) fn with_keys(mut self, keys: &[String]) -> Self {
+    #[doc(hidden)]
+    pub fn with_keys(mut self, keys: &[String]) -> Self {
         if let Self::Refused { message, hint, .. } = &mut self
             && !keys.is_empty()
         {
@@ -305,7 +176,9 @@ impl Error {
         self
     }
 
-    pub(crate) fn unexpected(operation: &'static str, reply: &impl std::fmt::Debug) -> Self {
+    /// The error about a reply that cannot be.
+    #[doc(hidden)]
+    pub fn unexpected(operation: &'static str, reply: &impl std::fmt::Debug) -> Self {
         let mut reply = format!("{reply:?}");
         reply.truncate(reply.floor_char_boundary(200));
         Self::UnexpectedReply { operation, reply }
@@ -405,14 +278,10 @@ fn tls_hint(message: &str) -> Option<&'static str> {
     const EXPIRED: &str = "its certificate has expired, or the clock of this machine is wrong";
     const HINTS: [(&str, &str); 8] = [
         // Alerts are what the server thinks of us.
-        (
-            "CertificateRequired",
-            "the server wants a certificate: give one (TlsOptions::client, --tls-cert and --tls-key)",
-        ),
+        ("CertificateRequired", "the server wants a certificate: give one (TlsOptions::client)"),
         (
             "fatal alert",
-            "the server does not accept the certificate that it was shown: give another (TlsOptions::client, --tls-cert \
-             and --tls-key)",
+            "the server does not accept the certificate that it was shown: give another (TlsOptions::client)",
         ),
         ("NotValidForName", OTHERS),
         ("not valid for", OTHERS),
@@ -420,7 +289,7 @@ fn tls_hint(message: &str) -> Option<&'static str> {
         ("expired:", EXPIRED),
         (
             "invalid peer certificate",
-            "its certificate is not signed by a root that is trusted here: give the right one (TlsOptions::ca, --tls-ca)",
+            "its certificate is not signed by a root that is trusted here: give the right one (TlsOptions::ca)",
         ),
         ("corrupt message", "the server speaks no TLS here: write redis:// instead of rediss://"),
     ];

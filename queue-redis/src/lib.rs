@@ -6,7 +6,7 @@
 //! * [`Client`]: enqueues tasks.
 //! * [`broker`]: what servers and tools are built from, with one method for each atomic transition of a task.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
-//! * [`Inspector`]: looks at queues, tasks and servers, and changes tasks that no worker has.
+//! * [`Doctor`]: examines queues and repairs them. All else that operators do is in `queue-admin`.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
 //!
 //! Each transition is one Lua script in `lua/`, found there by the name of the [`broker::Broker`] method.
@@ -24,8 +24,6 @@ pub mod doctor;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
-mod inspector;
-mod lenient;
 mod listener;
 #[doc(hidden)]
 pub mod log;
@@ -52,7 +50,7 @@ pub use broker::{
     PayloadChange, PayloadVerdict, PoisonReason, Recovery, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken,
     Tick, TickReply, TickVerdict, Travel, Verdict, Waiting, Why,
 };
-pub use broker::{RestoreVerdict, Restored};
+pub use broker::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
 pub use calls::Call;
 pub use check::{Checked, Role};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
@@ -60,12 +58,6 @@ pub use clock::RedisClock;
 pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
-pub use inspector::{Changed, Explanation, Filter, Progress, Reason};
-pub use inspector::{
-    CronEntry, CronEvent, DailyStats, EnqueueEvent, GroupInfo, Inspector, Page, QueueInfo, SchedulerEntry, ServerInfo,
-    WorkerInfo,
-};
-pub use inspector::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
 pub use listener::{Listener, Signal, Watch};
 pub use log::log_to_stderr;
 pub use placement::{ClusterNode, Placement};
@@ -75,6 +67,12 @@ pub use queue_macros::ClientTask as Task;
 pub use semaphore::{Permit, Semaphore};
 pub use source::InProcess;
 pub use stderr::Stderr;
+
+#[doc(hidden)]
+pub mod plumbing {
+    //! What `queue-admin` needs of the broker, and nobody else.
+    pub use crate::broker::{ARCHIVE_MAX, FIELDS_LEFT_BEHIND, next_batch};
+}
 
 #[doc(hidden)]
 pub mod private {

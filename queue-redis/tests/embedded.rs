@@ -25,6 +25,7 @@ async fn what_was_written_is_there_when_the_server_starts_again_in_its_directory
     let task = client.enqueue(queue_core::RawTask::new("t")).await.unwrap();
     server.stop().await;
     let server = RedisServer::start_with(Some(directory.path()), &[]).await.unwrap();
-    let found = queue_redis::Inspector::new(server.redis()).task("default", &task.id).await.unwrap();
-    assert_eq!(found.kind, "t");
+    let again = queue_core::RawTask::new("t").task_id(&task.id);
+    let refused = queue_redis::Client::new(server.redis()).enqueue(again).await;
+    assert!(matches!(refused, Err(queue_redis::EnqueueError::TaskIdConflict { .. })), "{refused:?}");
 }

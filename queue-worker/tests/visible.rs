@@ -6,9 +6,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::{RawTask, State};
+use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Inspector};
 use queue_worker::{Failure, Job, Router, Server};
 
 const SECRET: &str = "s3cret";

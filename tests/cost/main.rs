@@ -410,7 +410,7 @@ fn looking_after_four_idle_queues_takes_less_than_a_command_in_10_s() {
             }
             // A server's goes by the time that it has from its heartbeats.
             let clock = Arc::new(queue_core::SystemClock);
-            let inspector = queue_redis::Inspector::with_clock(bench.client.redis().clone(), clock);
+            let inspector = queue_admin::Inspector::with_clock(bench.client.redis().clone(), clock);
             let mut examination = inspector.doctor().examine().only_harmless().queues(QUEUES);
             while let Some(findings) = examination.next().await.unwrap() {
                 assert!(findings.is_empty(), "{findings:?}");

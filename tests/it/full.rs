@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_admin::{Filter, Inspector};
 use queue_core::wire::ServerInfo;
 use queue_core::{Clock as _, RawTask, State, SystemClock, TaskMessage};
 use queue_redis::check::{Fault, Role, Severity};
 use queue_redis::{
-    Aggregated, Client, Completion, Dequeued, EnqueueError, EnqueueVerdict, Error, Filter, Inspector, Matching, Seen,
-    Taken, Verdict,
+    Aggregated, Client, Completion, Dequeued, EnqueueError, EnqueueVerdict, Error, Matching, Seen, Taken, Verdict,
 };
 use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
 use tokio::sync::Semaphore;

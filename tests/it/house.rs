@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Crates that users put into production, each with its default features.
-const SHIPPED: [&str; 10] = [
+const SHIPPED: [&str; 12] = [
     "queue",
     "queue-core",
     "queue-macros",
@@ -13,6 +13,8 @@ const SHIPPED: [&str; 10] = [
     "queue-metrics",
     "queue-otel",
     "queue-crypt",
+    "queue-admin",
+    "queue",
     "queue-cli",
 ];
 
@@ -37,4 +39,12 @@ fn nothing_for_tests_is_linked_into_what_is_shipped() {
     }
     // The test sees what it is for.
     assert!(built_from("queue-testing").iter().any(|found| found == "mlua"));
+}
+
+#[test]
+fn clients_and_workers_are_built_without_the_administration() {
+    for name in ["queue-redis", "queue-worker", "queue-scheduler", "queue-metrics", "queue"] {
+        assert!(!built_from(name).iter().any(|found| found == "queue-admin"), "{name}");
+    }
+    assert!(built_from("queue-cli").iter().any(|found| found == "queue-admin"));
 }

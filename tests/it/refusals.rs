@@ -1,10 +1,11 @@
 //! What Redis refuses inside a script: it must not be taken for a task that is not there, whose id would be
 //! dropped, or for a key of another type.
 
+use queue_admin::Inspector;
 use queue_core::State;
-use queue_redis::{Error, Inspector, Redis, Seen};
+use queue_redis::{Error, Redis, Seen};
 
-use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, plain_connection};
+use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, of_redis, plain_connection};
 
 /// Does something without the right to read fields, and sees that it is refused and changes nothing.
 async fn is_refused<T: std::fmt::Debug>(fixture: &Fixture, act: impl AsyncFnOnce() -> Result<T, Error>) {
@@ -96,8 +97,8 @@ async fn a_redis_that_is_no_cluster_has_slots_and_no_nodes_and_tells_about_itsel
     assert!(info["redis_version"].starts_with(char::is_numeric), "{info:?}");
     assert!(info["used_memory"].parse::<u64>().unwrap() > 0);
     fixture.run("ACL SETUSER default -info -cluster").await;
-    assert!(matches!(inspector.redis_info().await, Err(Error::Refused { .. })));
-    assert!(matches!(inspector.cluster_placement("default").await, Err(Error::Refused { .. })));
+    assert!(matches!(inspector.redis_info().await.map_err(of_redis), Err(Error::Refused { .. })));
+    assert!(matches!(inspector.cluster_placement("default").await.map_err(of_redis), Err(Error::Refused { .. })));
     fixture.run("ACL SETUSER default +info +cluster").await;
 }
 

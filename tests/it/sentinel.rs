@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
-use queue_redis::{Client, Inspector, Listener, Redis, RedisOptions, Signal};
+use queue_redis::{Client, Listener, Redis, RedisOptions, Signal};
 use queue_worker::Server;
 
 use crate::cluster::{Counts, pour};

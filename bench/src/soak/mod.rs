@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use futures_util::future::join_all;
+use queue_admin::Inspector;
 use queue_core::clock::Clock as _;
 use queue_core::{RawTask, SystemClock, TaskOptions};
-use queue_redis::{Client, Inspector};
+use queue_redis::Client;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
+use queue_admin::Error;
 use queue_core::OptionError;
 use queue_redis::embedded::StartError;
-use queue_redis::{EnqueueError, Error, TickVerdict};
+use queue_redis::{EnqueueError, TickVerdict};
 use queue_worker::ServerError;
 
 use crate::cli::Cli;
@@ -93,6 +94,12 @@ impl From<io::Error> for CliError {
     }
 }
 
+impl From<queue_redis::Error> for CliError {
+    fn from(error: queue_redis::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
 impl From<Error> for CliError {
     fn from(error: Error) -> Self {
         let hint = match &error {
@@ -103,6 +110,7 @@ impl From<Error> for CliError {
             Error::EntryNotFound(_) => {
                 "; `queuectl cron ls` shows those there are; those of Go's schedulers can only be looked at"
             }
+            Error::Redis(queue_redis::Error::Tls { .. }) => "; --tls-ca, --tls-cert and --tls-key name the files",
             Error::RunRefused { verdict: TickVerdict::Unfinished, .. } => "; --force runs it nevertheless",
             _ => "",
         };

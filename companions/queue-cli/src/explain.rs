@@ -1,9 +1,9 @@
 //! `queuectl explain`.
 
 use clap::Args;
+use queue_admin::{Error, Explanation};
 use queue_core::State;
 use queue_core::clock::date_from_secs;
-use queue_redis::{Error, Explanation};
 use serde::Serialize;
 
 use crate::error::{CliError, exit};
@@ -40,7 +40,7 @@ struct ReasonView {
 
 impl From<&Explanation> for View {
     fn from(explanation: &Explanation) -> Self {
-        let reason = |reason: &queue_redis::Reason| ReasonView {
+        let reason = |reason: &queue_admin::Reason| ReasonView {
             reason: reason.as_str(),
             at: reason.at().and_then(date_from_secs),
             text: reason.to_string(),

@@ -1,7 +1,8 @@
 //! The Redis a command works on.
 
+use queue_admin::Inspector;
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Inspector, Redis};
+use queue_redis::{Client, Redis};
 
 use crate::cli::{Global, Source};
 use crate::data_dir::DataLock;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use queue_admin::{QueueInfo, ServerInfo, WorkerInfo};
 use queue_core::{State, TaskInfo};
-use queue_redis::{QueueInfo, ServerInfo, WorkerInfo};
 use serde::Serialize;
 
 use crate::payload;

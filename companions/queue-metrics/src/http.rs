@@ -22,7 +22,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use crate::{CONTENT_TYPE, QueueMetrics, WorkerMetrics, text};
+#[cfg(feature = "queues")]
+use crate::QueueMetrics;
+use crate::{CONTENT_TYPE, WorkerMetrics, text};
 
 /// Less than the 10 s after which Prometheus gives a scrape up.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
@@ -48,6 +50,7 @@ const NO_FILE: Duration = Duration::from_secs(1);
 pub struct Endpoint {
     redis: Redis,
     worker: Option<WorkerMetrics>,
+    #[cfg(feature = "queues")]
     queues: Option<QueueMetrics>,
     registries: Vec<Registry>,
 }
@@ -64,7 +67,13 @@ pub struct BindError {
 impl Endpoint {
     /// An endpoint that shows nothing yet but whether this Redis answers.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, worker: None, queues: None, registries: Vec::new() }
+        Self {
+            redis,
+            worker: None,
+            #[cfg(feature = "queues")]
+            queues: None,
+            registries: Vec::new(),
+        }
     }
 
     /// Shows what servers of this process do.
@@ -75,6 +84,7 @@ impl Endpoint {
     }
 
     /// Shows what is in the queues.
+    #[cfg(feature = "queues")]
     #[must_use]
     pub fn queues(mut self, metrics: QueueMetrics) -> Self {
         self.queues = Some(metrics);
@@ -188,6 +198,7 @@ fn is_of_the_client(error: &io::Error) -> bool {
 
 async fn metrics(State(endpoint): State<Arc<Endpoint>>) -> Response {
     let mut all = String::new();
+    #[cfg(feature = "queues")]
     if let Some(queues) = &endpoint.queues {
         match tokio::time::timeout(SCRAPE_LIMIT, queues.text()).await {
             Ok(text) => all.push_str(&text),

@@ -10,14 +10,17 @@
 //! `docs/observability.md` lists all metrics.
 
 mod calls;
-#[cfg(test)]
+#[cfg(all(test, feature = "queues"))]
 mod documented;
 mod families;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "queues")]
 mod memory;
+#[cfg(feature = "queues")]
 mod queues;
 mod series;
+#[cfg(feature = "queues")]
 mod shown;
 mod worker;
 
@@ -26,6 +29,7 @@ pub use http::{BindError, Endpoint, Listening};
 /// The library that metrics are made with, for those of a program's own.
 pub use prometheus;
 pub use prometheus::Registry;
+#[cfg(feature = "queues")]
 pub use queues::QueueMetrics;
 pub use worker::WorkerMetrics;
 

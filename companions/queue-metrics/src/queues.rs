@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use prometheus::Registry;
+use queue_admin::{Error, Inspector, Page, QueueInfo};
 use queue_core::{Clock as _, State, SystemClock};
 use queue_redis::log::{info, warn};
-use queue_redis::{Error, Inspector, Page, QueueInfo};
 use tracing::debug;
 
 use crate::memory::Memory;

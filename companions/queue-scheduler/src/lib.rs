@@ -9,7 +9,7 @@
 //! * [`ConfigProvider`]: entries that come from elsewhere and change at run time.
 //! * [`Spec`], [`Zone`]: cron specs with the answers of Go's robfig/cron.
 //!
-//! Pausing an entry, running it now and its history are in `queue_redis::Inspector`.
+//! Pausing an entry, running it now and its history are in `queue_admin::Inspector`.
 
 mod entry;
 mod problem;

@@ -211,7 +211,9 @@ impl Worker<'_> {
     async fn names(&self) -> Result<Vec<String>, Error> {
         match &self.options.queues {
             Some(queues) => Ok(queues.clone()),
-            None => self.queue.inspector().queues().await,
+            None => {
+                Ok(self.queue.inspector().queues().await.unwrap_or_else(|error| panic!("no list of queues: {error}")))
+            }
         }
     }
 

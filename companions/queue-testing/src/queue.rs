@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use queue_admin::{Error, Inspector, Page};
 use queue_core::{Clock as _, IntoTask, State, SystemClock, TaskInfo, TaskOptions};
 use queue_redis::embedded::{RedisServer, StartError};
-use queue_redis::{Broker, Client, Error, Inspector, Page, Redis};
+use queue_redis::{Broker, Client, Redis};
 use queue_scheduler::{Scheduler, SchedulerBuilder};
 use queue_worker::{Router, Server};
 

@@ -36,11 +36,11 @@ pub use queue_worker::{
 #[cfg(feature = "admin")]
 pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
-    pub use queue_redis::{
-        Changed, ClusterNode, Copied, CronEntry, CronEvent, DailyStats, EnqueueEvent, Examination, Explanation, Fault,
-        Filter, Finding, GroupInfo, Inspector, Page, Placement, Progress, QueueInfo, Reason, SchedulerEntry,
-        ServerInfo, Severity, WorkerInfo,
+    pub use queue_admin::{
+        Changed, CronEntry, CronEvent, DailyStats, EnqueueEvent, Error, Explanation, Filter, GroupInfo, Inspector,
+        Page, Progress, QueueInfo, Reason, SchedulerEntry, ServerInfo, WorkerInfo,
     };
+    pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }
 #[cfg(feature = "crypt")]
 #[doc(inline)]

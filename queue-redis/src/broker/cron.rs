@@ -10,7 +10,7 @@ use redis::{FromRedisValue, Value};
 use super::{Broker, enqueue::place_of};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{ENQUEUE_TICK, REGISTER_ENTRY, RELEASE_ENTRY};
+use crate::script::{ENQUEUE_TICK, PAUSE_ENTRY, REGISTER_ENTRY, RELEASE_ENTRY};
 
 /// Seconds an entry is shown after the last heartbeat of the scheduler that shows it: two heartbeats.
 const SHOWN_TTL_SECS: i64 = 20;
@@ -175,6 +175,28 @@ pub struct EntryStatus {
 }
 
 impl Broker {
+    /// Pauses an entry since `since`, or resumes it (`None`). Returns whether that changed anything; `None` where there
+    /// is no such entry.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn pause_entry(
+        &self,
+        queue: &str,
+        name: &str,
+        since: Option<i64>,
+        now: i64,
+    ) -> Result<Option<bool>, Error> {
+        let mut call = PAUSE_ENTRY.call(1);
+        let since = since.map(|since| since.to_string()).unwrap_or_default();
+        call.arg(QueueKeys::new(queue).cron_entry(name)).arg(since).arg(now);
+        match self.redis.run(&PAUSE_ENTRY, &call).await? {
+            Value::Int(changed @ 0..=1) => Ok(Some(changed == 1)),
+            Value::Int(2) => Ok(None),
+            reply => Err(Error::unexpected(PAUSE_ENTRY.name, &reply)),
+        }
+    }
+
     /// Claims a tick of an entry and enqueues its task, in one step.
     ///
     /// # Errors

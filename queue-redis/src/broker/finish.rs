@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT, Word};
 
 /// How many archived tasks a queue keeps. asynq's nominal 10 000 are 9 999 in effect; so are ours.
-pub(crate) const ARCHIVE_MAX: u32 = 9_999;
+pub const ARCHIVE_MAX: u32 = 9_999;
 /// How long archived tasks are kept: 90 days.
 pub(super) const ARCHIVE_MAX_AGE_SECS: i64 = 90 * 24 * 60 * 60;
 

@@ -13,13 +13,14 @@ mod reclaim;
 mod remove;
 mod restore;
 mod server;
+mod stored;
 mod take;
 mod waiting;
 
 pub use apply::{Ended, Travel};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
-pub(crate) use finish::ARCHIVE_MAX;
+pub use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
 pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
@@ -29,6 +30,7 @@ pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, sprea
 pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
 pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
+pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
 pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
 pub use waiting::{IdRange, Waiting};
 
@@ -59,7 +61,7 @@ pub const MAX_TAKE_BYTES: usize = 1024 * 1024;
 
 /// Takes from `items` what one call should carry: at most `most`, and no more bytes than
 /// [`MAX_BATCH_BYTES`], but at least one.
-pub(crate) fn next_batch<T, I: Iterator<Item = T>>(
+pub fn next_batch<T, I: Iterator<Item = T>>(
     items: &mut Peekable<I>,
     most: usize,
     bytes: impl Fn(&T) -> usize,

@@ -5,9 +5,8 @@ use queue_core::State;
 use queue_core::keys::QueueKeys;
 use redis::Value;
 
-use super::Broker;
+use super::{Broker, StoredCounter, StoredQueue, StoredTask};
 use crate::error::Error;
-use crate::inspector::{StoredCounter, StoredQueue, StoredTask};
 use crate::script::{RESTORE, RESTORE_QUEUE};
 
 /// How long the note lives that an export was imported: 30 days since the last call.

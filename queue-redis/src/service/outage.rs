@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_concerns_one_part_alone_is_no_outage_and_a_part_that_ends_leaves() {
         let (outage, told) = watched();
-        let refused = Error::QueueNotFound("q".to_owned());
+        let refused = Error::InvalidUrl { reason: "q".to_owned() };
         let mut part = Part::new(&outage, "part");
         part.failed(&refused);
         assert!(told.lock().unwrap().is_empty());

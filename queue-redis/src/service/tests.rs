@@ -24,7 +24,7 @@ impl Service for Probe {
         self.most.fetch_max(self.own_runs, Ordering::SeqCst);
         assert_ne!(run, self.panics_at, "in the loop of a test");
         if run == self.fails_at {
-            return Err(Error::QueueNotFound("q".to_owned()));
+            return Err(Error::InvalidUrl { reason: "q".to_owned() });
         }
         tokio::task::yield_now().await;
         Ok(Duration::from_millis(1))

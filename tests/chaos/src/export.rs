@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use queue_redis::{Inspector, StoredTask};
+use queue_admin::Inspector;
+use queue_redis::StoredTask;
 
 use crate::Failure;
 use crate::name::{DIGEST, HEADER};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::{Clock as _, State, SystemClock};
-use queue_redis::Page;
 use queue_worker::{Failure, Group, Job, Router};
 
 use crate::support::{Events, Fixture, GROUP, QUEUE, eventually, job, with};

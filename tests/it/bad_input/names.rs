@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::options::MAX_NAME_LEN;
 use queue_core::{RawTask, State, TaskMessage, TaskOptions};
-use queue_redis::{EnqueueError, Page};
+use queue_redis::EnqueueError;
 use queue_worker::{Job, Router, Server};
 use redis::ToRedisArgs as _;
 

@@ -119,14 +119,14 @@ async fn absurd_scores_are_due_or_never_and_nobody_spins() {
     ran.sort();
     assert_eq!(ran, ["half", "later", "minus", "past"]);
     let inspector = fixture.inspector();
-    let left = inspector.tasks(QUEUE, State::Scheduled, queue_redis::Page::default()).await.unwrap();
+    let left = inspector.tasks(QUEUE, State::Scheduled, queue_admin::Page::default()).await.unwrap();
     let ids: Vec<&str> = left.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["far", "never"]);
     for lease in ["+inf", "1e300", "-inf"] {
         fixture.run("LPUSH asynq:{q}:active ghost").await;
         fixture.run(&format!("ZADD asynq:{{q}}:lease {lease} ghost")).await;
         inspector.queue(QUEUE).await.unwrap();
-        inspector.tasks(QUEUE, State::Active, queue_redis::Page::default()).await.unwrap();
+        inspector.tasks(QUEUE, State::Active, queue_admin::Page::default()).await.unwrap();
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use queue_admin::{Filter, Inspector, Page};
 use queue_core::{RawTask, State};
-use queue_redis::{
-    Completion, Delivery, Error, Filter, GroupRules, Inspector, Page, PayloadChange, Report, Seen, Side,
-};
+use queue_redis::{Completion, Delivery, Error, GroupRules, PayloadChange, Report, Seen, Side};
 
-use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job};
+use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis};
 
 /// The keys of a queue and those of all, and what each should be.
 const KEYS: [(&str, &str); 22] = [
@@ -137,17 +136,17 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
         }
         "aggregation sets" => broker.aggregation_sets(QUEUE).await.map(drop),
         "delete aggregated" => broker.delete_aggregated(QUEUE).await.map(drop),
-        "inspect queues" => inspector.queues().await.map(drop),
-        "inspect queue" => inspector.queue(QUEUE).await.map(drop),
-        "inspect pending" => inspector.tasks(QUEUE, State::Pending, page).await.map(drop),
-        "inspect scheduled" => inspector.tasks(QUEUE, State::Scheduled, page).await.map(drop),
-        "inspect archived" => inspector.tasks(QUEUE, State::Archived, page).await.map(drop),
-        "inspect aggregating" => inspector.tasks(QUEUE, State::Aggregating, page).await.map(drop),
-        "inspect task" => inspector.task(QUEUE, "pending").await.map(drop),
-        "inspect groups" => inspector.groups(QUEUE).await.map(drop),
-        "inspect servers" => inspector.servers().await.map(drop),
-        "inspect schedulers" => inspector.scheduler_entries().await.map(drop),
-        "inspect cron" => inspector.cron_entries().await.map(drop),
+        "inspect queues" => inspector.queues().await.map(drop).map_err(of_redis),
+        "inspect queue" => inspector.queue(QUEUE).await.map(drop).map_err(of_redis),
+        "inspect pending" => inspector.tasks(QUEUE, State::Pending, page).await.map(drop).map_err(of_redis),
+        "inspect scheduled" => inspector.tasks(QUEUE, State::Scheduled, page).await.map(drop).map_err(of_redis),
+        "inspect archived" => inspector.tasks(QUEUE, State::Archived, page).await.map(drop).map_err(of_redis),
+        "inspect aggregating" => inspector.tasks(QUEUE, State::Aggregating, page).await.map(drop).map_err(of_redis),
+        "inspect task" => inspector.task(QUEUE, "pending").await.map(drop).map_err(of_redis),
+        "inspect groups" => inspector.groups(QUEUE).await.map(drop).map_err(of_redis),
+        "inspect servers" => inspector.servers().await.map(drop).map_err(of_redis),
+        "inspect schedulers" => inspector.scheduler_entries().await.map(drop).map_err(of_redis),
+        "inspect cron" => inspector.cron_entries().await.map(drop).map_err(of_redis),
         "run task" => broker.run_tasks(QUEUE, Seen::Anywhere, &["archived"], NOW_NS).await.map(drop),
         "archive task" => broker.archive_tasks(QUEUE, Seen::Anywhere, &["retry"], NOW).await.map(drop),
         "delete task" => broker.delete_tasks(QUEUE, Seen::Anywhere, &["scheduled"]).await.map(drop),
@@ -155,8 +154,8 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
             let change = PayloadChange { id: "pending", old: b"other", new: b"new", locks: None };
             broker.update_payload(QUEUE, &change).await.map(drop)
         }
-        "pause" => inspector.pause(QUEUE).await.map(drop),
-        "count all" => inspector.count(QUEUE, &Filter::new().kind("job")).await.map(drop),
+        "pause" => inspector.pause(QUEUE).await.map(drop).map_err(of_redis),
+        "count all" => inspector.count(QUEUE, &Filter::new().kind("job")).await.map(drop).map_err(of_redis),
         "semaphore" => {
             let semaphore = queue_redis::Semaphore::new(fixture.redis(), "s", 1);
             let until = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);

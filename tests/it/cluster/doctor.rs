@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::keys::QueueKeys;
-use queue_redis::{Client, Inspector};
+use queue_redis::Client;
 
 use super::{connect, queues};
 use crate::doctor::{fix, problems};

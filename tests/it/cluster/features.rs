@@ -1,7 +1,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
+use queue_admin::{Filter, Inspector, Page};
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::{Broker, Client, Filter, Inspector, Listener, Page, Semaphore, Signal};
+use queue_redis::{Broker, Client, Listener, Semaphore, Signal};
 use queue_scheduler::{Entry, Scheduler};
 use queue_worker::{Group, Job, Router, Server};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::TaskMessage;
-use queue_redis::{Inspector, Redis};
+use queue_redis::Redis;
 use queue_worker::Server;
 
 use super::Counts;

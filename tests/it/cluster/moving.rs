@@ -2,12 +2,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::{Broker, Client, Error, Inspector};
+use queue_redis::{Broker, Client, Error};
 
 use super::{Counts, connect, pour, queues, serve};
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, eventually, of_redis};
 
 /// Redis runs a script on what is left of a slot, and stops it at the first key that has gone: half-way.
 #[tokio::test]
@@ -57,7 +58,7 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
     refused(take.await.expect("an answer").unwrap_err());
     refused(broker.forward(&queue, State::Scheduled, (now + 10) * 1_000_000_000, 0).await.unwrap_err());
     refused(broker.list_expired(&queue, now + 1_000, 0).await.unwrap_err());
-    refused(inspector.delete_task(&queue, "late").await.unwrap_err());
+    refused(of_redis(inspector.delete_task(&queue, "late").await.unwrap_err()));
     let error = put("new").await.unwrap_err();
     assert!(error.to_string().contains("moving"), "{error}");
     // Commands with one key find it wherever it is.

@@ -1,8 +1,9 @@
 //! With TLS between all that speak, and certificates on both sides.
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::keys::QueueKeys;
-use queue_redis::{Client, EnqueueError, Error, Inspector, Redis, RedisOptions, TlsOptions};
+use queue_redis::{Client, EnqueueError, Error, Redis, RedisOptions, TlsOptions};
 
 use super::features::every_feature_works;
 use super::queues;

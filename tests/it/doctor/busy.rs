@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::clock::ManualClock;
-use queue_redis::{Aggregated, Inspector, Severity};
+use queue_redis::{Aggregated, Severity};
 use queue_worker::{Failure, Group, Job, Router};
 
 use super::problems;

@@ -9,9 +9,10 @@ mod sound;
 
 use std::sync::Arc;
 
+use queue_admin::Inspector;
 use queue_core::State;
 use queue_core::clock::ManualClock;
-use queue_redis::{Copied, Fault, Finding, Inspector, Severity};
+use queue_redis::{Copied, Fault, Finding, Severity};
 
 use crate::support::{Fixture, NOW, QUEUE, job};
 

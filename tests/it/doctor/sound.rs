@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use queue_redis::{Fault, Reason, Severity};
+use queue_admin::Reason;
+use queue_redis::{Fault, Severity};
 
 use super::{examine, fix, problems, start};
 use crate::support::{READY, RULES, job};

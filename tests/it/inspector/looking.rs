@@ -1,7 +1,7 @@
 //! Groups, history and memory.
 
+use queue_admin::{Error, Filter, Page};
 use queue_core::State;
-use queue_redis::{Error, Filter, Page};
 
 use super::{at, start};
 use crate::support::{NOW, QUEUE, job};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use queue_admin::{Changed, Error, Filter, Inspector, Page, Progress};
 use queue_core::State;
-use queue_redis::{Changed, Error, Filter, Inspector, Page, Progress};
 
 use super::{at, start};
 use crate::support::{Fixture, GROUP, NOW, QUEUE, job};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use queue_admin::{Filter, Inspector};
 use queue_core::State;
-use queue_redis::{Filter, Inspector};
 
 use super::start;
 use crate::support::{Fixture, QUEUE, job};

@@ -10,8 +10,8 @@ mod transfer;
 
 use std::sync::Arc;
 
+use queue_admin::Inspector;
 use queue_core::clock::ManualClock;
-use queue_redis::Inspector;
 
 use crate::support::{Fixture, NOW, QUEUE};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use queue_admin::{Error, Inspector};
 use queue_core::State;
-use queue_redis::{Error, Inspector};
 
 use super::start;
 use crate::support::{Fixture, GROUP, NOW, QUEUE, job};

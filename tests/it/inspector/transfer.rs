@@ -3,7 +3,7 @@ use queue_core::State;
 use super::start;
 use crate::support::{QUEUE, job};
 
-async fn ids(reader: &mut queue_redis::Reader) -> Vec<String> {
+async fn ids(reader: &mut queue_admin::Reader) -> Vec<String> {
     reader.next().await.unwrap().into_iter().map(|task| task.id).collect()
 }
 
@@ -58,7 +58,7 @@ async fn tasks_in_hand_are_read_as_if_they_were_put_back() {
 }
 
 /// What `Reader::gone` says once everything is read.
-async fn gone(reader: &mut queue_redis::Reader) -> u64 {
+async fn gone(reader: &mut queue_admin::Reader) -> u64 {
     while !ids(reader).await.is_empty() {}
     reader.gone().await.unwrap()
 }

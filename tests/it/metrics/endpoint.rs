@@ -76,7 +76,7 @@ async fn a_taken_port_is_named_with_what_to_do() {
 async fn health_is_red_while_redis_is_away_and_metrics_go_on() {
     let mut server = RedisProcess::start(&[]).await;
     let redis = Redis::lazy(&server.url(), RedisOptions::default()).unwrap();
-    let inspector = queue_redis::Inspector::new(redis.clone());
+    let inspector = queue_admin::Inspector::new(redis.clone());
     let endpoint = Endpoint::new(redis).queues(QueueMetrics::new(inspector)).worker(WorkerMetrics::new());
     let listening = endpoint.bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listening.local_addr().unwrap(), CancellationToken::new());

@@ -101,10 +101,10 @@ impl World<'_> {
                 let group = format!("g{group}");
                 let queue = QUEUE.into();
                 let staged = self.broker().stage(&queue, &group, &id, rules.rules(), now, now + 60).await;
-                let told = told(staged.as_ref());
+                let told = told(staged.clone());
                 if let Ok(Some(mut set)) = staged {
                     let read = self.broker().read_set(&mut set).await;
-                    let told = format!("{told} {}", super::world::told(read.as_ref()));
+                    let told = format!("{told} {}", super::world::told(read.clone()));
                     self.sets.push((set, read.ok().flatten().unwrap_or_default()));
                     return told;
                 }

@@ -4,12 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{Clock as _, RawTask, State, TaskMessage, TaskOptions};
-use queue_redis::{
-    Broker, Completion, Dequeued, Error, Inspector, Matching, Page, Report, Run, Side, StagedSet, StagedTask, Taken,
-};
+use queue_redis::{Broker, Completion, Dequeued, Error, Matching, Report, Run, Side, StagedSet, StagedTask, Taken};
 
 use super::operation::{NewTask, Nth, Operation};
 use crate::support::{Fixture, NOW, QUEUE};
@@ -27,13 +26,13 @@ pub(crate) struct World<'a> {
 }
 
 /// An answer as text. Of an error only the code, because the texts differ between versions of Redis.
-pub(super) fn told<T: Debug>(answer: Result<T, impl std::borrow::Borrow<Error>>) -> String {
-    match answer {
+pub(super) fn told<T: Debug>(answer: Result<T, impl Into<queue_admin::Error>>) -> String {
+    match answer.map_err(Into::into) {
         Ok(answer) => format!("{answer:?}"),
-        Err(error) => match error.borrow() {
-            Error::Refused { operation, code, .. } => format!("{operation} is refused: {code}"),
-            error => format!("{error:?}"),
-        },
+        Err(queue_admin::Error::Redis(Error::Refused { operation, code, .. })) => {
+            format!("{operation} is refused: {code}")
+        }
+        Err(error) => format!("{error:?}"),
     }
 }
 
@@ -241,7 +240,7 @@ impl<'a> World<'a> {
     async fn recover(&self, queue: &Arc<str>, archive: bool, skip: bool) -> String {
         let (broker, now) = (self.broker(), self.now());
         let expired = broker.list_expired(queue, now - 30, usize::from(skip)).await;
-        let mut text = told(expired.as_ref());
+        let mut text = told(expired.as_ref().map_err(Error::clone));
         for lease in expired.into_iter().flat_map(|expired| expired.leases).take(2) {
             let mut report = Report::by_recoverer(queue, &lease);
             report.crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_metrics::{Endpoint, WorkerMetrics};
-use queue_redis::{Client, EnqueueError, Error, Inspector, Redis, RedisOptions};
+use queue_redis::{Client, EnqueueError, Error, Redis, RedisOptions};
 use queue_worker::{CancellationToken, Handle, Job, Router, Server};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -114,7 +115,8 @@ impl Trial {
     async fn is_worked(&self, id: &str) {
         let inspector = Inspector::new(impatient(&self.url));
         eventually(format!("the task {id} is done"), async || {
-            self.has_begun(id) && matches!(inspector.task(QUEUE, id).await, Err(Error::TaskNotFound { .. }))
+            self.has_begun(id)
+                && matches!(inspector.task(QUEUE, id).await, Err(queue_admin::Error::TaskNotFound { .. }))
         })
         .await;
     }

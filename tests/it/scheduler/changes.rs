@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::RawTask;
-use queue_redis::Page;
 use queue_scheduler::{BoxError, Entry, EntryProblem, Missed, SchedulerError};
 
 use super::{HOUR, MINUTE, Stage, enqueued, entry};

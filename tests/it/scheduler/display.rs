@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::RawTask;
-use queue_redis::Page;
 use queue_scheduler::{Entry, Missed, Overlap, Scheduler};
 
 use super::{HOUR, MINUTE, START, Stage, entry};
@@ -115,7 +115,7 @@ async fn an_entry_that_is_paused_exhausted_or_ended_shows_no_next_tick() {
 
     let stage = Stage::new().await;
     let scheduler = stage.start([entry("e", "@hourly").max_runs(1)]).await;
-    let inspector = queue_redis::Inspector::with_clock(stage.fixture.redis(), stage.clock.clone());
+    let inspector = queue_admin::Inspector::with_clock(stage.fixture.redis(), stage.clock.clone());
     shows(&stage, HOUR).await;
     inspector.pause_cron("e").await.unwrap();
     shows_none(&stage).await;

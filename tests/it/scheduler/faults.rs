@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::clock::ManualClock;
 use queue_core::{Clock, RawTask};
-use queue_redis::{Page, Redis, RedisOptions};
+use queue_redis::{Redis, RedisOptions};
 use queue_scheduler::{Entry, Missed, Scheduler};
 
 use super::{MINUTE, Stage, enqueued, entry};

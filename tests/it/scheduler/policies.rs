@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_redis::Inspector;
+use queue_admin::Inspector;
 use queue_scheduler::{Entry, Missed, Overlap};
 
 use super::{HOUR, MINUTE, Stage, entry};
@@ -158,10 +158,10 @@ async fn what_somebody_wants_is_run_now_and_what_is_paused_is_not_run() {
     stage.fixture.run("DEL asynq:{q}:pending").await;
     stage.tick("e", 2 * MINUTE).await;
     assert_eq!(stage.pending().await, ["e+120"], "the tick while it was paused does not count as missed");
-    let history = inspector.cron_history("e", queue_redis::Page::default()).await.unwrap();
+    let history = inspector.cron_history("e", queue_admin::Page::default()).await.unwrap();
     let history: Vec<(&str, &str)> = history.iter().map(|event| (&*event.outcome, &*event.why)).collect();
     let expected = [("enqueued", "tick"), ("enqueued", "forced"), ("unfinished", "manual"), ("enqueued", "manual")];
     assert_eq!(history, expected);
-    let events = inspector.enqueue_events("e", queue_redis::Page::default()).await.unwrap();
+    let events = inspector.enqueue_events("e", queue_admin::Page::default()).await.unwrap();
     assert_eq!(events.len(), 3, "{events:?}");
 }

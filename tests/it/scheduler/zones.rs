@@ -1,7 +1,7 @@
 //! Changes of the clock: of the zone's, and of the machine's.
 
+use queue_admin::Page;
 use queue_core::RawTask;
-use queue_redis::Page;
 use queue_scheduler::{Entry, Missed, Zone};
 
 use super::{HOUR, MINUTE, START, Stage, entry};

@@ -1,7 +1,8 @@
 //! What an idle server asks: whether there is anything to look after.
 
+use queue_admin::Inspector;
 use queue_core::wire::ServerInfo;
-use queue_redis::{Broker, Holding, Inspector, Redis, RedisOptions};
+use queue_redis::{Broker, Holding, Redis, RedisOptions};
 use queue_worker::{Job, Router, Server};
 
 use crate::support::{Events, Fixture, eventually, job, with};

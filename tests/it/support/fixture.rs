@@ -214,6 +214,14 @@ impl Fixture {
 }
 
 /// Whether Redis refused because of the type of a key.
+/// The error of Redis that an operator's call has met.
+pub(crate) fn of_redis(error: queue_admin::Error) -> Error {
+    match error {
+        queue_admin::Error::Redis(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub(crate) fn is_wrong_type(error: &Error) -> bool {
     matches!(error, Error::Refused { code, .. } if code == "WRONGTYPE")
 }

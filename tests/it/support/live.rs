@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock, TaskInfo};
-use queue_redis::{Client, Inspector};
+use queue_redis::Client;
 use queue_worker::{Job, Router, Server};
 
 use super::{Fixture, QUEUE, eventually, wait_for};

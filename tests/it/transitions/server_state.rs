@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
+use queue_admin::Inspector;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
-use queue_redis::Inspector;
 
 use crate::support::Fixture;
 

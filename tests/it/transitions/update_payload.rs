@@ -1,9 +1,9 @@
 use std::time::Duration;
 
+use queue_admin::{Error, Inspector};
 use queue_core::State;
-use queue_redis::{Error, Inspector};
 
-use crate::support::{Fixture, QUEUE, is_wrong_type, job};
+use crate::support::{Fixture, QUEUE, is_wrong_type, job, of_redis};
 
 const OLD_LOCK: &str = "asynq:{q}:unique:job:149603e6c03516362a8da23f624db945";
 const NEW_LOCK: &str = "asynq:{q}:unique:job:22af645d1859cb5ca6da0c484f1f37ea";
@@ -122,6 +122,6 @@ async fn update_payload_fails_where_the_lock_has_another_type_and_changes_nothin
     fixture.put_in(State::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
     let before = fixture.keyspace().await;
     let error = fixture.with_stray(NEW_LOCK, async || update(&fixture, "a").await).await.unwrap_err();
-    assert!(is_wrong_type(&error), "{error}");
+    assert!(is_wrong_type(&of_redis(error.clone())), "{error}");
     fixture.keyspace().await.assert_unchanged_since(&before);
 }

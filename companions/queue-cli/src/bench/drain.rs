@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use queue_redis::Inspector;
+use queue_admin::Inspector;
 use queue_worker::{Handle, Job, Router, Server};
 use tokio::sync::Notify;
 

@@ -10,9 +10,9 @@ mod latency;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use queue_admin::{Error, Inspector};
 use queue_core::RawTask;
 use queue_core::options::check_queue_name;
-use queue_redis::{Error, Inspector};
 use serde::Serialize;
 
 use crate::error::CliError;

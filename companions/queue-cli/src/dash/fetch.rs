@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use queue_admin::{Error, Filter, Inspector, Page, Progress, SchedulerEntry};
 use queue_core::{Clock as _, State, SystemClock, TaskInfo};
-use queue_redis::{Error, Filter, Inspector, Page, Progress, SchedulerEntry};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 

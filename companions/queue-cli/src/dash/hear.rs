@@ -1,6 +1,6 @@
 //! What an answer from Redis does to the model.
 
-use queue_redis::ServerInfo;
+use queue_admin::ServerInfo;
 
 use super::list::Moves as _;
 use super::model::{Answer, Model};

@@ -1,7 +1,7 @@
 //! Everything the dashboard knows; what is on the screen follows from it.
 
 use chrono::{DateTime, Utc};
-use queue_redis::Error;
+use queue_admin::Error;
 
 use super::action::Action;
 use super::list::List;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use chrono::{DateTime, Utc};
-use queue_redis::QueueInfo;
+use queue_admin::QueueInfo;
 
 /// Samples kept of a queue: enough for the widest sparkline.
 const KEPT: usize = 240;

@@ -1,7 +1,7 @@
 //! The screens: what each shows, and what it needs for that.
 
+use queue_admin::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
 use queue_core::{State, TaskInfo};
-use queue_redis::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
 
 use super::list::{List, Moves, Row};
 

@@ -1,8 +1,8 @@
 //! What a key does to the model.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use queue_admin::ServerInfo;
 use queue_core::State;
-use queue_redis::ServerInfo;
 
 use super::action::{Action, Verb};
 use super::ask::{act, act_on_all, pause};

@@ -10,8 +10,8 @@ mod watch;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use queue_admin::{Error, Inspector};
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Error, Inspector};
 use queue_worker::{Handle, RetryPolicy, Server};
 
 use self::report::Report;

@@ -1,8 +1,8 @@
 //! Where the tasks are, read from Redis.
 
 use chrono::{DateTime, Utc};
+use queue_admin::{Error, Inspector};
 use queue_core::State;
-use queue_redis::{Error, Inspector};
 
 use super::scene::{End, Scene};
 use super::tasks::Shop;

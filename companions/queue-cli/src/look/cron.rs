@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
-use queue_redis::{CronEntry, CronEvent, EnqueueEvent, Error, Inspector, Page, SchedulerEntry};
+use queue_admin::{CronEntry, CronEvent, EnqueueEvent, Error, Inspector, Page, SchedulerEntry};
 use serde::Serialize;
 
 use super::now;

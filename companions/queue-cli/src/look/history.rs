@@ -1,7 +1,7 @@
 //! `queuectl queue history`.
 
 use clap::Args;
-use queue_redis::DailyStats;
+use queue_admin::DailyStats;
 use serde::Serialize;
 
 use crate::error::CliError;

@@ -9,8 +9,8 @@ pub(crate) mod stats;
 pub(crate) mod task;
 
 use chrono::{DateTime, Utc};
+use queue_admin::{Error, Inspector, QueueInfo};
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Error, Inspector, QueueInfo};
 
 fn now() -> DateTime<Utc> {
     SystemClock.now()

@@ -1,8 +1,8 @@
 //! `queuectl queue`.
 
 use clap::{Args, Subcommand};
+use queue_admin::QueueInfo;
 use queue_core::State;
-use queue_redis::QueueInfo;
 use serde::Serialize;
 
 use super::history::{self, HistoryArgs};

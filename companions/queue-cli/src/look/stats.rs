@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use queue_admin::QueueInfo;
 use queue_core::State;
-use queue_redis::QueueInfo;
 use serde::Serialize;
 
 use super::queues;

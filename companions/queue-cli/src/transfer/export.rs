@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::ProgressBar;
+use queue_admin::{Inspector, Reader};
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Inspector, Reader};
 use tokio::time::{Instant, sleep};
 
 use super::format::{End, Header, Line, TaskLine, VERSION};

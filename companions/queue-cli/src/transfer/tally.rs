@@ -1,7 +1,7 @@
 //! What an import did, and whether that is all.
 
+use queue_admin::{Inspector, QueueInfo};
 use queue_core::State;
-use queue_redis::{Inspector, QueueInfo};
 use serde::Serialize;
 
 use crate::error::CliError;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use queue_admin::Page;
 use queue_core::State;
-use queue_redis::Page;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::support::{Bench, queuectl};

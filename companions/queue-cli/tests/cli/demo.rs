@@ -2,8 +2,9 @@
 
 use std::process::Stdio;
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
-use queue_redis::{Inspector, Redis};
+use queue_redis::Redis;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

@@ -1,10 +1,10 @@
 //! The commands of README and documents are run as they stand there.
 
+use queue_admin::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use queue_core::State;
-use queue_redis::Error;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 

@@ -25,7 +25,7 @@ impl Bench {
     }
 
     async fn pending(&self) -> Vec<queue_core::TaskInfo> {
-        let all = queue_redis::Page { skip: 0, size: 10_000 };
+        let all = queue_admin::Page { skip: 0, size: 10_000 };
         self.inspector.tasks("default", queue_core::State::Pending, all).await.unwrap_or_default()
     }
 

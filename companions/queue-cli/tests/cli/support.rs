@@ -6,9 +6,10 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_admin::{Error, Inspector};
 use queue_core::{RawTask, State, TaskInfo};
+use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Error, Inspector};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};

@@ -3,9 +3,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::{RawTask, State, TaskInfo};
+use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Client, Inspector};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 

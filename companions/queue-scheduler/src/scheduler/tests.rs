@@ -1,8 +1,8 @@
 //! Each loop alone, on a real Redis, without a scheduler that was started.
 
+use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::clock::ManualClock;
-use queue_redis::Inspector;
 use queue_redis::embedded::RedisServer;
 use queue_redis::service::Service as _;
 use queue_redis::service::stress::start_and_stop;

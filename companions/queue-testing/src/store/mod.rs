@@ -34,7 +34,8 @@ const PIPE: usize = 64 * 1024;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use queue_core::RawTask;
-/// use queue_redis::{Client, Inspector};
+/// use queue_admin::Inspector;
+/// use queue_redis::Client;
 /// use queue_testing::Store;
 ///
 /// let redis = Store::new().redis();

@@ -6,7 +6,8 @@ mod calls;
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use queue_redis::{Broker, Client, Inspector, Redis};
+use queue_admin::Inspector;
+use queue_redis::{Broker, Client, Redis};
 use tokio::runtime::Runtime;
 
 use self::answers::Answers;

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_admin::{Filter, Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::{Clock as _, State, SystemClock};
-use queue_redis::{Broker, Filter, Inspector, Listener, Page, Redis, StoredTask};
+use queue_redis::{Broker, Listener, Redis, StoredTask};
 
 use crate::support::{Fixture, NOW, QUEUE, job, register};
 

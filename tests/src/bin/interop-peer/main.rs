@@ -78,7 +78,7 @@ async fn main() -> ExitCode {
 }
 
 async fn remove_queue(name: &str, url: &str) -> Outcome {
-    let inspector = queue_redis::Inspector::new(queue_redis::Redis::connect(url).await?);
+    let inspector = queue_admin::Inspector::new(queue_redis::Redis::connect(url).await?);
     println!("{}", inspector.remove_queue(name, true).await?);
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use queue_admin::Inspector;
 use queue_core::{Clock as _, RawTask, SystemClock};
-use queue_redis::{Inspector, Redis};
+use queue_redis::Redis;
 use queue_worker::{Failure, Group, Job, RetryPolicy, Router, Server};
 use serde_json::json;
 use tokio::sync::watch;

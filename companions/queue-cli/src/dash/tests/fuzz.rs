@@ -119,7 +119,7 @@ fn happen(model: &mut Model, happens: Happens) {
         }
         Happens::Outage(text) => {
             let (wanted, at) = (model.wanted(), model.now);
-            let found = Box::new(Err(queue_redis::Error::QueueNotFound(text)));
+            let found = Box::new(Err(queue_admin::Error::QueueNotFound(text)));
             hear(model, Answer::Read { wanted, found, at });
         }
         Happens::Later(secs) => model.now += seconds(secs.into()),

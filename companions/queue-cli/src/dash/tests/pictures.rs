@@ -190,7 +190,7 @@ fn periodic_entries_and_their_history() {
 fn an_outage_is_told_with_the_age_of_what_is_shown_and_goes_by_itself() {
     let mut model = retries(&["a"]);
     let wanted = model.wanted();
-    let error = queue_redis::Error::QueueNotFound("for want of another".to_owned());
+    let error = queue_admin::Error::QueueNotFound("for want of another".to_owned());
     hear(&mut model, Answer::Read { wanted, found: Box::new(Err(error)), at: noon() });
     model.now = noon() + seconds(12);
     let lines = picture(&model);

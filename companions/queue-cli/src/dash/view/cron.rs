@@ -1,6 +1,6 @@
 //! Periodic entries, and when their tasks were enqueued.
 
-use queue_redis::{EnqueueEvent, SchedulerEntry};
+use queue_admin::{EnqueueEvent, SchedulerEntry};
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;

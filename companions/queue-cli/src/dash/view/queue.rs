@@ -1,8 +1,8 @@
 //! One queue: its facts, its states, and the tasks in one of them.
 
 use chrono::{DateTime, Utc};
+use queue_admin::GroupInfo;
 use queue_core::{State, TaskInfo};
-use queue_redis::GroupInfo;
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;

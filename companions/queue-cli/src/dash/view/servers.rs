@@ -1,7 +1,7 @@
 //! Servers, and what they work on.
 
 use chrono::{DateTime, Utc};
-use queue_redis::{ServerInfo, WorkerInfo};
+use queue_admin::{ServerInfo, WorkerInfo};
 use ratatui::text::{Line, Span};
 
 use super::nothing;

@@ -1,8 +1,8 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
+use queue_admin::Inspector;
 use queue_core::State;
-use queue_redis::Inspector;
 use serde::Serialize;
 
 use super::change::{Action, Choice};

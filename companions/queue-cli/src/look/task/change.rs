@@ -1,8 +1,8 @@
 //! `queuectl task run`, `archive` and `delete`, for single tasks and for many.
 
 use clap::Args;
+use queue_admin::{Changed, Error, Filter, Inspector, Progress};
 use queue_core::State;
-use queue_redis::{Changed, Error, Filter, Inspector, Progress};
 use serde::Serialize;
 
 use super::select::FilterArgs;

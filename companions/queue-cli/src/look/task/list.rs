@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use queue_admin::Page;
 use queue_core::{State, TaskInfo};
-use queue_redis::Page;
 
 use super::select::FilterArgs;
 use crate::error::CliError;

@@ -10,8 +10,8 @@ mod wait;
 
 use clap::Subcommand;
 use futures_util::{StreamExt as _, stream};
+use queue_admin::{Error, Inspector};
 use queue_core::TaskInfo;
-use queue_redis::{Error, Inspector};
 
 use self::change::Action;
 use crate::enqueue::asynq::{self, AsynqEnqueueArgs};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use queue_admin::Filter;
 use queue_core::State;
-use queue_redis::Filter;
 
 use crate::when;
 

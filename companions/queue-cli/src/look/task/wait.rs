@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use queue_admin::{Error, Inspector};
 use queue_core::{State, TaskInfo};
-use queue_redis::{Error, Inspector, Listener};
+use queue_redis::Listener;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_admin::{Filter, Page};
 use queue_core::options::compose;
 use queue_core::{RawTask, State, TaskOptions};
 use queue_redis::{
-    Completion, Dequeued, Error, Filter, GroupRules, Matching, Page, PayloadChange, Report, Seen, Side, StagedSet,
-    Taken,
+    Completion, Dequeued, Error, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken,
 };
 
 use super::World;
@@ -17,9 +17,7 @@ const QUEUE: &str = "q";
 /// any other answer.
 pub(super) async fn make(world: &World, number: u8, seed: u8) {
     let (queue, token) = (Arc::from(QUEUE), Arc::from("token:1"));
-    let state = State::ALL[usize::from(seed) % State::ALL.len()];
-    let World { broker, inspector, client, .. } = world;
-    let page = Page { skip: usize::from(seed % 3), size: 7 };
+    let World { broker, client, .. } = world;
     let _: Result<(), Error> = match number % 36 {
         0 => work(world, broker.clone().timed(seed & 1 == 0).dequeue(&queue, 10, &token, NOW + 30).await).await,
         1 => {
@@ -61,6 +59,17 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
         }
         19 => broker.begin_removal(QUEUE, NOW).await.map(drop),
         20 => broker.finish_removal(QUEUE).await.map(drop),
+        number => return look(world, number, seed).await,
+    }
+    .inspect_err(|error| drop(format!("{error} {error:?}")));
+}
+
+/// The same for what operators ask.
+async fn look(world: &World, number: u8, seed: u8) {
+    let state = State::ALL[usize::from(seed) % State::ALL.len()];
+    let inspector = &world.inspector;
+    let page = Page { skip: usize::from(seed % 3), size: 7 };
+    let _: Result<(), queue_admin::Error> = match number {
         21 => inspector.queues().await.map(drop),
         22 => inspector.queue(QUEUE).await.map(|info| drop((info.size(), format!("{info:?}")))),
         23 => inspector.queue_memory(QUEUE).await.map(drop),

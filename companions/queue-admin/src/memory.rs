@@ -2,9 +2,11 @@ use queue_core::State;
 use queue_core::keys::QueueKeys;
 
 use super::Inspector;
-use crate::connection::Connection;
+use queue_redis::Error as RedisError;
+
 use crate::error::Error;
 use crate::lenient::{sorted, total};
+use queue_redis::Connection;
 
 /// Tasks measured of each list, set or group; asynq measures as many.
 const SAMPLE: isize = 20;
@@ -41,7 +43,7 @@ impl Inspector {
             match measure(&mut connection, &keys, part).await {
                 Ok(bytes) => memory = memory.saturating_add(bytes),
                 // What a server without the command answers, or one that denies the right to it.
-                Err(error @ Error::Refused { .. }) if !error.is_transient() => return Ok(None),
+                Err(Error::Redis(error @ RedisError::Refused { .. })) if !error.is_transient() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }

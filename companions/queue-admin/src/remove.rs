@@ -6,10 +6,10 @@ use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
 
 use super::Inspector;
 use super::bulk::{Filter, Operation};
-use crate::broker::MAX_BATCH;
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::lenient::total;
+use queue_redis::Connection;
+use queue_redis::MAX_BATCH;
 
 /// How often a queue is emptied anew because tasks have come in, before that is given up.
 const ROUNDS: usize = 10;

@@ -1,7 +1,7 @@
 //! Many tasks at once: counting, finding, changing.
 //!
 //! Tasks are read and compared page by page, and changed by scripts that take up to
-//! [`MAX_BATCH`](crate::MAX_BATCH) ids and look again whether each task is still where it was seen. So Redis
+//! [`MAX_BATCH`](queue_redis::MAX_BATCH) ids and look again whether each task is still where it was seen. So Redis
 //! is never held up for long, and whoever is interrupted leaves each task either as it was or changed.
 
 mod change;
@@ -22,9 +22,9 @@ use queue_core::{Clock as _, State, TaskMessage};
 
 use super::Inspector;
 use super::tasks::Entry;
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::lenient::sorted;
+use queue_redis::Connection;
 use walk::{Order, Walk};
 
 /// Ids looked at in one go. The messages of so many tasks are in memory at a time.
@@ -86,7 +86,7 @@ impl Inspector {
         for place in places {
             count.cmd(if place.is_list() { "LLEN" } else { "ZCARD" }).arg(&place.key);
         }
-        connection.pipeline("counting tasks", &count).await
+        Ok(connection.pipeline("counting tasks", &count).await?)
     }
 
     /// When active tasks were started, if the filter asks for ages.

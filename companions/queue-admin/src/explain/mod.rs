@@ -11,8 +11,10 @@ use queue_core::{Clock as _, State, TaskMessage};
 pub use reason::Reason;
 
 use super::{Inspector, ServerInfo};
-use crate::connection::Connection;
+use queue_redis::Error as RedisError;
+
 use crate::error::Error;
+use queue_redis::Connection;
 
 /// Seconds after the end of a lease before a task is taken over; as in asynq.
 const RECOVERY_MARGIN: i64 = 30;
@@ -131,7 +133,7 @@ impl Inspector {
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
         let lock = facts.message.as_ref().map(|message| message.unique_key.as_str()).unwrap_or_default();
         if lock.starts_with(keys.prefix()) {
-            let holder: Result<Option<String>, Error> = connection.query("GET", redis::cmd("GET").arg(lock)).await;
+            let holder: Result<Option<String>, RedisError> = connection.query("GET", redis::cmd("GET").arg(lock)).await;
             facts.lock_holder = holder.unwrap_or_default();
         }
         Ok(facts)
@@ -202,10 +204,10 @@ fn parse<T: redis::FromRedisValue + Default>(reply: Option<Option<redis::Value>>
 async fn ahead(connection: &mut Connection, keys: &QueueKeys, id: &str) -> Result<Option<u64>, Error> {
     let mut look = redis::pipe();
     look.atomic().cmd("LLEN").arg(keys.pending()).cmd("LPOS").arg(keys.pending()).arg(id);
-    let found: Result<(u64, Option<u64>), Error> = connection.pipeline("searching a task", &look).await;
+    let found: Result<(u64, Option<u64>), RedisError> = connection.pipeline("searching a task", &look).await;
     match found {
         Ok((length, place)) => Ok(place.map(|place| length.saturating_sub(place + 1))),
-        Err(error) if error.is_transient() => Err(error),
+        Err(error) if error.is_transient() => Err(error.into()),
         Err(_) => Ok(None),
     }
 }

@@ -1,10 +1,7 @@
-//! A queue on its way from one Redis to another: what there is to carry, and how it is read.
+//! A queue on its way from one Redis to another: what there is to carry.
 //!
-//! [`Inspector::stored_queue`](crate::Inspector::stored_queue) and a [`Reader`] read it;
-//! [`Broker::restore_queue`](crate::Broker::restore_queue) and [`Broker::restore`](crate::Broker::restore)
-//! write it.
-
-mod read;
+//! `queue-admin` reads it; [`Broker::restore_queue`](crate::Broker::restore_queue) and
+//! [`Broker::restore`](crate::Broker::restore) write it.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +10,10 @@ use queue_core::State;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::{TaskMessage, WireError};
 
-pub use read::{Reader, Unfit};
-
 /// Hash fields that make sense only in the Redis where they are: the state is named apart, and a run ends with
 /// the move.
-const FIELDS_LEFT_BEHIND: [&str; 2] = ["state", "owner"];
+#[doc(hidden)]
+pub const FIELDS_LEFT_BEHIND: [&str; 2] = ["state", "owner"];
 
 /// What is true of a queue as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,10 +1,21 @@
-//! Looks at queues, tasks and servers, and changes what no worker has.
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
+//!
+//! * [`Inspector`]: looks at queues, tasks and servers, and changes what no worker has.
+//! * [`Filter`]: which of many tasks are counted, found or changed.
+//! * [`Explanation`]: why a task is not running.
+//! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::Broker` stores it there.
+//!
+//! `queue_redis::Doctor` examines and repairs queues; it is there because servers do some of that by themselves.
 
 mod bulk;
 mod change;
 mod cron;
+mod error;
 mod explain;
 mod groups;
+mod lenient;
 mod memory;
 mod queues;
 mod remove;
@@ -16,6 +27,7 @@ mod transfer;
 
 pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};
+pub use error::Error;
 pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
 pub use queues::QueueInfo;
@@ -23,19 +35,13 @@ pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
 pub use stats::DailyStats;
 pub use tasks::Page;
-pub use transfer::{Reader, StoredCounter, StoredQueue, StoredTask, Unfit};
+pub use transfer::{Reader, Unfit};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use queue_core::{Clock, SystemClock};
-
-use crate::broker::Broker;
-use crate::clock::RedisClock;
-use crate::connection::Redis;
-use crate::doctor::Doctor;
-use crate::error::Error;
-use crate::placement::Placement;
+use queue_redis::{Broker, Doctor, Placement, Redis, RedisClock};
 
 /// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
 /// connections and leaves the shared one to the workers.
@@ -66,7 +72,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked, or refuses for another reason than that it is no cluster.
     pub async fn cluster_placement(&self, queue: &str) -> Result<Placement, Error> {
-        self.redis.cluster_placement(queue).await
+        Ok(self.redis.cluster_placement(queue).await?)
     }
 
     /// What Redis says about itself with `INFO`: `redis_version`, `used_memory` and so on.
@@ -74,12 +80,12 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn redis_info(&self) -> Result<BTreeMap<String, String>, Error> {
-        self.redis.info().await
+        Ok(self.redis.info().await?)
     }
 
     /// Asks Redis what time it is, if nobody has for some seconds. Belongs before all that judges or deletes by time.
     async fn look_at_the_clock(&self) -> Result<(), Error> {
-        self.clock.refresh(&self.redis).await
+        Ok(self.clock.refresh(&self.redis).await?)
     }
 
     fn broker(&self) -> Broker {

@@ -7,10 +7,13 @@ use queue_core::State;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 
-use super::super::Inspector;
-use super::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
-use crate::broker::{MAX_BATCH, next_batch};
-use crate::connection::Connection;
+use queue_redis::plumbing::{FIELDS_LEFT_BEHIND, next_batch};
+use queue_redis::{MAX_BATCH, StoredCounter, StoredQueue, StoredTask};
+
+use crate::Inspector;
+use queue_redis::Connection;
+use queue_redis::Error as RedisError;
+
 use crate::error::Error;
 use crate::lenient::total;
 
@@ -319,7 +322,7 @@ impl Reader {
             let flat: Vec<redis::Value> = connection.pipeline("reading locks", &look).await?;
             let pair = |pair: &[redis::Value]| redis::from_redis_value(redis::Value::Array(pair.to_vec()));
             let pairs: Result<_, _> = flat.chunks_exact(2).map(pair).collect();
-            pairs.map_err(|_| Error::unexpected("reading locks", &flat))?
+            pairs.map_err(|_| RedisError::unexpected("reading locks", &flat))?
         };
         let with_lock = tasks.iter_mut().zip(locks).filter(|(_, lock)| lock.is_some());
         for ((task, _), (holder, ttl_ms)) in with_lock.zip(replies) {
@@ -375,7 +378,7 @@ fn stored(
 /// The time of Redis, by which its TTLs run.
 async fn time_ms(connection: &mut Connection) -> Result<i64, Error> {
     let (secs, micros): (i64, i64) = connection.query("TIME", &redis::cmd("TIME")).await?;
-    as_ms(secs, micros).ok_or_else(|| Error::unexpected("TIME", &(secs, micros)))
+    as_ms(secs, micros).ok_or_else(|| RedisError::unexpected("TIME", &(secs, micros)).into())
 }
 
 /// Milliseconds, of a time that a date can have.

@@ -2,8 +2,8 @@
 
 use super::super::tasks::range;
 use super::super::{Page, tasks::Entry};
-use crate::connection::Connection;
 use crate::error::Error;
+use queue_redis::Connection;
 
 /// How many of the last ids that stayed are remembered, to find the way on.
 const ANCHORS: usize = 3;

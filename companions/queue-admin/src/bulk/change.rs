@@ -11,10 +11,11 @@ use super::super::Inspector;
 use super::super::tasks::Entry;
 use super::walk::Stretch;
 use super::{Filter, PAGE, Place};
-use crate::broker::{ARCHIVE_MAX, Change, Seen};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::lenient::total;
+use queue_redis::Connection;
+use queue_redis::plumbing::ARCHIVE_MAX;
+use queue_redis::{Change, Seen};
 
 /// Ids per call of a script, so that none takes longer than a millisecond; see `docs/design.md`.
 const BATCH: usize = 50;
@@ -50,7 +51,7 @@ pub struct Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::inspector) enum Operation {
+pub(crate) enum Operation {
     Run,
     Archive,
     Delete,
@@ -173,7 +174,7 @@ impl Inspector {
     }
 
     /// The same with states that were checked.
-    pub(in crate::inspector) async fn change_all(
+    pub(crate) async fn change_all(
         &self,
         queue: &str,
         filter: &Filter,
@@ -284,8 +285,8 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
     async fn apply(&mut self, seen: Seen<'_>, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
         let broker = self.inspector.broker();
         match self.operation {
-            Operation::Run => broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await,
-            Operation::Delete => broker.delete_tasks(self.queue, seen, ids).await,
+            Operation::Run => Ok(broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await?),
+            Operation::Delete => Ok(broker.delete_tasks(self.queue, seen, ids).await?),
             Operation::Archive => {
                 self.inspector.look_at_the_clock().await?;
                 let now = self.inspector.clock.now_secs();

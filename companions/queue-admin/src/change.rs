@@ -5,8 +5,8 @@ use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, State, TaskMessage};
 
 use super::Inspector;
-use crate::broker::{Change, PayloadChange, PayloadVerdict, Seen};
 use crate::error::Error;
+use queue_redis::{Change, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;
@@ -57,7 +57,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
-        self.broker().cancel(id).await
+        Ok(self.broker().cancel(id).await?)
     }
 
     async fn judge(

@@ -6,6 +6,8 @@ use queue_core::State;
 use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
+use queue_redis::Error as RedisError;
+
 use crate::error::Error;
 use crate::lenient::{Number, sorted, total};
 
@@ -73,7 +75,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn queues(&self) -> Result<Vec<String>, Error> {
-        self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await.map(sorted)
+        Ok(sorted(self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?))
     }
 
     pub(super) async fn require_queue(&self, queue: &str) -> Result<(), Error> {
@@ -99,7 +101,7 @@ impl Inspector {
         counts.cmd("EXISTS").arg(keys.paused());
         let sizes: Vec<u64> = connection.pipeline("counting a queue", &counts).await?;
         let [pending, active, scheduled, retry, archived, completed, paused] = sizes[..] else {
-            return Err(Error::unexpected("counting a queue", &sizes));
+            return Err(RedisError::unexpected("counting a queue", &sizes).into());
         };
 
         let mut details = redis::pipe();
@@ -149,7 +151,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
         let now = self.clock.now_secs();
-        self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await
+        Ok(self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await?)
     }
 
     /// Resumes a queue. Returns whether it was paused before.
@@ -157,6 +159,6 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn unpause(&self, queue: &str) -> Result<bool, Error> {
-        self.redis.query("DEL", redis::cmd("DEL").arg(QueueKeys::new(queue).paused())).await
+        Ok(self.redis.query("DEL", redis::cmd("DEL").arg(QueueKeys::new(queue).paused())).await?)
     }
 }

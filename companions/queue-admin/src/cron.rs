@@ -8,9 +8,8 @@ use queue_core::{Clock as _, RawTask, TaskMessage, TaskOptions};
 use serde::Deserialize;
 
 use super::{Inspector, Page};
-use crate::broker::{Broker, Overlap, Tick, TickVerdict, Why};
 use crate::error::Error;
-use crate::script::PAUSE_ENTRY;
+use queue_redis::{Overlap, Tick, TickVerdict, Why};
 
 /// A periodic entry of ours, as all schedulers that carry it know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +112,7 @@ impl Inspector {
         let all = redis::cmd("ZRANGE").arg(CRON_ENTRIES).arg(0).arg(-1).arg("WITHSCORES").to_owned();
         let listed: Vec<(String, i64)> = connection.query("ZRANGE", &all).await?;
         let mut entries = Vec::new();
-        for chunk in listed.chunks(crate::MAX_BATCH) {
+        for chunk in listed.chunks(queue_redis::MAX_BATCH) {
             let places: Vec<(&str, &str, i64)> =
                 chunk.iter().filter_map(|(place, seen)| place.split_once(' ').map(|(n, q)| (n, q, *seen))).collect();
             if places.is_empty() {
@@ -154,7 +153,7 @@ impl Inspector {
         let mut state = redis::cmd("DEL");
         state.arg(keys.cron_history(name)).arg(keys.cron_entry(name));
         self.redis.query::<()>("DEL", &state).await?;
-        Broker::new(self.redis.clone()).unlist_entry(&entry.queue, name).await
+        Ok(self.broker().unlist_entry(&entry.queue, name).await?)
     }
 
     /// What became of the ticks of an entry, newest first; up to 1000 are kept, for 30 days after the last.
@@ -189,7 +188,7 @@ impl Inspector {
     /// # Errors
     /// When there is no entry of this name, or Redis cannot be asked or refuses.
     pub async fn pause_cron(&self, name: &str) -> Result<bool, Error> {
-        self.set_cron_pause(name, self.clock.now_secs().to_string()).await
+        self.set_cron_pause(name, true).await
     }
 
     /// Resumes an entry. Returns whether it was paused before.
@@ -197,18 +196,13 @@ impl Inspector {
     /// # Errors
     /// As [`pause_cron`](Self::pause_cron).
     pub async fn resume_cron(&self, name: &str) -> Result<bool, Error> {
-        self.set_cron_pause(name, String::new()).await
+        self.set_cron_pause(name, false).await
     }
 
-    async fn set_cron_pause(&self, name: &str, since: String) -> Result<bool, Error> {
-        let entry = self.cron_entry(name).await?;
-        let mut call = PAUSE_ENTRY.call(1);
-        call.arg(QueueKeys::new(&entry.queue).cron_entry(name)).arg(since).arg(self.clock.now_secs());
-        match self.redis.run(&PAUSE_ENTRY, &call).await? {
-            redis::Value::Int(changed @ 0..=1) => Ok(changed == 1),
-            redis::Value::Int(2) => Err(Error::EntryNotFound(name.to_owned())),
-            reply => Err(Error::unexpected(PAUSE_ENTRY.name, &reply)),
-        }
+    async fn set_cron_pause(&self, name: &str, pause: bool) -> Result<bool, Error> {
+        let (entry, now) = (self.cron_entry(name).await?, self.clock.now_secs());
+        let changed = self.broker().pause_entry(&entry.queue, name, pause.then_some(now), now).await?;
+        changed.ok_or_else(|| Error::EntryNotFound(name.to_owned()))
     }
 
     /// Enqueues the task of an entry now, also while it is paused, and returns its id; it counts as a run. With
@@ -233,7 +227,7 @@ impl Inspector {
         let placement = if template.group_key.is_empty() { Placement::Pending } else { Placement::Aggregating };
         let message = TaskMessage { id: format!("{name}:{now}:{id}"), ..template };
         let task = Composed { message, placement, unique_ttl, generated_id: false };
-        let broker = Broker::new(self.redis.clone());
+        let broker = self.broker();
         broker.publish_queue(&entry.queue).await?;
         let overlap = match entry.overlap.as_str() {
             "skip" => Overlap::Skip,
@@ -244,7 +238,7 @@ impl Inspector {
         let max_runs = entry.max_runs.unwrap_or(0);
         let tick = Tick { entry: name, why, at: now, task: &task, overlap, max_runs };
         let mut reply = broker.enqueue_tick(tick, now_ns).await;
-        if reply.as_ref().is_err_and(Error::is_ambiguous) {
+        if reply.as_ref().is_err_and(queue_redis::Error::is_ambiguous) {
             // The id refuses a second task.
             reply = broker.enqueue_tick(tick, now_ns).await;
         }

@@ -4,7 +4,9 @@ use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, State, TaskInfo, TaskMessage};
 
 use super::Inspector;
-use crate::connection::Connection;
+use queue_redis::Connection;
+use queue_redis::Error as RedisError;
+
 use crate::error::Error;
 use crate::lenient::sorted;
 
@@ -110,7 +112,7 @@ impl Inspector {
         for ((_, score), reply) in entries.into_iter().zip(replies.chunks_exact(2)) {
             let pair = redis::Value::Array(reply.to_vec());
             let ((message, result), lease): Row =
-                redis::from_redis_value(pair).map_err(|_| Error::unexpected("reading tasks", &reply))?;
+                redis::from_redis_value(pair).map_err(|_| RedisError::unexpected("reading tasks", &reply))?;
             let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
             let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
             task.result = result.map(Bytes::from);
@@ -136,7 +138,7 @@ impl Inspector {
         let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
             .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
         let state: State =
-            state.as_deref().unwrap_or_default().parse().map_err(|error| Error::unexpected("HMGET", &error))?;
+            state.as_deref().unwrap_or_default().parse().map_err(|error| RedisError::unexpected("HMGET", &error))?;
         let score: Option<f64> = match (state, keys.container(state)) {
             (State::Scheduled | State::Retry, Some(set)) => {
                 self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(set).arg(id)).await?
