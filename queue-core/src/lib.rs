@@ -35,11 +35,11 @@ pub mod wire;
 pub use clock::{Clock, SystemClock};
 pub use codec::{Codec, DecodeError, EncodeError, Json, MessagePack, Protobuf, Raw};
 pub use info::TaskInfo;
-pub use options::{OptionError, TaskOptions};
+pub use options::{OptionError, RawTask, TaskOptions};
 pub use outcome::{Failure, Outcome, Step};
 pub use retry::RetryPolicy;
 pub use state::State;
-pub use task::{FromMessage, FromMessageError, IntoTask, RawTask, Task};
+pub use task::{FromMessage, FromMessageError, IntoTask, Task};
 pub use wire::TaskMessage;
 
 /// What `Debug` writes for an error: its text and its causes, because that is what `main` prints of the error that it

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use crate::clock::{secs_ceil, unix_ns, unix_secs_ceil};
 use crate::keys::{DEFAULT_QUEUE, QueueKeys};
-use crate::task::RawTask;
 use crate::wire::TaskMessage;
 
 /// Retries of a task when none are given.
@@ -138,7 +137,48 @@ impl TaskOptions {
     }
 }
 
+/// A task without a Rust type: a type name, payload bytes and options.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::RawTask;
+///
+/// let task = RawTask::new("email:welcome")
+///     .payload(r#"{"user":7}"#)
+///     .queue("mail")
+///     .process_in(Duration::from_secs(60));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawTask {
+    /// The task type.
+    pub kind: String,
+    /// The payload; `None` and empty bytes lock differently when the task is unique, see
+    /// [`QueueKeys::unique`](crate::keys::QueueKeys::unique).
+    pub payload: Option<Bytes>,
+    /// The options of the task.
+    pub options: TaskOptions,
+}
+
 impl RawTask {
+    /// A task of this type without a payload.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), payload: None, options: TaskOptions::default() }
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = Some(payload.into());
+        self
+    }
+
+    /// Adds options; those given here win over those already set.
+    #[must_use]
+    pub fn with(mut self, options: TaskOptions) -> Self {
+        self.options = self.options.overlaid_with(options);
+        self
+    }
+
     /// Adds a header, metadata that travels with the task.
     #[must_use]
     pub fn header(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {

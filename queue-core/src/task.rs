@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::codec::{Codec, DecodeError, EncodeError};
-use crate::options::TaskOptions;
+use crate::options::{RawTask, TaskOptions};
 use crate::wire::TaskMessage;
 
 /// A type whose values are tasks: it names its kind, its codec and its default options.
@@ -49,49 +49,6 @@ pub trait Task: Sized + Send + 'static {
     /// The options of every task of this type; what is given when enqueueing wins over them.
     fn options() -> TaskOptions {
         TaskOptions::default()
-    }
-}
-
-/// A task without a Rust type: a type name, payload bytes and options.
-///
-/// ```
-/// use std::time::Duration;
-/// use queue_core::RawTask;
-///
-/// let task = RawTask::new("email:welcome")
-///     .payload(r#"{"user":7}"#)
-///     .queue("mail")
-///     .process_in(Duration::from_secs(60));
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawTask {
-    /// The task type.
-    pub kind: String,
-    /// The payload; `None` and empty bytes lock differently when the task is unique, see
-    /// [`QueueKeys::unique`](crate::keys::QueueKeys::unique).
-    pub payload: Option<Bytes>,
-    /// The options of the task.
-    pub options: TaskOptions,
-}
-
-impl RawTask {
-    /// A task of this type without a payload.
-    pub fn new(kind: impl Into<String>) -> Self {
-        Self { kind: kind.into(), payload: None, options: TaskOptions::default() }
-    }
-
-    /// Sets the payload.
-    #[must_use]
-    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
-        self.payload = Some(payload.into());
-        self
-    }
-
-    /// Adds options; those given here win over those already set.
-    #[must_use]
-    pub fn with(mut self, options: TaskOptions) -> Self {
-        self.options = self.options.overlaid_with(options);
-        self
     }
 }
 

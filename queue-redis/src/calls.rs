@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::panic::Guard;
+use crate::log::panic::Guard;
 
 /// How one call to Redis went: one command, script or pipeline, and the answer to it.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::connection::{Redis, RedisOptions};
+use crate::connection::Redis;
+use crate::options::RedisOptions;
 
 /// Why no private server could be started.
 #[derive(thiserror::Error)]

@@ -18,26 +18,21 @@ mod calls;
 pub mod check;
 mod client;
 mod clock;
-mod cluster;
 mod connection;
 pub mod doctor;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+mod link;
 mod listener;
 #[doc(hidden)]
 pub mod log;
-#[doc(hidden)]
-pub mod panic;
+mod options;
 mod placement;
 mod script;
 mod semaphore;
-mod sentinel;
-mod server;
 #[doc(hidden)]
 pub mod service;
-mod source;
-mod stderr;
 mod wrong_type;
 
 // The plumbing is in `broker`. Its names stay here, unseen, for crates that have not moved to it yet.
@@ -55,18 +50,20 @@ pub use calls::Call;
 pub use check::{Checked, Role};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
 pub use clock::RedisClock;
-pub use connection::{Connection, Redis, RedisOptions, TlsOptions};
+pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
 pub use listener::{Listener, Signal, Watch};
-pub use log::log_to_stderr;
+pub use link::source::InProcess;
+pub use log::{Stderr, log_to_stderr};
+#[doc(hidden)]
+pub use log::panic;
+pub use options::{RedisOptions, TlsOptions};
 pub use placement::{ClusterNode, Placement};
 pub use queue_core::{RawTask, Task, TaskInfo, TaskOptions};
 #[cfg(feature = "derive")]
 pub use queue_macros::ClientTask as Task;
 pub use semaphore::{Permit, Semaphore};
-pub use source::InProcess;
-pub use stderr::Stderr;
 
 #[doc(hidden)]
 pub mod plumbing {

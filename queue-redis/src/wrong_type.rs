@@ -1,34 +1,28 @@
 //! Which key it was that holds another type than it should.
 //!
-//! Redis only says that one of the keys of a call does. So after such an error their types are looked at, once,
-//! and named in it.
+//! Redis only says that one of the keys of a call does. So after such an error the handle looks at their types, once,
+//! and names them in it.
 
 use std::collections::BTreeSet;
 
 use queue_core::keys;
 use redis::{Arg, Cmd};
 
-use crate::connection::Redis;
-use crate::error::Error;
-
 /// The most keys that are looked at.
 const MOST: usize = 300;
 
-/// An error about the type of a key, with the name of that key in it.
-pub(crate) async fn named(redis: &Redis, call: &Cmd, error: Error) -> Error {
-    let keys = candidates(call);
-    // Who may not look is told what Redis said.
-    let Ok(types) = redis.types_of(keys.iter().map(Vec::as_slice)).await else { return error };
-    let found = keys.iter().zip(types).filter_map(|(key, found)| {
+/// Those of the keys whose type, as Redis tells it, is not the one of their family; in words.
+pub(crate) fn named(keys: &BTreeSet<Vec<u8>>, types: Vec<String>) -> Vec<String> {
+    let wrong = keys.iter().zip(types).filter_map(|(key, found)| {
         let expected = keys::family(key)?.key_type.as_str();
         let key = String::from_utf8_lossy(key);
         (found != "none" && found != expected).then(|| format!("{key:?} is a {found} and should be a {expected}"))
     });
-    error.with_keys(&found.collect::<Vec<_>>())
+    wrong.collect()
 }
 
 /// The keys that a call may have touched: those it names, and then those of the queue that it does not.
-fn candidates(call: &Cmd) -> BTreeSet<Vec<u8>> {
+pub(crate) fn candidates(call: &Cmd) -> BTreeSet<Vec<u8>> {
     let named = call.args_iter().filter_map(|arg| match arg {
         Arg::Simple(arg) if arg.starts_with(b"asynq:") && keys::family(arg).is_some() => Some(arg.to_vec()),
         _ => None,

@@ -25,6 +25,7 @@ mod overlap;
 mod packages;
 mod races;
 mod refusals;
+mod rings;
 mod scheduler;
 mod semaphore;
 mod sentinel;

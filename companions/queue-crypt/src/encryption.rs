@@ -9,7 +9,8 @@ use tower::{ServiceExt as _, service_fn};
 
 use crate::headers::{self, Binding};
 use crate::keys::KeyRing;
-use crate::seal::{self, OpenError, Place, SealError, What};
+use crate::error::{OpenError, SealError};
+use crate::seal::{self, Place, What};
 use crate::task::SealedTask;
 
 /// Encrypts the payloads of a client's tasks, and decrypts those of a router's; cheap to clone.

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 
-use crate::seal::SealError;
+use crate::error::SealError;
 
 /// Encrypts the values at these paths (`card.number`), each on its own: in its place comes a text. A field that
 /// is not there is none to encrypt.

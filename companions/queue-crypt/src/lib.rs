@@ -3,6 +3,7 @@
 //! `docs/encryption.md` says what is protected and what is not, how keys are rotated, and what the format is.
 
 mod encryption;
+mod error;
 mod fields;
 mod headers;
 mod keys;
@@ -11,5 +12,5 @@ mod task;
 
 pub use encryption::Encryption;
 pub use keys::{KeyError, KeyRing};
-pub use seal::{OpenError, SealError};
+pub use error::{OpenError, SealError};
 pub use task::SealedTask;

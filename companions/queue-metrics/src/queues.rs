@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use prometheus::Registry;
-use queue_admin::{Error, Inspector, Page, QueueInfo};
+use queue_admin::{Error, Inspector, Page};
 use queue_core::{Clock as _, State, SystemClock};
 use queue_redis::log::{info, warn};
 use tracing::debug;
 
 use crate::memory::Memory;
-use crate::shown::Shown;
+use crate::shown::{Seen, Shown};
 use crate::text;
 
 /// Queues that are asked at the same time; the others wait. Less than there are pooled connections.
@@ -38,15 +38,6 @@ struct Inner {
     last: tokio::sync::Mutex<Option<(Instant, String)>>,
     /// Whether the last scrape had something to complain about, which is logged once.
     failing: AtomicBool,
-}
-
-/// What a scrape learns about one queue.
-pub(crate) struct Seen {
-    pub(crate) info: QueueInfo,
-    /// Estimated bytes in Redis, if that is known.
-    pub(crate) memory: Option<u64>,
-    /// How long the first scheduled or retried task has been due.
-    pub(crate) overdue: Duration,
 }
 
 impl QueueMetrics {

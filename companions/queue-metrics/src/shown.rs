@@ -4,10 +4,19 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use queue_admin::QueueInfo;
 use queue_core::State;
 
 use crate::families::{counter, gauge, single, sound};
-use crate::queues::Seen;
+
+/// What a scrape learns about one queue.
+pub(crate) struct Seen {
+    pub(crate) info: QueueInfo,
+    /// Estimated bytes in Redis, if that is known.
+    pub(crate) memory: Option<u64>,
+    /// How long the first scheduled or retried task has been due.
+    pub(crate) overdue: Duration,
+}
 
 /// One scrape's values, in a registry of their own.
 pub(crate) struct Shown {

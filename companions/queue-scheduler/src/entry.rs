@@ -1,7 +1,6 @@
 //! What a user says about a periodic task.
 
 use std::fmt::Write as _;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
@@ -11,52 +10,8 @@ use queue_redis::Overlap;
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::{EntryError, EntryProblem};
-use crate::schedule::Schedule;
+use crate::schedule::{MAX_MISSED, Missed, Schedule};
 use crate::spec::{Spec, Zone};
-
-/// What happens to ticks that came while no scheduler was at work.
-///
-/// A tick counts as missed when it is more than a minute late, or more than five seconds when a later one has
-/// come too. So a restart or a failover of a few seconds misses nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Missed {
-    /// They are let go. The default, as in asynq.
-    #[default]
-    Skip,
-    /// One run makes up for them all.
-    Last,
-    /// The latest of them, so many at the most, are made up for one by one.
-    All(u32),
-}
-
-/// The most missed ticks that can be made up for.
-pub const MAX_MISSED: u32 = 1_000;
-
-impl std::fmt::Display for Missed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Skip => f.write_str("skip"),
-            Self::Last => f.write_str("last"),
-            Self::All(most) => write!(f, "all:{most}"),
-        }
-    }
-}
-
-impl FromStr for Missed {
-    type Err = String;
-
-    /// Reads `skip`, `last` or `all:N`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let most = text.strip_prefix("all:").and_then(|most| most.parse().ok());
-        match (text, most) {
-            ("skip", _) => Ok(Self::Skip),
-            ("last", _) => Ok(Self::Last),
-            (_, Some(most)) if (1..=MAX_MISSED).contains(&most) => Ok(Self::All(most)),
-            _ => Err(format!("{text:?} is none of skip, last and all:N with N from 1 to {MAX_MISSED}")),
-        }
-    }
-}
 
 /// A periodic task: a cron spec, the task to enqueue at each tick, and what to do in special cases.
 ///

@@ -18,9 +18,10 @@ mod schedule;
 mod scheduler;
 mod spec;
 
-pub use entry::{Entry, EntrySummary, MAX_MISSED, Missed};
+pub use entry::{Entry, EntrySummary};
 pub use problem::{EntryError, EntryProblem};
 pub use provider::{BoxError, ConfigProvider};
 pub use queue_redis::broker::{Overlap, TickVerdict, Why};
+pub use schedule::{MAX_MISSED, Missed};
 pub use scheduler::{Scheduler, SchedulerBuilder, SchedulerError, SyncProblem, Ticked};
 pub use spec::{Spec, SpecError, Zone};

@@ -2,10 +2,9 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo};
 
-use super::{Address, decode, with_tls};
-use crate::cluster::NodeAddress;
-use crate::connection::TlsOptions;
+use super::{Address, NodeAddress, decode, with_tls};
 use crate::error::Error;
+use crate::options::TlsOptions;
 
 /// How the servers are spoken to of which only the addresses are told.
 #[derive(Clone)]

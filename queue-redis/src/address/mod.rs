@@ -1,15 +1,17 @@
 //! Where Redis is: URLs as Redis clients write them, and as asynq does.
 
 mod many;
+mod node;
 
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use url::Url;
 
-use crate::connection::TlsOptions;
 use crate::error::Error;
+use crate::options::TlsOptions;
 
 pub(crate) use many::{Nodes, Watched};
+pub(crate) use node::NodeAddress;
 
 /// Where the tasks are.
 pub(crate) enum Address {

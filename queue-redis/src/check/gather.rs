@@ -8,7 +8,7 @@ use redis::{FromRedisValue as _, Value};
 
 use super::{Role, rights};
 use crate::error::Error;
-use crate::server::{Lent, Server};
+use crate::link::server::{Lent, Server};
 
 const PROBE: &str = include_str!("probe.lua");
 /// Has Redis 7 and newer refuse all writes.

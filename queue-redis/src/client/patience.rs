@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::connection::RedisOptions;
+use crate::options::RedisOptions;
 use crate::error::Error;
 
 /// How often a call is sent again when its answer was lost, and how long to wait first.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::Signal;
 use crate::broker::Holding;
 use crate::error::Error;
-use crate::server::Server;
+use crate::link::server::Server;
 
 /// How long nothing may be heard before the listener asks whether Redis is still there.
 const SILENCE: Duration = Duration::from_secs(5);

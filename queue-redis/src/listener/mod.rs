@@ -26,10 +26,10 @@ use self::ear::{Arm, Ear};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
 };
-use crate::cluster::{self, Cluster};
+use crate::link::cluster::{self, Cluster};
 use crate::connection::Redis;
 use crate::error::Error;
-use crate::server::Server;
+use crate::link::server::Server;
 
 /// How long to do without the node of a cluster that could not be reached, before it is tried again.
 const MISSING_FOR: Duration = Duration::from_secs(1);
@@ -334,7 +334,7 @@ async fn look_at_nodes(
         }
         let asked = arms.iter_mut().zip(&parts).filter(|(_, (part, _))| !part.is_empty());
         let answers = join_all(asked.map(|(arm, (part, positions))| async move {
-            let found = crate::server::send_all(&mut arm.connection, part).await;
+            let found = crate::link::server::send_all(&mut arm.connection, part).await;
             let found = found.map_err(|error| arm.server.explain("looking at keys", error));
             arm.looks.note(&found);
             (&arm.server, positions, found)

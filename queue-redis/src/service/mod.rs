@@ -17,7 +17,7 @@ pub use self::backoff::Backoff;
 pub use self::outage::{Outage, Part};
 use crate::error::Error;
 use crate::log::error;
-use crate::panic::Catch;
+use crate::log::panic::Catch;
 
 /// How long a loop that panicked rests: one that panics at once must not fill the log.
 const AFTER_A_PANIC: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::io::DuplexStream;
 
-use crate::connection::RedisOptions;
+use crate::options::RedisOptions;
 use crate::error::Error;
 
 /// When the operating system begins to ask whether a silent peer is still there, and how often. A connection

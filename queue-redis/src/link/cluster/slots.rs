@@ -1,35 +1,9 @@
 //! Which node of a cluster serves which slot.
 
-use std::sync::Arc;
-
 use redis::Value;
 
+use crate::address::NodeAddress;
 use crate::error::Error;
-
-/// Where a node is. Compared by name: a node may have several, and is then several nodes to us.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct NodeAddress {
-    pub(crate) host: Arc<str>,
-    pub(crate) port: u16,
-}
-
-impl std::fmt::Display for NodeAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-impl NodeAddress {
-    /// As it stands in an answer of `from`, who may not know its own name, and then leaves it out.
-    fn told(host: &str, port: u16, from: &Self) -> Self {
-        let host = if host.is_empty() || host == "?" { from.host.clone() } else { host.into() };
-        Self { host, port }
-    }
-}
 
 /// The slots that a node serves, from the first to the last.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,7 +15,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
 
-use crate::stderr::Stderr;
+pub mod panic;
+mod stderr;
+
+pub use stderr::Stderr;
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
 

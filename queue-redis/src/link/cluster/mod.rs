@@ -20,14 +20,13 @@ use queue_core::keys::slot_of;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
 
-use crate::address::Nodes;
-use crate::connection::RedisOptions;
+use crate::address::{NodeAddress, Nodes};
+use crate::options::RedisOptions;
 use crate::error::Error;
 use crate::script::{Dialect, Script, word};
-use crate::server::{Lent, Request, Server};
-use crate::source::Source;
+use crate::link::server::{Lent, Request, Server};
+use crate::link::source::Source;
 
-pub(crate) use slots::NodeAddress;
 
 /// Pauses while a slot moves from one node to another.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
