@@ -1,38 +1,9 @@
 //! What stands on the command line. The comments here are the help texts.
 
-use std::ffi::OsString;
-use std::path::Path;
+use clap::{Parser, Subcommand};
 
-use clap::{Args, Parser, Subcommand};
-
-#[cfg(feature = "full")]
-use crate::bench::BenchCommand;
-use crate::connection::ConnectionArgs;
-#[cfg(feature = "full")]
-use crate::dash::DashArgs;
-use crate::demo::DemoArgs;
-use crate::doctor::DoctorArgs;
-use crate::enqueue::EnqueueArgs;
-use crate::error::CliError;
-use crate::explain::ExplainArgs;
-#[cfg(feature = "full")]
-use crate::exporter::ExporterArgs;
-use crate::look::cron::CronCommand;
-use crate::look::group::GroupCommand;
-use crate::look::queue::QueueCommand;
-use crate::look::server::ServerCommand;
-use crate::look::stats::StatsArgs;
-use crate::look::task::TaskCommand;
-#[cfg(feature = "full")]
-use crate::manual::{CompletionsArgs, ManArgs};
-#[cfg(feature = "full")]
-use crate::scheduler::SchedulerArgs;
-#[cfg(feature = "full")]
-use crate::transfer::export::ExportArgs;
-#[cfg(feature = "full")]
-use crate::transfer::import::ImportArgs;
-#[cfg(feature = "full")]
-use crate::worker::WorkerArgs;
+use crate::command::Command;
+use crate::global::Global;
 
 /// Enqueue, work and look at tasks in the format of Go's asynq.
 ///
@@ -43,7 +14,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Commands,
 }
 
 const NOTES: &str = "\
@@ -52,167 +23,89 @@ QUEUECTL_LOG (error, warn, info, debug, or a tracing filter) says how many.
 Exit codes: 0 done, 1 failed, 2 wrong usage or a missing --yes, 3 no such queue
 or task, 4 refused because of a state, 128 + n for signal n; `task wait` has more.";
 
-/// Flags of every command; they may stand before or after it.
-#[derive(Debug, Args)]
-pub(crate) struct Global {
-    /// Redis to use: redis://user:password@host:port/db, rediss://…, or redis+unix:///path/to.sock
-    ///
-    /// A cluster: redis+cluster://host:port,host:port. A master that Sentinel names:
-    /// redis-sentinel://:password@host:port,host:port/db?master=name&password=…
-    ///
-    /// Without it, the environment variable REDIS_URL counts, and without that redis://127.0.0.1:6379. A
-    /// password is better kept in REDIS_URL: everybody on the machine can see command lines.
-    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
-    redis: Option<String>,
+/// The table of all commands: a new one is a line here, and a file with its arguments and its [`Command`]. Without the
+/// feature `full` there are those of the first part alone.
+macro_rules! commands {
+    ($(#[$about:meta] $(#[command($($how:tt)*)])? $(only $feature:literal)? $name:ident: $($module:ident)::+,)*) => {
+        /// What to do.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Commands {
+            $(
+                #[$about]
+                $(#[command($($how)*)])?
+                $(#[cfg(feature = $feature)])?
+                $name(Box<crate::$($module)::+>),
+            )*
+        }
 
-    /// Start a private redis-server and stop it at the end; with DIR, it keeps its data there
-    ///
-    /// It listens on a Unix socket only. With DIR it writes an append-only file there, and the tasks are there
-    /// again the next time. DIR follows `=`, or a space when it begins with `/`, `./` or `../`.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        help_heading = "Global options"
-    )]
-    embedded: Option<OsString>,
-
-    /// Write JSON instead of tables; a worker, JSON instead of plain log lines
-    #[arg(long, global = true, help_heading = "Global options")]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
+        impl Commands {
+            pub(crate) fn command(self) -> Box<dyn Command> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$name(command) => command,)*
+                }
+            }
+        }
+    };
 }
 
-/// Which Redis a command works on.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Source<'a> {
-    /// One that runs already.
-    Url(String),
-    /// A private one, which keeps its data in this directory if there is one.
-    Embedded(Option<&'a Path>),
-}
-
-impl Global {
-    /// Clap cannot do this: it sees a value from the environment as one given by hand, and it does not see
-    /// two global flags that stand on different sides of the subcommand.
-    pub(crate) fn check(&self) -> Result<(), CliError> {
-        if self.redis.is_some() && self.embedded.is_some() {
-            return Err(CliError::Usage("--embedded and --redis exclude each other; give one of them".to_owned()));
-        }
-        if self.redis.is_some() && self.connection.uri().is_some() {
-            return Err(CliError::Usage("--uri and --redis exclude each other; give one of them".to_owned()));
-        }
-        if self.embedded.is_some() && self.connection.any() {
-            return Err(CliError::Usage("connection flags and --embedded exclude each other".to_owned()));
-        }
-        Ok(())
-    }
-
-    /// Somebody's Redis stays without being asked to; a flag that does nothing is refused.
-    pub(crate) fn check_keep(&self, keep: bool) -> Result<(), CliError> {
-        if keep && (self.redis.is_some() || self.connection.any()) {
-            return Err(CliError::Usage(
-                "--keep is for the embedded Redis; the one given by --redis stays anyway".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// A store inside this process excludes a Redis.
-    pub(crate) fn check_memory(&self, memory: bool) -> Result<(), CliError> {
-        if memory && (self.redis.is_some() || self.embedded.is_some() || self.connection.any()) {
-            return Err(CliError::Usage("--memory is for a demo without Redis; give no Redis beside it".to_owned()));
-        }
-        Ok(())
-    }
-
-    /// The Redis to use; `environment` is the value of REDIS_URL.
-    pub(crate) fn source(&self, environment: Option<String>, embedded_by_default: bool) -> Source<'_> {
-        if let Some(directory) = &self.embedded {
-            return Source::Embedded(Some(Path::new(directory)).filter(|directory| *directory != Path::new("")));
-        }
-        if let Some(url) = self.redis.clone().or_else(|| self.connection.uri()) {
-            return Source::Url(url);
-        }
-        if embedded_by_default {
-            return Source::Embedded(None);
-        }
-        let environment = environment.filter(|url| !url.trim().is_empty());
-        Source::Url(environment.unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned()))
-    }
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+commands! {
     /// See a realistic mix of tasks live and die, on a Redis of its own
-    Demo(DemoArgs),
+    Demo: demo::DemoArgs,
     /// Put a task, or a file of tasks, into a queue
-    Enqueue(Box<EnqueueArgs>),
-    #[cfg(feature = "full")]
+    Enqueue: enqueue::EnqueueArgs,
     /// Work tasks by running programs or sending HTTP requests
-    Worker(WorkerArgs),
-    #[cfg(feature = "full")]
+    only "full" Worker: worker::WorkerArgs,
     /// Serve what is in the queues over HTTP, for Prometheus
-    Exporter(ExporterArgs),
-    #[cfg(feature = "full")]
+    only "full" Exporter: exporter::ExporterArgs,
     /// Enqueue tasks periodically, as a file says
-    Scheduler(SchedulerArgs),
-    #[cfg(feature = "full")]
+    only "full" Scheduler: scheduler::SchedulerArgs,
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
-    Bench(BenchCommand),
+    only "full" Bench: bench::BenchCommand,
     /// Look at queues, pause, resume and remove them
     #[command(subcommand)]
-    Queue(QueueCommand),
+    Queue: manage::queue::QueueCommand,
     /// Look at tasks, run, archive, delete and cancel them, wait for them
     #[command(subcommand)]
-    Task(TaskCommand),
+    Task: manage::task::TaskCommand,
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
-    Cron(CronCommand),
+    Cron: manage::cron::CronCommand,
     /// Look at the groups of a queue
     #[command(subcommand)]
-    Group(GroupCommand),
+    Group: manage::group::GroupCommand,
     /// Look at the servers that work tasks
     #[command(subcommand)]
-    Server(ServerCommand),
+    Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts
-    Stats(StatsArgs),
+    Stats: manage::stats::StatsArgs,
     /// Check that all queues are in order, and repair them
-    Doctor(DoctorArgs),
+    Doctor: doctor::DoctorArgs,
     /// Say why a task is not running
-    Explain(ExplainArgs),
-    #[cfg(feature = "full")]
+    Explain: explain::ExplainArgs,
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
-    Dash(DashArgs),
-    #[cfg(feature = "full")]
+    only "full" Dash: dash::DashArgs,
     /// Write queues to standard output, to be imported elsewhere
-    Export(ExportArgs),
-    #[cfg(feature = "full")]
+    only "full" Export: transfer::export::ExportArgs,
     /// Store the queues of an export
-    Import(ImportArgs),
-    #[cfg(feature = "full")]
+    only "full" Import: transfer::import::ImportArgs,
     /// Write what a shell needs to complete commands and flags
-    Completions(CompletionsArgs),
-    #[cfg(feature = "full")]
+    only "full" Completions: manual::CompletionsArgs,
     /// Write the manual
-    Man(ManArgs),
+    only "full" Man: manual::ManArgs,
     /// Show the version
     #[command(hide = true)]
-    Version,
+    Version: version::VersionArgs,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::CommandFactory as _;
 
     use super::*;
+    use crate::global::Source;
 
     fn global(line: &str) -> Global {
         Cli::try_parse_from(line.split(' ')).unwrap().global

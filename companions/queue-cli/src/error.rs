@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use queue_admin::Error;
 use queue_core::OptionError;
@@ -11,7 +10,6 @@ use queue_redis::embedded::StartError;
 use queue_redis::{EnqueueError, TickVerdict};
 use queue_worker::ServerError;
 
-use crate::cli::Cli;
 use crate::payload::one_line;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.
@@ -59,16 +57,16 @@ impl CliError {
     }
 
     /// Says what went wrong and gives the exit code: 1 for failures, 2 for usage, 128 + n for signals.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self, whole: fn() -> clap::Command) -> ExitCode {
         match self {
-            Self::Failed(message) | Self::Transient(message) => Self::Coded(1, message).report(),
+            Self::Failed(message) | Self::Transient(message) => Self::Coded(1, message).report(whole),
             Self::Coded(code, message) => {
                 complain(&format!("error: {message}"));
                 ExitCode::from(code)
             }
             Self::Usage(message) => {
                 // Clap's own form, so that both kinds of usage errors look the same.
-                let error = Cli::command().error(ErrorKind::ArgumentConflict, message);
+                let error = whole().error(ErrorKind::ArgumentConflict, message);
                 let _ = error.print();
                 ExitCode::from(2)
             }

@@ -55,7 +55,9 @@ impl From<&Explanation> for View {
     }
 }
 
-pub(crate) async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(ExplainArgs);
+
+async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     let found = match &args.queue {
         Some(queue) => vec![inspector.explain(queue, &args.id).await?],

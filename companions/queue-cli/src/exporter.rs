@@ -6,8 +6,11 @@ use clap::Args;
 use queue_metrics::{Endpoint, Listening, QueueMetrics};
 use tracing::info;
 
+use crate::command::{Command, Running};
 use crate::error::CliError;
 use crate::interrupt;
+use crate::logging::LogFormat;
+use crate::output::Output;
 use crate::session::Session;
 use crate::when;
 
@@ -29,7 +32,21 @@ pub(crate) struct ExporterArgs {
     memory_interval: Duration,
 }
 
-pub(crate) async fn run(args: ExporterArgs, session: &Session) -> Result<(), CliError> {
+impl Command for ExporterArgs {
+    fn log(&self, json: bool) -> (&'static str, LogFormat) {
+        ("info", LogFormat::of(json))
+    }
+
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, _: &'a Output) -> Running<'a> {
+        Box::pin(run(*self, session))
+    }
+}
+
+async fn run(args: ExporterArgs, session: &Session) -> Result<(), CliError> {
     let interval = Some(args.memory_interval).filter(|interval| !interval.is_zero());
     let queues = QueueMetrics::with_memory(session.inspector(), interval);
     let endpoint = Endpoint::new(session.redis().clone()).queues(queues);

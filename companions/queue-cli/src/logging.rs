@@ -14,7 +14,6 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cli::Command;
 use crate::error::CliError;
 
 /// The form of log lines.
@@ -26,24 +25,15 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. A worker tells what it does; the demo tells it in its own way; the other commands speak
-/// up only when something is wrong.
-#[cfg_attr(not(feature = "full"), expect(unused_variables, reason = "it is for commands that are left out"))]
-pub(crate) fn start(command: &Command, json: bool) -> Result<(), CliError> {
-    let (default, format) = match command {
-        #[cfg(feature = "full")]
-        Command::Worker(worker) => ("info", worker.log_format(json)),
-        #[cfg(feature = "full")]
-        Command::Exporter(_) => ("info", if json { LogFormat::Json } else { LogFormat::Text }),
-        #[cfg(feature = "full")]
-        Command::Scheduler(scheduler) => ("info", scheduler.log_format(json)),
-        // What becomes of its tasks, it shows itself.
-        Command::Demo(_) => ("error,queue_worker::server::attempt=off", LogFormat::Text),
-        #[cfg(feature = "full")]
-        // A line among the cells of the screen would stay there.
-        Command::Dash(_) if std::io::stderr().is_terminal() => ("off", LogFormat::Text),
-        _ => ("warn", LogFormat::Text),
-    };
+impl LogFormat {
+    /// As the global flag says.
+    pub(crate) fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Starts logging, of these levels unless QUEUECTL_LOG says otherwise.
+pub(crate) fn start((default, format): (&'static str, LogFormat)) -> Result<(), CliError> {
     let filter = match std::env::var("QUEUECTL_LOG") {
         Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(&text).map_err(|error| {
             CliError::failed(format!("QUEUECTL_LOG is no log filter: {error}; try QUEUECTL_LOG=debug"))

@@ -1,13 +1,14 @@
 //! `queuectl`: enqueue, work and look at asynq-format tasks from the shell.
 //!
-//! * [`cli`], [`args`], [`connection`]: what stands on the command line.
+//! * [`cli`], [`args`], [`global`], [`connection`]: what stands on the command line; `cli` has the table of all commands.
+//! * [`command`]: what the program has to know of a command.
 //! * [`session`]: the Redis a command works on, somebody's or an embedded one.
 //! * [`enqueue`]: one task, or a file of them.
 //! * [`worker`]: a worker that runs programs or sends HTTP requests.
 //! * [`exporter`]: what is in the queues, for Prometheus.
 //! * [`scheduler`]: periodic tasks from a file.
 //! * [`mod@bench`]: how fast it all is here.
-//! * [`look`]: queues, tasks, servers and statistics.
+//! * [`manage`]: queues, tasks, periodic entries, groups, servers and statistics, looked at and changed.
 //! * [`dash`]: the same, live in the terminal.
 //! * [`doctor`]: whether all is in order, and repairs.
 //! * [`explain`]: why a task is not running.
@@ -20,6 +21,7 @@ mod args;
 #[cfg(feature = "full")]
 mod bench;
 mod cli;
+mod command;
 mod confirm;
 mod connection;
 #[cfg(feature = "full")]
@@ -32,10 +34,11 @@ mod error;
 mod explain;
 #[cfg(feature = "full")]
 mod exporter;
+mod global;
 mod interrupt;
 mod lines;
 mod logging;
-mod look;
+mod manage;
 #[cfg(feature = "full")]
 mod manual;
 mod output;
@@ -47,6 +50,7 @@ mod session;
 mod table;
 #[cfg(feature = "full")]
 mod transfer;
+mod version;
 mod view;
 mod watch;
 mod when;
@@ -56,10 +60,11 @@ mod worker;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use queue_redis::Stderr;
 
-use crate::cli::{Cli, Command};
+use crate::cli::Cli;
+use crate::command::Place;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
@@ -73,7 +78,7 @@ fn main() -> ExitCode {
     // same work to each other, which costs a third of the throughput on two cores.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return CliError::failed(format!("cannot start: {error}")).report(),
+        Err(error) => return CliError::failed(format!("cannot start: {error}")).report(Cli::command),
     };
     let outcome = runtime.block_on(run(cli));
     // A thread may still wait for standard input, which nobody will write to any more.
@@ -82,84 +87,32 @@ fn main() -> ExitCode {
     Stderr.flush_within(FLUSH);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => error.report(),
+        Err(error) => error.report(Cli::command),
     }
 }
 
 async fn run(cli: Cli) -> Result<(), CliError> {
-    let Cli { global, command } = cli;
+    let (global, command) = (cli.global, cli.command.command());
     global.check()?;
-    logging::start(&command, global.json)?;
+    logging::start(command.log(global.json))?;
     let out = Output::new(global.json);
-    // What is wrong with the arguments is said before anything is started.
-    match &command {
-        #[cfg(feature = "full")]
-        Command::Worker(worker) => worker.check()?,
-        Command::Demo(demo) => {
-            global.check_keep(demo.keep)?;
-            global.check_memory(demo.memory)?;
-        }
-        #[cfg(feature = "full")]
-        Command::Dash(dash) => dash.check(global.json)?,
-        // These need no Redis.
-        #[cfg(feature = "full")]
-        Command::Scheduler(scheduler) if scheduler.check => return scheduler.check(&out),
-        #[cfg(feature = "full")]
-        Command::Completions(args) => return manual::completions(args, &out),
-        #[cfg(feature = "full")]
-        Command::Man(args) => return manual::man(args, &out),
-        Command::Version => return out.line(concat!("queuectl ", env!("CARGO_PKG_VERSION"))),
-        _ => {}
+    command.check(&global)?;
+    if let Some(outcome) = command.alone(Cli::command, &out) {
+        return outcome;
     }
-    let session = match &command {
-        Command::Demo(demo) if demo.memory => Session::in_memory()?,
-        Command::Doctor(_) => Session::open(&global, false).await.map_err(doctor::unchecked)?,
-        command => Session::open(&global, matches!(command, Command::Demo(_))).await?,
+    let session = match command.place() {
+        Place::Memory => Session::in_memory()?,
+        place => {
+            let session = Session::open(&global, place == Place::OwnRedis).await;
+            session.map_err(|error| command.unopened(error))?
+        }
     };
-    let keeps = matches!(&command, Command::Demo(demo) if demo.keep);
-    let outcome = match command {
-        // These handle signals themselves: they have a server to shut down.
-        #[cfg(feature = "full")]
-        Command::Worker(worker) => worker::run(worker, &session, global.json).await,
-        #[cfg(feature = "full")]
-        Command::Exporter(exporter) => exporter::run(exporter, &session).await,
-        #[cfg(feature = "full")]
-        Command::Scheduler(scheduler) => scheduler::run(scheduler, &session).await,
-        Command::Demo(demo) => demo::run(&demo, &session, &out).await,
-        command => interrupt::guard(quick(command, &session, &out)).await,
-    };
+    let (keeps, handles_signals) = (command.keeps_redis(), command.handles_signals());
+    let running = command.run(&session, &out);
+    let outcome = if handles_signals { running.await } else { interrupt::guard(running).await };
     if keeps && !matches!(outcome, Err(CliError::Interrupted(_))) {
         return outcome.and(session.keep().await);
     }
     session.close().await;
     outcome
-}
-
-async fn quick(command: Command, session: &Session, out: &Output) -> Result<(), CliError> {
-    match command {
-        Command::Enqueue(enqueue) => enqueue::run(*enqueue, session, out).await,
-        Command::Queue(command) => look::queue::run(command, session, out).await,
-        Command::Task(command) => look::task::run(command, session, out).await,
-        Command::Group(command) => look::group::run(command, session, out).await,
-        Command::Server(command) => look::server::run(command, session, out).await,
-        Command::Cron(command) => look::cron::run(command, session, out).await,
-        #[cfg(feature = "full")]
-        Command::Bench(command) => bench::run(command, session, out).await,
-        #[cfg(feature = "full")]
-        Command::Export(args) => transfer::export::run(args, session, out).await,
-        #[cfg(feature = "full")]
-        Command::Import(args) => transfer::import::run(args, session, out).await,
-        #[cfg(feature = "full")]
-        Command::Dash(args) => dash::run(args, session).await,
-        Command::Doctor(args) => doctor::run(args, session, out).await,
-        Command::Explain(args) => explain::run(args, session, out).await,
-        Command::Stats(args) => look::stats::run(&args, session, out).await,
-        Command::Demo(_) | Command::Version => Ok(()),
-        #[cfg(feature = "full")]
-        Command::Worker(_)
-        | Command::Exporter(_)
-        | Command::Scheduler(_)
-        | Command::Completions(_)
-        | Command::Man(_) => Ok(()),
-    }
 }

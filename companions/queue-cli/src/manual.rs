@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 
-use crate::cli::Cli;
+use crate::command::{Alone, Command};
 use crate::error::CliError;
 use crate::output::Output;
 
@@ -32,15 +32,27 @@ pub(crate) struct ManArgs {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs, out: &Output) -> Result<(), CliError> {
+impl Command for CompletionsArgs {
+    fn alone(&self, whole: Alone, out: &Output) -> Option<Result<(), CliError>> {
+        Some(completions(self, whole, out))
+    }
+}
+
+impl Command for ManArgs {
+    fn alone(&self, whole: Alone, out: &Output) -> Option<Result<(), CliError>> {
+        Some(man(self, whole, out))
+    }
+}
+
+fn completions(args: &CompletionsArgs, whole: Alone, out: &Output) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "queuectl", &mut script);
+    clap_complete::generate(args.shell, &mut whole(), "queuectl", &mut script);
     out.text(&String::from_utf8_lossy(&script))
 }
 
-pub(crate) fn man(args: &ManArgs, out: &Output) -> Result<(), CliError> {
+fn man(args: &ManArgs, whole: Alone, out: &Output) -> Result<(), CliError> {
     // The page of `help` would repeat all the others.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = whole().disable_help_subcommand(true);
     let Some(directory) = &args.out else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page)?;

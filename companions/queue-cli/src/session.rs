@@ -4,9 +4,9 @@ use queue_admin::Inspector;
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 
-use crate::cli::{Global, Source};
 use crate::data_dir::DataLock;
 use crate::error::CliError;
+use crate::global::{Global, Source};
 
 #[cfg(feature = "memory")]
 pub(crate) use queue_testing::Store;

@@ -176,7 +176,9 @@ async fn require_empty(session: &Session, queue: &str) -> Result<(), CliError> {
     }
 }
 
-pub(crate) async fn run(command: BenchCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(BenchCommand);
+
+async fn run(command: BenchCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         BenchCommand::Drain(args) => {
             if args.tasks > 0 {

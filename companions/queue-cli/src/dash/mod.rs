@@ -36,7 +36,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use self::model::Model;
 use self::terminal::Taken;
 use self::update::Effect;
+use crate::command::{Command, Running};
 use crate::error::CliError;
+use crate::global::Global;
+use crate::logging::LogFormat;
+use crate::output::Output;
 use crate::session::Session;
 use crate::when;
 
@@ -55,13 +59,13 @@ pub(crate) struct DashArgs {
     read_only: bool,
 }
 
-impl DashArgs {
+impl Command for DashArgs {
     /// Whether this can work here.
-    pub(crate) fn check(&self, json: bool) -> Result<(), CliError> {
+    fn check(&self, global: &Global) -> Result<(), CliError> {
         if self.refresh < MIN_REFRESH {
             return Err(CliError::Usage("--refresh must be 250ms or more".to_owned()));
         }
-        if json {
+        if global.json {
             return Err(CliError::Usage("--json is not for the dashboard; `queuectl stats --json` is".to_owned()));
         }
         if !io::stdout().is_terminal() {
@@ -69,9 +73,18 @@ impl DashArgs {
         }
         Ok(())
     }
+
+    /// A line among the cells of the screen would stay there.
+    fn log(&self, _: bool) -> (&'static str, LogFormat) {
+        (if io::stderr().is_terminal() { "off" } else { "warn" }, LogFormat::Text)
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, _: &'a Output) -> Running<'a> {
+        Box::pin(run(*self, session))
+    }
 }
 
-pub(crate) async fn run(args: DashArgs, session: &Session) -> Result<(), CliError> {
+async fn run(args: DashArgs, session: &Session) -> Result<(), CliError> {
     let mut terminal = Taken::take().map_err(broken)?;
     let mut model = Model::new(session.redis().target(), terminal.size().map_err(broken)?, SystemClock.now());
     model.read_only = args.read_only;

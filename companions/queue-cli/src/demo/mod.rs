@@ -17,8 +17,11 @@ use queue_worker::{Handle, RetryPolicy, Server};
 use self::report::Report;
 use self::screen::{Screen, Style};
 use self::tasks::Shop;
+use crate::command::{Command, Place, Running};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::interrupt;
+use crate::logging::LogFormat;
 use crate::output::Output;
 use crate::session::Session;
 
@@ -27,11 +30,11 @@ use crate::session::Session;
 pub(crate) struct DemoArgs {
     /// Leave the embedded Redis running, for a look with redis-cli
     #[arg(long)]
-    pub(crate) keep: bool,
+    keep: bool,
 
     /// Run on a store inside this process; needs no redis-server
     #[arg(long, conflicts_with = "keep", hide = cfg!(not(feature = "memory")))]
-    pub(crate) memory: bool,
+    memory: bool,
 }
 
 /// When the demo gives up waiting for a task. It takes about 5 s.
@@ -39,10 +42,38 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often Redis is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
+impl Command for DemoArgs {
+    fn check(&self, global: &Global) -> Result<(), CliError> {
+        global.check_keep(self.keep)?;
+        global.check_memory(self.memory)
+    }
+
+    /// What becomes of its tasks, it shows itself.
+    fn log(&self, _: bool) -> (&'static str, LogFormat) {
+        ("error,queue_worker::server::attempt=off", LogFormat::Text)
+    }
+
+    fn place(&self) -> Place {
+        if self.memory { Place::Memory } else { Place::OwnRedis }
+    }
+
+    fn keeps_redis(&self) -> bool {
+        self.keep
+    }
+
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, out: &'a Output) -> Running<'a> {
+        Box::pin(run(self, session, out))
+    }
+}
+
 /// Shows the demo. A signal ends it, and its server with it.
-pub(crate) async fn run(args: &DemoArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+async fn run(args: Box<DemoArgs>, session: &Session, out: &Output) -> Result<(), CliError> {
     let mut server = None;
-    let outcome = interrupt::guard(play(args, session, out, &mut server)).await;
+    let outcome = interrupt::guard(play(&args, session, out, &mut server)).await;
     if let Some(server) = server {
         // Nothing to do if it has been shut down already.
         server.abort().await;

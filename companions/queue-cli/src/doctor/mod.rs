@@ -10,6 +10,7 @@ use queue_redis::{Doctor, Finding, Severity};
 
 use self::dump::Dump;
 use self::report::{Outcome, Report};
+use crate::command::{Command, Running};
 use crate::error::{CliError, complain, exit};
 use crate::output::Output;
 use crate::session::Session;
@@ -39,7 +40,17 @@ It reads in short steps and may be used on a fleet at work. Exit codes: 0 all
 is in order (or was repaired), 1 something is not, 2 it could not be checked.
 The dump file has payloads in it: keep it as safe as the Redis.";
 
-pub(crate) async fn run(args: DoctorArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+impl Command for DoctorArgs {
+    fn unopened(&self, error: CliError) -> CliError {
+        unchecked(error)
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, out: &'a Output) -> Running<'a> {
+        Box::pin(run(*self, session, out))
+    }
+}
+
+async fn run(args: DoctorArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let doctor = Doctor::new(session.redis().clone());
     let outcome = match &args.restore {
         Some(file) => dump::restore(file, &doctor, out).await,
@@ -49,7 +60,7 @@ pub(crate) async fn run(args: DoctorArgs, session: &Session, out: &Output) -> Re
 }
 
 /// A failure that a script must be able to tell from findings.
-pub(crate) fn unchecked(error: CliError) -> CliError {
+fn unchecked(error: CliError) -> CliError {
     match error {
         CliError::Failed(text) | CliError::Transient(text) => CliError::Coded(exit::UNCHECKED, text),
         error => error,

@@ -163,7 +163,9 @@ fn describe(info: &TaskInfo, line: Option<u64>, out: &Output) -> String {
     serde_json::to_string(&enqueued).map_or_else(|_| String::new(), |json| json + "\n")
 }
 
-pub(crate) async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(EnqueueArgs);
+
+async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     if let Some(file) = args.batch {
         return batch::run(file, session, out).await;
     }

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
 use self::file::EntryFile;
+use crate::command::{Alone, Command, Running};
 use crate::error::CliError;
 use crate::logging::LogFormat;
 use crate::output::Output;
@@ -32,7 +33,7 @@ pub(crate) struct SchedulerArgs {
 
     /// Check the file, show the next ticks of each entry, and start nothing
     #[arg(long)]
-    pub(crate) check: bool,
+    check: bool,
 
     /// Ticks to show with --check
     #[arg(long, value_name = "N", default_value_t = 5, requires = "check")]
@@ -67,15 +68,22 @@ that cannot be used is reported with its line, and the others run.
 scheduler.example.toml, beside the source of this program, explains all of it.
 `queuectl cron` shows, pauses and runs entries.";
 
-impl SchedulerArgs {
-    /// The form of log lines; `json` is the global flag.
-    pub(crate) fn log_format(&self, json: bool) -> LogFormat {
-        self.log_format.unwrap_or(if json { LogFormat::Json } else { LogFormat::Text })
+impl Command for SchedulerArgs {
+    fn log(&self, json: bool) -> (&'static str, LogFormat) {
+        ("info", self.log_format.unwrap_or(LogFormat::of(json)))
     }
 
-    /// Shows what stands in the file. Needs no Redis.
-    pub(crate) fn check(&self, out: &Output) -> Result<(), CliError> {
-        check::run(&EntryFile::new(&self.config), self.ticks, out)
+    /// Shows what stands in the file.
+    fn alone(&self, _: Alone, out: &Output) -> Option<Result<(), CliError>> {
+        self.check.then(|| check::run(&EntryFile::new(&self.config), self.ticks, out))
+    }
+
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, _: &'a Output) -> Running<'a> {
+        Box::pin(run(*self, session))
     }
 }
 
@@ -86,7 +94,7 @@ fn report(problem: &SyncProblem) {
     }
 }
 
-pub(crate) async fn run(args: SchedulerArgs, session: &Session) -> Result<(), CliError> {
+async fn run(args: SchedulerArgs, session: &Session) -> Result<(), CliError> {
     let listen = |kind| signal(kind).map_err(|error| CliError::failed(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = listen(SignalKind::hangup())?;

@@ -49,7 +49,9 @@ To move a queue: send new tasks to the other Redis, then
   queuectl queue remove mail --force
 The file has payloads in it: keep it as safe as the Redis.";
 
-pub(crate) async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(ExportArgs);
+
+async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     let queues = if args.all { inspector.queues().await? } else { args.queues.clone() };
     let mut total = 0;

@@ -62,7 +62,9 @@ struct Summary<'a> {
 /// A line with its number, or why it is none.
 type Numbered = (u64, Result<Line, String>);
 
-pub(crate) async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(ImportArgs);
+
+async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let is_stdin = args.file == std::path::Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
     let failed = |error: io::Error| CliError::failed(format!("cannot read {name}: {error}"));

@@ -28,8 +28,11 @@ use self::http::{Http, Target};
 use self::metrics::Served;
 use self::rule::{Pattern, Rule};
 use self::watchdog::Watchdog;
+use crate::command::Running;
 use crate::error::CliError;
+use crate::global::Global;
 use crate::logging::LogFormat;
+use crate::output::Output;
 use crate::session::Session;
 use crate::when;
 
@@ -202,14 +205,20 @@ fn default_concurrency() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(10)
 }
 
-impl WorkerArgs {
-    /// The form of log lines; `json` is the global flag.
-    pub(crate) fn log_format(&self, json: bool) -> LogFormat {
-        self.log_format.unwrap_or(if json { LogFormat::Json } else { LogFormat::Text })
+impl crate::command::Command for WorkerArgs {
+    fn log(&self, json: bool) -> (&'static str, LogFormat) {
+        ("info", self.log_format.unwrap_or(LogFormat::of(json)))
     }
 
-    /// Finds what is wrong with the rules before anything is started.
-    pub(crate) fn check(&self) -> Result<(), CliError> {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(self: Box<Self>, session: &'a Session, out: &'a Output) -> Running<'a> {
+        Box::pin(run(*self, session, out.json))
+    }
+
+    fn check(&self, _: &Global) -> Result<(), CliError> {
         let mut names = BTreeSet::new();
         if let Some((twice, _)) = self.queues.iter().find(|(name, _)| !names.insert(name)) {
             return Err(CliError::Usage(format!("the queue {twice:?} is given twice")));
@@ -228,8 +237,8 @@ impl WorkerArgs {
     }
 }
 
-pub(crate) async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliError> {
-    let forward = match args.log_format(json) {
+async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliError> {
+    let forward = match args.log_format.unwrap_or(LogFormat::of(json)) {
         LogFormat::Text => capture::forward_text,
         LogFormat::Json => capture::forward_json,
     };

@@ -11,7 +11,7 @@ use crate::words::Words;
 
 #[path = "../../../../companions/queue-cli/src/enqueue/line.rs"]
 mod line;
-#[path = "../../../../companions/queue-cli/src/look/task/select.rs"]
+#[path = "../../../../companions/queue-cli/src/manage/task/select.rs"]
 mod select;
 
 /// Reads the bytes as a line, and as words of a command line.

@@ -5,7 +5,7 @@ use clap::Args;
 use queue_core::{State, TaskInfo};
 
 use crate::error::CliError;
-use crate::look::now;
+use crate::manage::now;
 use crate::output::Output;
 use crate::payload::{harmless, pretty, shorten};
 use crate::session::Session;

@@ -19,7 +19,9 @@ pub(crate) enum ServerCommand {
     Ls(WatchArgs),
 }
 
-pub(crate) async fn run(command: ServerCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(ServerCommand);
+
+async fn run(command: ServerCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     let ServerCommand::Ls(watch) = command;
     show(&watch, out, async |out| list(session, out).await).await
 }

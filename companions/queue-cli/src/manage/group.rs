@@ -34,7 +34,9 @@ struct Group {
     size: u64,
 }
 
-pub(crate) async fn run(command: GroupCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(GroupCommand);
+
+async fn run(command: GroupCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     let GroupCommand::Ls(list) = command;
     let inspector = session.inspector();
     show(&list.watch, out, async |out| {

@@ -209,7 +209,9 @@ struct Paused<'a> {
     changed: bool,
 }
 
-pub(crate) async fn run(command: CronCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(CronCommand);
+
+async fn run(command: CronCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     let (entry, paused, changed) = match &command {
         CronCommand::Ls(watch) => return show(watch, out, async |out| list(&inspector, out).await).await,

@@ -92,7 +92,9 @@ struct Paused<'a> {
     exists: bool,
 }
 
-pub(crate) async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(QueueCommand);
+
+async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         QueueCommand::Ls(watch) => show(&watch, out, async |out| list(session, out).await).await,
         QueueCommand::Inspect(args) => {

@@ -39,7 +39,9 @@ pub(crate) struct StatsArgs {
     watch: WatchArgs,
 }
 
-pub(crate) async fn run(args: &StatsArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(StatsArgs);
+
+async fn run(args: StatsArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     show(&args.watch, out, async |out| stats(session, out).await).await
 }
 

@@ -1,4 +1,4 @@
-//! Looking at what is there.
+//! What operators look at and change: queues, tasks, periodic entries, groups, servers.
 
 pub(crate) mod cron;
 pub(crate) mod group;

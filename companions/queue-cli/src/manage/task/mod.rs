@@ -53,7 +53,9 @@ pub(crate) enum TaskCommand {
     Enqueue(AsynqEnqueueArgs),
 }
 
-pub(crate) async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+crate::command::simple!(TaskCommand);
+
+async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         TaskCommand::Ls(args) => list::run(args, session, out).await,
         TaskCommand::Inspect(args) => inspect::run(args, session, out).await,

@@ -7,7 +7,7 @@ use queue_core::{State, TaskInfo};
 
 use super::select::FilterArgs;
 use crate::error::CliError;
-use crate::look::now;
+use crate::manage::now;
 use crate::output::Output;
 use crate::payload::{preview, shorten};
 use crate::session::Session;
