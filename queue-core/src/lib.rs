@@ -10,6 +10,7 @@
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
 //! * [`retry`]: how long to wait before the next attempt.
+//! * [`limits`]: margins and intervals by which several crates go.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
@@ -23,6 +24,7 @@ pub mod doctor;
 pub mod duration;
 pub mod info;
 pub mod keys;
+pub mod limits;
 pub mod mask;
 pub mod option_text;
 pub mod options;

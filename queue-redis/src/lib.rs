@@ -53,11 +53,11 @@ pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
-pub use listener::{Listener, Signal, Watch};
 pub use link::source::InProcess;
-pub use log::{Stderr, log_to_stderr};
+pub use listener::{Listener, Signal, Watch};
 #[doc(hidden)]
 pub use log::panic;
+pub use log::{Stderr, log_to_stderr};
 pub use options::{RedisOptions, TlsOptions};
 pub use placement::{ClusterNode, Placement};
 pub use queue_core::{RawTask, Task, TaskInfo, TaskOptions};

@@ -83,10 +83,13 @@ impl Sources {
         // What is handed on is no import.
         let text: String = self.0[module].split_inclusive(';').filter(|part| !is_hand_on(part)).collect();
         let mut found = BTreeSet::new();
-        for (word, above) in [("crate::", None), ("super::", Some(1)), ("super::super::", Some(2)), ("self::", Some(0))] {
+        for (word, above) in [("crate::", None), ("super::", Some(1)), ("super::super::", Some(2)), ("self::", Some(0))]
+        {
             for (at, _) in text.match_indices(word) {
                 let before = &text[..at];
-                if before.ends_with("super::") || before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$') {
+                if before.ends_with("super::")
+                    || before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$')
+                {
                     continue;
                 }
                 let base = match above {
@@ -125,7 +128,9 @@ impl Sources {
 fn is_hand_on(statement: &str) -> bool {
     let statement = statement.trim_start();
     let last = statement.rfind("\n").map_or(statement, |at| statement[at..].trim_start());
-    [statement, last].iter().any(|text| text.starts_with("pub use ") || (text.starts_with("pub(") && text.contains(") use ")))
+    [statement, last]
+        .iter()
+        .any(|text| text.starts_with("pub use ") || (text.starts_with("pub(") && text.contains(") use ")))
 }
 
 /// The paths of a `use`, or the one path that stands here.

@@ -26,7 +26,7 @@ or task, 4 refused because of a state, 128 + n for signal n; `task wait` has mor
 /// The table of all commands: a new one is a line here, and a file with its arguments and its [`Command`]. Without the
 /// feature `full` there are those of the first part alone.
 macro_rules! commands {
-    ($(#[$about:meta] $(#[command($($how:tt)*)])? $(only $feature:literal)? $name:ident: $($module:ident)::+,)*) => {
+    ($(#[$about:meta] $(#[command($($how:tt)*)])? $(@ $feature:literal)? $name:ident: $($module:ident)::+,)*) => {
         /// What to do.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Commands {
@@ -54,14 +54,14 @@ commands! {
     /// Put a task, or a file of tasks, into a queue
     Enqueue: enqueue::EnqueueArgs,
     /// Work tasks by running programs or sending HTTP requests
-    only "full" Worker: worker::WorkerArgs,
+    @"full" Worker: worker::WorkerArgs,
     /// Serve what is in the queues over HTTP, for Prometheus
-    only "full" Exporter: exporter::ExporterArgs,
+    @"full" Exporter: exporter::ExporterArgs,
     /// Enqueue tasks periodically, as a file says
-    only "full" Scheduler: scheduler::SchedulerArgs,
+    @"full" Scheduler: scheduler::SchedulerArgs,
     /// Measure how fast tasks are enqueued, worked and picked up here
     #[command(subcommand)]
-    only "full" Bench: bench::BenchCommand,
+    @"full" Bench: bench::BenchCommand,
     /// Look at queues, pause, resume and remove them
     #[command(subcommand)]
     Queue: manage::queue::QueueCommand,
@@ -84,15 +84,15 @@ commands! {
     /// Say why a task is not running
     Explain: explain::ExplainArgs,
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
-    only "full" Dash: dash::DashArgs,
+    @"full" Dash: dash::DashArgs,
     /// Write queues to standard output, to be imported elsewhere
-    only "full" Export: transfer::export::ExportArgs,
+    @"full" Export: transfer::export::ExportArgs,
     /// Store the queues of an export
-    only "full" Import: transfer::import::ImportArgs,
+    @"full" Import: transfer::import::ImportArgs,
     /// Write what a shell needs to complete commands and flags
-    only "full" Completions: manual::CompletionsArgs,
+    @"full" Completions: manual::CompletionsArgs,
     /// Write the manual
-    only "full" Man: manual::ManArgs,
+    @"full" Man: manual::ManArgs,
     /// Show the version
     #[command(hide = true)]
     Version: version::VersionArgs,

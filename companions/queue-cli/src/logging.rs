@@ -25,6 +25,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+#[cfg(feature = "full")]
 impl LogFormat {
     /// As the global flag says.
     pub(crate) fn of(json: bool) -> Self {

@@ -7,9 +7,9 @@ use queue_worker::{Job, Route, Router};
 use tower::layer::layer_fn;
 use tower::{ServiceExt as _, service_fn};
 
+use crate::error::{OpenError, SealError};
 use crate::headers::{self, Binding};
 use crate::keys::KeyRing;
-use crate::error::{OpenError, SealError};
 use crate::seal::{self, Place, What};
 use crate::task::SealedTask;
 

@@ -11,6 +11,6 @@ mod seal;
 mod task;
 
 pub use encryption::Encryption;
-pub use keys::{KeyError, KeyRing};
 pub use error::{OpenError, SealError};
+pub use keys::{KeyError, KeyRing};
 pub use task::SealedTask;

@@ -4,12 +4,12 @@ use bytes::Bytes;
 
 use super::{Entry, Fault, Remedy, Target, Whereabouts};
 use crate::keys::QueueKeys;
+// A repaired task is leased as by a take: long enough for a worker that still has it to renew.
+use crate::limits::LEASE_SECS;
 use crate::{State, TaskMessage};
 
 /// The largest score that is a time, in the year 9999.
 const FARTHEST: f64 = 253_402_300_799.0;
-/// Seconds that a repaired task is leased for, as by a take: long enough for a worker that still has it to renew.
-const LEASE_SECS: i64 = 30;
 
 /// A place in which ids stand.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::options::RedisOptions;
 use crate::error::Error;
+use crate::options::RedisOptions;
 
 /// How often a call is sent again when its answer was lost, and how long to wait first.
 const RESENDS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];

@@ -13,11 +13,11 @@ use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionInfo, RedisResult, Value};
 
 use crate::address::{NodeAddress, Watched};
-use crate::options::RedisOptions;
 use crate::error::Error;
-use crate::script::Dialect;
 use crate::link::server::{Lent, Server};
 use crate::link::source::{Source, with_manners};
+use crate::options::RedisOptions;
+use crate::script::Dialect;
 
 /// How much longer than the first Sentinel the others may take to answer: one that was cut off may be behind.
 const OTHERS_WITHIN: Duration = Duration::from_millis(200);

@@ -12,10 +12,10 @@ use futures_util::future::join_all;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, Value};
 
-use crate::options::RedisOptions;
 use crate::error::Error;
-use crate::script::{self, Dialect, Script};
 use crate::link::source::{Own, Source};
+use crate::options::RedisOptions;
+use crate::script::{self, Dialect, Script};
 
 /// Calls that may go unanswered one after another before the shared connection is replaced.
 const TIMEOUTS_BEFORE_RECONNECT: u32 = 2;

@@ -10,8 +10,8 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::io::DuplexStream;
 
-use crate::options::RedisOptions;
 use crate::error::Error;
+use crate::options::RedisOptions;
 
 /// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
 /// that was cut without a sign is then found out within a minute, also while nothing is sent on it.

@@ -26,9 +26,9 @@ use self::ear::{Arm, Ear};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
 };
-use crate::link::cluster::{self, Cluster};
 use crate::connection::Redis;
 use crate::error::Error;
+use crate::link::cluster::{self, Cluster};
 use crate::link::server::Server;
 
 /// How long to do without the node of a cluster that could not be reached, before it is tried again.

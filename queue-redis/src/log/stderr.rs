@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::log::warn;
 use crate::log::panic::catch;
+use crate::log::warn;
 
 /// What waits to be written, at the most. What comes when it is full is dropped, and counted.
 const MOST_BYTES: usize = 1024 * 1024;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
+use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
 use queue_core::{Clock as _, State, TaskMessage};
 pub use reason::Reason;
@@ -16,8 +17,6 @@ use queue_redis::Error as RedisError;
 use crate::error::Error;
 use queue_redis::Connection;
 
-/// Seconds after the end of a lease before a task is taken over; as in asynq.
-const RECOVERY_MARGIN: i64 = 30;
 /// Seconds after which a pending task should have been taken, if a server has places free. Servers tell every 5 s what
 /// they work on.
 const NOTICED_WITHIN: i64 = 10;
@@ -329,7 +328,9 @@ fn running(queue: &str, id: &str, facts: &Facts, now: i64) -> Reason {
     if lease > now {
         return Reason::Running { worker, since, lease_until: lease };
     }
-    Reason::Silent { worker, lease_ended: lease, recovered_at: lease.saturating_add(RECOVERY_MARGIN) }
+    // As the recoverer decides.
+    let margin = if with_it.is_some() { RECOVERY_MARGIN_SECS } else { SILENT_MARGIN_SECS };
+    Reason::Silent { worker, lease_ended: lease, recovered_at: lease.saturating_add(margin) }
 }
 
 #[cfg(test)]

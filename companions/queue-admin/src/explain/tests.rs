@@ -93,10 +93,13 @@ fn an_active_task_has_a_worker_that_renews_or_is_silent() {
     };
     let running = Reason::Running { worker: "host:7:uuid".into(), since: None, lease_until: NOW + 20 };
     assert_eq!(reasons("q", "a", &active("4000000020"), NOW), [running]);
-    let silent = Reason::Silent { worker: "host:7:uuid".into(), lease_ended: NOW - 5, recovered_at: NOW + 25 };
+    let silent = Reason::Silent { worker: "host:7:uuid".into(), lease_ended: NOW - 5, recovered_at: NOW + 2 };
     assert_eq!(reasons("q", "a", &active("3999999995"), NOW), [silent]);
     let worker = crate::WorkerInfo { task_id: "a".into(), queue: "q".into(), ..Default::default() };
     let with = ServerInfo { host: "h".into(), pid: 3, id: "s".into(), workers: vec![worker], ..server(10) };
+    let claimed = Facts { servers: vec![with.clone()], ..active("3999999995") };
+    let silent = Reason::Silent { worker: "h:3 (server s)".into(), lease_ended: NOW - 5, recovered_at: NOW + 25 };
+    assert_eq!(reasons("q", "a", &claimed, NOW), [silent], "a server still says that it has the task");
     let named = Facts { servers: vec![with], ..active("4000000020") };
     let running = Reason::Running { worker: "h:3 (server s)".into(), since: None, lease_until: NOW + 20 };
     assert_eq!(reasons("q", "a", &named, NOW), [running]);

@@ -21,12 +21,11 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
 
 use crate::address::{NodeAddress, Nodes};
-use crate::options::RedisOptions;
 use crate::error::Error;
-use crate::script::{Dialect, Script, word};
 use crate::link::server::{Lent, Request, Server};
 use crate::link::source::Source;
-
+use crate::options::RedisOptions;
+use crate::script::{Dialect, Script, word};
 
 /// Pauses while a slot moves from one node to another.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
