@@ -1,7 +1,5 @@
 //! What a client hands in, and what the tasks of a group come out as.
 
-use bytes::Bytes;
-
 use crate::codec::{Codec, DecodeError, EncodeError};
 use crate::options::{RawTask, TaskOptions};
 use crate::wire::TaskMessage;

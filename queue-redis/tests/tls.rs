@@ -104,7 +104,7 @@ async fn a_client_that_the_server_does_not_trust_is_told_what_to_give() {
         (signed_by(&ours, "worker", true).shown(), "the server does not accept the certificate"),
     ] {
         let text = refusal(&redis.redis("localhost", TlsOptions { ca: ca.clone(), client })).await;
-        assert!(text.contains(expected) && text.contains("--tls-cert"), "{text}");
+        assert!(text.contains(expected) && text.contains("TlsOptions::client"), "{text}");
     }
 }
 
@@ -115,8 +115,8 @@ async fn a_server_that_the_client_does_not_trust_is_named_with_the_reason() {
     let client = signed_by(&ours, "worker", false).shown();
     let with = |ca: Option<&Authority>| TlsOptions { ca: ca.map(|ca| ca.pem().into_bytes()), client: client.clone() };
     for (redis, expected) in [
-        (good.redis("localhost", with(Some(&others))), "--tls-ca"),
-        (good.redis("localhost", with(None)), "--tls-ca"),
+        (good.redis("localhost", with(Some(&others))), "TlsOptions::ca"),
+        (good.redis("localhost", with(None)), "TlsOptions::ca"),
         (good.redis("127.0.0.1", with(Some(&ours))), "not for this host"),
     ] {
         let text = refusal(&redis).await;

@@ -3,7 +3,7 @@
 //! # What is here
 //!
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes what no worker has.
-//! * [`Filter`]: which of many tasks are counted, found or changed.
+//! * [`Filter`]: which of many tasks are counted, found or changed; [`Verb`]: what can be done to them.
 //! * [`Explanation`]: why a task is not running.
 //! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::Broker` stores it there.
 //!
@@ -24,6 +24,7 @@ mod servers;
 mod stats;
 mod tasks;
 mod transfer;
+mod verb;
 
 pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};
@@ -36,6 +37,7 @@ pub use servers::{ServerInfo, WorkerInfo};
 pub use stats::DailyStats;
 pub use tasks::Page;
 pub use transfer::{Reader, Unfit};
+pub use verb::Verb;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

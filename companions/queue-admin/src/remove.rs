@@ -5,7 +5,8 @@ use queue_core::State;
 use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
 
 use super::Inspector;
-use super::bulk::{Filter, Operation};
+use super::bulk::Filter;
+use super::verb::Verb;
 use crate::error::Error;
 use crate::lenient::total;
 use queue_redis::Connection;
@@ -92,7 +93,7 @@ impl Inspector {
             }
         }
         let all = Filter::new();
-        Ok(self.change_all(queue, &all, &REMOVED, Operation::Delete, |_| {}).await?.changed)
+        Ok(self.change_in(queue, &all, &REMOVED, Verb::Delete, |_| {}).await?.changed)
     }
 
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.

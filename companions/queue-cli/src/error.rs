@@ -108,7 +108,9 @@ impl From<Error> for CliError {
             Error::EntryNotFound(_) => {
                 "; `queuectl cron ls` shows those there are; those of Go's schedulers can only be looked at"
             }
-            Error::Redis(queue_redis::Error::Tls { .. }) => "; --tls-ca, --tls-cert and --tls-key name the files",
+            Error::Redis(queue_redis::Error::Tls { hint, .. }) if hint.contains("TlsOptions") => {
+                "; --tls-ca, --tls-cert and --tls-key name the files"
+            }
             Error::RunRefused { verdict: TickVerdict::Unfinished, .. } => "; --force runs it nevertheless",
             _ => "",
         };
@@ -163,5 +165,26 @@ impl From<ServerError> for CliError {
 impl From<OptionError> for CliError {
     fn from(error: OptionError) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_certificates_names_the_flags() {
+        let told = |hint| {
+            let source = std::sync::Arc::new(io::Error::other("refused"));
+            let error = queue_redis::Error::Tls { target: "redis:6379".to_owned(), source, hint };
+            match CliError::from(error) {
+                CliError::Failed(text) => text,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(
+            told("give another (TlsOptions::client)").ends_with("; --tls-ca, --tls-cert and --tls-key name the files")
+        );
+        assert!(!told("it has expired").contains("--tls"));
     }
 }

@@ -26,6 +26,7 @@ use tracing::warn;
 use crate::QueueMetrics;
 use crate::{CONTENT_TYPE, WorkerMetrics, text};
 
+#[cfg(feature = "queues")]
 /// Less than the 10 s after which Prometheus gives a scrape up.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(9);
 /// How long a health check waits for Redis.

@@ -38,7 +38,7 @@ pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
     pub use queue_admin::{
         Changed, CronEntry, CronEvent, DailyStats, EnqueueEvent, Error, Explanation, Filter, GroupInfo, Inspector,
-        Page, Progress, QueueInfo, Reason, SchedulerEntry, ServerInfo, WorkerInfo,
+        Page, Progress, QueueInfo, Reason, SchedulerEntry, ServerInfo, Verb, WorkerInfo,
     };
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }

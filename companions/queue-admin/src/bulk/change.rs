@@ -13,6 +13,7 @@ use super::walk::Stretch;
 use super::{Filter, PAGE, Place};
 use crate::error::Error;
 use crate::lenient::total;
+use crate::verb::Verb;
 use queue_redis::Connection;
 use queue_redis::plumbing::ARCHIVE_MAX;
 use queue_redis::{Change, Seen};
@@ -50,46 +51,11 @@ pub struct Progress {
     pub so_far: Changed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Run,
-    Archive,
-    Delete,
-    Cancel,
-}
-
-impl Operation {
-    /// The states it goes through when none is named.
-    fn usual_states(self) -> &'static [State] {
-        use State::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
-        match self {
-            Self::Run => &[Scheduled, Retry, Archived, Aggregating],
-            Self::Archive => &[Pending, Scheduled, Retry, Aggregating],
-            Self::Delete => &[Pending, Scheduled, Retry, Archived, Completed, Aggregating],
-            Self::Cancel => &[Active],
-        }
-    }
-
-    fn check(self, state: State) -> Result<(), Error> {
-        let (verb, hint) = match (self, state) {
-            (Self::Cancel, State::Active) => return Ok(()),
-            (Self::Cancel, _) => ("cancelled", "; delete them"),
-            (Self::Run, State::Active) => ("run", "; they are being worked on"),
-            (Self::Run, State::Pending) => ("run", "; a worker takes them when their turn comes"),
-            (Self::Archive, State::Active) => ("archived", "; cancel them, or wait until they are done"),
-            (Self::Archive, State::Archived) => ("archived", "; they are already"),
-            (Self::Delete, State::Active) => ("deleted", "; cancel them, or wait until they are done"),
-            _ => return Ok(()),
-        };
-        Err(Error::StateRefused { verb, state, hint })
-    }
-}
-
 /// A change under way.
 struct Bulk<'a, P> {
     inspector: &'a Inspector,
     queue: &'a str,
-    operation: Operation,
+    verb: Verb,
     progress: Progress,
     tell: P,
     /// Hashes of the ids that were judged: what comes back to where it was (a task that is run and fails
@@ -112,7 +78,7 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.bulk(queue, filter, Operation::Run, progress).await
+        self.change_all(Verb::Run, queue, filter, progress).await
     }
 
     /// Archives tasks, as [`archive_task`](Self::archive_task) does (pending ones can be missed while somebody
@@ -129,7 +95,7 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.bulk(queue, filter, Operation::Archive, progress).await
+        self.change_all(Verb::Archive, queue, filter, progress).await
     }
 
     /// Deletes tasks and the locks they own, as [`delete_task`](Self::delete_task) does: all but the active
@@ -143,7 +109,7 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.bulk(queue, filter, Operation::Delete, progress).await
+        self.change_all(Verb::Delete, queue, filter, progress).await
     }
 
     /// Asks every server to cancel the active tasks to which a filter applies. Those that no server was there
@@ -157,29 +123,34 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.bulk(queue, filter, Operation::Cancel, progress).await
+        self.change_all(Verb::Cancel, queue, filter, progress).await
     }
 
-    async fn bulk(
+    /// Does this to the tasks to which a filter applies.
+    ///
+    /// # Errors
+    /// As [`run_all`](Self::run_all), [`archive_all`](Self::archive_all), [`delete_all`](Self::delete_all) and
+    /// [`cancel_all`](Self::cancel_all).
+    pub async fn change_all(
         &self,
+        verb: Verb,
         queue: &str,
         filter: &Filter,
-        operation: Operation,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
         self.require_queue(queue).await?;
-        let states = filter.states_of(operation.usual_states());
-        states.iter().try_for_each(|state| operation.check(*state))?;
-        self.change_all(queue, filter, &states, operation, progress).await
+        let states = filter.states_of(verb.usual_states());
+        states.iter().try_for_each(|state| verb.check(*state))?;
+        self.change_in(queue, filter, &states, verb, progress).await
     }
 
     /// The same with states that were checked.
-    pub(crate) async fn change_all(
+    pub(crate) async fn change_in(
         &self,
         queue: &str,
         filter: &Filter,
         states: &[State],
-        operation: Operation,
+        verb: Verb,
         tell: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
         let keys = QueueKeys::new(queue);
@@ -190,7 +161,7 @@ impl Inspector {
         let mut bulk = Bulk {
             inspector: self,
             queue,
-            operation,
+            verb,
             progress: Progress { of, ..Progress::default() },
             tell,
             judged: HashSet::new(),
@@ -254,7 +225,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
                     }
                     Change::Applied | Change::Dropped => {
                         so_far.changed += 1;
-                        if self.operation != Operation::Cancel {
+                        if self.verb != Verb::Cancel {
                             gone.insert(id.to_vec());
                         }
                     }
@@ -272,7 +243,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
     /// How many tasks the next call may change.
     fn room(&self, place: &Place) -> Result<usize, Error> {
         let batch = if place.state == State::Pending { PENDING_BATCH } else { BATCH };
-        if self.operation != Operation::Archive {
+        if self.verb != Verb::Archive {
             return Ok(batch);
         }
         let archived = self.progress.so_far.changed;
@@ -284,10 +255,10 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
 
     async fn apply(&mut self, seen: Seen<'_>, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
         let broker = self.inspector.broker();
-        match self.operation {
-            Operation::Run => Ok(broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await?),
-            Operation::Delete => Ok(broker.delete_tasks(self.queue, seen, ids).await?),
-            Operation::Archive => {
+        match self.verb {
+            Verb::Run => Ok(broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await?),
+            Verb::Delete => Ok(broker.delete_tasks(self.queue, seen, ids).await?),
+            Verb::Archive => {
                 self.inspector.look_at_the_clock().await?;
                 let now = self.inspector.clock.now_secs();
                 let (changes, trimmed) = broker.archive_tasks(self.queue, seen, ids, now).await?;
@@ -295,7 +266,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
                 so_far.trimmed = so_far.trimmed.saturating_add(trimmed);
                 Ok(changes)
             }
-            Operation::Cancel => {
+            Verb::Cancel => {
                 let mut connection = self.inspector.redis.pooled().await?;
                 cancel(&mut connection, ids).await
             }

@@ -14,7 +14,7 @@ use super::payload;
 /// use std::time::Duration;
 ///
 /// use queue_core::State;
-/// use queue_redis::Filter;
+/// use queue_admin::Filter;
 ///
 /// let stuck = Filter::new()
 ///     .state(State::Archived)

@@ -10,7 +10,6 @@ mod look;
 mod payload;
 mod walk;
 
-pub(super) use change::Operation;
 pub use change::{Changed, Progress};
 pub use filter::Filter;
 

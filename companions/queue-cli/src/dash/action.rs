@@ -1,5 +1,6 @@
 //! What can be done from the keyboard.
 
+pub(super) use queue_admin::Verb;
 use queue_core::State;
 
 /// A change, of which the user is asked whether it is meant.
@@ -31,18 +32,22 @@ pub(super) enum CronVerb {
     Run,
 }
 
-/// What can be done to a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Run,
-    Archive,
-    Delete,
-    Cancel,
+/// What is said of a verb, and the key that asks for it.
+pub(super) trait Asked: Sized {
+    /// The verb of a key.
+    fn of_key(key: char) -> Option<Self>;
+    /// Whether it can be done to a task in this state; if not, why. Redis decides when it comes to it: the task
+    /// may have moved since it was read.
+    fn allowed(self, state: State) -> Result<(), String>;
+    fn word(self) -> &'static str;
+    /// The same in the past.
+    fn past(self) -> &'static str;
+    fn consequence_for_many(self) -> &'static str;
+    fn consequence(self) -> &'static str;
 }
 
-impl Verb {
-    /// The key that asks for it.
-    pub(super) fn of_key(key: char) -> Option<Self> {
+impl Asked for Verb {
+    fn of_key(key: char) -> Option<Self> {
         match key {
             'r' => Some(Self::Run),
             'a' => Some(Self::Archive),
@@ -52,9 +57,7 @@ impl Verb {
         }
     }
 
-    /// Whether it can be done to a task in this state; if not, why. Redis decides when it comes to it: the task
-    /// may have moved since it was read.
-    pub(super) fn allowed(self, state: State) -> Result<(), String> {
+    fn allowed(self, state: State) -> Result<(), String> {
         let reason = match (self, state) {
             (Self::Cancel, State::Active) => return Ok(()),
             (Self::Cancel, _) => "only a task that is active can be cancelled",
@@ -77,8 +80,7 @@ impl Verb {
         }
     }
 
-    /// The same in the past.
-    pub(super) fn past(self) -> &'static str {
+    fn past(self) -> &'static str {
         match self {
             Self::Run => "made pending",
             Self::Archive => "archived",

@@ -2,7 +2,7 @@
 
 use queue_core::State;
 
-use super::action::{Action, CronVerb, QueueVerb, Verb};
+use super::action::{Action, Asked as _, CronVerb, QueueVerb, Verb};
 use super::list::Moves as _;
 use super::model::{Model, Overlay};
 use super::screen::Screen;

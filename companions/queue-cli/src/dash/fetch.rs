@@ -9,7 +9,7 @@ use queue_core::{Clock as _, State, SystemClock, TaskInfo};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::action::{Action, CronVerb, QueueVerb, Verb};
+use super::action::{Action, Asked as _, CronVerb, QueueVerb, Verb};
 use super::list::Row as _;
 use super::model::Answer;
 use super::screen::{CronRow, Found, QueueRow, Wanted};
@@ -176,12 +176,7 @@ async fn all(
         // Only to watch: if there is no room for it, the next one will do.
         let _ = answers.try_send(Answer::Done(Ok(text)));
     };
-    let changed = match verb {
-        Verb::Run => inspector.run_all(queue, &filter, progress).await?,
-        Verb::Archive => inspector.archive_all(queue, &filter, progress).await?,
-        Verb::Delete => inspector.delete_all(queue, &filter, progress).await?,
-        Verb::Cancel => inspector.cancel_all(queue, &filter, progress).await?,
-    };
+    let changed = inspector.change_all(verb, queue, &filter, progress).await?;
     let left = if changed.skipped > 0 { format!("; {} had moved on", changed.skipped) } else { String::new() };
     Ok(format!("{} tasks {}{left}", changed.changed, verb.past()))
 }
@@ -228,11 +223,8 @@ async fn perform(inspector: &Inspector, action: &Action, answers: &mpsc::Sender<
         }
         Action::Queue(QueueVerb::Pause, queue) => inspector.pause(queue).await.map(drop)?,
         Action::Queue(QueueVerb::Resume, queue) => inspector.unpause(queue).await.map(drop)?,
-        Action::Task { verb: Verb::Run, queue, id } => inspector.run_task(queue, id).await?,
-        Action::Task { verb: Verb::Archive, queue, id } => inspector.archive_task(queue, id).await?,
-        Action::Task { verb: Verb::Delete, queue, id } => inspector.delete_task(queue, id).await?,
-        Action::Task { verb: Verb::Cancel, id, .. } => {
-            if inspector.cancel(id).await? == 0 {
+        Action::Task { verb, queue, id } => {
+            if !inspector.change_task(*verb, queue, id).await? {
                 return Ok(format!("no server is listening, so nobody stops task {id}"));
             }
         }

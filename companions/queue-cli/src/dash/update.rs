@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use queue_admin::ServerInfo;
 use queue_core::State;
 
-use super::action::{Action, Verb};
+use super::action::{Action, Asked as _, Verb};
 use super::ask::{act, act_on_all, pause};
 use super::list::{List, Moves as _};
 use super::model::{Model, Overlay};

@@ -1,11 +1,11 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
-use queue_admin::Inspector;
+use queue_admin::{Inspector, Verb};
 use queue_core::State;
 use serde::Serialize;
 
-use super::change::{Action, Choice};
+use super::change::Choice;
 use super::everywhere;
 use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
@@ -37,7 +37,7 @@ struct Asked<'a> {
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     if let Some(queue) = &args.queue {
-        let choice = Choice { action: Action::Cancel, queue, states: &[State::Active], filter: &args.filter };
+        let choice = Choice { action: Verb::Cancel, queue, states: &[State::Active], filter: &args.filter };
         return choice.run(args.confirm, false, session, out).await;
     }
     if !args.filter.is_empty() {

@@ -1,7 +1,7 @@
 //! `queuectl task run`, `archive` and `delete`, for single tasks and for many.
 
 use clap::Args;
-use queue_admin::{Changed, Error, Filter, Inspector, Progress};
+use queue_admin::{Changed, Filter, Inspector, Progress, Verb};
 use queue_core::State;
 use serde::Serialize;
 
@@ -69,52 +69,20 @@ pub(crate) struct AllArgs {
     confirm: ConfirmArgs,
 }
 
-/// What to do with the tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Action {
-    Run,
-    Archive,
-    Delete,
-    Cancel,
-}
-
-impl Action {
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Archive => "archive",
-            Self::Delete => "delete",
-            Self::Cancel => "cancel",
-        }
-    }
-
-    /// What has become of a task.
-    fn done(self) -> &'static str {
-        match self {
-            Self::Run => "pending now",
-            Self::Archive => "archived",
-            Self::Delete => "deleted",
-            Self::Cancel => "asked to stop",
-        }
-    }
-
-    /// The states in which it makes sense.
-    fn states(self) -> &'static [State] {
-        use State::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
-        match self {
-            Self::Run => &[Scheduled, Retry, Archived, Completed, Aggregating],
-            Self::Archive => &[Pending, Scheduled, Retry, Completed, Aggregating],
-            Self::Delete => &[Pending, Scheduled, Retry, Archived, Completed, Aggregating],
-            Self::Cancel => &[Active],
-        }
+/// What has become of a task.
+fn done(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Run => "pending now",
+        Verb::Archive => "archived",
+        Verb::Delete => "deleted",
+        Verb::Cancel => "asked to stop",
     }
 }
 
 /// What `--json` tells of one task.
 #[derive(Debug, Serialize)]
 struct One<'a> {
-    action: Action,
+    action: Verb,
     queue: &'a str,
     id: &'a str,
 }
@@ -122,7 +90,7 @@ struct One<'a> {
 /// What `--json` tells of many.
 #[derive(Debug, Serialize)]
 struct Many<'a> {
-    action: Action,
+    action: Verb,
     queue: &'a str,
     matched: u64,
     changed: u64,
@@ -130,7 +98,7 @@ struct Many<'a> {
     trimmed: u64,
 }
 
-pub(crate) async fn run(action: Action, args: ChangeArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+pub(crate) async fn run(action: Verb, args: ChangeArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     args.check()?;
     if args.ids.is_empty() {
         let choice = Choice { action, queue: &args.queue, states: &args.states, filter: &args.filter };
@@ -138,34 +106,25 @@ pub(crate) async fn run(action: Action, args: ChangeArgs, session: &Session, out
     }
     let inspector = session.inspector();
     for id in &args.ids {
-        one(action, &inspector, &args.queue, id).await?;
+        inspector.change_task(action, &args.queue, id).await?;
         if out.json {
             out.value(&One { action, queue: &args.queue, id })?;
         } else {
-            out.line(&format!("task {:?} is {}", harmless(id), action.done()))?;
+            out.line(&format!("task {:?} is {}", harmless(id), done(action)))?;
         }
     }
     Ok(())
 }
 
-pub(crate) async fn all(action: Action, args: AllArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+pub(crate) async fn all(action: Verb, args: AllArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let filter = FilterArgs::group(args.group);
     let choice = Choice { action, queue: &args.queue, states: &[args.state], filter: &filter };
     choice.run(args.confirm, false, session, out).await
 }
 
-async fn one(action: Action, inspector: &Inspector, queue: &str, id: &str) -> Result<(), Error> {
-    match action {
-        Action::Run => inspector.run_task(queue, id).await,
-        Action::Archive => inspector.archive_task(queue, id).await,
-        Action::Delete => inspector.delete_task(queue, id).await,
-        Action::Cancel => inspector.cancel(id).await.map(|_| ()),
-    }
-}
-
 /// All tasks that fit.
 pub(super) struct Choice<'a> {
-    pub(super) action: Action,
+    pub(super) action: Verb,
     pub(super) queue: &'a str,
     pub(super) states: &'a [State],
     pub(super) filter: &'a FilterArgs,
@@ -179,16 +138,18 @@ impl Choice<'_> {
         session: &Session,
         out: &Output,
     ) -> Result<(), CliError> {
-        if let Some(state) = self.states.iter().find(|state| !self.action.states().contains(state)) {
-            let possible: Vec<&str> = self.action.states().iter().map(|state| state.as_str()).collect();
-            let (verb, possible) = (self.action.verb(), possible.join(", "));
+        if let Some(state) =
+            self.states.iter().find(|state| !self.action.possible().any(|possible| possible == **state))
+        {
+            let possible: Vec<&str> = self.action.possible().map(State::as_str).collect();
+            let (verb, possible) = (self.action.as_str(), possible.join(", "));
             return Err(CliError::Usage(format!("cannot {verb} {state} tasks; it can be {possible}")));
         }
         let inspector = session.inspector();
         let filter = self.filter.filter(self.states);
         let count = inspector.count(self.queue, &filter).await?;
         let about = self.describe(count);
-        let verb = self.action.verb();
+        let verb = self.action.as_str();
         if dry_run {
             return self.tell((count, Changed::default()), &format!("would {verb} {about}"), out);
         }
@@ -206,19 +167,14 @@ impl Choice<'_> {
             trimmed => format!("; {} older ones went from the archive for it", thousands(trimmed)),
         };
         let tasks = if changed.changed == 1 { "task is" } else { "tasks are" };
-        let text = format!("{} {tasks} {}{skipped}{trimmed}", thousands(changed.changed), self.action.done());
+        let text = format!("{} {tasks} {}{skipped}{trimmed}", thousands(changed.changed), done(self.action));
         self.tell((changed.matched, changed), &text, out)
     }
 
     async fn change(&self, inspector: &Inspector, filter: &Filter, count: u64) -> Result<Changed, CliError> {
-        let bar = progress::bar(self.action.verb(), count, "tasks");
+        let bar = progress::bar(self.action.as_str(), count, "tasks");
         let told = |progress: Progress| bar.set_position(progress.so_far.matched);
-        let changed = match self.action {
-            Action::Run => inspector.run_all(self.queue, filter, told).await,
-            Action::Archive => inspector.archive_all(self.queue, filter, told).await,
-            Action::Delete => inspector.delete_all(self.queue, filter, told).await,
-            Action::Cancel => inspector.cancel_all(self.queue, filter, told).await,
-        };
+        let changed = inspector.change_all(self.action, self.queue, filter, told).await;
         bar.finish_and_clear();
         Ok(changed?)
     }

@@ -10,10 +10,9 @@ mod wait;
 
 use clap::Subcommand;
 use futures_util::{StreamExt as _, stream};
-use queue_admin::{Error, Inspector};
+use queue_admin::{Error, Inspector, Verb};
 use queue_core::TaskInfo;
 
-use self::change::Action;
 use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
 use crate::error::{CliError, exit};
 use crate::output::Output;
@@ -61,13 +60,13 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
         TaskCommand::Inspect(args) => inspect::run(args, session, out).await,
         TaskCommand::Wait(args) => wait::run(args, session, out).await,
         TaskCommand::Cancel(args) => cancel::run(args, session, out).await,
-        TaskCommand::Run(args) => change::run(Action::Run, args, session, out).await,
-        TaskCommand::Archive(args) => change::run(Action::Archive, args, session, out).await,
-        TaskCommand::Delete(args) => change::run(Action::Delete, args, session, out).await,
+        TaskCommand::Run(args) => change::run(Verb::Run, args, session, out).await,
+        TaskCommand::Archive(args) => change::run(Verb::Archive, args, session, out).await,
+        TaskCommand::Delete(args) => change::run(Verb::Delete, args, session, out).await,
         TaskCommand::Update(args) => update::run(args, session, out).await,
-        TaskCommand::Runall(args) => change::all(Action::Run, args, session, out).await,
-        TaskCommand::Archiveall(args) => change::all(Action::Archive, args, session, out).await,
-        TaskCommand::Deleteall(args) => change::all(Action::Delete, args, session, out).await,
+        TaskCommand::Runall(args) => change::all(Verb::Run, args, session, out).await,
+        TaskCommand::Archiveall(args) => change::all(Verb::Archive, args, session, out).await,
+        TaskCommand::Deleteall(args) => change::all(Verb::Delete, args, session, out).await,
         TaskCommand::Enqueue(args) => asynq::run(args, session, out).await,
     }
 }
