@@ -5,7 +5,9 @@
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes what no worker has.
 //! * [`Filter`]: which of many tasks are counted, found or changed; [`Verb`]: what can be done to them.
 //! * [`Explanation`]: why a task is not running.
-//! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::Broker` stores it there.
+//! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::Broker` stores it there. [`export`]: the lines of a file
+//!   that carries it.
+//! * [`view`], [`payload`]: the JSON that tools write, and bytes as people read them.
 //!
 //! `queue_redis::Doctor` examines and repairs queues; it is there because servers do some of that by themselves.
 
@@ -14,9 +16,11 @@ mod change;
 mod cron;
 mod error;
 mod explain;
+pub mod export;
 mod groups;
 mod lenient;
 mod memory;
+pub mod payload;
 mod queues;
 mod remove;
 mod schedulers;
@@ -25,6 +29,7 @@ mod stats;
 mod tasks;
 mod transfer;
 mod verb;
+pub mod view;
 
 pub use bulk::{Changed, Filter, Progress};
 pub use cron::{CronEntry, CronEvent};

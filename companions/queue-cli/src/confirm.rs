@@ -3,9 +3,9 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use clap::Args;
+use queue_admin::payload::one_line;
 
 use crate::error::CliError;
-use crate::payload::one_line;
 
 /// Whether to ask.
 #[derive(Debug, Clone, Copy, Args)]

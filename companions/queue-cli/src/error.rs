@@ -5,12 +5,11 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use queue_admin::Error;
+use queue_admin::payload::one_line;
 use queue_core::OptionError;
 use queue_redis::embedded::StartError;
 use queue_redis::{EnqueueError, TickVerdict};
 use queue_worker::ServerError;
-
-use crate::payload::one_line;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.
 pub(crate) mod exit {

@@ -1,6 +1,7 @@
 //! `queuectl explain`.
 
 use clap::Args;
+use queue_admin::payload::harmless;
 use queue_admin::{Error, Explanation};
 use queue_core::State;
 use queue_core::clock::date_from_secs;
@@ -8,7 +9,6 @@ use serde::Serialize;
 
 use crate::error::{CliError, exit};
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::session::Session;
 
 /// Which task to explain.

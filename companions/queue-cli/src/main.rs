@@ -15,7 +15,7 @@
 //! * [`transfer`]: export and import.
 //! * [`demo`]: the life of a task, shown on a Redis of its own.
 //! * [`manual`]: shell completions and manual pages.
-//! * [`output`], [`table`], [`payload`], [`when`], [`view`], [`watch`]: how things are shown.
+//! * [`output`], [`table`], [`when`], [`watch`]: how things are shown.
 
 mod args;
 #[cfg(feature = "full")]
@@ -42,7 +42,6 @@ mod manage;
 #[cfg(feature = "full")]
 mod manual;
 mod output;
-mod payload;
 mod progress;
 #[cfg(feature = "full")]
 mod scheduler;
@@ -51,7 +50,6 @@ mod table;
 #[cfg(feature = "full")]
 mod transfer;
 mod version;
-mod view;
 mod watch;
 mod when;
 #[cfg(feature = "full")]

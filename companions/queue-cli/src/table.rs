@@ -1,9 +1,9 @@
 //! Tables, and lists of facts.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use queue_admin::payload;
 
 use crate::output::Output;
-use crate::payload;
 
 /// A table under construction. In a terminal it is as wide as that at the most; in a pipe nothing is wrapped,
 /// so that `grep` and `awk` see whole cells.

@@ -1,10 +1,10 @@
 //! Payloads and results over many lines.
 
+use queue_admin::payload;
 use queue_core::TaskInfo;
 use serde::de::IgnoredAny;
 
 use super::text::clean;
-use crate::payload;
 
 /// Bytes of a payload that are made readable; of the rest, only the length is told.
 const MAX_BYTES: usize = 64 * 1024;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use queue_admin::payload::shorten;
 use serde::Serialize;
 
 use super::scene::End;
@@ -10,7 +11,6 @@ use super::screen::Style;
 use super::watch::Sight;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 
 /// How the demo ended.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use queue_admin::payload::shorten;
 use queue_core::State;
 
 use super::watch::{Place, Sight};
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 
 /// Shows how things stand.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Where the tasks are, read from Redis.
 
 use chrono::{DateTime, Utc};
+use queue_admin::payload::preview;
 use queue_admin::{Error, Inspector};
 use queue_core::State;
 
 use super::scene::{End, Scene};
 use super::tasks::Shop;
-use crate::payload::preview;
 
 /// Where a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

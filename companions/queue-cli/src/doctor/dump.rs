@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use queue_admin::payload::harmless;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::{Copied, Doctor, Finding};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{CliError, complain};
 use crate::lines::next_line;
 use crate::output::Output;
-use crate::payload::harmless;
 
 /// Bytes: text if they are.
 #[derive(Debug, Serialize, Deserialize)]

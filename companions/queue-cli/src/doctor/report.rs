@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use queue_admin::payload::harmless;
 use queue_redis::Finding;
 use serde::Serialize;
 
 use super::counts;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::progress::thousands;
 
 /// Findings of one kind that are shown to people; a thousand lines that say the same help nobody.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Subcommand};
+use queue_admin::payload::{preview, shorten};
 use queue_admin::{CronEntry, CronEvent, EnqueueEvent, Error, Inspector, Page, SchedulerEntry};
 use serde::Serialize;
 
 use super::now;
 use crate::error::{CliError, exit};
 use crate::output::Output;
-use crate::payload::{preview, shorten};
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};
@@ -83,7 +83,7 @@ struct View {
     spec: String,
     timezone: Option<String>,
     r#type: String,
-    payload: crate::view::Bytes,
+    payload: queue_admin::view::Bytes,
     queue: String,
     options: Vec<String>,
     /// `active`, `paused`, or `stopped` when no scheduler carries it.
@@ -111,7 +111,7 @@ impl View {
             spec: entry.spec,
             timezone: None,
             r#type: entry.kind,
-            payload: crate::view::Bytes::new(&entry.payload),
+            payload: queue_admin::view::Bytes::new(&entry.payload),
             options: entry.options,
             state: "active",
             next: entry.next,
@@ -151,7 +151,7 @@ impl View {
             spec: entry.spec,
             timezone: Some(entry.zone),
             r#type: entry.kind,
-            payload: crate::view::Bytes::new(&entry.payload),
+            payload: queue_admin::view::Bytes::new(&entry.payload),
             queue: entry.queue,
             options: listed.map(|listed| listed.options).unwrap_or_default(),
             state,

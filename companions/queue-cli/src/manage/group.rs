@@ -1,11 +1,11 @@
 //! `queuectl group`.
 
 use clap::{Args, Subcommand};
+use queue_admin::payload::shorten;
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};

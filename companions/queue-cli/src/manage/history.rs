@@ -2,11 +2,11 @@
 
 use clap::Args;
 use queue_admin::DailyStats;
+use queue_admin::payload::shorten;
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};

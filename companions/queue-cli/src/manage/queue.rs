@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 use queue_admin::QueueInfo;
+use queue_admin::payload::{harmless, shorten};
+use queue_admin::view;
 use queue_core::State;
 use serde::Serialize;
 
@@ -10,12 +12,11 @@ use super::queues;
 use crate::confirm::ConfirmArgs;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::{harmless, shorten};
 use crate::progress::thousands;
 use crate::session::Session;
 use crate::table::{Rows, facts};
 use crate::watch::{WatchArgs, show};
-use crate::{view, when};
+use crate::when;
 
 /// What to do with queues.
 #[derive(Debug, Subcommand)]

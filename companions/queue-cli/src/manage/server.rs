@@ -1,15 +1,16 @@
 //! `queuectl server`.
 
 use clap::Subcommand;
+use queue_admin::payload::shorten;
+use queue_admin::view;
 
 use super::now;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};
-use crate::{view, when};
+use crate::when;
 
 /// What to do with servers.
 #[derive(Debug, Subcommand)]

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use queue_admin::QueueInfo;
+use queue_admin::payload::shorten;
+use queue_admin::view;
 use queue_core::State;
 use serde::Serialize;
 
 use super::queues;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 use crate::session::Session;
 use crate::table::{Rows, facts};
-use crate::view;
 use crate::watch::{WatchArgs, show};
 
 #[derive(Debug, Serialize)]

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::ProgressBar;
+use queue_admin::payload::harmless;
 use queue_admin::{Inspector, Reader};
 use queue_core::{Clock as _, SystemClock};
 use tokio::time::{Instant, sleep};
 
-use super::format::{End, Header, Line, TaskLine, VERSION};
 use crate::error::{CliError, complain, exit};
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::progress;
 use crate::session::Session;
 use crate::when;
+use queue_admin::export::{End, Header, Line, TaskLine, VERSION};
 
 /// How often to look whether the last task has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(200);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::ProgressBar;
 use queue_admin::Inspector;
+use queue_admin::payload::harmless;
 use queue_core::options::check_existing_queue_name;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::{Broker, Error, MAX_BATCH, MAX_BATCH_BYTES, RestoreVerdict, Restored, StoredTask};
@@ -15,14 +16,13 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::format::{End, Header, Line, QueueLine, TaskLine, VERSION};
 use super::tally::{Tally, render};
 use crate::error::{CliError, complain, exit};
 use crate::lines::{MAX_LINE, next_line};
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::progress;
 use crate::session::Session;
+use queue_admin::export::{End, Header, Line, QueueLine, TaskLine, VERSION};
 
 /// Tasks per call. A hundred keep Redis busy for 1.3 ms (100,000 tasks of 100 bytes, on a busy machine), and others
 /// are to wait no longer than 1 ms.

@@ -1,6 +1,5 @@
 //! `queuectl export` and `import`: queues on their way from one Redis to another.
 
 pub(crate) mod export;
-mod format;
 pub(crate) mod import;
 mod tally;

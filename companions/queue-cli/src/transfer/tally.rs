@@ -1,12 +1,12 @@
 //! What an import did, and whether that is all.
 
+use queue_admin::payload::shorten;
 use queue_admin::{Inspector, QueueInfo};
 use queue_core::State;
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::shorten;
 use crate::table::Rows;
 
 /// What became of the tasks of one queue.

@@ -2,11 +2,10 @@
 
 use std::io::Write as _;
 
+use queue_admin::payload::{harmless, text};
 use queue_redis::Stderr;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tracing::info;
-
-use crate::payload::{harmless, text};
 
 /// The longest result that is kept. Redis takes more, but a result is read as a whole by everything that
 /// looks at the task.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use queue_admin::payload::{harmless, shorten};
 use queue_core::{Clock as _, SystemClock};
 use queue_worker::{Failure, Job};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
@@ -15,7 +16,6 @@ use super::capture::MAX_RESULT;
 use super::header::Headers;
 use super::{environment, retry_after};
 use crate::error::CliError;
-use crate::payload::{harmless, shorten};
 
 /// How long making a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);

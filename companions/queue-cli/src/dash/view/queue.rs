@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use queue_admin::GroupInfo;
+use queue_admin::payload;
 use queue_core::{State, TaskInfo};
 use ratatui::text::{Line, Span};
 
@@ -13,7 +14,6 @@ use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::{QueueScreen, TABS};
 use crate::dash::text::{count, cut};
-use crate::payload;
 use crate::when;
 
 /// Characters of a text that can stand in a row; the columns cut it to what fits.

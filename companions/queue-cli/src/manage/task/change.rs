@@ -1,6 +1,7 @@
 //! `queuectl task run`, `archive` and `delete`, for single tasks and for many.
 
 use clap::Args;
+use queue_admin::payload::harmless;
 use queue_admin::{Changed, Filter, Inspector, Progress, Verb};
 use queue_core::State;
 use serde::Serialize;
@@ -9,7 +10,6 @@ use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::progress::{self, thousands};
 use crate::session::Session;
 

@@ -2,16 +2,17 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use queue_admin::payload::{harmless, pretty, shorten};
+use queue_admin::view;
 use queue_core::{State, TaskInfo};
 
 use crate::error::CliError;
 use crate::manage::now;
 use crate::output::Output;
-use crate::payload::{harmless, pretty, shorten};
 use crate::session::Session;
 use crate::table::facts;
 use crate::watch::{WatchArgs, show};
-use crate::{view, when};
+use crate::when;
 
 /// Which task to show.
 #[derive(Debug, Args)]

@@ -3,17 +3,18 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 use queue_admin::Page;
+use queue_admin::payload::{preview, shorten};
+use queue_admin::view;
 use queue_core::{State, TaskInfo};
 
 use super::select::FilterArgs;
 use crate::error::CliError;
 use crate::manage::now;
 use crate::output::Output;
-use crate::payload::{preview, shorten};
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};
-use crate::{view, when};
+use crate::when;
 
 /// Which tasks to show.
 #[derive(Debug, Args)]

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use queue_admin::payload::harmless;
 use serde::Serialize;
 
 use crate::enqueue;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::payload::harmless;
 use crate::session::Session;
 
 /// Which task, and its new payload.

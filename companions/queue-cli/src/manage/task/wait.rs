@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use queue_admin::payload::{pretty, shorten};
+use queue_admin::view;
 use queue_admin::{Error, Inspector};
 use queue_core::{State, TaskInfo};
 use queue_redis::Listener;
@@ -12,9 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::everywhere;
 use crate::error::{CliError, exit};
 use crate::output::Output;
-use crate::payload::{pretty, shorten};
 use crate::session::Session;
-use crate::{view, when};
+use crate::when;
 
 /// Which task to wait for.
 #[derive(Debug, Args)]

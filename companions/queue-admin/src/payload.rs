@@ -3,7 +3,7 @@
 use rmpv::Value;
 
 /// Bytes on one line of at most `limit` characters: text as it is, anything else as a placeholder.
-pub(crate) fn preview(bytes: &[u8], limit: usize) -> String {
+pub fn preview(bytes: &[u8], limit: usize) -> String {
     match text(bytes) {
         Some(text) => shorten(text, limit),
         None => placeholder(bytes),
@@ -11,7 +11,7 @@ pub(crate) fn preview(bytes: &[u8], limit: usize) -> String {
 }
 
 /// Text on one line of at most `limit` characters.
-pub(crate) fn shorten(text: &str, limit: usize) -> String {
+pub fn shorten(text: &str, limit: usize) -> String {
     let line: String = text.chars().take(limit + 1).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= limit {
         return line;
@@ -20,31 +20,31 @@ pub(crate) fn shorten(text: &str, limit: usize) -> String {
 }
 
 /// Text that comes from somebody else, without what could drive the terminal.
-pub(crate) fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 /// The same on one line.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// The bytes as text, if a terminal can show them.
-pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+pub fn text(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     let printable = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
     text.chars().all(printable).then_some(text)
 }
 
 /// What kind of bytes these are, and how many.
-pub(crate) fn placeholder(bytes: &[u8]) -> String {
+pub fn placeholder(bytes: &[u8]) -> String {
     let kind = if message_pack(bytes).is_some() { "MessagePack" } else { "binary" };
     format!("<{kind}, {} bytes>", bytes.len())
 }
 
 /// The bytes over many lines: text as it is, MessagePack as the JSON that comes nearest, and a placeholder
 /// for anything else.
-pub(crate) fn pretty(bytes: &[u8]) -> String {
+pub fn pretty(bytes: &[u8]) -> String {
     if let Some(text) = text(bytes) {
         return text.to_owned();
     }
@@ -59,7 +59,7 @@ const MAX_DEPTH: usize = 64;
 
 /// The JSON that comes nearest to a MessagePack map or array. Anything else that begins like MessagePack is
 /// more likely something other: nearly every byte begins some MessagePack value.
-pub(crate) fn message_pack(bytes: &[u8]) -> Option<serde_json::Value> {
+pub fn message_pack(bytes: &[u8]) -> Option<serde_json::Value> {
     let mut rest = bytes;
     let value = rmpv::decode::read_value_with_max_depth(&mut rest, MAX_DEPTH).ok()?;
     (rest.is_empty() && (value.is_map() || value.is_array())).then(|| as_json(value))

@@ -1,30 +1,34 @@
-//! What `--json` writes: the library's values with the names and units that programs rely on.
+//! What tools write as JSON: the values of this crate with the names and units that programs rely on.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
-use queue_admin::{QueueInfo, ServerInfo, WorkerInfo};
 use queue_core::{State, TaskInfo};
 use serde::Serialize;
 
-use crate::payload;
+use crate::{QueueInfo, ServerInfo, WorkerInfo, payload};
 
 /// Bytes: as text if they are, else in base64, and read as MessagePack if they are that.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Bytes {
+pub enum Bytes {
+    /// UTF-8.
     Text(String),
+    /// Anything else.
     Binary {
+        /// The bytes.
         base64: String,
+        /// The same as JSON, if they are a map or an array.
         #[serde(skip_serializing_if = "Option::is_none")]
         message_pack: Option<serde_json::Value>,
     },
 }
 
 impl Bytes {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
+    /// These bytes.
+    pub fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => Self::Binary { base64: STANDARD.encode(bytes), message_pack: payload::message_pack(bytes) },
@@ -34,7 +38,7 @@ impl Bytes {
 
 /// A task.
 #[derive(Debug, Serialize)]
-pub(crate) struct Task {
+pub struct Task {
     id: String,
     queue: String,
     r#type: String,
@@ -82,7 +86,7 @@ impl From<TaskInfo> for Task {
 
 /// A queue.
 #[derive(Debug, Serialize)]
-pub(crate) struct Queue {
+pub struct Queue {
     queue: String,
     paused: bool,
     size: u64,
@@ -117,7 +121,7 @@ impl From<&QueueInfo> for Queue {
 
 /// A server.
 #[derive(Debug, Serialize)]
-pub(crate) struct Server {
+pub struct Server {
     id: String,
     host: String,
     pid: i32,

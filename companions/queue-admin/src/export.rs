@@ -10,35 +10,42 @@ use queue_redis::{StoredCounter, StoredQueue, StoredTask};
 use serde::{Deserialize, Serialize};
 
 /// The version that is written; others are refused.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// One line. Unknown names are refused: what an older program leaves out would be lost.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "lowercase")]
-pub(super) enum Line {
+pub enum Line {
+    /// The first.
     Export(Header),
+    /// The beginning of a queue.
     Queue(QueueLine),
+    /// A task of it.
     Task(Box<TaskLine>),
+    /// The last.
     End(End),
 }
 
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Header {
-    pub(super) version: u32,
+pub struct Header {
+    /// [`VERSION`].
+    pub version: u32,
     /// Tells exports apart, so that one is not imported twice.
-    pub(super) id: String,
-    pub(super) exported_at: DateTime<Utc>,
+    pub id: String,
+    /// When it began.
+    pub exported_at: DateTime<Utc>,
     /// Whether tasks may have gone on while they were read.
-    pub(super) live: bool,
+    pub live: bool,
 }
 
 /// The beginning of a queue; its tasks follow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct QueueLine {
-    pub(super) queue: String,
+pub struct QueueLine {
+    /// Queue name.
+    pub queue: String,
     paused: Option<String>,
     counters: Vec<Counter>,
 }
@@ -54,9 +61,11 @@ struct Counter {
 /// A task.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TaskLine {
-    pub(super) queue: String,
-    pub(super) id: String,
+pub struct TaskLine {
+    /// Queue name.
+    pub queue: String,
+    /// Task id.
+    pub id: String,
     /// For people who search the file; the message counts.
     r#type: String,
     state: State,
@@ -80,14 +89,14 @@ enum Blob {
 /// The last line. Without it the file has been cut off.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct End {
+pub struct End {
     /// How many tasks there are of each queue.
-    pub(super) tasks: BTreeMap<String, u64>,
+    pub tasks: BTreeMap<String, u64>,
 }
 
 impl Line {
     /// The line with its end.
-    pub(super) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         // All keys are text and all values plain, so that nothing can fail.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
@@ -108,7 +117,8 @@ impl From<QueueLine> for StoredQueue {
 }
 
 impl TaskLine {
-    pub(super) fn new(queue: &str, mut task: StoredTask) -> Self {
+    /// The line of a task of this queue.
+    pub fn new(queue: &str, mut task: StoredTask) -> Self {
         let kind = task.message().map(|message| message.r#type).unwrap_or_default();
         let message = task.fields.remove("msg").unwrap_or_default();
         let blob = |bytes: bytes::Bytes| match String::from_utf8(bytes.to_vec()) {
@@ -128,8 +138,11 @@ impl TaskLine {
         }
     }
 
-    /// The task that the line is about, or what is wrong with the line.
-    pub(super) fn task(self) -> Result<StoredTask, String> {
+    /// The task that the line is about.
+    ///
+    /// # Errors
+    /// When the line makes no task that fits its queue; the text says why.
+    pub fn task(self) -> Result<StoredTask, String> {
         let decode = |name: &str, text: &str| {
             STANDARD.decode(text).map(bytes::Bytes::from).map_err(|error| format!("{name} is not base64: {error}"))
         };
