@@ -238,14 +238,12 @@ impl Drop for Permit {
                 let mut pauses = [100, 1_000, 10_000].map(Duration::from_millis).into_iter();
                 while let Err(error) = semaphore.give_back(&holder, Some(expires)).await {
                     let Some(pause) = pauses.next().filter(|_| error.is_transient()) else {
-                        crate::log::emit(|| {
-                            crate::log::warn!(
-                                scope = &*semaphore.scope,
-                                holder = &*holder,
-                                %error,
-                                "could not give a token back; it is lost at its expiry"
-                            );
-                        });
+                        crate::log::warn!(
+                            scope = &*semaphore.scope,
+                            holder = &*holder,
+                            %error,
+                            "could not give a token back; it is lost at its expiry"
+                        );
                         return;
                     };
                     tokio::time::sleep(pause).await;

@@ -108,12 +108,12 @@ impl Server {
         }
     }
 
-    /// The address, without credentials.
     /// Whether it is a store inside this process.
     pub(crate) fn is_in_process(&self) -> bool {
         matches!(self.source, Source::InProcess(_))
     }
 
+    /// The address, without credentials.
     pub(crate) fn target(&self) -> &str {
         &self.target
     }
