@@ -27,8 +27,6 @@ const CRATES: [&str; 15] = [
 
 /// The rings that are still to be opened. A line goes when its ring is open; none is added.
 const STANDING: &[&str] = &[
-    "queue-worker: aggregate events extract handler job panic router routes server work",
-    "queue-worker: server server/acks server/aggregator server/attempt server/groups server/handle server/heartbeat server/holdings server/one_by_one server/processor server/shared server/trouble",
     "companions/queue-scheduler: scheduler scheduler/builder scheduler/syncer scheduler/ticker",
     "bench: scripts sizes",
     "tests/chaos: faults poison",

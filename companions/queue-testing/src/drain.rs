@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::clock::secs_ceil;
 use queue_core::crash::DEFAULT_LIMIT;
+use queue_core::limits::LEASE_SECS;
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
 use queue_redis::{Broker, Dequeued, Error, GroupRules, Report, Side, Taken, Verdict};
@@ -17,8 +18,6 @@ use queue_worker::{End, Failure, Router, Unhandled, WorkOptions};
 use crate::attempt::{AggregatedGroup, Attempt, Drained};
 use crate::queue::TestQueue;
 
-/// Seconds of a lease, as a server has it.
-const LEASE: i64 = 30;
 /// Seconds after which a group is tried again whose aggregation failed, as with a server; then twice as long each time.
 const GROUP_PAUSE: i64 = 7;
 /// Attempts after which a drain gives up: a handler that enqueues its own task would never let it end.
@@ -272,7 +271,7 @@ impl Worker<'_> {
     /// Works one task; whether there was one.
     async fn one(&mut self) -> Result<bool, Error> {
         for name in self.names().await? {
-            let expires = self.queue.clock().now_secs() + LEASE;
+            let expires = self.queue.clock().now_secs() + LEASE_SECS;
             let token = format!("drain:{}", fastrand::u64(..)).into();
             let Dequeued::Tasks(taken) = self.broker.dequeue(&name.as_str().into(), 1, &token, expires).await? else {
                 continue;

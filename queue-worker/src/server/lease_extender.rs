@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::RECOVERY_MARGIN_SECS;
 use queue_redis::service::Service;
 use queue_redis::{Broker, Error, Run, SHORT_BATCH, Verdict};
 
 use super::running::Running;
-use super::time::{RECOVERY_MARGIN, Time};
+use super::time::Time;
 use crate::job::{CancelReason, Job};
 
 /// Longest pause between two renewals, as in asynq. A renewal whose answer is lost is told from another
@@ -89,7 +90,7 @@ impl LeaseExtender {
 
     /// Cancels what others may take by now, because its lease could not be renewed for so long.
     fn give_up_expired(&self) {
-        let taken_over = self.time.now() - RECOVERY_MARGIN;
+        let taken_over = self.time.now() - RECOVERY_MARGIN_SECS;
         if self.time.is_settling() {
             return;
         }

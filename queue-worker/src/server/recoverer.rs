@@ -7,19 +7,17 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use queue_core::RetryPolicy;
 use queue_core::crash::{Crashes, step_after_crash};
+use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_redis::service::{Service, worse};
 use queue_redis::{Broker, Error, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict};
 use tracing::debug;
 
 use super::holdings::Holdings;
-use super::time::{RECOVERY_MARGIN, Time};
+use super::time::Time;
 use crate::events::{End, Event, Observers};
 use crate::log::{error, warn};
 use crate::panic;
 use crate::routes::Routes;
-
-/// Seconds after the end of a lease before a task is taken over that no server says it works on. One that has it says so every 5 s.
-pub(super) const SILENT_FOR: i64 = 7;
 
 /// How often leases are looked at. asynq: 60 s, which is how long a crash goes unnoticed there.
 const RECOVER_INTERVAL: Duration = Duration::from_secs(5);
@@ -89,8 +87,8 @@ impl Service for Recoverer {
             return Ok(PATIENCE);
         }
         let margin = match self.heard.since {
-            Some(since) if since.elapsed() >= PATIENCE => SILENT_FOR,
-            _ => RECOVERY_MARGIN,
+            Some(since) if since.elapsed() >= PATIENCE => SILENT_MARGIN_SECS,
+            _ => RECOVERY_MARGIN_SECS,
         };
         match self.recover(margin).await {
             Ok(next) => {
@@ -207,7 +205,7 @@ impl Recoverer {
             warn!(queue = %queue, ids = ?found.ghosts, "active ids without tasks were dropped");
         }
         let (recent, old): (Vec<_>, Vec<_>) =
-            found.leases.into_iter().partition(|lease| lease.ended_at() > now - RECOVERY_MARGIN);
+            found.leases.into_iter().partition(|lease| lease.ended_at() > now - RECOVERY_MARGIN_SECS);
         let worked_on = match self.broker.are_worked_on(queue, &recent).await {
             Ok(worked_on) => worked_on,
             Err(error) if error.is_outage() => return Err(error),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::{RawTask, State, TaskOptions};
 use queue_redis::embedded::RedisServer;
 use queue_redis::service::Service;
 use queue_redis::service::stress::start_and_stop;
-use queue_redis::{Client, Delivery, Dequeued, GroupRules, Page, Taken};
+use queue_redis::{Client, Delivery, Dequeued, GroupRules, Taken};
 
 use super::acks::AckWriter;
 use super::options::GroupPace;

@@ -10,10 +10,6 @@ use queue_redis::{Error, Redis, RedisClock};
 /// his leases within another 5 s, his aggregations within 10 s.
 const SETTLES: Duration = Duration::from_secs(20);
 
-/// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks
-/// that differ between hosts.
-pub(super) const RECOVERY_MARGIN: i64 = 30;
-
 #[derive(Debug)]
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::SILENT_MARGIN_SECS;
 use queue_core::outcome::Failure;
 use queue_redis::service::{Outage, Service as _};
 use queue_redis::{Broker, Error, GroupRules};
@@ -15,7 +16,7 @@ use super::holdings::Holdings;
 use super::janitor::Janitor;
 use super::queues::Queues;
 use super::reclaimer::Reclaimer;
-use super::recoverer::{Recoverer, SILENT_FOR};
+use super::recoverer::Recoverer;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::Observers;
@@ -49,12 +50,12 @@ impl Upkeep {
             self.max_crashes,
             Observers::default(),
         );
-        let lease_ends = recoverer.recover(SILENT_FOR).await?;
+        let lease_ends = recoverer.recover(SILENT_MARGIN_SECS).await?;
         let mut forwarder = Forwarder::new(broker.clone(), time.clone(), queues, wakeups, Observers::default());
         forwarder.forward_due().await?;
         Reclaimer::new(broker.clone(), time.clone(), holdings.clone()).run_once().await?;
         Janitor::new(broker.clone(), time.clone(), holdings).run_once().await?;
-        let recovered = lease_ends.map(|end| end.saturating_add(SILENT_FOR));
+        let recovered = lease_ends.map(|end| end.saturating_add(SILENT_MARGIN_SECS));
         Ok([recovered, forwarder.next_due()].into_iter().flatten().filter(|due| *due > time.now()).min())
     }
 

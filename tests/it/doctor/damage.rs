@@ -170,12 +170,19 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::BadEntry,
         Fault::Eviction,
         Fault::EvictionWithoutLimit,
+        Fault::EvictionOfNotes,
         Fault::MemoryNear,
+        Fault::MemoryFull,
         Fault::OldRedis,
         Fault::Replica,
         Fault::NotPersistent,
         Fault::WriteFailing,
         Fault::Unasked,
+        // Found by programs that start.
+        Fault::Sentinel,
+        Fault::Topology,
+        Fault::Rights,
+        Fault::Loading,
     ];
     let missing: Vec<_> = Fault::ALL.iter().filter(|fault| !seen.contains(fault.as_str())).collect();
     let missing: Vec<_> = missing.into_iter().filter(|fault| !others.contains(fault)).collect();
