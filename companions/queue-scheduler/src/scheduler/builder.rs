@@ -1,50 +1,15 @@
-//! The options of a scheduler and what its hooks are told.
+//! The options of a scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use queue_core::{Clock, SystemClock, TaskInfo};
-use queue_redis::log::error;
-use queue_redis::panic::catch;
-use queue_redis::{EnqueueError, Redis, RedisClock, TickVerdict, Why};
+use queue_core::{Clock, SystemClock};
+use queue_redis::{Redis, RedisClock};
 
 use super::Scheduler;
-use crate::problem::EntryError;
-use crate::provider::{BoxError, ConfigProvider, DynProvider};
+use super::hooks::{ProblemHook, SyncProblem, TickHook, Ticked};
+use crate::provider::{ConfigProvider, DynProvider};
 use crate::spec::Zone;
-
-/// What became of a tick, for a hook.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Ticked<'a> {
-    /// Name of the entry.
-    pub entry: &'a str,
-    /// The tick; of several that are let go, the last.
-    pub tick: DateTime<Utc>,
-    /// Why it was dealt with.
-    pub why: Why,
-    /// Its task, whether it was enqueued or not.
-    pub task: TaskInfo,
-    /// What became of it, by the hand of this scheduler. After an error the tick is tried again until it
-    /// works; the hook is called for the first one only.
-    pub outcome: Result<TickVerdict, &'a EnqueueError>,
-}
-
-pub(super) type TickHook = dyn Fn(&Ticked<'_>) + Send + Sync;
-pub(super) type ProblemHook = dyn Fn(&SyncProblem) + Send + Sync;
-
-/// What went wrong when a provider was asked for its entries. What is carried already goes on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SyncProblem {
-    /// The provider has no answer. All entries stay as they are.
-    #[error("the provider of entries failed: {0}")]
-    Provider(#[source] BoxError),
-    /// One entry cannot be used. What runs under its name, if anything, stays as it is.
-    #[error(transparent)]
-    Entry(#[from] EntryError),
-}
 
 pub(super) struct Options {
     pub(super) zone: Zone,
@@ -155,12 +120,5 @@ impl SchedulerBuilder {
     /// The scheduler, which still has to be [started](Scheduler::start).
     pub fn build(self) -> Scheduler {
         Scheduler::built(self.redis, self.options)
-    }
-}
-
-/// A hook that panics must not end the scheduler (W40).
-pub(super) fn guarded(what: &'static str, hook: impl FnOnce()) {
-    if let Err(error) = catch(hook) {
-        error!(hook = what, %error, "a hook of the scheduler panicked");
     }
 }

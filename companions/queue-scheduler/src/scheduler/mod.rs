@@ -3,6 +3,7 @@
 mod builder;
 mod carried;
 mod heartbeater;
+mod hooks;
 mod syncer;
 mod ticker;
 
@@ -17,9 +18,10 @@ use queue_redis::{Broker, Error, Redis, Role};
 use tokio_util::sync::CancellationToken;
 
 use self::builder::Options;
-pub use self::builder::{SchedulerBuilder, SyncProblem, Ticked};
+pub use self::builder::SchedulerBuilder;
 use self::carried::Shared;
 use self::heartbeater::Heartbeater;
+pub use self::hooks::{SyncProblem, Ticked};
 use self::syncer::Syncer;
 use self::ticker::Ticker;
 use crate::entry::Entry;

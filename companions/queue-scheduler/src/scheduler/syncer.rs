@@ -9,8 +9,8 @@ use queue_redis::log::{error, info};
 use queue_redis::panic::Catch;
 use queue_redis::service::Service;
 
-use super::builder::{ProblemHook, SyncProblem, guarded};
 use super::carried::Shared;
+use super::hooks::{ProblemHook, SyncProblem, guarded};
 use crate::problem::EntryProblem;
 use crate::provider::{BoxError, DynProvider};
 use crate::spec::Zone;

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::builder::{TickHook, Ticked, guarded};
 use super::carried::Shared;
+use super::hooks::{TickHook, Ticked, guarded};
 use crate::schedule::{Schedule, Step};
 
 /// Entries dealt with at the same time.
