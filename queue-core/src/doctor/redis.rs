@@ -228,7 +228,7 @@ fn judge_memory(info: &Info) -> impl Iterator<Item = Finding> {
         limit if used >= limit - limit / 10 => Some(Fault::MemoryNear),
         _ => None,
     };
-    let eviction = eviction.map(|fault| found(fault, "maxmemory_policy", policy.to_owned()));
+    let eviction = eviction.map(|fault| found(fault, "maxmemory_policy", format!("maxmemory-policy is {policy}")));
     eviction.into_iter().chain(memory.map(|fault| found(fault, "used_memory", format!("{used} of {limit} bytes"))))
 }
 
