@@ -66,12 +66,6 @@ pub use queue_macros::ClientTask as Task;
 pub use semaphore::{Permit, Semaphore};
 
 #[doc(hidden)]
-pub mod plumbing {
-    //! What `queue-admin` needs of the broker, and nobody else.
-    pub use crate::broker::{ARCHIVE_MAX, FIELDS_LEFT_BEHIND, next_batch};
-}
-
-#[doc(hidden)]
 pub mod private {
     //! What the derive macro writes refers to these.
     pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};

@@ -7,7 +7,7 @@ use queue_core::State;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 
-use queue_redis::plumbing::{FIELDS_LEFT_BEHIND, next_batch};
+use queue_redis::broker::{FIELDS_LEFT_BEHIND, next_batch};
 use queue_redis::{MAX_BATCH, StoredCounter, StoredQueue, StoredTask};
 
 use crate::Inspector;

@@ -139,7 +139,14 @@ impl Parts {
     fn reconciler(&self) -> Reconciler {
         let (queues, identity) = (self.queues.clone(), self.identity.clone());
         let interval = Duration::from_secs(60);
-        Reconciler::new(self.broker.clone(), self.inspector().doctor(), queues, identity, interval, Observers::default())
+        Reconciler::new(
+            self.broker.clone(),
+            self.inspector().doctor(),
+            queues,
+            identity,
+            interval,
+            Observers::default(),
+        )
     }
 
     fn lease_extender(&self) -> LeaseExtender {
