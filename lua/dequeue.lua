@@ -3,7 +3,7 @@
 --
 -- Transition: pending -> active            Go: dequeueCmd
 -- Differs from Go: several tasks per call (W04), fewer where they are large; an id without a task is dropped and reported
--- instead of haunting the queue (W12); the field owner names the run. Of certain types, it looks at the tasks that the
+-- instead of being taken again and again (W12); the field owner names the run. Of certain types, it looks at the tasks that the
 -- caller names, which has read their ids from the list before; what somebody else has taken meanwhile is passed over.
 --
 -- KEYS

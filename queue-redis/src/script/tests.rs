@@ -264,7 +264,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
         let header = header(script).replace("\n-- ", " ");
         for (before, _) in header.match_indices("per call").map(|(at, _)| header.split_at(at)) {
             let sentence = &before[before.rfind(['.', ';', ':']).map_or(0, |at| at + 1)..];
-            let number = sentence.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).next_back();
+            let number = sentence.split(|c: char| !c.is_ascii_digit()).rfind(|word| !word.is_empty());
             let Some(number) = number else { continue };
             let constants = [crate::MAX_BATCH, crate::SHORT_BATCH].map(|constant| constant.to_string());
             assert!(constants.contains(&number.to_owned()), "{}: {number} per call", script.name);
