@@ -8,6 +8,8 @@
 --   1  active     asynq:{<queue>}:active    LIST
 --   2  lease      asynq:{<queue>}:lease     ZSET
 --   3  archived   asynq:{<queue>}:archived  ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -26,7 +28,7 @@
 --   +7 field      empty
 --   +8 value      empty
 -- DERIVED
---   prefix .. 't:' .. id, also of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
+--   prefix .. 't:' .. id of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
 --   and those of the day
 -- RETURNS one letter for each task
 --   a  archived
@@ -41,7 +43,7 @@ local cutoff, max = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', archived)
 
-local words, ids, numbers = leave_active(active, lease, prefix, side, 7, 8, 'archived', false, 'owner', 'x_crashes')
+local words, ids, numbers = leave_active(active, lease, side, 7, 8, 'archived', false, 'owner', 'x_crashes')
 finish(ids, numbers, 'archived', archived, prefix, 7, 8, day, expire_at, 'failed')
 if ids then
   trim(archived, prefix .. 't:', cutoff, max, 25, ids)

@@ -7,6 +7,8 @@
 --   1  set        asynq:{<queue>}:g:<group>:<uuid>   ZSET
 --   2  sets       asynq:{<queue>}:aggregation_sets   ZSET
 --   3  archived   asynq:{<queue>}:archived           ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -22,7 +24,7 @@
 --   +7 field      empty
 --   +8 value      empty
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'processed', prefix .. 'failed', and those of the day
+--   prefix .. 'processed', prefix .. 'failed', and those of the day
 -- RETURNS how many tasks the set has then; -1 when it was reclaimed and nothing was written
 -- needs: finish holds nth
 local set, sets, archived = KEYS[1], KEYS[2], KEYS[3]

@@ -7,6 +7,8 @@
 --   1  active     asynq:{<queue>}:active     LIST
 --   2  lease      asynq:{<queue>}:lease      ZSET
 --   3  completed  asynq:{<queue>}:completed  ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -22,7 +24,7 @@
 --   +7 field      result if one is to be stored; else empty
 --   +8 value      the result
 -- DERIVED
---   prefix .. 't:' .. id, the locks, prefix .. 'processed', and that of the day
+--   the locks, prefix .. 'processed', and that of the day
 -- RETURNS one letter for each task
 --   a  completed and counted
 --   o  the run belongs to somebody else by now; nothing was written
@@ -35,6 +37,6 @@ local prefix, day, expire_at, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
-local words, ids, numbers = leave_active(active, lease, prefix, side, 5, 8, 'completed', false, 'owner', 'x_crashes')
+local words, ids, numbers = leave_active(active, lease, side, 5, 8, 'completed', false, 'owner', 'x_crashes')
 finish(ids, numbers, 'completed', completed, prefix, 5, 8, day, expire_at, 'done')
 return words

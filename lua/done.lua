@@ -7,6 +7,8 @@
 -- KEYS
 --   1  active     asynq:{<queue>}:active  LIST
 --   2  lease      asynq:{<queue>}:lease   ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -18,7 +20,7 @@
 --   +3 run        token of the run, when the call may have been sent before; empty otherwise
 --   +4 lock       name of its lock; empty for none
 -- DERIVED
---   prefix .. 't:' .. id, the locks, prefix .. 'processed', and that of the day
+--   the locks, prefix .. 'processed', and that of the day
 -- RETURNS one letter for each task
 --   a  deleted and counted
 --   o  the run belongs to somebody else by now; nothing was written
@@ -27,6 +29,6 @@
 local active, lease = KEYS[1], KEYS[2]
 local prefix, day, expire_at, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local words, ids, numbers = leave_active(active, lease, prefix, side, 5, 4)
+local words, ids, numbers = leave_active(active, lease, side, 5, 4)
 finish(ids, numbers, nil, nil, prefix, 5, 4, day, expire_at, 'done')
 return words

@@ -9,6 +9,8 @@
 --   1  active     asynq:{<queue>}:active                LIST
 --   2  lease      asynq:{<queue>}:lease                 ZSET
 --   3  place      asynq:{<queue>}:retry or :archived    ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -28,7 +30,7 @@
 --   +7 field      x_crashes, or empty
 --   +8 value      its new value
 -- DERIVED
---   prefix .. 't:' .. id, also of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
+--   prefix .. 't:' .. id of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
 --   and those of the day
 -- RETURNS one letter for each task
 --   a  it is where it should be, and counted as a failure
@@ -42,7 +44,7 @@ local cutoff, max = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', place)
 
-local words, ids, numbers = leave_active(active, lease, prefix, at, 8, 8, state, true, 'owner', 'x_crashes')
+local words, ids, numbers = leave_active(active, lease, at, 8, 8, state, true, 'owner', 'x_crashes')
 finish(ids, numbers, state, place, prefix, 8, 8, day, expire_at, 'failed')
 if state == 'archived' and ids then
   trim(place, prefix .. 't:', cutoff, max, 25, ids)

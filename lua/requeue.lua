@@ -7,6 +7,8 @@
 --   1  active    asynq:{<queue>}:active   LIST
 --   2  lease     asynq:{<queue>}:lease    ZSET
 --   3  pending   asynq:{<queue>}:pending  LIST
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix    asynq:{<queue>}:
 --   2  side      of a lone task 1 or -1: the end of the active list to search first; empty for several
@@ -15,8 +17,6 @@
 --   +1 id        task id
 --   +2 expiries  lease expiries the worker has set; several are in blanks: " a b "
 --   +3 run       token of the run
--- DERIVED
---   prefix .. 't:' .. id
 -- RETURNS one letter for each task
 --   a  pending
 --   o  the run belongs to somebody else by now; nothing was written
@@ -26,7 +26,7 @@ local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
 local prefix, side, now_ns = ARGV[1], ARGV[2], ARGV[3]
 
 redis.call('LLEN', pending) -- fails by its type before anything was written
-local words, ids = leave_active(active, lease, prefix, side, 4, 3, nil, false, 'owner')
+local words, ids = leave_active(active, lease, side, 4, 3, nil, false, 'owner')
 if ids then
   make_pending('RPUSH', pending, prefix .. 't:', ids, now_ns)
 end

@@ -8,6 +8,8 @@
 --   1  active     asynq:{<queue>}:active  LIST
 --   2  lease      asynq:{<queue>}:lease   ZSET
 --   3  retry      asynq:{<queue>}:retry   ZSET
+--   then for each task
+--   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
@@ -25,7 +27,7 @@
 --   +7 field      x_crashes, from a recoverer; empty if the attempt ended properly
 --   +8 value      its new value
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'processed', prefix .. 'failed', and those of the day
+--   prefix .. 'processed', prefix .. 'failed', and those of the day
 -- RETURNS one letter for each task
 --   a  waiting for retry
 --   o  the run belongs to somebody else by now; nothing was written
@@ -38,6 +40,6 @@ local prefix, day, expire_at, side, outcome = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', retry)
 
-local words, ids, numbers = leave_active(active, lease, prefix, side, 6, 8, 'retry', false, 'owner', 'x_crashes')
+local words, ids, numbers = leave_active(active, lease, side, 6, 8, 'retry', false, 'owner', 'x_crashes')
 finish(ids, numbers, 'retry', retry, prefix, 6, 8, day, expire_at, outcome)
 return words

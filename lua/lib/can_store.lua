@@ -7,6 +7,9 @@
 --   l  another task holds the uniqueness lock
 local function can_store(task, id, msg, lock, ttl)
   local holder = ttl ~= '0' and redis.pcall('GET', lock)
+  if holder and type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+    redis.call('GET', lock) -- Redis refuses to tell: that is an error
+  end
   if redis.call('EXISTS', task) == 1 then
     if redis.pcall('HGET', task, 'msg') == msg then
       return 's'

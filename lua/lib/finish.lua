@@ -1,7 +1,7 @@
 -- finish: end the runs of tasks that have left where they were (ids and numbers as leave_active returns them): they come
 -- into the set of their new state, or are deleted where there is none; their locks are released; and they are counted.
 --
--- Each run has its arguments from `first` on: id, expiries, run, lock ('' for one that stays); where there is a state also
+-- The keys of the tasks are the last of KEYS. Each run has its arguments from `first` on: id, expiries, run, lock ('' for one that stays); where there is a state also
 -- msg ('' to leave it as it is), score, and a field that is set with its value ('' for none).
 -- outcome: done, failed, or none for what is not counted. A new day counter lives until expire_at. A total that would pass
 -- 2^63-1 starts again, as in asynq. A counter of another type is left alone: statistics never stand in the way of a task.
@@ -11,11 +11,12 @@ local function finish(ids, numbers, state, place, prefix, first, each, day, expi
   end
   local LOCK, MSG, SCORE, FIELD, VALUE = 3, 4, 5, 6, 7 -- behind the id
   local args, is_lone = ARGV, type(ids) == 'string'
+  local keys, others = KEYS, #KEYS - (#args - first + 1) / each
   local ended, scores = is_lone and 1 or #ids, not is_lone and {}
   for k = 1, ended do
-    local at = first + each * ((numbers and numbers[k] or k) - 1)
+    local n = numbers and numbers[k] or k
+    local at, task = first + each * (n - 1), keys[others + n]
     local id, lock = args[at], args[at + LOCK]
-    local task = prefix .. 't:' .. id
     if not state then
       if is_lone then
         redis.call('DEL', task)

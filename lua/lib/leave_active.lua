@@ -1,13 +1,14 @@
 -- leave_active: the tasks of a call whose runs still belong to the caller leave `active` and `lease`, and fields of their
 -- hashes are cleared (none where they are deleted right after).
 --
--- Each run has its arguments from `first` on, of which the first three are id, expiries, run (see owns). where: see
+-- The keys of the tasks are the last of KEYS, so that Redis refuses a call before it does anything where a user may not
+-- touch one of them. Each run has its arguments from `first` on, of which the first three are id, expiries, run (see owns). where: see
 -- remove_active. `to` is the state they leave for. Whether a call like this one has brought a task there before is told by
 -- its message, the fifth argument. With `recovered` a task has to say that it is active: a lease may have been left behind.
 -- RETURNS a letter for each run, as owns, or s: it was ended before with this very message; and for `finish` the ids of
 --   those that have left (nil for none; of a lone one its id, which spares a tenth) and, if these are not all, their numbers
 -- needs: owns remove_active
-local function leave_active(active, lease, prefix, where, first, each, to, recovered, ...)
+local function leave_active(active, lease, where, first, each, to, recovered, ...)
   local EXPIRIES, RUN, MSG = 1, 2, 4 -- behind the id
   local args, is_lone = ARGV, #ARGV == first + each - 1
   local leased, words, ids, seen, numbers
@@ -19,11 +20,11 @@ local function leave_active(active, lease, prefix, where, first, each, to, recov
     end
     leased = redis.call('ZMSCORE', lease, unpack(asked))
   end
-  local n = 0
+  local keys, others, n = KEYS, #KEYS - (#args - first + 1) / each, 0
   for at = first, #args, each do
     n = n + 1
     local id, expiry, word = args[at], nil, nil
-    local task = prefix .. 't:' .. id
+    local task = keys[others + n]
     if is_lone then
       expiry = redis.call('ZSCORE', lease, id)
     else

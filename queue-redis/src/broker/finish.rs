@@ -161,8 +161,11 @@ impl Broker {
 
     async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = DONE.call(2);
+        let mut call = DONE.call(2 + reports.len());
         call.arg(keys.active()).arg(keys.lease());
+        for report in reports {
+            call.arg(report.run.task_key(&keys));
+        }
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter());
         for report in reports {
@@ -194,8 +197,11 @@ impl Broker {
 
     async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = COMPLETE.call(3);
+        let mut call = COMPLETE.call(3 + reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.completed());
+        for Completion { report, .. } in reports {
+            call.arg(report.run.task_key(&keys));
+        }
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter().map(|completion| &completion.report));
         for Completion { report, message, expires_at, result } in reports {
@@ -221,8 +227,8 @@ impl Broker {
     ) -> Result<Verdict, Error> {
         self.one(&RETRY, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = RETRY.call(3);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry());
+            let mut call = RETRY.call(4);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
             call.arg(report.side_arg()).arg(if counts { "failed" } else { "none" });
             report.fence(&mut call, true);
@@ -241,8 +247,8 @@ impl Broker {
     pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
         self.one(&ARCHIVE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = ARCHIVE.call(3);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived());
+            let mut call = ARCHIVE.call(4);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
             call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             report.fence(&mut call, true);
@@ -260,8 +266,8 @@ impl Broker {
     pub async fn requeue(&self, report: &Report, now_ns: i64) -> Result<Verdict, Error> {
         self.one(&REQUEUE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = REQUEUE.call(3);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending());
+            let mut call = REQUEUE.call(4);
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(report.run.task_key(&keys));
             call.arg(keys.prefix()).arg(report.side_arg()).arg(now_ns);
             report.fence(&mut call, true);
             call

@@ -295,8 +295,11 @@ impl Broker {
         now: i64,
     ) -> Result<bool, Error> {
         let keys = QueueKeys::new(&set.queue);
-        let mut call = ARCHIVE_STAGED.call(3);
+        let mut call = ARCHIVE_STAGED.call(3 + tasks.len());
         call.arg(set.key(&keys)).arg(keys.aggregation_sets()).arg(keys.archived());
+        for (task, _) in tasks {
+            call.arg([keys.task_prefix().as_bytes(), &task.member].concat());
+        }
         counted(&mut call, &keys, now);
         call.arg(set.count);
         for (task, message) in tasks {

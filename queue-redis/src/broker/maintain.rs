@@ -284,8 +284,11 @@ impl Broker {
             }
             let keys = QueueKeys::new(queue);
             let (state, place) = if archived { ("archived", keys.archived()) } else { ("retry", keys.retry()) };
-            let mut call = RECOVER.call(3);
+            let mut call = RECOVER.call(3 + positions.len());
             call.arg(keys.active()).arg(keys.lease()).arg(place);
+            for position in &positions {
+                call.arg([keys.task_prefix().as_bytes(), &recoveries[*position].lease.raw_id].concat());
+            }
             counted(&mut call, &keys, now);
             call.arg(state).arg(at).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             for position in &positions {
