@@ -133,7 +133,7 @@ fn expand(text: &str) -> Vec<Module> {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
     let names: Module = head.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    if !head.ends_with("::") && !(head.is_empty() && rest.starts_with('{')) {
+    if !(head.ends_with("::") || head.is_empty() && rest.starts_with('{')) {
         return vec![names];
     }
     let Some(inner) = rest.strip_prefix('{') else { return vec![names] };
