@@ -29,9 +29,11 @@ pub fn log_to_stderr(enabled: bool) {
     ENABLED.store(enabled, Ordering::Relaxed);
 }
 
-/// Runs a `tracing` macro so that its line is not lost.
+/// Runs a `tracing` macro so that its line is not lost. By reference, since a copy of this for each line was a sixtieth of a
+/// program.
 #[doc(hidden)]
-pub fn emit(line: impl FnOnce()) {
+#[cold]
+pub fn emit(line: &mut dyn FnMut()) {
     static FALLBACK: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Fallback));
     if is_silent() && ENABLED.load(Ordering::Relaxed) {
         dispatcher::with_default(&FALLBACK, line);
@@ -44,21 +46,21 @@ pub fn emit(line: impl FnOnce()) {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __error {
-    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::error!($($line)*)) };
+    ($($line:tt)*) => { $crate::log::emit(&mut || ::tracing::error!($($line)*)) };
 }
 
 /// `tracing::warn!`, but for a line that is not lost.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __warn {
-    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::warn!($($line)*)) };
+    ($($line:tt)*) => { $crate::log::emit(&mut || ::tracing::warn!($($line)*)) };
 }
 
 /// `tracing::info!`, but for a line that is not lost.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __info {
-    ($($line:tt)*) => { $crate::log::emit(|| ::tracing::info!($($line)*)) };
+    ($($line:tt)*) => { $crate::log::emit(&mut || ::tracing::info!($($line)*)) };
 }
 
 #[doc(hidden)]
