@@ -47,19 +47,6 @@ impl Ack {
         Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false }
     }
 
-    /// Hands it to the loop.
-    pub(super) fn send(mut self) {
-        let acks = &self.shared.acks;
-        if !std::mem::replace(&mut self.sent, true) {
-            acks.unwritten.fetch_add(1, Ordering::AcqRel);
-        }
-        let sender = acks.sender.clone();
-        // The loop lives until all attempts have ended and all reports are written, or given up.
-        if let Err(SendError(mut ack)) = sender.send(self) {
-            ack.settle();
-        }
-    }
-
     /// Nothing is left to be written; the task is no longer in hand.
     pub(super) fn settle(&mut self) {
         self.settled = true;
@@ -80,7 +67,8 @@ impl Drop for Ack {
         report.resent |= self.sent;
         let step = std::mem::replace(&mut self.step, Step::Requeue);
         let (slot, shared) = (self.slot.take(), self.shared.clone());
-        Self { ticket: self.ticket, report, step, slot, shared, sent: self.sent, settled: false }.send();
+        let again = Self { ticket: self.ticket, report, step, slot, shared, sent: self.sent, settled: false };
+        self.shared.acks.send([again]);
     }
 }
 
@@ -105,6 +93,19 @@ impl Acks {
         let (sender, receiver) = unbounded_channel();
         let (unwritten, all_written) = Default::default();
         (Self { sender, unwritten, all_written, trouble }, receiver)
+    }
+
+    /// Hands reports to the loop.
+    pub(super) fn send(&self, acks: impl IntoIterator<Item = Ack>) {
+        for mut ack in acks {
+            if !std::mem::replace(&mut ack.sent, true) {
+                self.unwritten.fetch_add(1, Ordering::AcqRel);
+            }
+            // The loop lives until all attempts have ended and all reports are written, or given up.
+            if let Err(SendError(mut ack)) = self.sender.send(ack) {
+                ack.settle();
+            }
+        }
     }
 
     /// Waits until no report is unwritten.

@@ -28,9 +28,9 @@ macro_rules! attempt_line {
     };
 }
 
-/// Runs the handler of a task and hands the outcome to the reports. The slot goes with it: it is free
-/// again when the outcome is written.
-pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) {
+/// Runs the handler of a task; gives the report on the outcome, unless others have the task by now. The slot goes with it:
+/// it is free again when the outcome is written.
+pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) -> Option<Ack> {
     let report = Report::by_owner(job.run().clone(), job.message(), Side::default());
     let mut ack = Ack::new(shared.clone(), ticket, report, slot);
     let began = begin(&shared, &job);
@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         ended(&shared, &job, End::LeaseLost, began);
         span.record("outcome", End::LeaseLost.as_str());
         attempt_line!(warn, job, "lease lost; the attempt was given up");
-        return;
+        return None;
     };
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
@@ -58,7 +58,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     ack.report.side = shared.running.side(ticket);
     ended(&shared, &job, end, began);
     tell_outcome(&job, &span, end, &ack.step, error);
-    ack.send();
+    Some(ack)
 }
 
 fn failed(panicked: Panicked) -> Outcome {

@@ -28,6 +28,7 @@ mod shutdown;
 mod signals;
 mod single_takes;
 mod slots;
+mod starts;
 mod subscriber;
 mod survey;
 #[cfg(test)]
@@ -75,6 +76,7 @@ use self::running::Running;
 use self::shared::Shared;
 use self::shutdown::Shutdown;
 use self::slots::Slots;
+use self::starts::Pace;
 use self::subscriber::Subscriber;
 use self::time::Time;
 use self::trouble::Trouble;
@@ -493,6 +495,7 @@ impl Server {
             wakeups,
             shutdown,
             handlers,
+            pace: Pace::default(),
             lookups: TaskTracker::new(),
         });
         let acks = Arc::new(tokio::sync::Mutex::new(ack_loop));

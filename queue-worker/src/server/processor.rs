@@ -22,6 +22,7 @@ use super::options::Unhandled;
 use super::queues::{Round, Share};
 use super::shared::Shared;
 use super::slots::Slot;
+use super::starts::{self, Attempt};
 use super::survey::Survey;
 use super::{attempt, single_takes};
 use crate::events::Event;
@@ -464,9 +465,7 @@ impl Taker {
                         self.crowd.found();
                         self.list(&name);
                     }
-                    for taken in tasks {
-                        start(&shared, taken, slots, &mut places);
-                    }
+                    start(&shared, tasks, slots, &mut places);
                 }
                 Ok((Dequeued::Paused, _)) => {
                     round.close(queue);
@@ -636,30 +635,38 @@ async fn dequeue(shared: &Shared, take: &Take) -> Reply {
     shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await
 }
 
-pub(super) fn start(shared: &Arc<Shared>, taken: Taken, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
-    match taken {
-        // The answer was a long time under way, or this process was stopped: somebody else may have the task.
-        Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
-            warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
-            shared.lookups.spawn(put_back(shared.clone(), delivery));
+/// Starts what was taken, each task in a slot and, where the queue has a limit, in a place.
+pub(super) fn start(shared: &Arc<Shared>, taken: Vec<Taken>, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
+    let mut attempts = Vec::with_capacity(taken.len());
+    for taken in taken {
+        match taken {
+            // The answer was a long time under way, or this process was stopped: somebody else may have the task.
+            Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
+                warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
+                shared.lookups.spawn(put_back(shared.clone(), delivery));
+            }
+            Taken::Task(delivery) => {
+                let Some(slot) = slots.pop() else { continue };
+                attempts.push(attempt(shared, delivery, Slot::with(slot, places.pop())));
+            }
+            Taken::Poisoned(run, raw, reason) => {
+                shared.tell(|| Event::Unreadable { queue: &run.queue });
+                error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
+                shared.lookups.spawn(archive_as_it_is(shared.clone(), run, raw));
+            }
+            Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
         }
-        Taken::Task(delivery) => {
-            let Some(slot) = slots.pop() else { return };
-            let slot = Slot::with(slot, places.pop());
-            let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
-            let (routes, message) = (&shared.routes, &delivery.message);
-            let work = (routes.timeout(message), routes.undecodable(message));
-            let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot) as _, limit, work);
-            let ticket = shared.running.insert(job.clone());
-            shared.handlers.spawn(attempt::run(shared.clone(), job, ticket, slot));
-        }
-        Taken::Poisoned(run, raw, reason) => {
-            shared.tell(|| Event::Unreadable { queue: &run.queue });
-            error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
-            shared.lookups.spawn(archive_as_it_is(shared.clone(), run, raw));
-        }
-        Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
     }
+    starts::start(shared, attempts);
+}
+
+fn attempt(shared: &Arc<Shared>, delivery: Delivery, slot: Arc<Slot>) -> Attempt {
+    let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
+    let (routes, message) = (&shared.routes, &delivery.message);
+    let work = (routes.timeout(message), routes.undecodable(message));
+    let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot) as _, limit, work);
+    let ticket = shared.running.insert(job.clone());
+    Box::pin(attempt::run(shared.clone(), job, ticket, slot))
 }
 
 async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {

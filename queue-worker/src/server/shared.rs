@@ -16,6 +16,7 @@ use super::queues::Queues;
 use super::running::Running;
 use super::shutdown::Shutdown;
 use super::slots::Slots;
+use super::starts::Pace;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::Event;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     pub(super) slots: Slots,
     pub(super) identity: Arc<Identity>,
     pub(super) running: Arc<Running>,
+    pub(super) pace: Pace,
     pub(super) acks: Acks,
     pub(super) one_by_one: OneByOne,
     /// Counts takes, to name them.

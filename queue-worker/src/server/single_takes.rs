@@ -71,7 +71,7 @@ async fn take(end: End, tasks: u32) {
             Some(Ok(Dequeued::Tasks(taken))) if !taken.is_empty() => {
                 backoff.succeeded();
                 left -= 1;
-                taken.into_iter().for_each(|taken| start(shared, taken, &mut slots, &mut places));
+                start(shared, taken, &mut slots, &mut places);
             }
             Some(Ok(_)) => return backoff.succeeded(),
             Some(Err(error)) if error.is_ambiguous() => {

@@ -390,6 +390,7 @@ fn shared(parts: &Parts) -> (Arc<Shared>, AckWriter) {
         takes: AtomicU64::new(0),
         wakeups: parts.wakeups.clone(),
         shutdown: parts.shutdown.clone(),
+        pace: Pace::default(),
         handlers: parts.handlers.clone(),
         lookups: TaskTracker::new(),
     });

@@ -16,4 +16,5 @@ mod recovery;
 mod refused;
 mod renewal;
 mod shutdown;
+mod starts;
 mod unhandled;
