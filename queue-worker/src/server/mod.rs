@@ -19,6 +19,7 @@ mod options;
 mod own_clock;
 mod pace;
 mod processor;
+mod put_back;
 mod queues;
 mod reclaimer;
 mod reconciler;

@@ -8,25 +8,22 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use queue_core::TaskMessage;
 use queue_redis::service::{Backoff, Outage, Service};
-use queue_redis::{
-    Delivery, Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, Report, Run, SHORT_BATCH,
-};
-use queue_redis::{Side, Taken, Waiting, Watch};
+use queue_redis::{Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, SHORT_BATCH};
+use queue_redis::{Taken, Waiting, Watch};
 use tokio_util::sync::CancellationToken;
 
 use super::crowd::Crowd;
 use super::limit::Place;
 use super::options::Unhandled;
+use super::put_back::{find_lost, put_back_take};
 use super::queues::{Round, Share};
 use super::shared::Shared;
+use super::single_takes;
 use super::slots::Slot;
-use super::starts::{self, Attempt};
+use super::starts::start;
 use super::survey::Survey;
-use super::{attempt, single_takes};
 use crate::events::Event;
-use crate::job::Job;
 use crate::log::{error, info, warn};
 
 /// How long a queue counts as listed (rule R7) after this server listed it.
@@ -45,10 +42,6 @@ const MOST_UNDER_WAY: usize = MAX_BATCH / SHORT_BATCH;
 
 /// So many queues are looked into at once; of more, those that have tasks are searched first.
 const FEW: usize = 8;
-
-/// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
-/// lost call may still be on its way to a server that was slow.
-const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
 
 #[derive(Clone)]
 pub(super) struct Processor {
@@ -633,86 +626,4 @@ async fn dequeue(shared: &Shared, take: &Take) -> Reply {
     let (kinds, prefixes) = (shared.routes.kinds(), shared.routes.prefixes());
     let matching = Matching { kinds, prefixes, ids, are_young };
     shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await
-}
-
-/// Starts what was taken, each task in a slot and, where the queue has a limit, in a place.
-pub(super) fn start(shared: &Arc<Shared>, taken: Vec<Taken>, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
-    let mut attempts = Vec::with_capacity(taken.len());
-    for taken in taken {
-        match taken {
-            // The answer was a long time under way, or this process was stopped: somebody else may have the task.
-            Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
-                warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
-                shared.lookups.spawn(put_back(shared.clone(), delivery));
-            }
-            Taken::Task(delivery) => {
-                let Some(slot) = slots.pop() else { continue };
-                attempts.push(attempt(shared, delivery, Slot::with(slot, places.pop())));
-            }
-            Taken::Poisoned(run, raw, reason) => {
-                shared.tell(|| Event::Unreadable { queue: &run.queue });
-                error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
-                shared.lookups.spawn(archive_as_it_is(shared.clone(), run, raw));
-            }
-            Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
-        }
-    }
-    starts::start(shared, attempts);
-}
-
-fn attempt(shared: &Arc<Shared>, delivery: Delivery, slot: Arc<Slot>) -> Attempt {
-    let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
-    let (routes, message) = (&shared.routes, &delivery.message);
-    let work = (routes.timeout(message), routes.undecodable(message));
-    let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot) as _, limit, work);
-    let ticket = shared.running.insert(job.clone());
-    Box::pin(attempt::run(shared.clone(), job, ticket, slot))
-}
-
-async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {
-    let report = Report::by_owner(run, &TaskMessage::default(), Side::Youngest);
-    // Failing that, the recoverer archives it when its lease has ended.
-    if let Err(error) = shared.broker.archive(&report, &raw, shared.now()).await {
-        error!(task = report.run.id, %error, "could not archive the task");
-    }
-}
-
-/// Puts back a task that is still ours, although it should not be started any more.
-async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
-    let report = Report::by_owner(delivery.run, &delivery.message, Side::Oldest);
-    // Failing that, somebody recovers it: its lease has ended.
-    if let Err(error) = shared.broker.requeue(&report, shared.now_ns()).await {
-        warn!(task = report.run.id, %error, "could not put the task back");
-    }
-}
-
-/// Puts back what a take may have taken whose answer was lost.
-pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
-    for pause in LOOK_AGAIN {
-        tokio::time::sleep(pause).await;
-        match put_back_take(&shared, &queue, &token, expires).await {
-            Some(0) => {}
-            Some(tasks) => warn!(queue = %queue, tasks, "tasks were put back whose take was not answered"),
-            None => return,
-        }
-    }
-}
-
-/// Puts back all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:
-/// what was taken comes back when its leases end.
-async fn put_back_take(shared: &Shared, queue: &str, token: &str, expires: i64) -> Option<u64> {
-    let mut backoff = Backoff::new(&shared.outage, "putting back what a take has taken");
-    loop {
-        match shared.broker.requeue_run(queue, token, expires, shared.now_ns()).await {
-            Ok(tasks) => {
-                backoff.succeeded();
-                return Some(tasks);
-            }
-            Err(error) if error.is_outage() => backoff.failed(&error).await,
-            Err(error) => {
-                warn!(queue, %error, "could not put back what a take may have taken; it comes back when its leases end");
-                return None;
-            }
-        }
-    }
 }

@@ -11,9 +11,10 @@ use queue_redis::Dequeued;
 use queue_redis::service::Backoff;
 
 use super::limit::Place;
-use super::processor::{find_lost, start};
+use super::put_back::find_lost;
 use super::shared::Shared;
 use super::slots::Slot;
+use super::starts::start;
 use crate::log::warn;
 
 /// How often a queue whose places are all taken is looked at.

@@ -13,23 +13,60 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use futures_util::future::poll_fn;
+use queue_redis::{Delivery, Taken};
 use tokio::task::coop::has_budget_remaining;
 
 use super::acks::Ack;
+use super::attempt;
+use super::limit::Place;
 use super::pace::Pace;
+use super::put_back::{archive_as_it_is, put_back};
 use super::shared::Shared;
+use super::slots::Slot;
+use crate::events::Event;
+use crate::job::Job;
+use crate::log::{error, warn};
 use crate::panic;
 
 /// An attempt that may be polled; its report, unless others have the task by now.
-pub(super) type Attempt = Pin<Box<dyn Future<Output = Option<Ack>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = Option<Ack>> + Send>>;
 
-/// Starts what a take has brought.
-pub(super) fn start(shared: &Arc<Shared>, attempts: Vec<Attempt>) {
+/// Starts what was taken, each task in a slot and, where the queue has a limit, in a place.
+pub(super) fn start(shared: &Arc<Shared>, taken: Vec<Taken>, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
+    let mut attempts = Vec::with_capacity(taken.len());
+    for taken in taken {
+        match taken {
+            // The answer was a long time under way, or this process was stopped: somebody else may have the task.
+            Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
+                warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
+                shared.lookups.spawn(put_back(shared.clone(), delivery));
+            }
+            Taken::Task(delivery) => {
+                let Some(slot) = slots.pop() else { continue };
+                attempts.push(attempt(shared, delivery, Slot::with(slot, places.pop())));
+            }
+            Taken::Poisoned(run, raw, reason) => {
+                shared.tell(|| Event::Unreadable { queue: &run.queue });
+                error!(task = run.id, queue = %run.queue, %reason, "task cannot be read; it goes to the archive as it is");
+                shared.lookups.spawn(archive_as_it_is(shared.clone(), run, raw));
+            }
+            Taken::Ghost(id) => warn!(task = id, "an id without a task was dropped from the queue"),
+        }
+    }
     if attempts.len() > 1 && shared.pace.is_short() {
         shared.handlers.spawn(together(shared.clone(), attempts));
     } else {
         attempts.into_iter().for_each(|attempt| drop(shared.handlers.spawn(alone(shared.clone(), attempt))));
     }
+}
+
+fn attempt(shared: &Arc<Shared>, delivery: Delivery, slot: Arc<Slot>) -> Attempt {
+    let (now_ns, limit) = (shared.now_ns(), shared.options.max_result_bytes);
+    let (routes, message) = (&shared.routes, &delivery.message);
+    let work = (routes.timeout(message), routes.undecodable(message));
+    let job = Job::new(delivery, now_ns, shared.broker.clone(), Arc::downgrade(&slot) as _, limit, work);
+    let ticket = shared.running.insert(job.clone());
+    Box::pin(attempt::run(shared.clone(), job, ticket, slot))
 }
 
 /// Polls an attempt for the first time, and learns from it.

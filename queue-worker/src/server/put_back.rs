@@ -1,0 +1,65 @@
+//! What becomes of tasks that were taken and are not started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::TaskMessage;
+use queue_redis::service::Backoff;
+use queue_redis::{Delivery, Report, Run, Side};
+
+use super::shared::Shared;
+use crate::log::{error, warn};
+
+/// When to look again for the tasks of a take whose answer was lost: at once, and later, because the
+/// lost call may still be on its way to a server that was slow.
+const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(6)];
+
+/// Archives a task that cannot be read.
+pub(super) async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) {
+    let report = Report::by_owner(run, &TaskMessage::default(), Side::Youngest);
+    // Failing that, the recoverer archives it when its lease has ended.
+    if let Err(error) = shared.broker.archive(&report, &raw, shared.now()).await {
+        error!(task = report.run.id, %error, "could not archive the task");
+    }
+}
+
+/// Puts back a task that is still ours, although it should not be started any more.
+pub(super) async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
+    let report = Report::by_owner(delivery.run, &delivery.message, Side::Oldest);
+    // Failing that, somebody recovers it: its lease has ended.
+    if let Err(error) = shared.broker.requeue(&report, shared.now_ns()).await {
+        warn!(task = report.run.id, %error, "could not put the task back");
+    }
+}
+
+/// Puts back what a take may have taken whose answer was lost.
+pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
+    for pause in LOOK_AGAIN {
+        tokio::time::sleep(pause).await;
+        match put_back_take(&shared, &queue, &token, expires).await {
+            Some(0) => {}
+            Some(tasks) => warn!(queue = %queue, tasks, "tasks were put back whose take was not answered"),
+            None => return,
+        }
+    }
+}
+
+/// Puts back all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:
+/// what was taken comes back when its leases end.
+pub(super) async fn put_back_take(shared: &Shared, queue: &str, token: &str, expires: i64) -> Option<u64> {
+    let mut backoff = Backoff::new(&shared.outage, "putting back what a take has taken");
+    loop {
+        match shared.broker.requeue_run(queue, token, expires, shared.now_ns()).await {
+            Ok(tasks) => {
+                backoff.succeeded();
+                return Some(tasks);
+            }
+            Err(error) if error.is_outage() => backoff.failed(&error).await,
+            Err(error) => {
+                warn!(queue, %error, "could not put back what a take may have taken; it comes back when its leases end");
+                return None;
+            }
+        }
+    }
+}
