@@ -12,8 +12,8 @@
 --   0  it is there already, or the key has another type; nothing was written
 local place, id, score = KEYS[1], ARGV[1], ARGV[2]
 
-local kind = redis.call('TYPE', place).ok
-if kind ~= 'none' and kind ~= (score == '' and 'list' or 'zset') then
+local key_type = redis.call('TYPE', place).ok
+if key_type ~= 'none' and key_type ~= (score == '' and 'list' or 'zset') then
   return 0
 end
 if score ~= '' then

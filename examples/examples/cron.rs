@@ -14,7 +14,7 @@ use queue_examples::{Error, client};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "stock:count", queue = "stock", max_retry = 2)]
+#[task(type = "stock:count", queue = "stock", max_retry = 2)]
 struct Count {
     shelf: String,
 }

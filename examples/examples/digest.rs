@@ -9,13 +9,13 @@ use queue_examples::{Error, client, wait_for};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "notification", queue = "mail")]
+#[task(type = "notification", queue = "mail")]
 struct Notification {
     text: String,
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "email:digest", retention = "1h")]
+#[task(type = "email:digest", retention = "1h")]
 struct Digest {
     user: String,
     lines: Vec<String>,

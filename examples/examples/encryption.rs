@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Only the card is a secret; the rest stays readable for tools.
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "order:pay", retention = "1h")]
+#[task(type = "order:pay", retention = "1h")]
 struct Pay {
     order: u64,
     card: String,
@@ -17,7 +17,7 @@ struct Pay {
 
 /// All of it is.
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "user:letter", retention = "1h")]
+#[task(type = "user:letter", retention = "1h")]
 struct Letter {
     text: String,
 }

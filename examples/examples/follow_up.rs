@@ -16,13 +16,13 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "order:place", retention = "1m")]
+#[task(type = "order:place", retention = "1m")]
 struct PlaceOrder {
     order: u64,
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "order:receipt", retention = "1m")]
+#[task(type = "order:receipt", retention = "1m")]
 struct SendReceipt {
     order: u64,
 }

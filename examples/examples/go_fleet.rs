@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// In Go: `type ResizePayload struct { Path string; Width int }`, marshalled by encoding/json.
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "image:resize")]
+#[task(type = "image:resize")]
 #[serde(rename_all = "PascalCase")]
 struct Resize {
     path: String,
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Error> {
     let router = Router::new(())
         .task(resize)
         // asynq's ServeMux patterns: whatever begins with "video:".
-        .route("video:", async |job: Job| println!("{} has {} bytes", job.kind(), job.payload().len()));
+        .route("video:", async |job: Job| println!("{} has {} bytes", job.task_type(), job.payload().len()));
     let server = Server::new(client.redis().clone(), router)
         .queues([("media", 1)])
         // What only the Go workers know stays in the queue for them.
@@ -37,7 +37,8 @@ async fn main() -> Result<(), Error> {
         .await?;
 
     let keep = Duration::from_secs(60);
-    let from_go = |kind: &str, json: &'static str| RawTask::new(kind).payload(json).queue("media").retention(keep);
+    let from_go =
+        |task_type: &str, json: &'static str| RawTask::new(task_type).payload(json).queue("media").retention(keep);
     let resize = from_go("image:resize", r#"{"Path":"/cat.png","Width":640}"#).header("tenant", "acme");
     let resize = client.enqueue(resize).await?;
     let video = client.enqueue(from_go("video:cut", r#"{"From":3}"#)).await?;
@@ -45,7 +46,7 @@ async fn main() -> Result<(), Error> {
     wait_for(&client, &resize, TaskState::Completed).await?;
     wait_for(&client, &video, TaskState::Completed).await?;
     wait_for(&client, &others, TaskState::Pending).await?;
-    println!("{} waits for a worker that knows it", others.kind);
+    println!("{} waits for a worker that knows it", others.task_type);
     server.shutdown().await;
     Ok(())
 }

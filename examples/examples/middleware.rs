@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A MessagePack payload.
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "file:hash", codec = "msgpack", retention = "1m")]
+#[task(type = "file:hash", codec = "msgpack", retention = "1m")]
 struct HashFile {
     bytes: Vec<u8>,
 }
@@ -26,10 +26,10 @@ fn hash(task: HashFile, job: Job) -> Result<(), String> {
 
 /// How long each attempt took, and how it ended.
 async fn timed(job: Job, next: Next) -> Answer {
-    let (kind, started) = (job.kind().to_owned(), Instant::now());
+    let (task_type, started) = (job.task_type().to_owned(), Instant::now());
     let answer = next.run(job).await;
     let ended = if answer.is_ok() { "succeeded" } else { "failed" };
-    println!("{kind} took {:?} and {ended}", started.elapsed());
+    println!("{task_type} took {:?} and {ended}", started.elapsed());
     answer
 }
 

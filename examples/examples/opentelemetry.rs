@@ -17,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "order:place", retention = "1h")]
+#[task(type = "order:place", retention = "1h")]
 struct PlaceOrder {
     items: u32,
 }

@@ -7,7 +7,7 @@ use queue_examples::{Error, client, wait_for};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", retention = "1h")]
+#[task(type = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", retention = "1h")]
 struct Welcome {
     user: u64,
 }

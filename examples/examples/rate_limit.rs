@@ -11,7 +11,7 @@ use queue_examples::{Error, client, wait_for};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "report:render", retention = "1h", max_retry = 3)]
+#[task(type = "report:render", retention = "1h", max_retry = 3)]
 struct Render {
     page: u32,
 }

@@ -15,13 +15,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 // What is to be tested: a shop that thanks for orders, and asks for money until it comes.
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "mail:thanks", queue = "mail")]
+#[task(type = "mail:thanks", queue = "mail")]
 struct Thanks {
     order: u64,
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "payment:remind", max_retry = 2)]
+#[task(type = "payment:remind", max_retry = 2)]
 struct Remind {
     order: u64,
 }

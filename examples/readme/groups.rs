@@ -6,13 +6,13 @@ use queue::{Client, Failure, Group, Output, Router, Server, State, Task, TaskOpt
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "notification")]
+#[task(type = "notification")]
 struct Notification {
     text: String,
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "digest", retention = "1h")]
+#[task(type = "digest", retention = "1h")]
 struct Digest {
     user: String,
     lines: Vec<String>,

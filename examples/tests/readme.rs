@@ -115,7 +115,7 @@ async fn a_group_of_a_hundred_becomes_one_task() {
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "email:welcome", queue = "mail")]
+#[task(type = "email:welcome", queue = "mail")]
 struct Welcome {
     user: u64,
 }

@@ -16,10 +16,10 @@ local function choose_type(pending, task_prefix, side, patterns, exact)
     end
   end
   return function(id, msg)
-    local kind = msg and message_field(msg, 1) or ''
-    local wanted = kind ~= '' and types[kind]
-    for n = 1, kind ~= '' and #prefixes or 0 do
-      wanted = wanted or string.sub(kind, 1, #prefixes[n]) == prefixes[n]
+    local task_type = msg and message_field(msg, 1) or ''
+    local wanted = task_type ~= '' and types[task_type]
+    for n = 1, task_type ~= '' and #prefixes or 0 do
+      wanted = wanted or string.sub(task_type, 1, #prefixes[n]) == prefixes[n]
     end
     if msg and not wanted then
       return 'u'

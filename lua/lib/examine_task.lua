@@ -9,11 +9,11 @@
 -- needs: is_wrong_type
 local function examine_task(holders, prefix, id, groups)
   local task = prefix .. 't:' .. id
-  local kind = redis.call('TYPE', task).ok
-  local fields = kind == 'hash' and redis.call('HMGET', task, 'msg', 'state', 'group', 'pending_since') or {}
+  local key_type = redis.call('TYPE', task).ok
+  local fields = key_type == 'hash' and redis.call('HMGET', task, 'msg', 'state', 'group', 'pending_since') or {}
   local lease = redis.pcall('ZSCORE', holders.lease, id)
   local found = {
-    kind,
+    key_type,
     fields[1] or '',
     fields[2] or '',
     fields[3] or '',

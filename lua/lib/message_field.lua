@@ -17,12 +17,12 @@ local function message_field(msg, number)
   local at, tag, length = 1, nil, nil
   while at and at <= #msg do
     tag, at = varint(msg, at)
-    local kind = tag and tag % 8
-    if kind == 0 then
+    local wire_type = tag and tag % 8
+    if wire_type == 0 then
       length, at = varint(msg, at)
-    elseif kind == 1 or kind == 5 then
-      at = at + (kind == 1 and 8 or 4)
-    elseif kind == 2 then
+    elseif wire_type == 1 or wire_type == 5 then
+      at = at + (wire_type == 1 and 8 or 4)
+    elseif wire_type == 2 then
       length, at = varint(msg, at)
       if length and tag == number * 8 + 2 then
         return string.sub(msg, at, at + length - 1)

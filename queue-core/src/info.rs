@@ -19,7 +19,7 @@ pub struct TaskInfo {
     /// Queue name.
     pub queue: String,
     /// Task type.
-    pub kind: String,
+    pub task_type: String,
     /// Payload bytes.
     pub payload: Bytes,
     /// Where the task is.
@@ -73,7 +73,7 @@ impl TaskInfo {
             headers: message.headers,
             id: message.id,
             queue: message.queue,
-            kind: message.r#type,
+            task_type: message.r#type,
             payload: message.payload,
             is_orphaned: false,
         }

@@ -151,7 +151,7 @@ impl TaskOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawTask {
     /// The task type.
-    pub kind: String,
+    pub task_type: String,
     /// The payload; `None` and empty bytes lock differently when the task is unique, see
     /// [`QueueKeys::unique`](crate::keys::QueueKeys::unique).
     pub payload: Option<Bytes>,
@@ -161,8 +161,8 @@ pub struct RawTask {
 
 impl RawTask {
     /// A task of this type without a payload.
-    pub fn new(kind: impl Into<String>) -> Self {
-        Self { kind: kind.into(), payload: None, options: TaskOptions::default() }
+    pub fn new(task_type: impl Into<String>) -> Self {
+        Self { task_type: task_type.into(), payload: None, options: TaskOptions::default() }
     }
 
     /// Sets the payload.
@@ -300,12 +300,12 @@ fn compose_checked(
     now_ns: i64,
     check_queue: fn(&str) -> Result<(), OptionError>,
 ) -> Result<Composed, OptionError> {
-    let RawTask { kind, payload, options } = task;
+    let RawTask { task_type, payload, options } = task;
     let options = options.overlaid_with(call);
-    if kind.trim().is_empty() {
+    if task_type.trim().is_empty() {
         return Err(OptionError::BlankType);
     }
-    check_name("task type", &kind)?;
+    check_name("task type", &task_type)?;
     let queue = options.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
     check_queue(&queue)?;
     if options.task_id.as_deref().is_some_and(|id| id.trim().is_empty()) {
@@ -368,12 +368,12 @@ fn compose_checked(
             if ttl > FARTHEST {
                 return Err(OptionError::TimeTooFar { option: "unique" });
             }
-            (QueueKeys::new(&queue).unique(&kind, payload.as_deref()), ttl)
+            (QueueKeys::new(&queue).unique(&task_type, payload.as_deref()), ttl)
         }
     };
     let generated_id = options.task_id.is_none();
     let message = TaskMessage {
-        r#type: kind,
+        r#type: task_type,
         payload: payload.unwrap_or_else(Bytes::new),
         id: options.task_id.unwrap_or_else(|| Uuid::new_v4().to_string()),
         queue,

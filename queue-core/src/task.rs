@@ -4,13 +4,13 @@ use crate::codec::{Codec, DecodeError, EncodeError};
 use crate::options::{RawTask, TaskOptions};
 use crate::wire::TaskMessage;
 
-/// A type whose values are tasks: it names its kind, its codec and its default options.
+/// A type whose values are tasks: it names its type, its codec and its default options.
 ///
 /// Usually derived:
 ///
 /// ```text
 /// #[derive(Serialize, Deserialize, Task)]
-/// #[task(kind = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", unique = "10m")]
+/// #[task(type = "email:welcome", queue = "mail", max_retry = 5, timeout = "30s", unique = "10m")]
 /// struct Welcome { user: u64 }
 /// ```
 ///
@@ -24,7 +24,7 @@ use crate::wire::TaskMessage;
 /// struct Welcome { user: u64 }
 ///
 /// impl Task for Welcome {
-///     const KIND: &'static str = "email:welcome";
+///     const TYPE: &'static str = "email:welcome";
 ///     type Codec = Json;
 ///     fn options() -> TaskOptions {
 ///         TaskOptions::new().queue("mail").max_retry(5)
@@ -34,12 +34,12 @@ use crate::wire::TaskMessage;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a task",
     label = "not a task type",
-    note = "a task is a type of yours with `#[derive(Task)]`, `#[task(kind = \"email:welcome\")]` and serde's derives; a handler takes it as \
+    note = "a task is a type of yours with `#[derive(Task)]`, `#[task(type = \"email:welcome\")]` and serde's derives; a handler takes it as \
             its first argument, and `Router::route` takes payloads without a type"
 )]
 pub trait Task: Sized + Send + 'static {
     /// The task type as it stands in the message, for example `email:welcome`.
-    const KIND: &'static str;
+    const TYPE: &'static str;
 
     /// How the payload is written and read.
     type Codec: Codec<Self>;
@@ -67,7 +67,7 @@ impl IntoTask for RawTask {
 
 impl<T: Task> IntoTask for T {
     fn into_task(self) -> Result<RawTask, EncodeError> {
-        Ok(RawTask { kind: T::KIND.to_owned(), payload: Some(T::Codec::encode(&self)?), options: T::options() })
+        Ok(RawTask { task_type: T::TYPE.to_owned(), payload: Some(T::Codec::encode(&self)?), options: T::options() })
     }
 }
 
@@ -86,7 +86,7 @@ pub trait FromMessage: Sized + Send + 'static {
 pub enum FromMessageError {
     /// The task has another type.
     #[error("the task type is {found:?} and not {expected:?}")]
-    Kind {
+    Type {
         /// The type asked for.
         expected: &'static str,
         /// The type of the task.
@@ -101,14 +101,14 @@ pub enum FromMessageError {
 impl FromMessage for RawTask {
     fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError> {
         let options = TaskOptions { headers: message.headers.clone(), ..TaskOptions::default() };
-        Ok(RawTask { kind: message.r#type.clone(), payload: Some(message.payload.clone()), options })
+        Ok(RawTask { task_type: message.r#type.clone(), payload: Some(message.payload.clone()), options })
     }
 }
 
 impl<T: Task> FromMessage for T {
     fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError> {
-        if message.r#type != T::KIND {
-            return Err(FromMessageError::Kind { expected: T::KIND, found: message.r#type.clone() });
+        if message.r#type != T::TYPE {
+            return Err(FromMessageError::Type { expected: T::TYPE, found: message.r#type.clone() });
         }
         Ok(T::Codec::decode(&message.payload)?)
     }

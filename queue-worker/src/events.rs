@@ -22,7 +22,7 @@ pub enum Event<'a> {
         /// Tasks it runs at once.
         concurrency: usize,
         /// The task types that it has a handler for by name; patterns are left out.
-        kinds: &'a [String],
+        types: &'a [String],
     },
     /// The server has ended.
     ServerStopped {
@@ -71,7 +71,7 @@ pub enum Event<'a> {
         /// Queue name.
         queue: &'a str,
         /// Task type; `None` when the task cannot be read.
-        kind: Option<&'a str>,
+        task_type: Option<&'a str>,
         /// What became of it: [`End::Retried`], though a crash spends no retry, or [`End::Archived`].
         end: End,
     },

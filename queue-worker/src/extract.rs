@@ -94,7 +94,7 @@ impl<S: Sync> FromJob<S> for Headers {
 /// ```
 /// use queue_worker::{Extension, Failure, Job, Next, Router, Task, from_fn};
 /// # use serde::{Deserialize, Serialize};
-/// # #[derive(Serialize, Deserialize, Task)] #[task(kind = "invoice")] struct Invoice;
+/// # #[derive(Serialize, Deserialize, Task)] #[task(type = "invoice")] struct Invoice;
 /// #[derive(Clone)]
 /// struct Tenant(String);
 ///

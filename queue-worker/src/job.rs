@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// Task type.
-    pub fn kind(&self) -> &str {
+    pub fn task_type(&self) -> &str {
         &self.inner.message.r#type
     }
 

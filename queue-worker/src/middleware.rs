@@ -13,11 +13,11 @@ use crate::routes::Route;
 /// use queue_worker::{Answer, Job, Next, Panicked, Router, from_fn};
 ///
 /// async fn watch(job: Job, next: Next) -> Answer {
-///     let kind = job.kind().to_owned();
+///     let task_type = job.task_type().to_owned();
 ///     let answer = next.run(job).await;
 ///     if let Err(failure) = &answer {
 ///         let what = if failure.error().is::<Panicked>() { "panicked" } else { "failed" };
-///         println!("{kind} {what}: {failure}");
+///         println!("{task_type} {what}: {failure}");
 ///     }
 ///     answer
 /// }

@@ -42,7 +42,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     #[must_use]
     pub fn task<P: Task, M: 'static, H: Handler<P, M, S>>(self, handler: H) -> Self {
         let state = self.state.clone();
-        self.insert_exact(P::KIND, true, route(move |job| handler.clone().call(job, state.clone())))
+        self.insert_exact(P::TYPE, true, route(move |job| handler.clone().call(job, state.clone())))
     }
 
     /// Adds a blocking handler, run on a thread of its own.
@@ -56,7 +56,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     #[must_use]
     pub fn blocking<P: Task, M: 'static, H: BlockingHandler<P, M, S>>(self, handler: H) -> Self {
         let state = self.state.clone();
-        self.insert_exact(P::KIND, true, route(move |job| handler.clone().call(job, state.clone())))
+        self.insert_exact(P::TYPE, true, route(move |job| handler.clone().call(job, state.clone())))
     }
 
     /// Adds a handler for every type that begins with `pattern`, unless a longer pattern or a typed
@@ -65,7 +65,7 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// ```
     /// # use queue_worker::{Job, Router};
     /// let router = Router::new(()).route("image:", async |job: Job| {
-    ///     println!("{} of {} bytes", job.kind(), job.payload().len());
+    ///     println!("{} of {} bytes", job.task_type(), job.payload().len());
     /// });
     /// ```
     ///
@@ -88,14 +88,14 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// # Panics
     /// When the type is blank, or has a handler already.
     #[must_use]
-    pub fn route_exact<F, Fut>(self, kind: impl AsRef<str>, handler: F) -> Self
+    pub fn route_exact<F, Fut>(self, task_type: impl AsRef<str>, handler: F) -> Self
     where
         F: Fn(Job) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
-        let kind = kind.as_ref();
-        assert!(!kind.trim().is_empty(), "the type of a route is blank");
-        self.insert_exact(kind, false, untyped(handler))
+        let task_type = task_type.as_ref();
+        assert!(!task_type.trim().is_empty(), "the type of a route is blank");
+        self.insert_exact(task_type, false, untyped(handler))
     }
 
     /// Adds a handler for every type that no other handler serves.
@@ -179,9 +179,9 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     }
 
     fn merge_renamed<T>(mut self, other: Router<T>, name: impl Fn(String, bool) -> String) -> Self {
-        for (kind, entry) in other.exact {
-            let kind = name(kind, entry.typed);
-            self.add_exact(&kind, entry);
+        for (task_type, entry) in other.exact {
+            let task_type = name(task_type, entry.typed);
+            self.add_exact(&task_type, entry);
         }
         for (pattern, entry) in other.prefixes {
             self.add_prefix(name(pattern, false), entry);
@@ -267,8 +267,8 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
         self
     }
 
-    fn insert_exact(mut self, kind: &str, typed: bool, route: Route) -> Self {
-        self.add_exact(kind, Entry { route, options: None, typed });
+    fn insert_exact(mut self, task_type: &str, typed: bool, route: Route) -> Self {
+        self.add_exact(task_type, Entry { route, options: None, typed });
         self
     }
 
@@ -277,9 +277,9 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
         self
     }
 
-    fn add_exact(&mut self, kind: &str, entry: Entry) {
-        let taken = self.exact.insert(kind.to_owned(), entry);
-        assert!(taken.is_none(), "two handlers for tasks of type {kind:?}");
+    fn add_exact(&mut self, task_type: &str, entry: Entry) {
+        let taken = self.exact.insert(task_type.to_owned(), entry);
+        assert!(taken.is_none(), "two handlers for tasks of type {task_type:?}");
     }
 
     fn add_prefix(&mut self, pattern: String, entry: Entry) {
@@ -346,14 +346,14 @@ mod tests {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Send;
     impl Task for Send {
-        const KIND: &'static str = "email:send";
+        const TYPE: &'static str = "email:send";
         type Codec = queue_core::Json;
     }
 
     async fn nothing(_: Job) {}
 
-    fn serves(routes: &Routes, kinds: [&str; 4]) -> [bool; 4] {
-        kinds.map(|kind| routes.find(kind).is_some())
+    fn serves(routes: &Routes, types: [&str; 4]) -> [bool; 4] {
+        types.map(|task_type| routes.find(task_type).is_some())
     }
 
     #[test]

@@ -98,13 +98,13 @@ impl Routes {
     }
 
     /// The handler for a task type.
-    pub(crate) fn find(&self, kind: &str) -> Option<Route> {
-        self.entry(kind).map(|entry| entry.route.clone())
+    pub(crate) fn find(&self, task_type: &str) -> Option<Route> {
+        self.entry(task_type).map(|entry| entry.route.clone())
     }
 
     /// How tasks of a type are worked, where that was said.
-    pub(crate) fn options(&self, kind: &str) -> Option<&WorkOptions> {
-        if self.has_options { self.entry(kind)?.options.as_ref() } else { None }
+    pub(crate) fn options(&self, task_type: &str) -> Option<&WorkOptions> {
+        if self.has_options { self.entry(task_type)?.options.as_ref() } else { None }
     }
 
     /// All that was said about types, with the type or what types begin with.
@@ -113,19 +113,19 @@ impl Routes {
         entries.filter_map(|(pattern, entry)| Some((pattern.as_str(), entry.options.as_ref()?)))
     }
 
-    fn entry(&self, kind: &str) -> Option<&Entry> {
-        self.exact.get(kind).or_else(|| Some(self.longest_prefix(kind)?.1))
+    fn entry(&self, task_type: &str) -> Option<&Entry> {
+        self.exact.get(task_type).or_else(|| Some(self.longest_prefix(task_type)?.1))
     }
 
-    fn longest_prefix(&self, kind: &str) -> Option<(&str, &Entry)> {
-        // Every pattern that `kind` begins with sorts before it, the longest last. In between may stand
+    fn longest_prefix(&self, task_type: &str) -> Option<(&str, &Entry)> {
+        // Every pattern that `task_type` begins with sorts before it, the longest last. In between may stand
         // others, which share only a part of it; they tell how much is still worth looking at.
-        let mut end = kind.to_owned();
+        let mut end = task_type.to_owned();
         while let Some((pattern, entry)) = self.prefixes.range(..=end.clone()).next_back() {
-            if kind.starts_with(pattern.as_str()) {
+            if task_type.starts_with(pattern.as_str()) {
                 return Some((pattern, entry));
             }
-            let common = common_prefix(kind, pattern);
+            let common = common_prefix(task_type, pattern);
             if common == 0 {
                 return self.prefixes.get_key_value("").map(|(pattern, entry)| (pattern.as_str(), entry));
             }
@@ -134,7 +134,7 @@ impl Routes {
         None
     }
 
-    pub(crate) fn kinds(&self) -> Vec<String> {
+    pub(crate) fn types(&self) -> Vec<String> {
         self.exact.keys().cloned().collect()
     }
 
@@ -170,14 +170,14 @@ mod tests {
     #[test]
     fn the_longest_prefix_wins_and_nothing_matches_by_accident() {
         let routes = router(&["email:", "email:send", "email:zebra", "image:resize", "im"]);
-        let winner = |kind| routes.longest_prefix(kind).map(|(pattern, _)| pattern);
+        let winner = |task_type| routes.longest_prefix(task_type).map(|(pattern, _)| pattern);
         assert_eq!(winner("email:send:now"), Some("email:send"));
         assert_eq!(winner("email:send"), Some("email:send"));
         assert_eq!(winner("email:sena"), Some("email:"));
         assert_eq!(winner("image:crop"), Some("im"));
         assert_eq!(winner("image:resizes"), Some("image:resize"));
-        for kind in ["e", "video", "", "iä"] {
-            assert_eq!(winner(kind), None, "{kind}");
+        for task_type in ["e", "video", "", "iä"] {
+            assert_eq!(winner(task_type), None, "{task_type}");
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         #[derive(serde::Serialize, serde::Deserialize)]
         struct Send;
         impl Task for Send {
-            const KIND: &'static str = "email:send";
+            const TYPE: &'static str = "email:send";
             type Codec = queue_core::Json;
         }
         let routes = Router::new(()).task(async |_: Send| {}).into_routes();
@@ -201,8 +201,8 @@ mod tests {
         let without = routes.clone().into_routes();
         assert!(without.find("email:send").is_some() && without.find("email:send:now").is_none());
         let routes = routes.fallback(answer).into_routes();
-        for kind in ["email:send:now", "image:crop", "imag", "a", "z", "\u{e4}"] {
-            assert!(routes.find(kind).is_some(), "{kind}");
+        for task_type in ["email:send:now", "image:crop", "imag", "a", "z", "\u{e4}"] {
+            assert!(routes.find(task_type).is_some(), "{task_type}");
         }
         assert_eq!(routes.longest_prefix("image:crop").map(|(pattern, _)| pattern), Some("image:"));
         assert_eq!(routes.longest_prefix("email:send:now").map(|(pattern, _)| pattern), Some(""));
@@ -219,7 +219,7 @@ mod tests {
             };
             let aggregate = routes.aggregators().find(queue, group)?;
             let work = aggregate.prepare(aggregation, &[]).work;
-            Some(futures_util::FutureExt::now_or_never(work).unwrap().unwrap().kind)
+            Some(futures_util::FutureExt::now_or_never(work).unwrap().unwrap().task_type)
         };
         let router = Router::new(())
             .aggregate_in("mail", "user:", state("users"))

@@ -114,8 +114,11 @@ fn without_a_subscriber_what_matters_goes_to_standard_error() {
         assert!(found, "no line with {words:?} in:\n{stderr}");
     };
     line(&[" INFO queue_worker: server started", "concurrency="]);
-    line(&[" WARN queue_worker: task failed", r#"task="fail" kind="fail" queue="default" attempt=1"#, ":***@db"]);
-    line(&["ERROR queue_worker: task failed; archived", r#"task="archive" kind="archive" queue="default" attempt=1"#]);
+    line(&[" WARN queue_worker: task failed", r#"task="fail" task_type="fail" queue="default" attempt=1"#, ":***@db"]);
+    line(&[
+        "ERROR queue_worker: task failed; archived",
+        r#"task="archive" task_type="archive" queue="default" attempt=1"#,
+    ]);
     line(&["ERROR queue_worker: task cannot be read", r#"task="unreadable""#]);
     line(&[" INFO queue_worker: server stopped"]);
     assert!(!stderr.contains(SECRET), "{stderr}");

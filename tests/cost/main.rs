@@ -286,13 +286,13 @@ fn a_new_task_of_others_costs_a_server_that_leaves_it_a_few_commands_however_man
     let server = server.queues([(QUEUE, 1)]).unhandled(Unhandled::Leave);
     let server = bench.runtime.block_on(server.start()).unwrap();
     bench.settle();
-    let pushes = |kind: &'static str, wait: bool| {
+    let pushes = |task_type: &'static str, wait: bool| {
         let ours = ours.clone();
         let client = bench.client.clone();
         move |bench: &Bench| {
             bench.runtime.block_on(async {
                 for _ in 0..PUSHES {
-                    client.enqueue(RawTask::new(kind).queue(QUEUE)).await.unwrap();
+                    client.enqueue(RawTask::new(task_type).queue(QUEUE)).await.unwrap();
                     if wait {
                         tokio::time::timeout(Duration::from_secs(60), ours.notified()).await.unwrap();
                     }

@@ -126,7 +126,7 @@ async fn after_dequeue() {
 async fn after_dequeue_matching() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR)]).await;
-    let matching = queue_redis::Matching { kinds: vec!["job".into()], ids: vec!["a".into()], ..Default::default() };
+    let matching = queue_redis::Matching { types: vec!["job".into()], ids: vec!["a".into()], ..Default::default() };
     let expires = SystemClock.now_secs() + 30;
     fixture.broker.dequeue_matching(&QUEUE.into(), 1, &"abandoned".into(), expires, &matching).await.unwrap();
     fixture.expire_leases().await;

@@ -12,7 +12,7 @@ use crate::support::{Events, Fixture, WorkerProcess, eventually, job, with};
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn hang(id: &str) -> RawTask {
-    RawTask { kind: "hang".into(), ..job(id) }
+    RawTask { task_type: "hang".into(), ..job(id) }
 }
 
 /// A server that tells the id and the retries of whatever comes, and retries at once.
@@ -110,7 +110,7 @@ async fn a_second_signal_ends_a_shutdown_and_puts_the_tasks_back() {
 #[tokio::test]
 async fn a_stopped_worker_finishes_what_it_has_and_takes_no_more() {
     let fixture = Fixture::start().await;
-    let sleep = RawTask { kind: "sleep".into(), ..job("a").payload("300") };
+    let sleep = RawTask { task_type: "sleep".into(), ..job("a").payload("300") };
     fixture.enqueue([sleep]).await;
     let mut worker = WorkerProcess::start(fixture.url(), 1).await;
     worker.told("start a").await;
@@ -130,7 +130,7 @@ async fn a_stopped_worker_finishes_what_it_has_and_takes_no_more() {
 #[tokio::test]
 async fn a_busy_worker_that_is_killed_loses_none_of_many_tasks() {
     let fixture = Fixture::start().await;
-    let tasks = (0..200).map(|n| RawTask { kind: "sleep".into(), ..job(&n.to_string()).payload("5") });
+    let tasks = (0..200).map(|n| RawTask { task_type: "sleep".into(), ..job(&n.to_string()).payload("5") });
     fixture.enqueue(tasks).await;
     let mut worker = WorkerProcess::start(fixture.url(), 10).await;
     worker.events.wait(150).await;

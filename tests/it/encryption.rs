@@ -21,7 +21,7 @@ struct Paid {
 }
 
 impl Task for Paid {
-    const KIND: &'static str = "user:paid";
+    const TYPE: &'static str = "user:paid";
     type Codec = Json;
     fn options() -> queue_core::TaskOptions {
         queue_core::TaskOptions::new().queue(QUEUE)
@@ -54,7 +54,7 @@ async fn everything(fixture: &Fixture) -> String {
 #[tokio::test]
 async fn the_handler_sees_the_payload_and_redis_does_not() {
     for encryption in
-        [Encryption::new(keys(&[1])), Encryption::new(keys(&[1])).fields("user:paid", ["card"]).kinds(["none"])]
+        [Encryption::new(keys(&[1])), Encryption::new(keys(&[1])).fields("user:paid", ["card"]).types(["none"])]
     {
         let fixture = Fixture::start().await;
         let client = encryption.client(fixture.client());
@@ -239,12 +239,12 @@ async fn what_is_sealed_already_is_sent_as_it_is_and_what_a_stranger_sealed_is_r
 #[tokio::test]
 async fn only_the_types_that_are_named_are_encrypted() {
     let fixture = Fixture::start().await;
-    let client = Encryption::new(keys(&[1])).kinds(["bill", "user:*"]).client(fixture.client());
-    let kinds = [("bill", true), ("bill:late", false), ("user:paid", true), ("user", false), ("other", false)];
-    for (kind, is_named) in kinds {
-        let info = client.enqueue(RawTask::new(kind).queue(QUEUE).payload(SECRET)).await.unwrap();
+    let client = Encryption::new(keys(&[1])).types(["bill", "user:*"]).client(fixture.client());
+    let types = [("bill", true), ("bill:late", false), ("user:paid", true), ("user", false), ("other", false)];
+    for (task_type, is_named) in types {
+        let info = client.enqueue(RawTask::new(task_type).queue(QUEUE).payload(SECRET)).await.unwrap();
         let (is_plain, is_marked) = (info.payload == SECRET, info.headers.contains_key("x-encrypted"));
-        assert_eq!((is_plain, is_marked), (!is_named, is_named), "{kind}");
+        assert_eq!((is_plain, is_marked), (!is_named, is_named), "{task_type}");
     }
 }
 

@@ -77,9 +77,9 @@ async fn dequeue_of_one_and_of_many() {
 
 #[tokio::test]
 async fn dequeue_matching() {
-    let wanted = Matching { kinds: vec!["job".into()], ids: vec!["a".into(), "b".into()], ..Matching::default() };
+    let wanted = Matching { types: vec!["job".into()], ids: vec!["a".into(), "b".into()], ..Matching::default() };
     needs_no_memory(
-        async |fixture| fixture.put([RawTask { kind: "other".into(), ..job("a") }, job("b")]).await,
+        async |fixture| fixture.put([RawTask { task_type: "other".into(), ..job("a") }, job("b")]).await,
         async |fixture, ()| {
             let taken =
                 fixture.broker.dequeue_matching(&QUEUE.into(), 5, &"run".into(), NOW + 30, &wanted).await.unwrap();

@@ -32,8 +32,8 @@ async fn serve(url: &str, events: &Events) -> Handle {
     server.start().await.unwrap()
 }
 
-async fn enqueue(client: &Client, kind: &str, id: &str) {
-    client.enqueue(RawTask::new(kind).task_id(id)).await.unwrap();
+async fn enqueue(client: &Client, task_type: &str, id: &str) {
+    client.enqueue(RawTask::new(task_type).task_id(id)).await.unwrap();
 }
 
 /// Cancels until the task has heard it; what was said while nobody listened is lost, as it has to be.

@@ -169,7 +169,7 @@ async fn a_semaphore_is_a_state_like_any_other() {
         this.acquire(&mail).await?.map(drop).ok_or_else(|| "busy".into())
     }
     #[derive(serde::Serialize, serde::Deserialize, queue_worker::Task)]
-    #[task(kind = "job")]
+    #[task(type = "job")]
     struct Task;
     let fixture = Fixture::start().await;
     let mail = Semaphore::new(fixture.redis(), "mail", 1);

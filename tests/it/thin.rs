@@ -74,7 +74,7 @@ async fn tasks_that_are_left_to_others_are_left_where_they_are_after_a_take_that
     let (fixture, events) = (Fixture::start().await, Events::default());
     let client = Client::new(fixture.redis());
     client.enqueue(large("mine", 1_000_000)).await.unwrap();
-    client.enqueue(RawTask { kind: "other".into(), ..job("theirs") }).await.unwrap();
+    client.enqueue(RawTask { task_type: "other".into(), ..job("theirs") }).await.unwrap();
     let proxy = Proxy::start(fixture.socket()).await;
     let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
     let redis = Redis::lazy(&proxy.url(), options).unwrap();

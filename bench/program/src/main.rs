@@ -26,7 +26,7 @@ const QUEUE: &str = "bench";
 
 /// About 200 bytes as JSON.
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "bench:noop", queue = "bench")]
+#[task(type = "bench:noop", queue = "bench")]
 struct Noop {
     sent_ns: u64,
     text: String,

@@ -24,7 +24,7 @@ pub struct CronEntry {
     /// Its time zone.
     pub zone: String,
     /// Task type.
-    pub kind: String,
+    pub task_type: String,
     /// Payload bytes.
     pub payload: Bytes,
     /// What happens to missed ticks: `skip`, `last` or `all:N`.
@@ -273,7 +273,7 @@ fn entry(name: &str, queue: &str, seen: i64, fields: &HashMap<String, Bytes>) ->
         queue: queue.to_owned(),
         spec: policy.spec,
         zone: policy.zone,
-        kind: task.r#type,
+        task_type: task.r#type,
         payload: task.payload,
         missed: policy.missed,
         overlap: text("overlap").unwrap_or_default(),

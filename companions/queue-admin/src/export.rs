@@ -119,7 +119,7 @@ impl From<QueueLine> for StoredQueue {
 impl TaskLine {
     /// The line of a task of this queue.
     pub fn new(queue: &str, mut task: StoredTask) -> Self {
-        let kind = task.message().map(|message| message.r#type).unwrap_or_default();
+        let task_type = task.message().map(|message| message.r#type).unwrap_or_default();
         let message = task.fields.remove("msg").unwrap_or_default();
         let blob = |bytes: bytes::Bytes| match String::from_utf8(bytes.to_vec()) {
             Ok(text) => Blob::Text(text),
@@ -128,7 +128,7 @@ impl TaskLine {
         Self {
             queue: queue.to_owned(),
             id: task.id,
-            r#type: kind,
+            r#type: task_type,
             state: task.state,
             score: task.score,
             group: task.group,

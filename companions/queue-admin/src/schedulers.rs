@@ -17,7 +17,7 @@ pub struct SchedulerEntry {
     /// Cron spec as it was given.
     pub spec: String,
     /// Task type.
-    pub kind: String,
+    pub task_type: String,
     /// Payload bytes.
     pub payload: Bytes,
     /// Options as text, for example `Queue("low")`.
@@ -70,7 +70,7 @@ impl Inspector {
             .map(|entry| SchedulerEntry {
                 id: entry.id,
                 spec: entry.spec,
-                kind: entry.task_type,
+                task_type: entry.task_type,
                 payload: entry.task_payload,
                 options: entry.enqueue_options,
                 next: entry.next_enqueue_time.and_then(Timestamp::to_date),

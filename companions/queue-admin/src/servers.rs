@@ -40,7 +40,7 @@ pub struct WorkerInfo {
     /// Task id.
     pub task_id: String,
     /// Task type.
-    pub kind: String,
+    pub task_type: String,
     /// Payload bytes.
     pub payload: Bytes,
     /// Queue name.
@@ -83,7 +83,7 @@ impl Inspector {
         for worker in workers.iter().flatten().filter_map(|raw| wire::WorkerInfo::from_bytes(raw).ok()) {
             by_server.entry(worker.server_id).or_default().push(WorkerInfo {
                 task_id: worker.task_id,
-                kind: worker.task_type,
+                task_type: worker.task_type,
                 payload: worker.task_payload,
                 queue: worker.queue,
                 started: worker.start_time.and_then(wire::Timestamp::to_date),

@@ -68,7 +68,7 @@ impl From<TaskInfo> for Task {
             retention_secs: task.retention.as_secs(),
             id: task.id,
             queue: task.queue,
-            r#type: task.kind,
+            r#type: task.task_type,
             state: task.state,
             max_retry: task.max_retry,
             retried: task.retried,
@@ -165,7 +165,7 @@ impl From<WorkerInfo> for Worker {
         Self {
             payload: Bytes::new(&worker.payload),
             task_id: worker.task_id,
-            r#type: worker.kind,
+            r#type: worker.task_type,
             queue: worker.queue,
             started: worker.started,
             deadline: worker.deadline,

@@ -48,7 +48,7 @@ impl From<&Explanation> for View {
         Self {
             queue: explanation.queue.clone(),
             id: explanation.id.clone(),
-            r#type: explanation.kind.clone(),
+            r#type: explanation.task_type.clone(),
             state: explanation.state,
             reasons: explanation.reasons.iter().map(reason).collect(),
         }
@@ -70,7 +70,7 @@ async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), C
             out.text(&describe(explanation))?;
         }
     }
-    let is_there = |explanation: &Explanation| explanation.kind.is_some() || explanation.state.is_some();
+    let is_there = |explanation: &Explanation| explanation.task_type.is_some() || explanation.state.is_some();
     match args.queue {
         _ if found.iter().any(is_there) => Ok(()),
         Some(queue) => Err(Error::TaskNotFound { queue, id: args.id }.into()),
@@ -82,10 +82,10 @@ async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), C
 }
 
 fn describe(explanation: &Explanation) -> String {
-    let Explanation { queue, id, kind, state, reasons, .. } = explanation;
-    let kind = kind.as_ref().map(|kind| format!(", type {kind:?}")).unwrap_or_default();
+    let Explanation { queue, id, task_type, state, reasons, .. } = explanation;
+    let task_type = task_type.as_ref().map(|task_type| format!(", type {task_type:?}")).unwrap_or_default();
     let state = state.map(|state| format!(", {state}")).unwrap_or_default();
-    let mut text = harmless(&format!("task {id:?} in queue {queue:?}{kind}{state}")) + "\n";
+    let mut text = harmless(&format!("task {id:?} in queue {queue:?}{task_type}{state}")) + "\n";
     for reason in reasons {
         text.push_str(&format!("  {}\n", harmless(&reason.to_string())));
     }

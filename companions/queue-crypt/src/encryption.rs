@@ -25,22 +25,22 @@ pub struct Encryption {
 #[derive(Debug, Clone, Default)]
 struct Rules {
     /// Task types, with a `*` at the end beginnings of types; empty for all.
-    kinds: Vec<String>,
+    types: Vec<String>,
     /// Fields by task type.
     fields: Vec<(String, Vec<String>)>,
     required: bool,
 }
 
 impl Rules {
-    fn of(&self, kind: &str) -> Option<What> {
+    fn of(&self, task_type: &str) -> Option<What> {
         let fits = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => kind.starts_with(beginning),
-            None => kind == pattern,
+            Some(beginning) => task_type.starts_with(beginning),
+            None => task_type == pattern,
         };
         if let Some((_, paths)) = self.fields.iter().find(|(pattern, _)| fits(pattern)) {
             return Some(What::Fields(paths.clone()));
         }
-        (self.kinds.is_empty() || self.kinds.iter().any(fits)).then_some(What::Whole)
+        (self.types.is_empty() || self.types.iter().any(fits)).then_some(What::Whole)
     }
 }
 
@@ -53,8 +53,8 @@ impl Encryption {
     /// Encrypts tasks of these types only, and those named in [`fields`](Self::fields); a `*` at the end stands for
     /// all types that begin like this. Whatever is encrypted is decrypted all the same.
     #[must_use]
-    pub fn kinds<I: Into<String>>(mut self, kinds: impl IntoIterator<Item = I>) -> Self {
-        Arc::make_mut(&mut self.rules).kinds.extend(kinds.into_iter().map(Into::into));
+    pub fn types<I: Into<String>>(mut self, types: impl IntoIterator<Item = I>) -> Self {
+        Arc::make_mut(&mut self.rules).types.extend(types.into_iter().map(Into::into));
         self
     }
 
@@ -62,9 +62,9 @@ impl Encryption {
     /// dots between them (`card.number`). A field that a payload does not have is passed over. What is said first
     /// about a type counts.
     #[must_use]
-    pub fn fields<I: Into<String>>(mut self, kind: impl Into<String>, paths: impl IntoIterator<Item = I>) -> Self {
+    pub fn fields<I: Into<String>>(mut self, task_type: impl Into<String>, paths: impl IntoIterator<Item = I>) -> Self {
         let paths = paths.into_iter().map(Into::into).collect();
-        Arc::make_mut(&mut self.rules).fields.push((kind.into(), paths));
+        Arc::make_mut(&mut self.rules).fields.push((task_type.into(), paths));
         self
     }
 
@@ -104,8 +104,8 @@ impl Encryption {
     /// # Errors
     /// As [`SealError`] says.
     pub fn seal(&self, mut task: RawTask) -> Result<RawTask, SealError> {
-        let Some(what) = self.rules.of(&task.kind) else { return Ok(task) };
-        let place = Place { kind: &task.kind, queue: "", id: "" };
+        let Some(what) = self.rules.of(&task.task_type) else { return Ok(task) };
+        let place = Place { task_type: &task.task_type, queue: "", id: "" };
         let payload = task.payload.as_deref().unwrap_or_default();
         let (sealed, said) = seal::seal(&self.keys, Binding::Type, place, &what, payload)?;
         task.payload = Some(sealed.into());
@@ -122,7 +122,7 @@ impl Encryption {
     /// As [`OpenError`] says.
     pub fn open(&self, task: &SealedTask) -> Result<RawTask, OpenError> {
         let message = &task.message;
-        let place = Place { kind: &message.r#type, queue: &message.queue, id: &message.id };
+        let place = Place { task_type: &message.r#type, queue: &message.queue, id: &message.id };
         let opened = seal::open(&self.keys, place, &message.headers, &message.payload)?;
         self.check(&message.r#type, opened.is_some())?;
         let Ok(mut raw) = RawTask::from_message(message) else { return Err(OpenError::NotEncrypted) };
@@ -135,17 +135,17 @@ impl Encryption {
         Ok(raw)
     }
 
-    fn check(&self, kind: &str, encrypted: bool) -> Result<(), OpenError> {
-        if self.rules.required && !encrypted && self.rules.of(kind).is_some() {
+    fn check(&self, task_type: &str, encrypted: bool) -> Result<(), OpenError> {
+        if self.rules.required && !encrypted && self.rules.of(task_type).is_some() {
             return Err(OpenError::NotEncrypted);
         }
         Ok(())
     }
 
     fn decrypted(&self, job: Job) -> Result<Job, OpenError> {
-        let place = Place { kind: job.kind(), queue: job.queue(), id: job.id() };
+        let place = Place { task_type: job.task_type(), queue: job.queue(), id: job.id() };
         let opened = seal::open(&self.keys, place, job.headers(), job.payload())?;
-        self.check(job.kind(), opened.is_some())?;
+        self.check(job.task_type(), opened.is_some())?;
         Ok(match opened {
             Some(payload) => job.with_payload(payload),
             None => job,
@@ -153,8 +153,8 @@ impl Encryption {
     }
 
     fn encrypt(&self, task: &mut Outgoing<'_>) -> Result<(), SealError> {
-        let Some(what) = self.rules.of(task.kind()) else { return Ok(()) };
-        let place = Place { kind: task.kind(), queue: task.queue(), id: task.id() };
+        let Some(what) = self.rules.of(task.task_type()) else { return Ok(()) };
+        let place = Place { task_type: task.task_type(), queue: task.queue(), id: task.id() };
         match seal::open(&self.keys, place, task.headers(), task.payload()) {
             // Sealed before.
             Ok(Some(_)) => return Ok(()),
@@ -213,6 +213,6 @@ mod tests {
         let plain = stored(RawTask::new("t").payload("text"));
         assert_eq!(encryption().open(&plain).unwrap().payload.unwrap(), "text");
         assert_eq!(encryption().required().open(&plain), Err(OpenError::NotEncrypted));
-        assert!(encryption().required().kinds(["other"]).open(&plain).is_ok());
+        assert!(encryption().required().types(["other"]).open(&plain).is_ok());
     }
 }

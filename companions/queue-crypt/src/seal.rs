@@ -17,7 +17,7 @@ const NONCE_LEN: usize = 24;
 /// What a payload belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) kind: &'a str,
+    pub(crate) task_type: &'a str,
     pub(crate) queue: &'a str,
     pub(crate) id: &'a str,
 }
@@ -102,10 +102,10 @@ struct Bound<'a> {
 impl Bound<'_> {
     /// The associated data. Each part has its length before it, so that no two of them run into each other.
     fn data(&self, path: &str) -> Vec<u8> {
-        let Place { kind, queue, id } = self.place;
+        let Place { task_type, queue, id } = self.place;
         let (queue, id) = if self.binding == Binding::Task { (queue, id) } else { ("", "") };
         let mut data = Vec::new();
-        for part in ["queue-crypt", self.binding.as_str(), self.id, kind, queue, id, self.list, path] {
+        for part in ["queue-crypt", self.binding.as_str(), self.id, task_type, queue, id, self.list, path] {
             data.extend((part.len() as u64).to_le_bytes());
             data.extend(part.as_bytes());
         }

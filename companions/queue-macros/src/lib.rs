@@ -8,7 +8,7 @@ use syn::{DeriveInput, ItemFn, Path, parse_macro_input, parse_quote};
 
 /// Makes a type a task.
 ///
-/// `#[task(kind = "email:welcome")]` is required; `codec = "json"` (or `"msgpack"`, `"protobuf"`, `"raw"`),
+/// `#[task(type = "email:welcome")]` is required; `codec = "json"` (or `"msgpack"`, `"protobuf"`, `"raw"`),
 /// `queue = "mail"`, `max_retry = 5`, `timeout = "30s"`, `unique = "10m"`, `retention = "1h"` and
 /// `group = "name"` are the options of every task of the type. Durations are checked when the program is
 /// compiled. `crate = "path"` names the crate that has the macro where the program knows it by another name.

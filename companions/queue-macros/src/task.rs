@@ -8,14 +8,14 @@ use syn::{DeriveInput, Ident, LitInt, LitStr, Path};
 /// The implementation of the trait, by what `found::private` has.
 pub(crate) fn expand(input: &DeriveInput, found: Path) -> syn::Result<Tokens> {
     let mut path = found;
-    let mut kind = None;
+    let mut task_type = None;
     let mut codec = quote!(Json);
     let mut options = Vec::new();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("task")) {
         attribute.parse_nested_meta(|meta| {
             let name = meta.path.require_ident()?.to_string();
             match name.as_str() {
-                "kind" => kind = Some(text(&meta)?),
+                "type" => task_type = Some(text(&meta)?),
                 "crate" => path = meta.value()?.parse::<LitStr>()?.parse()?,
                 "codec" => codec = codec_named(&text(&meta)?)?,
                 "queue" | "group" => {
@@ -29,21 +29,21 @@ pub(crate) fn expand(input: &DeriveInput, found: Path) -> syn::Result<Tokens> {
                 "timeout" | "unique" | "retention" => options.push(duration(&meta)?),
                 _ => {
                     return Err(meta.error(
-                        "unknown option; known are kind, codec, queue, max_retry, timeout, unique, retention, group, crate",
+                        "unknown option; known are type, codec, queue, max_retry, timeout, unique, retention, group, crate",
                     ));
                 }
             }
             Ok(())
         })?;
     }
-    let kind = kind.ok_or_else(|| {
-        syn::Error::new_spanned(&input.ident, "a task needs a kind: #[task(kind = \"email:welcome\")]")
+    let task_type = task_type.ok_or_else(|| {
+        syn::Error::new_spanned(&input.ident, "a task needs a type: #[task(type = \"email:welcome\")]")
     })?;
     let name: &Ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
         impl #impl_generics #path::private::Task for #name #type_generics #where_clause {
-            const KIND: &'static str = #kind;
+            const TYPE: &'static str = #task_type;
             type Codec = #path::private::#codec;
             fn options() -> #path::private::TaskOptions {
                 #path::private::TaskOptions::new()#(#options)*

@@ -28,10 +28,10 @@ pub(crate) struct TypeSeries {
 }
 
 impl TypeSeries {
-    fn new(families: &Families, queue: &str, kind: &str) -> Self {
-        let labels = [queue, kind];
+    fn new(families: &Families, queue: &str, task_type: &str) -> Self {
+        let labels = [queue, task_type];
         Self {
-            ends: End::ALL.map(|end| families.attempts.with_label_values(&[queue, kind, end.as_str()])),
+            ends: End::ALL.map(|end| families.attempts.with_label_values(&[queue, task_type, end.as_str()])),
             seconds: families.attempt_seconds.with_label_values(&labels),
             wait: families.wait_seconds.with_label_values(&labels),
             in_flight: families.in_flight.with_label_values(&labels),
@@ -92,9 +92,9 @@ impl Series {
     }
 
     /// Types that are to count by themselves.
-    pub(crate) fn know(&self, kinds: &[String]) {
+    pub(crate) fn know(&self, types: &[String]) {
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-        growth.known.extend(kinds.iter().map(|kind| kind.as_str().into()));
+        growth.known.extend(types.iter().map(|task_type| task_type.as_str().into()));
     }
 
     /// Looks up a queue and counts on it.
@@ -106,18 +106,18 @@ impl Series {
     }
 
     /// Looks up a type in a queue and counts on both.
-    pub(crate) fn kind(
+    pub(crate) fn of_type(
         &self,
         families: &Families,
         queue_name: &str,
-        kind: &str,
+        task_type: &str,
         count: impl FnOnce(&QueueSeries, &TypeSeries),
     ) {
         self.queue(families, queue_name, |queue| {
-            if let Some(series) = queue.types.load().get(kind) {
+            if let Some(series) = queue.types.load().get(task_type) {
                 return count(queue, series);
             }
-            count(queue, &self.add_type(families, queue_name, queue, kind));
+            count(queue, &self.add_type(families, queue_name, queue, task_type));
         });
     }
 
@@ -134,14 +134,14 @@ impl Series {
         queue
     }
 
-    fn add_type(&self, families: &Families, queue_name: &str, queue: &QueueSeries, kind: &str) -> Arc<TypeSeries> {
+    fn add_type(&self, families: &Families, queue_name: &str, queue: &QueueSeries, task_type: &str) -> Arc<TypeSeries> {
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         let types = queue.types.load();
-        if let Some(series) = types.get(kind) {
+        if let Some(series) = types.get(task_type) {
             return series.clone();
         }
-        let is_known = growth.known.contains(kind);
-        let name = if is_known || growth.left > 0 { kind } else { OTHER };
+        let is_known = growth.known.contains(task_type);
+        let name = if is_known || growth.left > 0 { task_type } else { OTHER };
         if let Some(series) = types.get(name) {
             return series.clone();
         }
@@ -177,11 +177,11 @@ mod tests {
     fn a_million_types_make_no_more_series_than_allowed_and_known_ones_always_count() {
         let (families, series) = (Families::new(), Series::new(2));
         for number in 0..1_000_000 {
-            series.kind(&families, "q", &format!("type-{number}"), |_, series| series.in_flight.inc());
+            series.of_type(&families, "q", &format!("type-{number}"), |_, series| series.in_flight.inc());
         }
         series.know(&["email:send".to_owned()]);
-        series.kind(&families, "q", "email:send", |_, series| series.in_flight.inc());
-        series.kind(&families, "p", "new", |_, series| series.in_flight.inc());
+        series.of_type(&families, "q", "email:send", |_, series| series.in_flight.inc());
+        series.of_type(&families, "p", "new", |_, series| series.in_flight.inc());
         assert_eq!(types(&families), ["p/other", "q/email:send", "q/other", "q/type-0", "q/type-1"]);
         assert_eq!(families.in_flight.with_label_values(&["q", OTHER]).get(), 999_998);
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn long_types_are_cut_at_a_character() {
         let (families, series) = (Families::new(), Series::new(2));
-        series.kind(&families, "q", &"ü".repeat(1_000), |_, series| series.in_flight.inc());
+        series.of_type(&families, "q", &"ü".repeat(1_000), |_, series| series.in_flight.inc());
         assert_eq!(types(&families), [format!("q/{}", "ü".repeat(50))]);
     }
 
@@ -200,8 +200,8 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..1_000 {
-                        let kind = format!("type-{}", number % 50);
-                        series.kind(&families, "q", &kind, |_, series| series.in_flight.inc());
+                        let task_type = format!("type-{}", number % 50);
+                        series.of_type(&families, "q", &task_type, |_, series| series.in_flight.inc());
                     }
                 });
             }

@@ -104,8 +104,8 @@ impl Inner {
         let families = &self.families;
         let slots = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         match *event {
-            Event::ServerStarted { concurrency, kinds, .. } => {
-                self.series.know(kinds);
+            Event::ServerStarted { concurrency, types, .. } => {
+                self.series.know(types);
                 families.slots.add(slots(concurrency));
             }
             Event::ServerStopped { server, concurrency } => {
@@ -118,19 +118,19 @@ impl Inner {
                 self.series.queue(families, queue, |queue| queue.take.observe(tasks as f64));
             }
             Event::Started { job, waited, delay } => {
-                self.series.kind(families, job.queue(), job.kind(), |queue, kind| {
-                    kind.in_flight.inc();
+                self.series.of_type(families, job.queue(), job.task_type(), |queue, of_type| {
+                    of_type.in_flight.inc();
                     queue.start_delay.observe(delay.as_secs_f64());
                     if let Some(waited) = waited {
-                        kind.wait.observe(waited.as_secs_f64());
+                        of_type.wait.observe(waited.as_secs_f64());
                     }
                 });
             }
             Event::Ended { job, end, took } => {
-                self.series.kind(families, job.queue(), job.kind(), |_, kind| {
-                    kind.in_flight.dec();
-                    kind.seconds.observe(took.as_secs_f64());
-                    kind.ended(end);
+                self.series.of_type(families, job.queue(), job.task_type(), |_, of_type| {
+                    of_type.in_flight.dec();
+                    of_type.seconds.observe(took.as_secs_f64());
+                    of_type.ended(end);
                 });
                 if end != End::LeaseLost {
                     families.reports_waiting.inc();

@@ -71,7 +71,7 @@ impl Tracing {
             messaging.message.id = job.id(),
             messaging.message.body.size = job.payload().len(),
             task = job.id(),
-            kind = job.kind(),
+            task_type = job.task_type(),
             queue = job.queue(),
             attempt = job.attempt(),
             outcome = Empty,
@@ -103,7 +103,7 @@ impl Interceptor for Producer {
             messaging.message.id = task.id(),
             messaging.message.body.size = task.payload().len(),
             task = task.id(),
-            kind = task.kind(),
+            task_type = task.task_type(),
             queue = task.queue(),
         )
     }

@@ -57,7 +57,7 @@ pub struct EntrySummary {
     /// The time zone of the spec.
     pub zone: String,
     /// Task type.
-    pub kind: String,
+    pub task_type: String,
 }
 
 impl Entry {
@@ -165,14 +165,14 @@ impl Entry {
     pub fn summary(&self, zone: &Zone) -> Result<EntrySummary, EntryError> {
         let Schedule { name, queue, spec, task, .. } = self.check(zone)?;
         let zone = spec.zone().name().to_owned();
-        Ok(EntrySummary { name, queue, spec: self.spec.clone(), zone, kind: task.kind })
+        Ok(EntrySummary { name, queue, spec: self.spec.clone(), zone, task_type: task.task_type })
     }
 
     /// How messages call it.
     pub(crate) fn known_as(&self) -> String {
         match (&self.name, &self.task) {
             (Some(name), _) => name.clone(),
-            (None, Ok(task)) => format!("{} {}", self.spec, task.kind),
+            (None, Ok(task)) => format!("{} {}", self.spec, task.task_type),
             (None, Err(_)) => self.spec.clone(),
         }
     }
@@ -245,7 +245,7 @@ fn digest(spec: &str, task: &RawTask, options: &[String]) -> String {
     options.sort();
     let mut hash = Sha256::new();
     hash.update(spec);
-    hash.update(&task.kind);
+    hash.update(&task.task_type);
     hash.update(task.payload.as_deref().unwrap_or_default());
     options.iter().for_each(|option| hash.update(option));
     hash.finalize().iter().fold(String::new(), |mut hex, byte| {

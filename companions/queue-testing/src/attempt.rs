@@ -32,7 +32,7 @@ impl Attempt {
     /// When it is not that of such a task.
     #[track_caller]
     pub fn payload<T: Task>(&self) -> T {
-        assert_eq!(self.task.kind, T::KIND, "the task is of another type");
+        assert_eq!(self.task.task_type, T::TYPE, "the task is of another type");
         T::Codec::decode(&self.task.payload).unwrap_or_else(|error| panic!("{self}: {error}"))
     }
 
@@ -59,8 +59,8 @@ impl Attempt {
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TaskInfo { id, kind, queue, retried, .. } = &self.task;
-        write!(f, "{kind} {id} in {queue}, attempt {}: {}", retried + 1, self.end.as_str())?;
+        let TaskInfo { id, task_type, queue, retried, .. } = &self.task;
+        write!(f, "{task_type} {id} in {queue}, attempt {}: {}", retried + 1, self.end.as_str())?;
         if let Some(next) = self.next {
             write!(f, " until {}", next.to_rfc3339())?;
         }
@@ -101,12 +101,12 @@ impl Drained {
 
     /// The attempts at tasks of this type.
     pub fn of<T: Task>(&self) -> impl Iterator<Item = &Attempt> {
-        self.of_kind(T::KIND)
+        self.of_type(T::TYPE)
     }
 
     /// The attempts at tasks of this type, by its name.
-    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Attempt> {
-        self.attempts.iter().filter(move |attempt| attempt.task.kind == kind)
+    pub fn of_type(&self, task_type: &str) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(move |attempt| attempt.task.task_type == task_type)
     }
 
     /// Fails unless this many attempts were made, and all succeeded.

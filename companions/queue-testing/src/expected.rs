@@ -30,14 +30,14 @@ impl std::fmt::Debug for Expected {
 impl Expected {
     /// Tasks of this type.
     pub fn of<T: Task>() -> Self {
-        Self::kind(T::KIND)
+        Self::task_type(T::TYPE)
     }
 
     /// Tasks of this type, by its name.
-    pub fn kind(kind: impl Into<String>) -> Self {
-        let kind = kind.into();
-        let expected = Self { wanted: kind.clone(), times: None, checks: Vec::new() };
-        expected.check(move |task| unless(task.kind == kind, || "another type".to_owned()))
+    pub fn task_type(task_type: impl Into<String>) -> Self {
+        let task_type = task_type.into();
+        let expected = Self { wanted: task_type.clone(), times: None, checks: Vec::new() };
+        expected.check(move |task| unless(task.task_type == task_type, || "another type".to_owned()))
     }
 
     fn check(mut self, check: impl Fn(&TaskInfo) -> Result<(), String> + Send + Sync + 'static) -> Self {
@@ -188,7 +188,7 @@ fn list(text: &mut String, tasks: impl Iterator<Item = (Option<String>, TaskInfo
         }
         is_empty = false;
         let payload: String = String::from_utf8_lossy(&task.payload).chars().take(200).collect();
-        let _ = write!(text, "\n  {} in {}, {}", task.kind, task.queue, task.state);
+        let _ = write!(text, "\n  {} in {}, {}", task.task_type, task.queue, task.state);
         if let Some(due) = task.next_process_at {
             let _ = write!(text, ", due {}", due.to_rfc3339());
         }

@@ -19,7 +19,7 @@
 /// # use queue_worker::Task;
 /// # use std::time::Duration;
 /// #[derive(serde::Serialize, serde::Deserialize, Task)]
-/// #[task(kind = "email:welcome", queue = "mail")]
+/// #[task(type = "email:welcome", queue = "mail")]
 /// struct Welcome {
 ///     user: u64,
 /// }
@@ -63,8 +63,8 @@ macro_rules! refute_enqueued {
 /// An [`Expected`](crate::Expected) out of the arguments of [`assert_enqueued!`].
 #[macro_export]
 macro_rules! expected {
-    ($kind:literal $(, $($rest:tt)*)?) => {
-        $crate::expected!(@ (where_task) $crate::Expected::kind($kind); $($($rest)*)?)
+    ($task_type:literal $(, $($rest:tt)*)?) => {
+        $crate::expected!(@ (where_task) $crate::Expected::task_type($task_type); $($($rest)*)?)
     };
     ($task:ty $(, $($rest:tt)*)?) => {
         $crate::expected!(@ (matching::<$task>) $crate::Expected::of::<$task>(); $($($rest)*)?)

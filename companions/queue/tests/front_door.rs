@@ -10,7 +10,7 @@ use queue::{End, Failure, Job, Output, RawTask, Router, State, Task, TaskOptions
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "email:welcome", queue = "mail", max_retry = 1, retention = "1h")]
+#[task(type = "email:welcome", queue = "mail", max_retry = 1, retention = "1h")]
 struct Welcome {
     user: u64,
 }

@@ -69,13 +69,13 @@ pub struct Judgement {
 /// Looks at one task at `now` (Unix seconds); `None` when it is sound.
 pub fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Judgement> {
     let keys = QueueKeys::new(queue);
-    if seen.kind != "hash" && seen.kind != "none" {
+    if seen.key_type != "hash" && seen.key_type != "none" {
         return None; // That the key has another type is a finding of its own, and comes first.
     }
     if seen.message.is_empty() {
         let delete = Some(Remedy::Delete { copy: Bytes::new() });
         return match () {
-            () if seen.kind == "hash" => Some(Judgement { fault: Fault::NoMessage, remedy: delete }),
+            () if seen.key_type == "hash" => Some(Judgement { fault: Fault::NoMessage, remedy: delete }),
             () if seen.entries.is_empty() && seen.lease.is_empty() => None,
             () => Some(Judgement { fault: Fault::NoTask, remedy: delete }),
         };

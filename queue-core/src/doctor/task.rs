@@ -19,7 +19,7 @@ pub struct Whereabouts {
     /// Stands for all of the following.
     pub digest: Bytes,
     /// The type of the task's key; `none` when there is no such key.
-    pub kind: String,
+    pub key_type: String,
     /// The stored message; empty when there is none.
     pub message: Bytes,
     /// What its hash calls it.

@@ -28,7 +28,7 @@ fn text(value: &Value) -> Option<String> {
 
 fn parse(reply: &Value) -> Option<Whereabouts> {
     let Value::Array(parts) = reply else { return None };
-    let [digest, kind, message, state, group, expires, pending_since, lease, is_remains, entries @ ..] = &parts[..]
+    let [digest, key_type, message, state, group, expires, pending_since, lease, is_remains, entries @ ..] = &parts[..]
     else {
         return None;
     };
@@ -38,7 +38,7 @@ fn parse(reply: &Value) -> Option<Whereabouts> {
     };
     Some(Whereabouts {
         digest: bytes(digest)?,
-        kind: text(kind)?,
+        key_type: text(key_type)?,
         message: bytes(message)?,
         state: text(state)?,
         group: bytes(group)?,

@@ -188,7 +188,7 @@ pub enum Dequeued {
 #[derive(Debug, Clone, Default)]
 pub struct Matching {
     /// Whole task types.
-    pub kinds: Vec<String>,
+    pub types: Vec<String>,
     /// Beginnings of task types.
     pub prefixes: Vec<String>,
     /// The ids of the tasks to look at, at most [`MAX_BATCH`]; what is to be taken first comes first.
@@ -275,11 +275,11 @@ impl Broker {
         let take = Take { queue, token, expires };
         let mut call = self.dequeue_call(count, take);
         let ids = &matching.ids[..matching.ids.len().min(MAX_BATCH)];
-        call.arg(if matching.are_young { 1 } else { -1 }).arg(ids.len()).arg(matching.kinds.len());
+        call.arg(if matching.are_young { 1 } else { -1 }).arg(ids.len()).arg(matching.types.len());
         for id in ids {
             call.arg(&id[..]);
         }
-        for pattern in matching.kinds.iter().chain(&matching.prefixes) {
+        for pattern in matching.types.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
         self.taken(self.redis.run(&DEQUEUE, &call).await?, take)

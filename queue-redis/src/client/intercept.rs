@@ -24,7 +24,7 @@ impl Outgoing<'_> {
     }
 
     /// Task type.
-    pub fn kind(&self) -> &str {
+    pub fn task_type(&self) -> &str {
         &self.composed.message.r#type
     }
 

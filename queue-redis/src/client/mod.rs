@@ -43,12 +43,12 @@ pub const MAX_TASK_BYTES: usize = 16 * 1024 * 1024;
 pub enum EnqueueError {
     /// Another task of the same type and payload holds the uniqueness lock.
     #[error(
-        "task already exists: a task of type {kind:?} with this payload is waiting in queue {queue:?} or was not yet worked{}",
+        "task already exists: a task of type {task_type:?} with this payload is waiting in queue {queue:?} or was not yet worked{}",
         holder.as_ref().map(|id| format!("; it is {id:?}")).unwrap_or_default()
     )]
     DuplicateTask {
         /// Task type.
-        kind: String,
+        task_type: String,
         /// Queue name.
         queue: String,
         /// Id of the task that holds the lock. It is asked for afterwards: `None` when the lock was free by then, or
@@ -433,7 +433,7 @@ fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<Tas
             Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue })
         }
         EnqueueVerdict::Duplicate | EnqueueVerdict::AlreadyStored => {
-            Err(EnqueueError::DuplicateTask { kind: message.r#type, queue: message.queue, holder: None })
+            Err(EnqueueError::DuplicateTask { task_type: message.r#type, queue: message.queue, holder: None })
         }
         EnqueueVerdict::IdTaken => Err(EnqueueError::TaskIdConflict { id: message.id, queue: message.queue }),
     }

@@ -61,12 +61,12 @@ impl Examination {
             }
             let types: Vec<String> = connection.pipeline("TYPE", &look).await?;
             let mut counters = Vec::new();
-            for ((key, name), kind) in named.iter().zip(types) {
-                if kind == "none" {
+            for ((key, name), key_type) in named.iter().zip(types) {
+                if key_type == "none" {
                     continue;
                 }
-                if kind != name.family.key_type.as_str() {
-                    findings.push(wrong_type(Some(&name.queue), key, &kind, name.family));
+                if key_type != name.family.key_type.as_str() {
+                    findings.push(wrong_type(Some(&name.queue), key, &key_type, name.family));
                     continue;
                 }
                 if name.family.owner == Owner::Ours {

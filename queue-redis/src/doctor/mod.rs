@@ -310,7 +310,7 @@ fn places(queue: &str, seen: &Whereabouts) -> String {
         places.push("lease".to_owned());
     }
     let places = if places.is_empty() { "in no list".to_owned() } else { format!("in {}", places.join(" and ")) };
-    match (seen.kind.as_str(), seen.state.as_str()) {
+    match (seen.key_type.as_str(), seen.state.as_str()) {
         ("none", _) => places,
         (_, "") => format!("without a state, {places}"),
         (_, state) => format!("state {state:?}, {places}"),

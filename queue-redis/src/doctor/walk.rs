@@ -315,7 +315,7 @@ fn whereabouts(
     let is_staged = matches!(holder, Holder::Group(_, true));
     Some(Whereabouts {
         digest: Bytes::new(),
-        kind: if ttl_ms == -2 { "none" } else { "hash" }.to_owned(),
+        key_type: if ttl_ms == -2 { "none" } else { "hash" }.to_owned(),
         message: message.unwrap_or_default().into(),
         state: state.unwrap_or_default(),
         group: group.unwrap_or_default().into(),

@@ -256,9 +256,9 @@ async fn settle(
     let (tasks, queue, group) = (good.len(), set.queue.clone(), set.group.clone());
     match answer {
         Ok(task) => {
-            let kind = task.kind.clone();
+            let task_type = task.task_type.clone();
             conclude(means, set, good, Some(task)).await?;
-            info!(queue = %queue, group, tasks, kind, ?elapsed, "group aggregated");
+            info!(queue = %queue, group, tasks, task_type, ?elapsed, "group aggregated");
         }
         Err(Failure::Revoke(reason)) => {
             conclude(means, set, good, None).await?;

@@ -24,7 +24,7 @@ use crate::routes::Routes;
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
     ($level:ident, $job:expr, $($line:tt)*) => {
-        $level!(task = $job.id(), kind = $job.kind(), queue = $job.queue(), attempt = $job.attempt(), $($line)*)
+        $level!(task = $job.id(), task_type = $job.task_type(), queue = $job.queue(), attempt = $job.attempt(), $($line)*)
     };
 }
 
@@ -106,7 +106,7 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     let Some(error) = error else {
         match end {
             End::Aborted => attempt_line!(info, job, "task put back, because the server shuts down"),
-            _ => debug!(task = job.id(), kind = job.kind(), queue = job.queue(), "task done"),
+            _ => debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), "task done"),
         }
         return;
     };
@@ -149,7 +149,7 @@ pub(crate) async fn work(routes: &Routes, limits: &Limits, job: &Job, span: &Spa
 }
 
 async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -> Option<Outcome> {
-    let Some(route) = routes.find(job.kind()) else {
+    let Some(route) = routes.find(job.task_type()) else {
         return Some(unhandled(limits.unhandled, job));
     };
     let left = job.deadline_ns().saturating_sub(job.started_ns());
@@ -160,7 +160,7 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
     // Far beyond any task, and short of what the timer wheel cannot hold.
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let deadline = Instant::now() + Duration::from_nanos(left).min(LONGEST);
-    debug!(task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt(), "task started");
+    debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), attempt = job.attempt(), "task started");
 
     let mut handler = Catch(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
     let mut answer = tokio::select! {
@@ -219,7 +219,7 @@ fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
 }
 
 fn unhandled(choice: Unhandled, job: &Job) -> Outcome {
-    let error = format!("{NO_HANDLER} {:?}", job.kind()).into();
+    let error = format!("{NO_HANDLER} {:?}", job.task_type()).into();
     Outcome::Failed(match choice {
         Unhandled::PutBack(delay) => Failure::PutBack(Some(delay), error),
         // Taken by mistake: a handler's pattern and the script's look at the type disagree. Not a reason

@@ -76,7 +76,7 @@ impl Heartbeater {
                 pid: identity.pid(),
                 server_id: identity.id().to_owned(),
                 task_id: job.id().to_owned(),
-                task_type: job.kind().to_owned(),
+                task_type: job.task_type().to_owned(),
                 task_payload: excerpt(job.payload(), most),
                 queue: job.queue().to_owned(),
                 start_time: Some(Timestamp::from_unix_ns(job.started_ns())),

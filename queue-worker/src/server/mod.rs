@@ -267,7 +267,7 @@ impl Server {
     }
 
     /// Makes the `tracing` span that an attempt runs in. Defaults to a span `process` of level `info` with the
-    /// fields `task` (its id), `kind`, `queue` and `attempt` (from 1). If the span has a field `outcome`,
+    /// fields `task` (its id), `task_type`, `queue` and `attempt` (from 1). If the span has a field `outcome`,
     /// `otel.status_code` or `otel.status_description`, it is filled in at the end. A panic in it is logged, and the
     /// attempt runs in the default one.
     pub fn span(mut self, make: impl Fn(&Job) -> tracing::Span + Send + Sync + 'static) -> Self {
@@ -416,8 +416,8 @@ impl Server {
         // The server is on the list before it takes its first task.
         heartbeater.beat(false).await?;
         if !observers.is_empty() {
-            let (server, concurrency, kinds) = (identity.id(), options.concurrency, routes.kinds());
-            observers.tell(|| Event::ServerStarted { server, concurrency, kinds: &kinds });
+            let (server, concurrency, types) = (identity.id(), options.concurrency, routes.types());
+            observers.tell(|| Event::ServerStarted { server, concurrency, types: &types });
         }
 
         let (intake, upkeep) = (Services::new(outage.clone()), Services::new(outage.clone()));

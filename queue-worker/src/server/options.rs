@@ -124,7 +124,7 @@ impl GroupPace {
 
 /// The span of an attempt unless the user makes another.
 pub(crate) fn default_span(job: &Job) -> Span {
-    info_span!("process", task = job.id(), kind = job.kind(), queue = job.queue(), attempt = job.attempt())
+    info_span!("process", task = job.id(), task_type = job.task_type(), queue = job.queue(), attempt = job.attempt())
 }
 
 impl Default for Options {
@@ -218,7 +218,7 @@ impl Options {
             )?;
         }
         let of_queues = self.work.queues.iter().map(|(queue, options)| (format!("zero for queue {queue:?}"), options));
-        let of_types = routes.all_options().map(|(kind, options)| (format!("zero for {kind:?}"), options));
+        let of_types = routes.all_options().map(|(task_type, options)| (format!("zero for {task_type:?}"), options));
         let of_all = std::iter::once(("zero".to_owned(), &self.work.all));
         for (value, options) in of_all.chain(of_queues).chain(of_types) {
             require(!options.has_no_time(), "timeout", value, "it must be longer than that")?;

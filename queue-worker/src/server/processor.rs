@@ -623,7 +623,7 @@ async fn dequeue(shared: &Shared, take: &Take) -> Reply {
         return Ok((shared.broker.dequeue(name, *count, token, *expires).await?, Vec::new()));
     }
     let (ids, are_young) = among.clone().unwrap_or_default();
-    let (kinds, prefixes) = (shared.routes.kinds(), shared.routes.prefixes());
-    let matching = Matching { kinds, prefixes, ids, are_young };
+    let (types, prefixes) = (shared.routes.types(), shared.routes.prefixes());
+    let matching = Matching { types, prefixes, ids, are_young };
     shared.broker.dequeue_matching(name, *count, token, *expires, &matching).await
 }

@@ -260,12 +260,12 @@ impl Recoverer {
             return;
         }
         let end = if retry_at.is_some() { End::Retried } else { End::Archived };
-        let kind = lease.message.as_ref().map(|message| &*message.r#type);
-        self.observers.tell(|| Event::Recovered { queue, kind, end });
+        let task_type = lease.message.as_ref().map(|message| &*message.r#type);
+        self.observers.tell(|| Event::Recovered { queue, task_type, end });
         let Some(message) = &lease.message else { return };
         warn!(
             task = message.id,
-            kind = message.r#type,
+            task_type = message.r#type,
             queue = message.queue,
             attempt = message.retried.saturating_add(1),
             crashes = crashes.as_ref().map_or(0, Crashes::count),

@@ -57,7 +57,7 @@ impl Running {
     /// How many there are, and the oldest few: id and type.
     pub(super) fn oldest(&self, few: usize) -> (usize, Vec<String>) {
         let jobs = self.lock();
-        let name = |job: &Job| format!("{} ({})", job.id(), job.kind());
+        let name = |job: &Job| format!("{} ({})", job.id(), job.task_type());
         (jobs.by_age.len(), jobs.by_age.values().take(few).map(name).collect())
     }
 

@@ -340,7 +340,7 @@ async fn aggregator_starts_an_aggregation_for_a_group_that_is_quiet() {
     parts.handlers.close();
     parts.handlers.wait().await;
     let digests = parts.inspector().tasks("q", State::Pending, Page::default()).await.unwrap();
-    assert_eq!((digests.len(), &*digests[0].kind, &digests[0].payload[..]), (1, "digest", &b"2"[..]));
+    assert_eq!((digests.len(), &*digests[0].task_type, &digests[0].payload[..]), (1, "digest", &b"2"[..]));
 }
 
 #[tokio::test]

@@ -32,8 +32,11 @@ async fn a_client_refuses_names_that_break_keys_or_lists_and_sends_nothing() {
         (job("\u{1b}[2J"), "the task id \"\\u{1b}[2J\" contains a control character"),
         (job("a").group(&long), "the group name is 10000 bytes long"),
         (job("a").group("a\r"), "the group name \"a\\r\" contains a control character"),
-        (RawTask { kind: long.clone(), ..job("a") }, "the task type is 10000 bytes long"),
-        (RawTask { kind: "a\u{7f}".into(), ..job("a") }, "the task type \"a\\u{7f}\" contains a control character"),
+        (RawTask { task_type: long.clone(), ..job("a") }, "the task type is 10000 bytes long"),
+        (
+            RawTask { task_type: "a\u{7f}".into(), ..job("a") },
+            "the task type \"a\\u{7f}\" contains a control character",
+        ),
     ] {
         let error = refusal(task).await;
         assert!(error.starts_with(text), "{error}");
@@ -50,7 +53,7 @@ async fn unusual_names_that_break_nothing_work() {
     let names = ["{a", "a}", "a}b", "a{b}c", "a:b", "a b", "*", "[a]?", "a\\b", "\"", "привет", "🦀", longest.as_str()];
     let events = Events::default();
     let router = Router::new(()).fallback(with(&events, async |events: Events, job: Job| {
-        events.tell(format!("{}|{}|{}", job.queue(), job.kind(), job.id()));
+        events.tell(format!("{}|{}|{}", job.queue(), job.task_type(), job.id()));
     }));
     for name in names {
         let task = RawTask::new(name).queue(name).task_id(name).unique(Duration::from_secs(60));
@@ -59,7 +62,7 @@ async fn unusual_names_that_break_nothing_work() {
     let inspector = fixture.inspector();
     for name in names {
         assert_eq!(inspector.queue(name).await.unwrap().size(), 1, "{name}");
-        assert_eq!(inspector.task(name, name).await.unwrap().kind, name);
+        assert_eq!(inspector.task(name, name).await.unwrap().task_type, name);
     }
     let queues: Vec<(&str, u32)> = names.iter().map(|name| (*name, 1)).collect();
     let server = Server::new(fixture.redis(), router).queues(queues).start().await.unwrap();

@@ -95,7 +95,7 @@ async fn a_hundred_thousand_task_types_are_worked_like_one() {
     }
     let events: Events<usize> = Events::default();
     let router = Router::new(()).fallback(with(&events, async |events: Events<usize>, job: Job| {
-        events.tell(job.kind().trim_start_matches("type-").parse::<usize>().unwrap());
+        events.tell(job.task_type().trim_start_matches("type-").parse::<usize>().unwrap());
     }));
     let router = (0..10_000).fold(router, |router, n| router.route(format!("type-{n}-"), async |_: Job| {}));
     let server = fixture.server(router).concurrency(100).start().await.unwrap();

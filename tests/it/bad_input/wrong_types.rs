@@ -155,7 +155,7 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
             broker.update_payload(QUEUE, &change).await.map(drop)
         }
         "pause" => inspector.pause(QUEUE).await.map(drop).map_err(of_redis),
-        "count all" => inspector.count(QUEUE, &Filter::new().kind("job")).await.map(drop).map_err(of_redis),
+        "count all" => inspector.count(QUEUE, &Filter::new().task_type("job")).await.map(drop).map_err(of_redis),
         "semaphore" => {
             let semaphore = queue_redis::Semaphore::new(fixture.redis(), "s", 1);
             let until = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);

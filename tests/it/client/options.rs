@@ -70,7 +70,7 @@ async fn every_option_is_stored_and_told() {
          + {low}:unique:mail:83878c91171338902e0fe0fb97a8c47a: a
          + {low}:unique:mail:83878c91171338902e0fe0fb97a8c47a expires: in about 660 s",
     );
-    assert_eq!((info.id.as_str(), info.queue.as_str(), info.kind.as_str()), ("a", "low", "mail"));
+    assert_eq!((info.id.as_str(), info.queue.as_str(), info.task_type.as_str()), ("a", "low", "mail"));
     assert_eq!((info.payload.as_ref(), info.state, info.max_retry), (&b"p"[..], State::Scheduled, 3));
     assert_eq!((info.timeout, info.retention), (Some(Duration::from_secs(90)), Duration::from_secs(7_200)));
     assert_eq!(info.deadline.map(|at| at.timestamp()), Some(NOW + 500));
@@ -132,8 +132,8 @@ async fn conflicts_are_told_apart_and_named() {
     let unlocked = client.enqueue(job("a").payload("p")).await.unwrap_err();
     assert!(matches!(unlocked, EnqueueError::TaskIdConflict { .. }), "{unlocked}");
     let duplicate = client.enqueue(job("b").payload("p").unique(Duration::from_secs(60))).await.unwrap_err();
-    let EnqueueError::DuplicateTask { kind, queue, holder } = &duplicate else { panic!("{duplicate}") };
-    assert_eq!((&**kind, &**queue, holder.as_deref()), ("job", "q", Some("a")));
+    let EnqueueError::DuplicateTask { task_type, queue, holder } = &duplicate else { panic!("{duplicate}") };
+    assert_eq!((&**task_type, &**queue, holder.as_deref()), ("job", "q", Some("a")));
     let text = "task already exists: a task of type \"job\" with this payload is waiting in queue \"q\" or was not yet worked; \
                 it is \"a\"";
     assert_eq!(duplicate.to_string(), text);
@@ -155,7 +155,7 @@ async fn conflicts_are_told_apart_and_named() {
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, queue_worker::Task)]
 #[task(
-    kind = "welcome",
+    type = "welcome",
     queue = "mail",
     max_retry = 5,
     timeout = "30s",
@@ -168,7 +168,7 @@ struct Welcome {
 }
 
 #[derive(Debug, Clone, queue_worker::Task)]
-#[task(kind = "blob", codec = "raw", group = "blobs")]
+#[task(type = "blob", codec = "raw", group = "blobs")]
 struct Blob(Bytes);
 
 impl From<Bytes> for Blob {
@@ -184,7 +184,7 @@ impl From<Blob> for Bytes {
 }
 
 #[derive(Debug, Serialize, Deserialize, queue_worker::Task)]
-#[task(kind = "plain")]
+#[task(type = "plain")]
 struct Odd {
     // JSON has no maps whose keys are not text.
     map: HashMap<Vec<u8>, u8>,
@@ -195,7 +195,7 @@ async fn typed_tasks_bring_their_options_and_the_call_wins() {
     let fixture = Fixture::start().await;
     let client = client(&fixture);
     let info = client.enqueue(Welcome { user: 7 }).await.unwrap();
-    assert_eq!((info.kind.as_str(), info.queue.as_str(), info.max_retry), ("welcome", "mail", 5));
+    assert_eq!((info.task_type.as_str(), info.queue.as_str(), info.max_retry), ("welcome", "mail", 5));
     assert_eq!((info.timeout, info.retention), (Some(Duration::from_secs(30)), Duration::from_secs(3_600)));
     assert_eq!(info.payload.as_ref(), b"\x81\xa4user\x07", "MessagePack, with names");
     let duplicate = client.enqueue(Welcome { user: 7 }).await.unwrap_err();

@@ -20,8 +20,9 @@ async fn fill(node: &Process, tasks: usize, retention: i64) {
     let mut fill = redis::pipe();
     for n in 0..tasks {
         let unique_key = if n == tasks / 2 { LOCK.to_owned() } else { String::new() };
-        let (id, kind, queue) = (format!("{retention}-{n}"), "job".to_owned(), "q".to_owned());
-        let message = TaskMessage { id: id.clone(), r#type: kind, queue, unique_key, retention, ..Default::default() };
+        let (id, task_type, queue) = (format!("{retention}-{n}"), "job".to_owned(), "q".to_owned());
+        let message =
+            TaskMessage { id: id.clone(), r#type: task_type, queue, unique_key, retention, ..Default::default() };
         let task = format!("asynq:{{q}}:t:{id}");
         fill.cmd("HSET").arg(&task).arg("msg").arg(&message.to_bytes()[..]).arg("state").arg("pending").ignore();
         if n == tasks / 2 {

@@ -60,7 +60,7 @@ async fn a_page_beyond_all_numbers_is_empty_and_one_of_any_size_is_whole() {
         for state in [State::Pending, State::Scheduled, State::Aggregating] {
             let tasks = inspector.tasks(QUEUE, state, page).await.unwrap();
             assert_eq!(tasks.len(), found, "{state} {page:?}");
-            let filter = Filter::new().state(state).kind("job");
+            let filter = Filter::new().state(state).task_type("job");
             assert_eq!(inspector.find(QUEUE, &filter, page).await.unwrap().len(), found, "{state} {page:?}");
         }
         assert_eq!(inspector.group_tasks(QUEUE, "g", page).await.unwrap().len(), found, "{page:?}");

@@ -43,7 +43,7 @@ async fn tasks_are_found_and_counted_in_all_states_or_in_those_named() {
     assert_eq!(inspector.count(QUEUE, &some).await.unwrap(), 2);
     assert_eq!(ids(&inspector, &some, all).await, ["pending-3", "retry-3"]);
     assert_eq!(ids(&inspector, &Filter::new().header_is("odd", "yes"), all).await.len(), 7);
-    let group = Filter::new().group(GROUP).kind("j*");
+    let group = Filter::new().group(GROUP).task_type("j*");
     assert_eq!(inspector.count(QUEUE, &group).await.unwrap(), 5);
     let failed = Filter::new().error_contains("oo");
     assert_eq!(inspector.count(QUEUE, &failed).await.unwrap(), 10, "retry and archived");
@@ -158,7 +158,7 @@ async fn ids_without_tasks_go_with_delete_all_and_are_skipped_by_the_others() {
     ghosts().await;
     assert_eq!(counts(inspector.run_all(QUEUE, &Filter::new(), |_| {}).await.unwrap()), (1, 0, 1));
     assert_eq!(counts(inspector.archive_all(QUEUE, &Filter::new(), |_| {}).await.unwrap()), (2, 0, 2));
-    let readable = Filter::new().kind("*");
+    let readable = Filter::new().task_type("*");
     assert_eq!(counts(inspector.delete_all(QUEUE, &readable, |_| {}).await.unwrap()), (0, 0, 0));
     assert_eq!(counts(inspector.delete_all(QUEUE, &Filter::new(), |_| {}).await.unwrap()), (2, 2, 0));
     assert_eq!(inspector.count(QUEUE, &Filter::new()).await.unwrap(), 0);
@@ -261,7 +261,7 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
     fixture.put((0..3_000).map(|n| job(&format!("t{n}")))).await;
     let work = tokio::spawn({
         let inspector = inspector.clone();
-        async move { inspector.delete_all(QUEUE, &Filter::new().state(State::Pending).kind("job"), |_| {}).await }
+        async move { inspector.delete_all(QUEUE, &Filter::new().state(State::Pending).task_type("job"), |_| {}).await }
     });
     let (mut taken, mut added) = (0, 0);
     while !work.is_finished() {
@@ -277,7 +277,7 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
     let info = inspector.queue(QUEUE).await.unwrap();
     assert_eq!(info.active, taken);
     assert_eq!(info.size() + changed.changed, 3_000 + added, "{changed:?}");
-    let left = Filter::new().state(State::Pending).kind("job");
+    let left = Filter::new().state(State::Pending).task_type("job");
     assert_eq!(inspector.count(QUEUE, &left).await.unwrap(), 0, "{changed:?}");
     let order: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     let numbers: Vec<u64> = order.iter().rev().map(|id| id[1..].parse().unwrap()).collect();

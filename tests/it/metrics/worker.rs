@@ -7,8 +7,8 @@ use queue_worker::{Failure, Job, Router};
 use super::{assert_samples, samples};
 use crate::support::{Fixture, QUEUE, eventually, job};
 
-fn of(kind: &str, id: &str) -> RawTask {
-    RawTask { kind: kind.to_owned(), ..job(id) }
+fn of(task_type: &str, id: &str) -> RawTask {
+    RawTask { task_type: task_type.to_owned(), ..job(id) }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::manage::ManageOperation;
 pub(crate) struct NewTask {
     /// One of a few, so that ids collide.
     pub(super) id: u8,
-    pub(super) kind: u8,
+    pub(super) task_type: u8,
     pub(super) payload: u8,
     pub(super) unique: bool,
     pub(super) group: Option<u8>,
@@ -27,9 +27,9 @@ impl NewTask {
         let time = || prop::option::weighted(0.3, 1..400_u16);
         let group = prop::option::weighted(0.3, 0..2_u8);
         (0..10_u8, 0..3_u8, 0..3_u8, prop::bool::weighted(0.3), group, time(), time(), 0..3_u8).prop_map(
-            |(id, kind, payload, unique, group, delay, retention, max_retry)| Self {
+            |(id, task_type, payload, unique, group, delay, retention, max_retry)| Self {
                 id,
-                kind,
+                task_type,
                 payload,
                 unique,
                 group,
@@ -66,7 +66,7 @@ pub(crate) enum Operation {
     },
     TakeMatching {
         count: u8,
-        kinds: Vec<u8>,
+        types: Vec<u8>,
         from: u8,
         window: u8,
         are_young: bool,
@@ -158,7 +158,7 @@ impl Operation {
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
             16 => (1..6_u8).prop_map(|count| Self::Take { count }),
             6 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8, any::<bool>()).prop_map(
-                |(count, kinds, from, window, are_young)| Self::TakeMatching { count, kinds, from, window, are_young }
+                |(count, types, from, window, are_young)| Self::TakeMatching { count, types, from, window, are_young }
             ),
             8 => (runs(), prop::bool::weighted(0.2)).prop_map(|(runs, resent)| Self::Done { runs, resent }),
             8 => (runs(), prop::bool::weighted(0.2), any::<bool>())

@@ -55,8 +55,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn compose(&self, task: &NewTask) -> Composed {
-        let NewTask { id, kind, payload, unique, group, delay, retention, max_retry } = task;
-        let mut raw = RawTask::new(format!("kind-{kind}")).queue(QUEUE).task_id(id.to_string());
+        let NewTask { id, task_type, payload, unique, group, delay, retention, max_retry } = task;
+        let mut raw = RawTask::new(format!("kind-{task_type}")).queue(QUEUE).task_id(id.to_string());
         raw = raw.payload(payload.to_string()).max_retry(u32::from(*max_retry));
         if *unique {
             // So long that it does not end by Redis' own clock; Disturbance::EndLocks ends it.
@@ -118,9 +118,9 @@ impl<'a> World<'a> {
                 taken.iter().for_each(|taken| self.remember(taken));
                 told(taken)
             }
-            Operation::TakeMatching { count, kinds, from, window, are_young } => {
+            Operation::TakeMatching { count, types, from, window, are_young } => {
                 let (token, expires) = self.new_take();
-                let kind = |kind: &u8| format!("kind-{kind}");
+                let task_type = |task_type: &u8| format!("kind-{task_type}");
                 let (from, to) = (i64::from(*from), i64::from(from + window - 1));
                 let range = if *are_young { (from, to) } else { (-to - 1, -from - 1) };
                 let mut ids = match broker.waiting(QUEUE, &[range]).await {
@@ -129,8 +129,8 @@ impl<'a> World<'a> {
                 };
                 ids.reverse();
                 let matching = Matching {
-                    kinds: kinds.iter().skip(1).map(kind).collect(),
-                    prefixes: kinds.iter().take(1).map(kind).collect(),
+                    types: types.iter().skip(1).map(task_type).collect(),
+                    prefixes: types.iter().take(1).map(task_type).collect(),
                     ids,
                     are_young: *are_young,
                 };

@@ -54,7 +54,7 @@ impl Trial {
         let (events, door) = (Events::default(), Arc::new(Semaphore::new(0)));
         let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Semaphore>), job: Job| {
             events.tell(job.id());
-            if job.kind() == "held" {
+            if job.task_type() == "held" {
                 door.acquire().await.unwrap().forget();
             }
         });
@@ -94,7 +94,7 @@ impl Trial {
         };
         trial.enqueue(job("before")).await;
         trial.is_worked("before").await;
-        trial.enqueue(RawTask { kind: "held".into(), ..job("held") }).await;
+        trial.enqueue(RawTask { task_type: "held".into(), ..job("held") }).await;
         eventually("the second task has begun", async || trial.has_begun("held")).await;
         trial.is_green().await;
         trial

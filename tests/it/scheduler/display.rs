@@ -77,7 +77,7 @@ async fn the_inspector_reads_entries_events_and_policies() {
     let (never, found) = (&entries[0], &entries[1]);
     assert_eq!((never.next, never.prev, never.queue().as_str(), never.id.len()), (None, None, "default", 64));
     assert_eq!((found.id.as_str(), found.spec.as_str()), ("e", "CRON_TZ=Europe/Berlin @hourly"));
-    assert_eq!((found.kind.as_str(), &*found.payload, found.queue().as_str()), ("job", &b"p"[..], "q"));
+    assert_eq!((found.task_type.as_str(), &*found.payload, found.queue().as_str()), ("job", &b"p"[..], "q"));
     assert_eq!(found.options, ["MaxRetry(3)", "Queue(\"q\")", "Timeout(1m30s)", "Header([\"k\",\"v\"])"]);
     assert!(found.next.is_some() && found.prev.is_none());
     let events = inspector.enqueue_events("e", Page::default()).await.unwrap();
@@ -87,7 +87,7 @@ async fn the_inspector_reads_entries_events_and_policies() {
     let cron = inspector.cron_entry("e").await.unwrap();
     assert_eq!((cron.missed.as_str(), cron.overlap.as_str(), cron.jitter_secs), ("all:5", "skip", 30));
     assert_eq!((cron.zone.as_str(), cron.max_runs, cron.runs), ("Europe/Berlin", Some(9), 1));
-    assert_eq!((cron.last_task.as_ref(), cron.queue.as_str(), cron.kind.as_str()), (Some(&id), "q", "job"));
+    assert_eq!((cron.last_task.as_ref(), cron.queue.as_str(), cron.task_type.as_str()), (Some(&id), "q", "job"));
     assert!(cron.seen.is_some() && cron.last.is_some() && cron.paused.is_none());
     // It is known also while nobody carries it.
     scheduler.shutdown().await;

@@ -146,7 +146,7 @@ async fn what_somebody_wants_is_run_now_and_what_is_paused_is_not_run() {
     let id = inspector.run_cron("e", false).await.unwrap();
     assert!(id.starts_with("e:"), "{id}");
     let task = inspector.task("q", &id).await.unwrap();
-    assert_eq!((&*task.payload, task.max_retry, task.kind.as_str()), (&b"p"[..], 7, "job"));
+    assert_eq!((&*task.payload, task.max_retry, task.task_type.as_str()), (&b"p"[..], 7, "job"));
     let refused = inspector.run_cron("e", false).await.unwrap_err();
     assert!(refused.to_string().contains("is unfinished"), "{refused}");
     let forced = inspector.run_cron("e", true).await.unwrap();

@@ -15,13 +15,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "job", queue = "q", group = "typed")]
+#[task(type = "job", queue = "q", group = "typed")]
 struct Note {
     text: String,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "digest")]
+#[task(type = "digest")]
 struct Digest {
     group: String,
     texts: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) fn joining(events: &Events) -> Router<Events> {
         RawTask::new("digest").payload(texts.join(","))
     };
     let tell = with(events, async |events: Events, job: Job| {
-        events.tell(format!("{} {} in {}", job.kind(), String::from_utf8_lossy(job.payload()), job.queue()));
+        events.tell(format!("{} {} in {}", job.task_type(), String::from_utf8_lossy(job.payload()), job.queue()));
     });
     Router::new(events.clone()).aggregate(join).fallback(tell)
 }

@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "job")]
+#[task(type = "job")]
 struct Note {
     text: String,
 }
@@ -74,7 +74,7 @@ async fn a_task_that_cannot_be_decoded_is_archived_and_the_others_go_on() {
             .process_in(HOUR)
     };
     let torn = job("torn").group("g").payload("{");
-    let strange = RawTask { kind: "other".into(), ..job("strange").group("g") };
+    let strange = RawTask { task_type: "other".into(), ..job("strange").group("g") };
     let good = job("good").group("g").payload(r#"{"text":"hello"}"#);
     fixture.enqueue([torn, strange, good, job("unreadable").group("g"), note("alone", "bad")]).await;
     fixture.run("HSET asynq:{q}:t:unreadable msg \u{1}").await;

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use crate::support::{Events, Fixture, job, with};
 
 #[derive(Debug, Serialize, Deserialize, queue_worker::Task)]
-#[task(kind = "typed", queue = "q", max_retry = 5)]
+#[task(type = "typed", queue = "q", max_retry = 5)]
 struct Typed {
     number: u8,
 }
@@ -87,7 +87,7 @@ async fn a_handler_with_debug_handler_works_as_without() {
     let fixture = Fixture::start().await;
     let app = App { events: <Events>::default(), answer: 42 };
     let typed =
-        |id: &str| RawTask { kind: "typed".into(), ..job(id).payload(r#"{"number":1}"#).header("tenant", "t1") };
+        |id: &str| RawTask { task_type: "typed".into(), ..job(id).payload(r#"{"number":1}"#).header("tenant", "t1") };
     let server = fixture.server(Router::new(app.clone()).task(checked)).start().await.unwrap();
     fixture.enqueue([typed("a")]).await;
     assert_eq!(app.events.wait(1).await, ["1 for t1, true"]);
@@ -104,7 +104,7 @@ async fn an_extractor_that_refuses_decides_what_happens_unless_it_is_optional() 
     let events = <Events>::default();
     let required = async |_: Typed, Tenant(tenant): Tenant, State(events): State<Events>| events.tell(tenant);
     let server = fixture.server(Router::new(events.clone()).task(required)).start().await.unwrap();
-    let typed = |id: &str| RawTask { kind: "typed".into(), ..job(id).payload(r#"{"number":1}"#) };
+    let typed = |id: &str| RawTask { task_type: "typed".into(), ..job(id).payload(r#"{"number":1}"#) };
     fixture.enqueue([typed("without"), typed("with").header("tenant", "t1")]).await;
     let info = fixture.in_state("without", TaskState::Archived).await;
     assert_eq!(info.last_error.as_deref(), Some("no tenant"));
@@ -142,8 +142,10 @@ async fn a_blocking_handler_works_and_its_panic_is_a_failure() {
     let fixture = Fixture::start().await;
     let work = |task: Typed| assert!(task.number > 0, "nothing at line {}", line!());
     let server = fixture.server(Router::new(()).blocking(work)).start().await.unwrap();
-    let typed =
-        |id: &str, number: u8| RawTask { kind: "typed".into(), ..job(id).payload(format!(r#"{{"number":{number}}}"#)) };
+    let typed = |id: &str, number: u8| RawTask {
+        task_type: "typed".into(),
+        ..job(id).payload(format!(r#"{{"number":{number}}}"#))
+    };
     fixture.enqueue([typed("good", 1), typed("bad", 0)]).await;
     fixture.gone("good").await;
     let error = fixture.in_state("bad", TaskState::Retry).await.last_error.unwrap();
@@ -161,7 +163,7 @@ async fn a_blocking_handler_holds_its_slot_until_it_has_ended() {
         .blocking(block_until_opened())
         .route("job", with(&events, async |events: Events, job: Job| events.tell(job.id())));
     let server = fixture.server(router).concurrency(1).start().await.unwrap();
-    let typed = RawTask { kind: "typed".into(), ..job("blocks").payload(r#"{"number":1}"#) };
+    let typed = RawTask { task_type: "typed".into(), ..job("blocks").payload(r#"{"number":1}"#) };
     fixture.enqueue([typed.timeout(Duration::from_secs(1)), job("next")]).await;
     let info = fixture.in_state("blocks", TaskState::Retry).await;
     assert_eq!(info.last_error.as_deref(), Some("context deadline exceeded"));
@@ -187,7 +189,7 @@ fn blocking_work_that_waited_too_long_for_a_thread_is_not_begun() {
             },
         );
         let server = fixture.server(router).concurrency(2).start().await.unwrap();
-        let typed = |id: &str| RawTask { kind: "typed".into(), ..job(id).payload(r#"{"number":1}"#) };
+        let typed = |id: &str| RawTask { task_type: "typed".into(), ..job(id).payload(r#"{"number":1}"#) };
         fixture.enqueue([typed("blocks")]).await;
         events.wait(1).await;
         fixture.enqueue([typed("late").timeout(Duration::from_secs(1))]).await;
@@ -257,8 +259,8 @@ async fn layers_wrap_what_was_added_before_and_the_last_is_the_outermost() {
     let fixture = Fixture::start().await;
     let events = <Events>::default();
     let work = with(&events, async |events: Events, job: Job| {
-        events.tell(job.kind());
-        if job.kind() == "fails" { Err::<(), Failure>("boom".into()) } else { Ok(()) }
+        events.tell(job.task_type());
+        if job.task_type() == "fails" { Err::<(), Failure>("boom".into()) } else { Ok(()) }
     });
     let router = Router::new(())
         .route("fails", work.clone())
@@ -266,7 +268,7 @@ async fn layers_wrap_what_was_added_before_and_the_last_is_the_outermost() {
         .layer(Told("outer", events.clone()))
         .route("bare", work);
     let server = fixture.server(router).concurrency(1).start().await.unwrap();
-    let of = |kind: &str| RawTask { kind: kind.to_owned(), ..job(kind) };
+    let of = |task_type: &str| RawTask { task_type: task_type.to_owned(), ..job(task_type) };
     fixture.enqueue(["fails", "bare"].map(of)).await;
     let expected = ["into outer", "into inner", "fails", "out of inner: false", "out of outer: false", "bare"];
     assert_eq!(events.wait(6).await, expected);
@@ -305,7 +307,7 @@ async fn a_function_as_layer_hands_extensions_to_handlers_and_sees_what_they_ans
     let bare = async |_: Job| {};
     let router = Router::new(()).task(work).route("panics", async |job: Job| assert!(job.id().is_empty())).layer(watch);
     let server = fixture.server(router.route("bare", bare)).concurrency(1).start().await.unwrap();
-    let of = |kind: &str, id: &str| RawTask { kind: kind.into(), ..job(id).payload(r#"{"number":1}"#) };
+    let of = |task_type: &str, id: &str| RawTask { task_type: task_type.into(), ..job(id).payload(r#"{"number":1}"#) };
     let tasks = [
         of("typed", "a").header("customer", "ada"),
         of("typed", "b").header("customer", "nobody"),
@@ -328,7 +330,7 @@ async fn a_handler_whose_extension_no_layer_adds_fails_and_says_so() {
     let fixture = Fixture::start().await;
     let router = Router::new(()).task(async |_: Typed, Extension(Customer(_)): Extension<Customer>| {});
     let server = fixture.server(router).start().await.unwrap();
-    fixture.enqueue([RawTask { kind: "typed".into(), ..job("a").payload(r#"{"number":1}"#) }]).await;
+    fixture.enqueue([RawTask { task_type: "typed".into(), ..job("a").payload(r#"{"number":1}"#) }]).await;
     let error = fixture.in_state("a", TaskState::Retry).await.last_error.unwrap();
     assert!(error.starts_with("no layer has added the extension ") && error.contains("::Customer "), "{error}");
     server.shutdown().await;
@@ -352,7 +354,7 @@ async fn the_error_hook_sees_every_failure_and_its_own_panic_harms_nobody() {
         panic!("the hook is broken too");
     };
     let server = fixture.server(router).concurrency(1).on_error(hook).start().await.unwrap();
-    let of = |kind: &str, id: &str| RawTask { kind: kind.to_owned(), ..job(id) };
+    let of = |task_type: &str, id: &str| RawTask { task_type: task_type.to_owned(), ..job(id) };
     fixture.enqueue([of("fails", "a"), of("fails", "ok"), of("revokes", "b"), of("panics", "c")]).await;
     let told = events.wait(3).await;
     assert_eq!(told[..2], ["a: boom", "b: obsolete"]);

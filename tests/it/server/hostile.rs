@@ -12,8 +12,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::support::{Events, Fixture, GROUP, Lines, QUEUE, eventually, job, with};
 
-fn of(kind: &str) -> RawTask {
-    RawTask { kind: kind.to_owned(), ..job(kind) }
+fn of(task_type: &str) -> RawTask {
+    RawTask { task_type: task_type.to_owned(), ..job(task_type) }
 }
 
 /// Panics the first times.

@@ -20,8 +20,8 @@ impl Drop for Tell {
     }
 }
 
-fn of(kind: &str) -> RawTask {
-    RawTask { kind: kind.to_owned(), ..job(kind) }
+fn of(task_type: &str) -> RawTask {
+    RawTask { task_type: task_type.to_owned(), ..job(task_type) }
 }
 
 /// Handlers that behave in all the ways a handler can when it is told to stop; each tells its type first.
@@ -31,14 +31,14 @@ fn router(events: &Events) -> Router {
             "stubborn",
             with(events, async |events: Events, job: Job| {
                 let _dropped = Tell(events.clone(), "dropped");
-                events.tell(job.kind());
+                events.tell(job.task_type());
                 pending::<()>().await;
             }),
         )
         .route(
             "quick",
             with(events, async |events: Events, job: Job| {
-                events.tell(job.kind());
+                events.tell(job.task_type());
                 job.cancellation().cancelled().await;
                 events.tell(format!("{:?}", job.cancel_reason()));
                 Err::<(), Failure>("I was interrupted".into())
@@ -47,14 +47,14 @@ fn router(events: &Events) -> Router {
         .route(
             "finishing",
             with(events, async |events: Events, job: Job| {
-                events.tell(job.kind());
+                events.tell(job.task_type());
                 job.cancellation().cancelled().await;
             }),
         )
         .route(
             "giving-up",
             with(events, async |events: Events, job: Job| {
-                events.tell(job.kind());
+                events.tell(job.task_type());
                 job.cancellation().cancelled().await;
                 Err::<(), _>(Failure::archive("no use"))
             }),
@@ -77,8 +77,8 @@ async fn a_timeout_stops_the_handler_and_spends_a_retry() {
 async fn a_handler_that_hears_of_its_timeout_may_still_decide() {
     let fixture = Fixture::start().await;
     let events = Events::default();
-    let kinds = ["quick", "finishing", "giving-up"];
-    fixture.enqueue(kinds.map(|kind| of(kind).timeout(SECOND))).await;
+    let types = ["quick", "finishing", "giving-up"];
+    fixture.enqueue(types.map(|task_type| of(task_type).timeout(SECOND))).await;
     let server = fixture.server(router(&events)).start().await.unwrap();
     let quick = fixture.in_state("quick", State::Retry).await;
     assert_eq!((quick.retried, quick.last_error.as_deref()), (1, Some("context deadline exceeded")));
@@ -125,18 +125,18 @@ async fn the_deadline_a_handler_sees_is_the_earlier_of_timeout_and_deadline() {
 async fn a_canceled_task_is_retried_with_gos_error() {
     let fixture = Fixture::start().await;
     let events = Events::default();
-    let kinds = ["stubborn", "quick", "finishing"];
-    fixture.enqueue(kinds.map(of)).await;
+    let types = ["stubborn", "quick", "finishing"];
+    fixture.enqueue(types.map(of)).await;
     let server = fixture.server(router(&events)).start().await.unwrap();
     events.wait(3).await;
     let broker = Broker::new(fixture.redis());
     assert_eq!(broker.cancel("unknown").await.unwrap(), 1, "one server listens");
-    for kind in kinds {
-        broker.cancel(kind).await.unwrap();
+    for task_type in types {
+        broker.cancel(task_type).await.unwrap();
     }
-    for kind in &kinds[..2] {
-        let info = fixture.in_state(kind, State::Retry).await;
-        assert_eq!((info.retried, info.last_error.as_deref()), (1, Some("context canceled")), "{kind}");
+    for task_type in &types[..2] {
+        let info = fixture.in_state(task_type, State::Retry).await;
+        assert_eq!((info.retried, info.last_error.as_deref()), (1, Some("context canceled")), "{task_type}");
     }
     fixture.gone("finishing").await;
     server.shutdown().await;
@@ -148,13 +148,13 @@ async fn a_canceled_task_is_retried_with_gos_error() {
 async fn a_handler_whose_lease_was_lost_is_stopped_and_reports_nothing() {
     let fixture = Fixture::start().await;
     let events = Events::default();
-    let kinds = ["stubborn", "quick", "giving-up"];
-    fixture.enqueue(kinds.map(of)).await;
+    let types = ["stubborn", "quick", "giving-up"];
+    fixture.enqueue(types.map(of)).await;
     let server = fixture.server(router(&events)).lease(Duration::from_secs(5)).start().await.unwrap();
     events.wait(3).await;
     let go = Go(&fixture);
-    for kind in kinds {
-        let message = fixture.compose(of(kind)).message;
+    for task_type in types {
+        let message = fixture.compose(of(task_type)).message;
         go.retry(&message, "asynq: task lease expired", 4_000_000_000, 4_000_000_001).await;
     }
     let recovered = fixture.keyspace().await.without_servers();

@@ -7,8 +7,8 @@ use queue_worker::{End, Event, Failure, Job, Router, Server};
 
 use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
 
-fn of(kind: &str) -> RawTask {
-    RawTask { kind: kind.to_owned(), ..job(kind) }
+fn of(task_type: &str) -> RawTask {
+    RawTask { task_type: task_type.to_owned(), ..job(task_type) }
 }
 
 /// An observer that keeps what it is told, but for the times.
@@ -25,7 +25,7 @@ fn observe(server: Server, events: &Events) -> Server {
         Event::Reported { queue, tasks, refused } => {
             events.tell(format!("report {tasks} of {queue}, {refused} refused"))
         }
-        Event::Recovered { queue, kind, end } => events.tell(format!("recover {kind:?} of {queue}: {end}")),
+        Event::Recovered { queue, task_type, end } => events.tell(format!("recover {task_type:?} of {queue}: {end}")),
         Event::Forwarded { queue, tasks } => events.tell(format!("forward {tasks} of {queue}")),
         Event::Unreadable { queue } => events.tell(format!("unreadable in {queue}")),
         other => events.tell(format!("unexpected: {other:?}")),
@@ -41,8 +41,8 @@ fn ends(events: &Events) -> Vec<String> {
 #[tokio::test]
 async fn every_attempt_is_told_with_its_end() {
     let fixture = Fixture::start().await;
-    let kinds = ["done", "kept", "fail", "archive", "revoke", "putback", "panic", "late", "unknown"];
-    fixture.enqueue(kinds.map(of)).await;
+    let types = ["done", "kept", "fail", "archive", "revoke", "putback", "panic", "late", "unknown"];
+    fixture.enqueue(types.map(of)).await;
     fixture.enqueue([of("exhausted").max_retry(0), of("slow").timeout(Duration::from_secs(1))]).await;
     let fail = async |_: Job| Err::<(), Failure>("boom".into());
     let router = Router::new(())

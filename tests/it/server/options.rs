@@ -13,12 +13,12 @@ fn fixed(secs: u64) -> WorkOptions {
     WorkOptions::new().retry_policy(RetryPolicy::Fixed(Duration::from_secs(secs)))
 }
 
-fn of(kind: &str, id: &str) -> RawTask {
-    RawTask { kind: kind.into(), ..job(id) }
+fn of(task_type: &str, id: &str) -> RawTask {
+    RawTask { task_type: task_type.into(), ..job(id) }
 }
 
 #[derive(Debug, serde::Serialize, serde::Deserialize, queue_worker::Task)]
-#[task(kind = "job")]
+#[task(type = "job")]
 struct Typed {
     number: u8,
 }

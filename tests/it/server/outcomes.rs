@@ -29,7 +29,8 @@ async fn success_deletes_the_task_and_its_lock() {
 #[tokio::test]
 async fn success_with_a_retention_keeps_the_task_and_its_result() {
     let fixture = Fixture::start().await;
-    let kept = |kind: &str| RawTask { kind: kind.to_owned(), ..job(kind).retention(HOUR).payload("x") };
+    let kept =
+        |task_type: &str| RawTask { task_type: task_type.to_owned(), ..job(task_type).retention(HOUR).payload("x") };
     fixture.enqueue(["nothing", "json", "bytes", "written"].map(kept)).await;
     let router = Router::new(())
         .route("nothing", async |_: Job| {})
@@ -102,7 +103,10 @@ async fn a_failure_can_archive_revoke_or_put_back() {
         .route("archive", async |_: Job| Err::<(), _>(Failure::archive("no use")))
         .route("revoke", async |_: Job| Err::<(), _>(Failure::revoke("obsolete")))
         .route("put-back", async |_: Job| Err::<(), _>(Failure::put_back(HOUR, "busy")));
-    let of = |kind: &str| RawTask { kind: kind.to_owned(), ..job(kind).retention(HOUR).unique(HOUR).max_retry(0) };
+    let of = |task_type: &str| RawTask {
+        task_type: task_type.to_owned(),
+        ..job(task_type).retention(HOUR).unique(HOUR).max_retry(0)
+    };
     fixture.enqueue(["archive", "revoke", "put-back"].map(of)).await;
     let server = fixture.server(router).start().await.unwrap();
     let archived = fixture.in_state("archive", TaskState::Archived).await;
@@ -118,7 +122,7 @@ async fn a_failure_can_archive_revoke_or_put_back() {
 #[tokio::test]
 async fn a_panic_is_a_failure_with_its_place_and_the_server_lives_on() {
     let fixture = Fixture::start().await;
-    let panics = async |job: Job| assert!(job.id() != "a", "the {} broke at line {}", job.kind(), line!());
+    let panics = async |job: Job| assert!(job.id() != "a", "the {} broke at line {}", job.task_type(), line!());
     let server = fixture.server(Router::new(()).route("job", panics)).concurrency(1).start().await.unwrap();
     fixture.enqueue([job("a"), job("b")]).await;
     let error = fixture.in_state("a", TaskState::Retry).await.last_error.unwrap();
@@ -129,7 +133,7 @@ async fn a_panic_is_a_failure_with_its_place_and_the_server_lives_on() {
 }
 
 #[derive(Debug, Serialize, Deserialize, queue_worker::Task)]
-#[task(kind = "typed", queue = "q")]
+#[task(type = "typed", queue = "q")]
 struct Typed {
     number: u8,
 }
@@ -141,7 +145,7 @@ async fn a_payload_that_cannot_be_decoded_is_archived_without_calling_the_handle
     let tell = async |task: Typed, State(calls): State<Events<u8>>| calls.tell(task.number);
     let router = Router::new(calls.clone()).task(tell);
     let server = fixture.server(router).start().await.unwrap();
-    let typed = |id: &str| RawTask { kind: "typed".into(), ..job(id) };
+    let typed = |id: &str| RawTask { task_type: "typed".into(), ..job(id) };
     fixture
         .enqueue([typed("bad").payload(r#"{"number":300}"#), typed("none"), typed("good").payload(r#"{"number":3}"#)])
         .await;

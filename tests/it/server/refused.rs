@@ -20,7 +20,7 @@ async fn serve(fixture: &Fixture, events: &Events, concurrency: usize) -> Handle
 }
 
 fn failing(id: &str) -> RawTask {
-    RawTask { kind: "fail".into(), ..job(id) }
+    RawTask { task_type: "fail".into(), ..job(id) }
 }
 
 fn failures(events: &Events) -> usize {

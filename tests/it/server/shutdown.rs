@@ -77,7 +77,7 @@ async fn what_has_not_ended_in_time_is_put_back_in_front_without_spending_a_retr
     let events = Events::default();
     let server = fixture.server(hanging(&events)).concurrency(2).shutdown_timeout(Duration::from_millis(100));
     let server = server.start().await.unwrap();
-    let listening = queue_core::RawTask { kind: "listening".into(), ..job("b").max_retry(0) };
+    let listening = queue_core::RawTask { task_type: "listening".into(), ..job("b").max_retry(0) };
     fixture.enqueue([job("a").max_retry(0), listening]).await;
     events.wait(2).await;
     fixture.enqueue([job("c"), job("d")]).await;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::support::{Events, Fixture, eventually, job, with};
 
 fn unknown(id: &str) -> RawTask {
-    RawTask { kind: "unknown".into(), ..job(id) }
+    RawTask { task_type: "unknown".into(), ..job(id) }
 }
 
 fn router(events: &Events) -> Router {
@@ -91,7 +91,7 @@ async fn ours_are_found_behind_many_of_others() {
 async fn a_fallback_serves_them() {
     let fixture = Fixture::start().await;
     let events = Events::default();
-    let tell = with(&events, async |events: Events, job: Job| events.tell(job.kind()));
+    let tell = with(&events, async |events: Events, job: Job| events.tell(job.task_type()));
     fixture.enqueue([unknown("a"), job("b")]).await;
     let router = Router::new(()).route("job", async |_: Job| {}).fallback(tell);
     let server = fixture.server(router).unhandled(Unhandled::Leave).start().await.unwrap();

@@ -7,13 +7,13 @@ use queue_redis::{Dequeued, Matching};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 
-fn of(kind: &str, id: &str) -> RawTask {
-    RawTask { kind: kind.to_owned(), ..job(id) }
+fn of(task_type: &str, id: &str) -> RawTask {
+    RawTask { task_type: task_type.to_owned(), ..job(id) }
 }
 
-fn matching(kinds: &[&str], prefixes: &[&str]) -> Matching {
+fn matching(types: &[&str], prefixes: &[&str]) -> Matching {
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    Matching { kinds: owned(kinds), prefixes: owned(prefixes), ..Matching::default() }
+    Matching { types: owned(types), prefixes: owned(prefixes), ..Matching::default() }
 }
 
 /// The ids of all tasks that wait, oldest first.
@@ -42,9 +42,9 @@ async fn dequeue(fixture: &Fixture, count: usize, matching: &Matching) -> (Vec<S
 #[tokio::test]
 async fn dequeue_matching_takes_its_types_and_leaves_the_rest_in_order() {
     let fixture = Fixture::start().await;
-    let kinds =
+    let types =
         [("mail:send", "a"), ("other", "b"), ("image:crop", "c"), ("mail:sends", "d"), ("imag", "e"), ("image:", "f")];
-    fixture.put(kinds.map(|(kind, id)| of(kind, id))).await;
+    fixture.put(types.map(|(task_type, id)| of(task_type, id))).await;
     let before = fixture.keyspace().await;
     let taken = dequeue(&fixture, 100, &matching(&["mail:send"], &["image:"])).await;
     let matched = [Taken, Left, Taken, Left, Left, Taken];
@@ -129,10 +129,10 @@ async fn dequeue_matching_takes_nothing_that_is_not_in_the_list_any_more() {
 async fn types_of_any_length_are_told_apart() {
     let fixture = Fixture::start().await;
     let long = "t".repeat(20_000);
-    for (kind, id) in [(&long[1..], "shorter"), (&long, "long"), ("я", "я")] {
+    for (task_type, id) in [(&long[1..], "shorter"), (&long, "long"), ("я", "я")] {
         // Our clients refuse such types; Go's do not.
         let mut task = fixture.compose(of("t", id));
-        task.message.r#type = kind.to_owned();
+        task.message.r#type = task_type.to_owned();
         fixture.broker.enqueue(QUEUE, &[task], NOW_NS).await.unwrap();
     }
     assert_eq!(dequeue(&fixture, 9, &matching(&[&long], &[])).await.0, ["long"]);

@@ -1,7 +1,7 @@
 use queue_worker::Task;
 
 #[derive(Task)]
-#[task(kind = "mail", timeout = "30")]
+#[task(type = "mail", timeout = "30")]
 struct Mail;
 
 fn main() {}

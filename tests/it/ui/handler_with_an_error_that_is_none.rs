@@ -2,7 +2,7 @@ use queue_worker::{Task, debug_handler};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "mail")]
+#[task(type = "mail")]
 struct Mail;
 
 struct Refused;

@@ -1,7 +1,7 @@
 use queue_worker::Task;
 
 #[derive(Task)]
-#[task(kind = "mail", unique = "500ms")]
+#[task(type = "mail", unique = "500ms")]
 struct Mail;
 
 fn main() {}

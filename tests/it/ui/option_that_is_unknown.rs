@@ -1,7 +1,7 @@
 use queue_worker::Task;
 
 #[derive(Task)]
-#[task(kind = "mail", retries = 3)]
+#[task(type = "mail", retries = 3)]
 struct Mail;
 
 fn main() {}

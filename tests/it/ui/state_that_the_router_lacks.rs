@@ -2,7 +2,7 @@ use queue_worker::{Router, State, Task};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(kind = "mail")]
+#[task(type = "mail")]
 struct Mail;
 
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use super::payload;
 ///
 /// let stuck = Filter::new()
 ///     .state(State::Archived)
-///     .kind("email:*")
+///     .task_type("email:*")
 ///     .error_contains("connection refused")
 ///     .older_than(Duration::from_secs(60 * 60))
 ///     .payload("user.id", "7");
@@ -32,7 +32,7 @@ pub struct Filter {
     pub(super) states: BTreeSet<State>,
     pub(super) ids: BTreeSet<String>,
     group: Option<String>,
-    kind: Option<String>,
+    task_type: Option<String>,
     older_than: Option<Duration>,
     error: Option<String>,
     headers: BTreeMap<String, Option<String>>,
@@ -68,8 +68,8 @@ impl Filter {
 
     /// Tasks of this type; with a `*` at the end, of types that begin like this.
     #[must_use]
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.kind = Some(kind.into());
+    pub fn task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = Some(task_type.into());
         self
     }
 
@@ -125,7 +125,7 @@ impl Filter {
 
     fn needs_message(&self) -> bool {
         self.group.is_some()
-            || self.kind.is_some()
+            || self.task_type.is_some()
             || self.error.is_some()
             || !self.headers.is_empty()
             || !self.payload.is_empty()
@@ -147,7 +147,7 @@ impl Filter {
         }
         let Some(message) = task.message else { return !self.needs_message() };
         self.group.as_ref().is_none_or(|group| message.group_key == *group)
-            && self.kind.as_ref().is_none_or(|kind| is_kind(&message.r#type, kind))
+            && self.task_type.as_ref().is_none_or(|task_type| is_type(&message.r#type, task_type))
             && self.error.as_ref().is_none_or(|text| message.error_msg.contains(text))
             && self.headers.iter().all(|(name, value)| {
                 message.headers.get(name).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
@@ -156,10 +156,10 @@ impl Filter {
     }
 }
 
-fn is_kind(kind: &str, wanted: &str) -> bool {
+fn is_type(task_type: &str, wanted: &str) -> bool {
     match wanted.strip_suffix('*') {
-        Some(prefix) => kind.starts_with(prefix),
-        None => kind == wanted,
+        Some(prefix) => task_type.starts_with(prefix),
+        None => task_type == wanted,
     }
 }
 
@@ -218,11 +218,15 @@ mod tests {
             ..TaskMessage::default()
         };
         let task = candidate(State::Retry, Some(&message));
-        let all =
-            Filter::new().kind("email:*").group("g").error_contains("refused").header("tenant").payload("to", "ada");
+        let all = Filter::new()
+            .task_type("email:*")
+            .group("g")
+            .error_contains("refused")
+            .header("tenant")
+            .payload("to", "ada");
         assert!(matches(&Filter::new(), &task) && matches(&all, &task));
         for filter in [
-            all.clone().kind("email:"),
+            all.clone().task_type("email:"),
             all.clone().group("h"),
             all.clone().error_contains("Refused"),
             all.clone().header("user"),
@@ -231,7 +235,7 @@ mod tests {
         ] {
             assert!(!matches(&filter, &task), "{filter:?}");
         }
-        assert!(matches(&all.kind("email:send").header_is("tenant", "7"), &task));
+        assert!(matches(&all.task_type("email:send").header_is("tenant", "7"), &task));
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
         let task = candidate(State::Archived, None);
         assert!(matches(&Filter::new(), &task));
         assert!(matches(&Filter::new().older_than(Duration::from_secs(5)), &task));
-        assert!(!matches(&Filter::new().kind("*"), &task));
-        assert!(!matches(&Filter::new().older_than(Duration::from_secs(5)).kind("*"), &task));
+        assert!(!matches(&Filter::new().task_type("*"), &task));
+        assert!(!matches(&Filter::new().older_than(Duration::from_secs(5)).task_type("*"), &task));
     }
 }

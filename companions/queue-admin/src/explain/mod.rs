@@ -32,7 +32,7 @@ pub struct Explanation {
     /// Task id.
     pub id: String,
     /// Task type; `None` without a message that can be read.
-    pub kind: Option<String>,
+    pub task_type: Option<String>,
     /// What its hash calls it; `None` where it does not.
     pub state: Option<State>,
     /// The reasons, the one that matters most first. At least one.
@@ -77,7 +77,7 @@ impl Inspector {
         Ok(Explanation {
             queue: queue.to_owned(),
             id: id.to_owned(),
-            kind: facts.message.map(|message| message.r#type),
+            task_type: facts.message.map(|message| message.r#type),
             state: facts.seen.state.parse().ok(),
             reasons,
         })
@@ -251,7 +251,7 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     }
     let error = || message.error_msg.clone();
     if matches!(state, Some(State::Pending | State::Retry)) && message.error_msg.starts_with(NO_HANDLER) {
-        reasons.push(Reason::NoHandler { kind: message.r#type.clone() });
+        reasons.push(Reason::NoHandler { task_type: message.r#type.clone() });
     }
     match state {
         Some(State::Pending) => {

@@ -38,7 +38,7 @@ pub enum Reason {
     /// The worker that took it last has no handler for its type.
     NoHandler {
         /// Task type.
-        kind: String,
+        task_type: String,
     },
     /// It is due, and no server has made it pending.
     Overdue {
@@ -211,9 +211,9 @@ impl fmt::Display for Reason {
                 write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
             }
-            Self::NoHandler { kind } => write!(
+            Self::NoHandler { task_type } => write!(
                 f,
-                "the worker that took it last has no handler for its type, {kind:?}; it goes round until a worker of its \
+                "the worker that took it last has no handler for its type, {task_type:?}; it goes round until a worker of its \
                  queue has one: start one"
             ),
             Self::Overdue { since } => {

@@ -11,7 +11,7 @@ fn facts(state: &str, place: &str, score: &str) -> Facts {
     let entry = Entry { key: format!("asynq:{{q}}:{place}").into(), score: score.into(), is_staged: false };
     Facts {
         seen: Whereabouts {
-            kind: "hash".into(),
+            key_type: "hash".into(),
             message: message.to_bytes(),
             state: state.into(),
             entries: vec![entry],
@@ -130,7 +130,7 @@ fn what_is_wrong_comes_first() {
     lost.seen.entries.clear();
     assert_eq!(told(&lost), ["damaged"]);
     let mut ghost = facts("", "retry", "5");
-    (ghost.seen.kind, ghost.seen.message, ghost.message) = ("none".into(), Bytes::new(), None);
+    (ghost.seen.key_type, ghost.seen.message, ghost.message) = ("none".into(), Bytes::new(), None);
     assert_eq!(told(&ghost), ["damaged"]);
     ghost.seen.entries.clear();
     assert_eq!(told(&ghost), ["not-found"]);

@@ -244,7 +244,7 @@ impl Row for WorkerInfo {
     }
 
     fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.task_id, &self.kind, &self.queue, &beginning(&self.payload)])
+        any(needle, &[&self.task_id, &self.task_type, &self.queue, &beginning(&self.payload)])
     }
 }
 
@@ -255,7 +255,7 @@ impl Row for CronRow {
 
     fn matches(&self, needle: &str) -> bool {
         let entry = &self.entry;
-        any(needle, &[&entry.id, &entry.spec, &entry.kind, &entry.options.join(" "), &beginning(&entry.payload)])
+        any(needle, &[&entry.id, &entry.spec, &entry.task_type, &entry.options.join(" "), &beginning(&entry.payload)])
     }
 }
 
@@ -286,6 +286,6 @@ impl Row for TaskInfo {
 
     fn matches(&self, needle: &str) -> bool {
         let error = self.last_error.as_deref().unwrap_or_default();
-        any(needle, &[&self.id, &self.kind, error, &beginning(&self.payload)])
+        any(needle, &[&self.id, &self.task_type, error, &beginning(&self.payload)])
     }
 }

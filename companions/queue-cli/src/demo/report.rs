@@ -127,7 +127,7 @@ impl Report {
                 .map(|sight| Row {
                     task: sight.scene.id,
                     queue: sight.scene.queue,
-                    r#type: sight.scene.kind,
+                    r#type: sight.scene.task_type,
                     shows: sight.scene.shows,
                     expected: expected(sight.scene.end),
                     found: sight.place(),

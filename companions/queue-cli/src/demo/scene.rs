@@ -30,7 +30,7 @@ pub(super) struct Scene {
     /// Task id; for a batch, its name.
     pub(super) id: &'static str,
     pub(super) queue: &'static str,
-    pub(super) kind: &'static str,
+    pub(super) task_type: &'static str,
     /// What it shows, for people.
     pub(super) shows: &'static str,
     /// How many tasks it stands for.
@@ -47,8 +47,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    fn new(id: &'static str, queue: &'static str, kind: &'static str, shows: &'static str, end: End) -> Self {
-        Self { id, queue, kind, shows, tasks: 1, end, tries: 1, failed: 0, proof: "", refused: false }
+    fn new(id: &'static str, queue: &'static str, task_type: &'static str, shows: &'static str, end: End) -> Self {
+        Self { id, queue, task_type, shows, tasks: 1, end, tries: 1, failed: 0, proof: "", refused: false }
     }
 
     fn tries(mut self, tries: u32, failed: u32) -> Self {

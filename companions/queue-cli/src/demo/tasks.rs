@@ -17,77 +17,77 @@ pub(super) const BULK: &str = "demo-bulk";
 pub(super) const QUEUES: [(&str, u32); 3] = [(SHOP, 6), (MAIL, 3), (BULK, 1)];
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "email:welcome", queue = "demo-mail", timeout = "10s")]
+#[task(type = "email:welcome", queue = "demo-mail", timeout = "10s")]
 pub(super) struct Welcome {
     pub(super) to: String,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "email:reminder", queue = "demo-mail", timeout = "10s")]
+#[task(type = "email:reminder", queue = "demo-mail", timeout = "10s")]
 pub(super) struct Reminder {
     pub(super) cart: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "email:newsletter", queue = "demo-bulk", timeout = "10s")]
+#[task(type = "email:newsletter", queue = "demo-bulk", timeout = "10s")]
 pub(super) struct Newsletter {
     pub(super) reader: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "payment:charge", queue = "demo-shop", max_retry = 5, timeout = "10s", retention = "1h")]
+#[task(type = "payment:charge", queue = "demo-shop", max_retry = 5, timeout = "10s", retention = "1h")]
 pub(super) struct Charge {
     pub(super) order: u32,
     pub(super) cents: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "invoice:print", queue = "demo-shop", max_retry = 2, timeout = "10s")]
+#[task(type = "invoice:print", queue = "demo-shop", max_retry = 2, timeout = "10s")]
 pub(super) struct Invoice {
     pub(super) order: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "report:sales", codec = "msgpack", queue = "demo-shop", retention = "1h")]
+#[task(type = "report:sales", codec = "msgpack", queue = "demo-shop", retention = "1h")]
 pub(super) struct Sales {
     pub(super) month: String,
     pub(super) sold: Vec<(String, u32)>,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "stock:sync", queue = "demo-shop", unique = "1m", retention = "1h")]
+#[task(type = "stock:sync", queue = "demo-shop", unique = "1m", retention = "1h")]
 pub(super) struct StockSync {
     pub(super) warehouse: String,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "address:verify", queue = "demo-shop", max_retry = 5)]
+#[task(type = "address:verify", queue = "demo-shop", max_retry = 5)]
 pub(super) struct Address {
     pub(super) street: String,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "parcel:book", queue = "demo-shop", max_retry = 5, retention = "1h")]
+#[task(type = "parcel:book", queue = "demo-shop", max_retry = 5, retention = "1h")]
 pub(super) struct Parcel {
     pub(super) order: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "video:encode", codec = "msgpack", queue = "demo-shop", timeout = "1s", retention = "1h")]
+#[task(type = "video:encode", codec = "msgpack", queue = "demo-shop", timeout = "1s", retention = "1h")]
 pub(super) struct Video {
     pub(super) file: String,
     pub(super) heights: Vec<u16>,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "image:resize", codec = "msgpack", queue = "demo-shop", retention = "1h")]
+#[task(type = "image:resize", codec = "msgpack", queue = "demo-shop", retention = "1h")]
 pub(super) struct Image {
     pub(super) file: String,
     pub(super) width: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize, Task)]
-#[task(kind = "order:import", queue = "demo-shop")]
+#[task(type = "order:import", queue = "demo-shop")]
 pub(super) struct Import {
     pub(super) orders: Vec<u32>,
 }
@@ -102,14 +102,14 @@ pub(super) struct Shop {
 
 impl Shop {
     /// How often the task with this id, or of this type, was handed to its handler.
-    pub(super) fn tries(&self, id_or_kind: &str) -> u32 {
-        self.tries.lock().unwrap_or_else(PoisonError::into_inner).get(id_or_kind).copied().unwrap_or(0)
+    pub(super) fn tries(&self, id_or_type: &str) -> u32 {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).get(id_or_type).copied().unwrap_or(0)
     }
 
     /// Counts an attempt; returns which it is, beginning with 1.
     fn attempt(&self, job: &Job) -> u32 {
         let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
-        *tries.entry(job.kind().to_owned()).or_default() += 1;
+        *tries.entry(job.task_type().to_owned()).or_default() += 1;
         let tries = tries.entry(job.id().to_owned()).or_default();
         *tries += 1;
         *tries

@@ -42,7 +42,7 @@ impl Sight {
             place: Place::Absent,
             due: None,
             retried: None,
-            tries: shop.tries(if scene.tasks > 1 { scene.kind } else { scene.id }),
+            tries: shop.tries(if scene.tasks > 1 { scene.task_type } else { scene.id }),
             proof: String::new(),
         };
         if scene.tasks > 1 {

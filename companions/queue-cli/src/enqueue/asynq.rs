@@ -18,7 +18,7 @@ use crate::when;
 pub(crate) struct AsynqEnqueueArgs {
     /// Task type
     #[arg(short = 't', long = "type_name", alias = "type", value_name = "TYPE")]
-    kind: String,
+    task_type: String,
     /// Payload, as it is
     #[arg(short = 'l', long, value_name = "S", allow_hyphen_values = true)]
     payload: Option<OsString>,
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: AsynqEnqueueArgs, session: &Session, out: &Output)
     if let Some(at) = args.process_at {
         options = options.process_at(at);
     }
-    let mut task = RawTask::new(args.kind);
+    let mut task = RawTask::new(args.task_type);
     if let Some(payload) = args.payload {
         task = task.payload(payload.into_vec());
     }

@@ -27,7 +27,7 @@ use crate::when;
 pub(crate) struct EnqueueArgs {
     /// Task type, like email:welcome
     #[arg(value_name = "TYPE", required_unless_present = "batch")]
-    kind: Option<String>,
+    task_type: Option<String>,
 
     /// Read the payload from standard input
     #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, group = "source")]
@@ -155,7 +155,7 @@ fn describe(info: &TaskInfo, line: Option<u64>, out: &Output) -> String {
         line,
         id: &info.id,
         queue: &info.queue,
-        r#type: &info.kind,
+        r#type: &info.task_type,
         state: info.state,
         next_process_at: info.next_process_at,
     };
@@ -169,7 +169,7 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
     if let Some(file) = args.batch {
         return batch::run(file, session, out).await;
     }
-    let mut task = RawTask::new(args.kind.unwrap_or_default());
+    let mut task = RawTask::new(args.task_type.unwrap_or_default());
     if let Some(payload) = payload(args.stdin.is_some(), args.payload, args.payload_file).await? {
         task = task.payload(payload);
     }

@@ -70,7 +70,7 @@ fn look(entry: &Entry, now: DateTime<Utc>, count: usize) -> Result<Checked, Stri
         name: summary.name,
         spec: summary.spec,
         timezone: summary.zone,
-        r#type: summary.kind,
+        r#type: summary.task_type,
         queue: summary.queue,
         ticks: ticks.into_iter().filter_map(|tick| DateTime::from_timestamp(tick, 0)).collect(),
     })

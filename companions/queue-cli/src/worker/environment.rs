@@ -9,7 +9,7 @@ use queue_worker::Job;
 pub(super) fn describe(job: &Job) -> [(&'static str, String); 7] {
     [
         ("ID", job.id().to_owned()),
-        ("TYPE", job.kind().to_owned()),
+        ("TYPE", job.task_type().to_owned()),
         ("QUEUE", job.queue().to_owned()),
         ("RETRIED", job.retried().to_string()),
         ("MAX_RETRY", job.max_retry().to_string()),

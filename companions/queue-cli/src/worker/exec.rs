@@ -84,8 +84,8 @@ impl Exec {
                 "the program succeeded, but wrote more than {limit} MiB of result; let it store that elsewhere and print where"
             ))
         })?;
-        let (id, kind, queue, attempt) = (job.id(), job.kind(), job.queue(), job.attempt());
-        info!(task = id, kind, queue, attempt, took = ?started.elapsed(), "task done");
+        let (id, task_type, queue, attempt) = (job.id(), job.task_type(), job.queue(), job.attempt());
+        info!(task = id, task_type, queue, attempt, took = ?started.elapsed(), "task done");
         Ok(result.into())
     }
 }

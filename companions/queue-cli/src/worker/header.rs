@@ -49,8 +49,8 @@ impl Headers {
     }
 
     /// Adds those that go with tasks of this type.
-    pub(super) fn apply(&self, kind: &str, to: &mut HeaderMap) {
-        for Header { name, value, .. } in self.0.iter().filter(|header| header.pattern.fits(kind)) {
+    pub(super) fn apply(&self, task_type: &str, to: &mut HeaderMap) {
+        for Header { name, value, .. } in self.0.iter().filter(|header| header.pattern.fits(task_type)) {
             to.insert(name, value.clone());
         }
     }

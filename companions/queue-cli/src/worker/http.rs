@@ -74,7 +74,7 @@ impl Http {
         let started = Instant::now();
         let answer = async {
             let mut headers = headers(job)?;
-            self.headers.apply(job.kind(), &mut headers);
+            self.headers.apply(job.task_type(), &mut headers);
             let request = self.client.post(target.0.clone()).headers(headers).body(job.payload().clone());
             judge(request.send().await.map_err(failed)?).await
         };
@@ -83,8 +83,8 @@ impl Http {
             // Dropping the request closes its connection, which is how a service learns of it.
             () = job.cancellation().cancelled() => return Err("the request was given up".into()),
         };
-        let (id, kind, queue, attempt) = (job.id(), job.kind(), job.queue(), job.attempt());
-        info!(task = id, kind, queue, attempt, took = ?started.elapsed(), "task done");
+        let (id, task_type, queue, attempt) = (job.id(), job.task_type(), job.queue(), job.attempt());
+        info!(task = id, task_type, queue, attempt, took = ?started.elapsed(), "task done");
         Ok(result)
     }
 }

@@ -307,7 +307,7 @@ where
     Fut: Future<Output = Result<bytes::Bytes, queue_worker::Failure>> + Send + 'static,
 {
     match pattern {
-        Pattern::Exact(kind) => router.route_exact(kind, handler),
+        Pattern::Exact(task_type) => router.route_exact(task_type, handler),
         Pattern::Prefix(prefix) if prefix.is_empty() => router.fallback(handler),
         Pattern::Prefix(prefix) => router.route(prefix, handler),
     }

@@ -28,10 +28,10 @@ impl Pattern {
         Ok(if is_prefix { Self::Prefix(start.to_owned()) } else { Self::Exact(start.to_owned()) })
     }
 
-    pub(super) fn fits(&self, kind: &str) -> bool {
+    pub(super) fn fits(&self, task_type: &str) -> bool {
         match self {
-            Self::Exact(exact) => kind == exact,
-            Self::Prefix(prefix) => kind.starts_with(prefix),
+            Self::Exact(exact) => task_type == exact,
+            Self::Prefix(prefix) => task_type.starts_with(prefix),
         }
     }
 
@@ -55,7 +55,7 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exact(kind) => write!(f, "{kind:?}"),
+            Self::Exact(task_type) => write!(f, "{task_type:?}"),
             Self::Prefix(prefix) => write!(f, "{:?}", format!("{prefix}*")),
         }
     }

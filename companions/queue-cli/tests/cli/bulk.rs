@@ -98,8 +98,8 @@ async fn tasks_are_chosen_by_their_error_and_running_ones_canceled() {
             "ugly=sh -c 'exit 65'",
         ])
         .await;
-    for (kind, id) in [("slow", "s1"), ("slow", "s2"), ("bad", "b"), ("ugly", "u")] {
-        bench.enqueue(kind, id).await;
+    for (task_type, id) in [("slow", "s1"), ("slow", "s2"), ("bad", "b"), ("ugly", "u")] {
+        bench.enqueue(task_type, id).await;
     }
     for (id, state) in [("s1", State::Active), ("s2", State::Active), ("b", State::Archived), ("u", State::Archived)] {
         bench.wait_for(id, &[state]).await;

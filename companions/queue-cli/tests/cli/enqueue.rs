@@ -17,7 +17,7 @@ async fn the_id_stands_alone_on_its_line() {
     let bench = Bench::new().await;
     let stdout = bench.run(&["enqueue", "email:welcome", "--payload", "x"]).await.ok();
     let id = stdout.strip_suffix('\n').unwrap();
-    assert_eq!(bench.task(id).await.kind, "email:welcome");
+    assert_eq!(bench.task(id).await.task_type, "email:welcome");
     assert_eq!(bench.run(&["enqueue", "t", "--task-id", "mine"]).await.ok(), "mine\n");
 }
 

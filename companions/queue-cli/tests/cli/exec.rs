@@ -34,8 +34,8 @@ async fn exit_codes_decide_what_happens() {
     let script = r#"exit:*=sh -c 'echo first >&2; echo "  why" >&2; echo >&2; exit ${TASK_TYPE#exit:}'"#;
     let worker =
         bench.worker(&["--exec", script, "--exec", "silent=false", "--exec", "killed=sh -c 'kill -9 $$'"]).await;
-    for kind in ["exit:0", "exit:65", "exit:75", "exit:1", "silent", "killed"] {
-        bench.enqueue(kind, kind).await;
+    for task_type in ["exit:0", "exit:65", "exit:75", "exit:1", "silent", "killed"] {
+        bench.enqueue(task_type, task_type).await;
     }
     for (id, state, retried, error) in [
         ("exit:0", State::Completed, 0, None),

@@ -80,8 +80,8 @@ async fn success_after_term_is_no_success_but_a_clear_word_counts() {
     let bench = Bench::new().await;
     let script = "end:*=sh -c 'trap \"exit ${TASK_TYPE#end:}\" TERM; echo $$ >> pids; while :; do sleep 0.05; done'";
     let _worker = bench.worker(&["--exec", script, "--kill-grace", "10s"]).await;
-    for kind in ["end:0", "end:65", "end:75"] {
-        bench.enqueue_task(RawTask::new(kind).timeout(Duration::from_secs(1)), kind).await;
+    for task_type in ["end:0", "end:65", "end:75"] {
+        bench.enqueue_task(RawTask::new(task_type).timeout(Duration::from_secs(1)), task_type).await;
     }
     let pids = pids(&bench.path("pids"), 3).await;
     for (id, state, retried) in

@@ -41,8 +41,8 @@ impl Service {
         service
     }
 
-    fn rule(&self, kind: &str, path: &str) -> String {
-        format!("{kind}=http://127.0.0.1:{}/{path}", self.port)
+    fn rule(&self, task_type: &str, path: &str) -> String {
+        format!("{task_type}=http://127.0.0.1:{}/{path}", self.port)
     }
 }
 
@@ -240,16 +240,16 @@ async fn headers_go_with_the_types_they_are_for_and_show_in_no_log() {
             "*=content-type: text/plain",
         ])
         .await;
-    for (kind, fleet, authorization) in [
+    for (task_type, fleet, authorization) in [
         ("image:small", "one", Some("Bearer s3cr3t==")),
         ("image:large", "two", Some("Bearer s3cr3t==")),
         ("mail", "one", None),
     ] {
-        bench.enqueue(kind, kind).await;
-        bench.wait_for(kind, &ENDS).await;
+        bench.enqueue(task_type, task_type).await;
+        bench.wait_for(task_type, &ENDS).await;
         let request = service.requests.lock().unwrap().pop().unwrap();
-        assert_eq!(request.headers.get("x-fleet").map(String::as_str), Some(fleet), "{kind}");
-        assert_eq!(request.headers.get("authorization").map(String::as_str), authorization, "{kind}");
+        assert_eq!(request.headers.get("x-fleet").map(String::as_str), Some(fleet), "{task_type}");
+        assert_eq!(request.headers.get("authorization").map(String::as_str), authorization, "{task_type}");
         assert_eq!(request.headers["content-type"], "text/plain");
     }
     assert!(!worker.all_lines().join("\n").contains("s3cr3t"));

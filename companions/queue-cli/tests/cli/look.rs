@@ -26,8 +26,8 @@ async fn all_states() -> (Bench, crate::support::Worker) {
             "x=sh -c 'exit 65'",
         ])
         .await;
-    for (kind, id) in [("a", "active"), ("c", "completed"), ("r", "retry"), ("x", "archived"), ("p", "pending")] {
-        bench.enqueue(kind, id).await;
+    for (task_type, id) in [("a", "active"), ("c", "completed"), ("r", "retry"), ("x", "archived"), ("p", "pending")] {
+        bench.enqueue(task_type, id).await;
     }
     bench.enqueue_task(RawTask::new("s").process_in(hour), "scheduled").await;
     bench.enqueue_task(RawTask::new("g").group("team"), "aggregating").await;

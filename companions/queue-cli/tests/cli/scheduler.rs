@@ -54,7 +54,7 @@ async fn two_schedulers_with_one_file_enqueue_each_tick_once() {
     let tasks = bench.pending().await;
     let ticks: Vec<i64> = tasks.iter().map(|task| task.id.strip_prefix("often:").unwrap().parse().unwrap()).collect();
     assert!(ticks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ticks:?}");
-    assert_eq!((&*tasks[0].payload, tasks[0].kind.as_str()), (&br#"{"a":1}"#[..], "ping"));
+    assert_eq!((&*tasks[0].payload, tasks[0].task_type.as_str()), (&br#"{"a":1}"#[..], "ping"));
 }
 
 #[tokio::test]

@@ -141,8 +141,8 @@ impl Bench {
     }
 
     /// Enqueues a task under an id, kept for an hour after success.
-    pub(crate) async fn enqueue(&self, kind: &str, id: &str) {
-        self.enqueue_task(RawTask::new(kind).payload("payload"), id).await;
+    pub(crate) async fn enqueue(&self, task_type: &str, id: &str) {
+        self.enqueue_task(RawTask::new(task_type).payload("payload"), id).await;
     }
 
     pub(crate) async fn enqueue_task(&self, task: RawTask, id: &str) {
@@ -150,8 +150,8 @@ impl Bench {
     }
 
     /// Enqueues a task of a type that our client refuses, and Go's does not.
-    pub(crate) async fn enqueue_as_go(&self, kind: &str, task: RawTask, id: &str) {
-        enqueue_as_go(self.client.redis().clone(), kind, task.task_id(id)).await;
+    pub(crate) async fn enqueue_as_go(&self, task_type: &str, task: RawTask, id: &str) {
+        enqueue_as_go(self.client.redis().clone(), task_type, task.task_id(id)).await;
     }
 
     /// Waits until a task of the queue `default` is in one of these states.

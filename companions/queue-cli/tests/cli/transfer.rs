@@ -28,10 +28,10 @@ async fn full() -> Bench {
             "x=sh -c 'exit 65'",
         ])
         .await;
-    for (kind, id, state) in
+    for (task_type, id, state) in
         [("c", "completed", State::Completed), ("r", "retry", State::Retry), ("x", "archived", State::Archived)]
     {
-        bench.enqueue(kind, id).await;
+        bench.enqueue(task_type, id).await;
         bench.wait_for(id, &[state]).await;
     }
     worker.stop().await;

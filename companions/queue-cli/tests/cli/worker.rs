@@ -14,16 +14,16 @@ async fn the_longest_pattern_wins_and_a_type_fits_itself_alone() {
     let rules = ["email:send=echo exact", "email:*=echo email", "email:se*=echo se", "*=echo any"];
     let arguments: Vec<&str> = rules.into_iter().flat_map(|rule| ["--exec", rule]).collect();
     let _worker = bench.worker(&arguments).await;
-    for (kind, winner) in [
+    for (task_type, winner) in [
         ("email:send", "exact"),
         ("email:send:now", "se"),
         ("email:receive", "email"),
         ("email", "any"),
         ("image", "any"),
     ] {
-        bench.enqueue(kind, kind).await;
-        let task = bench.wait_for(kind, &[State::Completed]).await;
-        assert_eq!(task.result.as_deref(), Some(winner.as_bytes()), "{kind}");
+        bench.enqueue(task_type, task_type).await;
+        let task = bench.wait_for(task_type, &[State::Completed]).await;
+        assert_eq!(task.result.as_deref(), Some(winner.as_bytes()), "{task_type}");
     }
 }
 

@@ -41,8 +41,8 @@ impl Fleet {
     }
 
     /// Enqueues a task of a type that our client refuses, and Go's does not.
-    pub(crate) async fn enqueue_as_go(&self, kind: &str, id: &str, task: RawTask) {
-        enqueue_as_go(self.redis.redis(), kind, task.task_id(id)).await;
+    pub(crate) async fn enqueue_as_go(&self, task_type: &str, id: &str, task: RawTask) {
+        enqueue_as_go(self.redis.redis(), task_type, task.task_id(id)).await;
     }
 
     /// Starts the program in the background.
@@ -110,8 +110,10 @@ impl Fleet {
         let hour = Duration::from_secs(3_600);
         self.work();
         let json = br#"{"user":7,"name":"J\u00fcrgen","tags":["a","b"]}"#;
-        for (kind, id) in [("a", "active"), ("c", "completed"), ("r", "retry"), ("x", "archived"), ("p", "pending")] {
-            let task = RawTask::new(kind).queue("mail").payload(json.as_slice()).retention(hour).max_retry(5);
+        for (task_type, id) in
+            [("a", "active"), ("c", "completed"), ("r", "retry"), ("x", "archived"), ("p", "pending")]
+        {
+            let task = RawTask::new(task_type).queue("mail").payload(json.as_slice()).retention(hour).max_retry(5);
             self.enqueue(id, task).await;
         }
         self.enqueue("scheduled", RawTask::new("s").queue("mail").payload("plain text").process_in(hour * 1_000)).await;

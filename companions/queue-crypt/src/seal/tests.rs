@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PLACE: Place<'static> = Place { kind: "user:paid", queue: "mail", id: "7" };
+const PLACE: Place<'static> = Place { task_type: "user:paid", queue: "mail", id: "7" };
 
 fn keys() -> KeyRing {
     KeyRing::new([("2026-11", [1; 32]), ("2026-05", [2; 32])]).unwrap()
@@ -24,7 +24,8 @@ fn what_was_sealed_opens_for_its_task_alone() {
         let payload = br#"{"card":"4242"}"#;
         let (bytes, said) = sealed(&what, payload);
         assert_eq!(open(&keys(), PLACE, &said, &bytes), Ok(Some(payload.to_vec())));
-        for other in [Place { kind: "user:lost", ..PLACE }, Place { queue: "low", ..PLACE }, Place { id: "8", ..PLACE }]
+        for other in
+            [Place { task_type: "user:lost", ..PLACE }, Place { queue: "low", ..PLACE }, Place { id: "8", ..PLACE }]
         {
             assert_eq!(open(&keys(), other, &said, &bytes), tampered, "{other:?}");
         }

@@ -140,7 +140,7 @@ impl Heartbeater {
                 shown.push(SchedulerEntry {
                     id: entry.schedule.name.clone(),
                     spec: entry.schedule.text.clone(),
-                    task_type: entry.schedule.task.kind.clone(),
+                    task_type: entry.schedule.task.task_type.clone(),
                     task_payload: entry.schedule.task.payload.clone().unwrap_or_default(),
                     enqueue_options: entry.schedule.options.clone(),
                     next_enqueue_time: Some(next),

@@ -32,7 +32,7 @@ async fn drain_works_what_handlers_enqueue() {
     let queue = TestQueue::new();
     // A handler gets the client as it gets anything else: by the router's state.
     #[derive(serde::Serialize, serde::Deserialize, queue_worker::Task)]
-    #[task(kind = "countdown")]
+    #[task(type = "countdown")]
     struct Countdown(u32);
     let router = Router::new(queue.client().clone()).task(
         async |Countdown(left): Countdown, Shared(client): Shared<Client>| -> Result<(), Failure> {
@@ -200,10 +200,10 @@ async fn a_drain_aggregates_groups_when_they_are_ready() {
     let groups: Vec<&str> = drained.groups().iter().map(|group| group.group.as_str()).collect();
     assert_eq!(groups, ["user:7", "user:8"]);
     drained.assert_succeeded(2);
-    let payloads: Vec<_> = drained.of_kind("digest").map(|attempt| attempt.task.payload.clone()).collect();
+    let payloads: Vec<_> = drained.of_type("digest").map(|attempt| attempt.task.payload.clone()).collect();
     assert_eq!(payloads, ["2 for user:7", "1 for user:8"]);
     let left = queue.enqueued().await;
-    assert_eq!((left.len(), left[0].kind.as_str()), (1, "note"), "the router has no aggregator for it: {left:?}");
+    assert_eq!((left.len(), left[0].task_type.as_str()), (1, "note"), "the router has no aggregator for it: {left:?}");
 }
 
 #[tokio::test]
@@ -231,17 +231,18 @@ async fn ticks_of_a_scheduler_come_while_a_drain_lets_time_pass() {
     let scheduler = queue.scheduler().build();
     scheduler.register(Entry::new("@every 24h", RawTask::new("report").queue("reports")).name("daily")).unwrap();
     scheduler.register(Entry::new("30 * * * *", RawTask::new("clean")).name("hourly")).unwrap();
-    let router = || Router::new(()).fallback(async |job: Job| assert!(job.kind() != "clean" || !job.id().is_empty()));
+    let router =
+        || Router::new(()).fallback(async |job: Job| assert!(job.task_type() != "clean" || !job.id().is_empty()));
     let options = Drain::new().scheduler(&scheduler);
     assert!(queue.drain_with(router(), options.clone()).await.is_empty(), "no tick has come yet");
     let drained = queue.drain_for_with(3 * 24 * 60 * MINUTE, router(), options.clone()).await;
-    assert_eq!((drained.of_kind("report").count(), drained.of_kind("clean").count()), (3, 72));
+    assert_eq!((drained.of_type("report").count(), drained.of_type("clean").count()), (3, 72));
     drained.assert_succeeded(75);
-    let enqueued = drained.of_kind("report").map(|attempt| attempt.task.id.clone()).collect::<Vec<_>>();
+    let enqueued = drained.of_type("report").map(|attempt| attempt.task.id.clone()).collect::<Vec<_>>();
     // Ticks of @every are multiples of its length, so that all schedulers have the same.
     assert_eq!(enqueued[0], format!("daily:{}", 23_149 * 24 * 3_600));
     // A paused entry has no ticks.
     queue.inspector().pause_cron("daily").await.unwrap();
     let drained = queue.drain_for_with(24 * 60 * MINUTE, router(), options).await;
-    assert_eq!((drained.of_kind("report").count(), drained.of_kind("clean").count()), (0, 24));
+    assert_eq!((drained.of_type("report").count(), drained.of_type("clean").count()), (0, 24));
 }

@@ -30,7 +30,7 @@ async fn extractors_get_what_they_ask_for_and_results_can_be_written() {
             assert_eq!((task.user, job.deadline().timestamp()), (7, 2_000_001_800));
         },
     );
-    let task = RawTask::new(Welcome::KIND).payload(r#"{"user":7}"#).queue("mail").header("tenant", "a");
+    let task = RawTask::new(Welcome::TYPE).payload(r#"{"user":7}"#).queue("mail").header("tenant", "a");
     let time = DateTime::from_timestamp(2_000_000_000, 0).unwrap();
     RunInline::new(task).retried(2).at(time).run(router).await.assert_succeeded();
 }
@@ -64,7 +64,7 @@ async fn what_nobody_handles_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_takes_no_time_when_tokios_is_paused() {
     #[derive(Serialize, Deserialize, Task)]
-    #[task(kind = "slow", timeout = "1h")]
+    #[task(type = "slow", timeout = "1h")]
     struct Slow;
     let router = Router::new(()).task(async |_: Slow| -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;

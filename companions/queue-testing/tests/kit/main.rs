@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the tests enqueue.
 #[derive(Debug, Serialize, Deserialize, Task, PartialEq)]
-#[task(kind = "email:welcome", queue = "mail", max_retry = 2)]
+#[task(type = "email:welcome", queue = "mail", max_retry = 2)]
 struct Welcome {
     user: u64,
 }

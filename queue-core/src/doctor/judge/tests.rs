@@ -15,7 +15,7 @@ fn message() -> TaskMessage {
 /// A task in this state, standing there.
 fn seen(state: &str, entries: impl IntoIterator<Item = Entry>) -> Whereabouts {
     Whereabouts {
-        kind: "hash".into(),
+        key_type: "hash".into(),
         message: message().to_bytes(),
         state: state.into(),
         entries: entries.into_iter().collect(),
@@ -142,7 +142,7 @@ fn a_lock_of_another_queue_is_told_where_nothing_else_is_wrong() {
 #[test]
 fn an_id_without_a_task_is_deleted_and_an_unreadable_task_archived() {
     let none = |entries: Vec<Entry>, lease: &str| Whereabouts {
-        kind: "none".into(),
+        key_type: "none".into(),
         lease: lease.into(),
         entries,
         ..Default::default()
@@ -157,5 +157,5 @@ fn an_id_without_a_task_is_deleted_and_an_unreadable_task_archived() {
         assert_eq!(told_of, format!("unreadable: archived in archived [{NOW}] group [] lease []"));
         assert_eq!(told(&spoiled("archived", vec![entry("archived", "5")])), "unreadable-archived");
     }
-    assert_eq!(told(&Whereabouts { kind: "list".into(), ..seen("", [entry("retry", "5")]) }), "sound");
+    assert_eq!(told(&Whereabouts { key_type: "list".into(), ..seen("", [entry("retry", "5")]) }), "sound");
 }

@@ -14,7 +14,7 @@ const FARTHEST: i64 = 253_402_300_799;
 pub fn run(data: &[u8]) {
     let mut words = Words::new(data);
     let task = RawTask {
-        kind: words.text(),
+        task_type: words.text(),
         payload: words.maybe(|words| words.bytes().to_vec().into()),
         options: options(&mut words),
     };

@@ -107,7 +107,7 @@ async fn changes(fixture: &Fixture, inspector: &Inspector) {
     let mut others = redis::Client::open(fixture.url()).unwrap().get_connection().unwrap();
     let mut forget = redis::cmd("ZREMRANGEBYRANK");
     forget.arg("asynq:{q}:scheduled").arg(0).arg(99);
-    let none = Filter::new().state(State::Scheduled).kind("none");
+    let none = Filter::new().state(State::Scheduled).task_type("none");
     inspector.archive_all(QUEUE, &none, |_| forget.exec(&mut others).unwrap()).await.unwrap();
     inspector.archive_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();
     inspector.run_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();

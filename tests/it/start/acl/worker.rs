@@ -56,7 +56,7 @@ async fn takes(fixture: &Fixture, broker: &Broker) {
     fixture.put(["b", "c", "d"].map(job)).await;
     fixture.run("RPUSH asynq:{q}:pending ghost").await;
     assert_eq!(take(broker, 2, "r2").await.len(), 1);
-    let matching = Matching { kinds: vec!["job".into()], ids: vec!["d".into()], ..Matching::default() };
+    let matching = Matching { types: vec!["job".into()], ids: vec!["d".into()], ..Matching::default() };
     broker.dequeue_matching(&QUEUE.into(), 1, &"r3".into(), NOW + 30, &matching).await.unwrap();
     assert_eq!(broker.requeue_run(QUEUE, "r2", NOW + 30, NOW_NS).await.unwrap(), 1);
 }

@@ -21,10 +21,10 @@ pub(crate) struct Settings {
 pub(crate) async fn run(settings: Settings) -> Outcome {
     let scheduler = Scheduler::new(Redis::connect(&settings.redis).await?);
     for entry in &settings.entries {
-        let [name, spec, kind, queue] = entry.split('=').collect::<Vec<_>>()[..] else {
+        let [name, spec, task_type, queue] = entry.split('=').collect::<Vec<_>>()[..] else {
             return Err(format!("{entry:?} is not NAME=SPEC=TYPE=QUEUE").into());
         };
-        let task = RawTask::new(kind).queue(queue).payload(name.to_owned()).max_retry(3);
+        let task = RawTask::new(task_type).queue(queue).payload(name.to_owned()).max_retry(3);
         let task = task.timeout(Duration::from_secs(90)).retention(Duration::from_secs(3_600));
         scheduler.register(Entry::new(spec, task).name(name))?;
     }

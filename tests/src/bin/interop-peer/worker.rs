@@ -103,9 +103,9 @@ async fn wait_until_listed(redis: Redis) -> Outcome {
 
 fn router(gate: &Gate) -> Router {
     let mut router = Router::new(());
-    for kind in ["ok", "fail", "skip", "revoke", "panic", "putback", "sleep", "hang"] {
+    for task_type in ["ok", "fail", "skip", "revoke", "panic", "putback", "sleep", "hang"] {
         let gate = gate.clone();
-        router = router.route(kind, move |job: Job| told(gate.clone(), job, async |job| work(job).await));
+        router = router.route(task_type, move |job: Job| told(gate.clone(), job, async |job| work(job).await));
     }
     let gate = gate.clone();
     router.route("result", move |job: Job| told(gate.clone(), job, async |job| job.payload().clone()))
@@ -146,7 +146,7 @@ async fn told<T>(gate: Gate, job: Job, work: impl AsyncFnOnce(&Job) -> T) -> T {
 /// What a task asks for by its type, with its payload as an argument.
 async fn work(job: &Job) -> Result<(), Failure> {
     let text = String::from_utf8_lossy(job.payload()).into_owned();
-    match job.kind() {
+    match job.task_type() {
         "ok" => {}
         "fail" => return Err(text.into()),
         "skip" => return Err(Failure::archive(text)),
@@ -167,7 +167,7 @@ fn tell(event: &str, job: &Job) {
     print(&json!({
         "event": event,
         "id": job.id(),
-        "type": job.kind(),
+        "type": job.task_type(),
         "queue": job.queue(),
         "payload_b64": BASE64_STANDARD.encode(job.payload()),
         "retried": job.retried(),

@@ -63,7 +63,7 @@ fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
     };
     let made = |text: &String| {
         let mut made = task(text, state);
-        (made.kind, made.last_error) = (text.clone(), Some(text.clone()));
+        (made.task_type, made.last_error) = (text.clone(), Some(text.clone()));
         (made.payload, made.result) = (text.clone().into_bytes().into(), Some(text.clone().into_bytes().into()));
         (made.retried, made.next_process_at, made.last_failed_at) = (number as i32, date, date);
         (made.group, made.headers) = (Some(text.clone()), [(text.clone(), text.clone())].into());

@@ -64,7 +64,8 @@ pub(super) fn server() -> ServerInfo {
     server.queues = [("mail".to_owned(), 3), ("default".to_owned(), 1)].into();
     server.started = Some(noon() - seconds(3_700));
     let mut worker = WorkerInfo::default();
-    (worker.task_id, worker.kind, worker.queue) = ("t-1".to_owned(), "email:welcome".to_owned(), "mail".to_owned());
+    (worker.task_id, worker.task_type, worker.queue) =
+        ("t-1".to_owned(), "email:welcome".to_owned(), "mail".to_owned());
     worker.payload = br#"{"user":7}"#.as_slice().into();
     (worker.started, worker.deadline) = (Some(noon() - seconds(5)), Some(noon() + seconds(1_795)));
     server.workers = vec![worker];
@@ -73,7 +74,7 @@ pub(super) fn server() -> ServerInfo {
 
 pub(super) fn entry() -> SchedulerEntry {
     let mut entry = SchedulerEntry::default();
-    (entry.id, entry.spec, entry.kind) = ("nightly".to_owned(), "0 3 * * *".to_owned(), "report:make".to_owned());
+    (entry.id, entry.spec, entry.task_type) = ("nightly".to_owned(), "0 3 * * *".to_owned(), "report:make".to_owned());
     entry.options = vec!["Queue(\"low\")".to_owned()];
     (entry.next, entry.prev) = (Some(noon() + seconds(54_000)), Some(noon() - seconds(32_400)));
     entry

@@ -20,7 +20,7 @@ pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: 
     let most = if cells >= 110 { 36 } else { 16 };
     let columns = vec![
         Column::text("SPEC", 8, widest(|entry| &entry.spec, most + 4)),
-        Column::text("TYPE", 8, widest(|entry| &entry.kind, most)),
+        Column::text("TYPE", 8, widest(|entry| &entry.task_type, most)),
         Column::text("NEXT", 10, 10),
         Column::text("PREVIOUS", 10, 10),
         Column::text("ENTRY", 8, widest(|entry| &entry.id, most)),
@@ -36,7 +36,7 @@ pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: 
         };
         let row = vec![
             Cell::new(&entry.spec, palette.calm()),
-            Cell::new(&entry.kind, palette.strong()),
+            Cell::new(&entry.task_type, palette.strong()),
             next,
             Cell::new(ago(entry.prev, model.now), palette.plain()),
             Cell::new(&entry.id, palette.plain()),
@@ -70,7 +70,7 @@ pub(super) fn events(
         _ => format!(" enqueued, newest first, {}-{}", skip + 1, skip + page),
     };
     let mut lines = vec![
-        fact("entry  ", &format!("{}  {}  {}", entry.spec, entry.kind, entry.options.join(" "))),
+        fact("entry  ", &format!("{}  {}  {}", entry.spec, entry.task_type, entry.options.join(" "))),
         fact("payload", &bytes(&entry.payload)),
         Line::styled(history, palette.label()),
     ];

@@ -99,12 +99,12 @@ fn groups(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) ->
 fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> Vec<Line<'static>> {
     let list = &queue.tasks;
     let id = widest(list.all().iter().map(|task| task.id.as_str())).max(4);
-    let kind = widest(list.all().iter().map(|task| task.kind.as_str())).max(4);
+    let task_type = widest(list.all().iter().map(|task| task.task_type.as_str())).max(4);
     // A UUID may take half of a narrow line, but not more: its beginning tells tasks apart.
     let wide = cells >= 110;
     let mut columns = vec![
         Column::text("ID", 8, id.min(if wide { 40 } else { 18 })),
-        Column::text("TYPE", 6, kind.min(if wide { 40 } else { 18 })),
+        Column::text("TYPE", 6, task_type.min(if wide { 40 } else { 18 })),
     ];
     let (time, text) = titles(queue.state);
     columns.push(Column::text("RETRIED", 7, 7));
@@ -117,7 +117,7 @@ fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> 
     for (task, selected) in list.on_screen(model.height()) {
         let mut row = vec![
             Cell::new(&task.id, palette.plain()),
-            Cell::new(&task.kind, palette.strong()),
+            Cell::new(&task.task_type, palette.strong()),
             Cell::new(format!("{}/{}", task.retried, task.max_retry), palette.plain()),
         ];
         if !time.is_empty() {

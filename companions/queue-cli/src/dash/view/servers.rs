@@ -67,11 +67,11 @@ pub(super) fn workers(
         Line::default(),
     ];
     let id = widest(list.all().iter().map(|worker| worker.task_id.as_str())).max(4);
-    let kind = widest(list.all().iter().map(|worker| worker.kind.as_str())).max(4);
-    let (most_id, most_kind) = if cells >= 110 { (40, 40) } else { (18, 16) };
+    let task_type = widest(list.all().iter().map(|worker| worker.task_type.as_str())).max(4);
+    let (most_id, most_type) = if cells >= 110 { (40, 40) } else { (18, 16) };
     let columns = vec![
         Column::text("TASK", 8, id.min(most_id)),
-        Column::text("TYPE", 6, kind.min(most_kind)),
+        Column::text("TYPE", 6, task_type.min(most_type)),
         Column::text("QUEUE", 8, 12),
         Column::number("RUNNING", 7),
         Column::number("DEADLINE", 8),
@@ -82,7 +82,7 @@ pub(super) fn workers(
     for (worker, selected) in list.on_screen(model.height()) {
         let row = vec![
             Cell::new(&worker.task_id, palette.plain()),
-            Cell::new(&worker.kind, palette.strong()),
+            Cell::new(&worker.task_type, palette.strong()),
             Cell::new(&worker.queue, palette.plain()),
             Cell::new(apart(worker.started, Some(model.now)), palette.calm()),
             Cell::new(apart(Some(model.now), worker.deadline), palette.plain()),

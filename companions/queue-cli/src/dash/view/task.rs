@@ -57,7 +57,7 @@ fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)
     let retried = format!("{} of {}", task.retried, task.max_retry);
     let mut facts = vec![
         ("ID", one(&task.id)),
-        ("Type", one(&task.kind)),
+        ("Type", one(&task.task_type)),
         ("Queue", one(&task.queue)),
         ("State", one(&state)),
         ("Retried", one(&retried)),

@@ -42,7 +42,7 @@ fn describe(task: &TaskInfo) -> String {
     let mut lines = vec![
         ("ID", harmless(&task.id)),
         ("Queue", harmless(&task.queue)),
-        ("Type", harmless(&task.kind)),
+        ("Type", harmless(&task.task_type)),
         ("State", format!("{}{}", task.state, if task.is_orphaned { ", orphaned: its worker is silent" } else { "" })),
         ("Retried", format!("{} of {}", task.retried, task.max_retry)),
     ];

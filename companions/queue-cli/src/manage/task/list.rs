@@ -111,5 +111,5 @@ fn cells(task: &TaskInfo, now: DateTime<Utc>) -> ([String; 4], String) {
         _ => preview(&task.payload, WIDTH),
     };
     let retried = format!("{}/{}", task.retried, task.max_retry);
-    ([shorten(&task.id, 80), shorten(&task.kind, 80), retried, detail], text)
+    ([shorten(&task.id, 80), shorten(&task.task_type, 80), retried, detail], text)
 }

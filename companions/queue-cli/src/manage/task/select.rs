@@ -18,7 +18,7 @@ pub(crate) struct FilterArgs {
     group: Option<String>,
     /// Only tasks of this type; with a `*` at the end, of types that begin like this
     #[arg(long = "type", value_name = "TYPE")]
-    kind: Option<String>,
+    task_type: Option<String>,
     /// Only tasks that have been in their state for longer than this; scheduled ones, that are overdue by so much
     #[arg(long, value_name = "D", value_parser = when::duration)]
     older_than: Option<Duration>,
@@ -56,8 +56,8 @@ impl FilterArgs {
 
     /// Whether nothing was asked for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { group, kind, older_than, error, headers, payload } = self;
-        let none = group.is_none() && kind.is_none() && older_than.is_none() && error.is_none();
+        let Self { group, task_type, older_than, error, headers, payload } = self;
+        let none = group.is_none() && task_type.is_none() && older_than.is_none() && error.is_none();
         none && headers.is_empty() && payload.is_empty()
     }
 
@@ -73,8 +73,8 @@ impl FilterArgs {
         if let Some(group) = &self.group {
             filter = filter.group(group);
         }
-        if let Some(kind) = &self.kind {
-            filter = filter.kind(kind);
+        if let Some(task_type) = &self.task_type {
+            filter = filter.task_type(task_type);
         }
         if let Some(age) = self.older_than {
             filter = filter.older_than(age);

@@ -21,7 +21,7 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
     let _: Result<(), Error> = match number % 36 {
         0 => work(world, broker.clone().timed(seed & 1 == 0).dequeue(&queue, 10, &token, NOW + 30).await).await,
         1 => {
-            let matching = Matching { kinds: vec!["t".to_owned()], ids: vec!["a".into()], ..Matching::default() };
+            let matching = Matching { types: vec!["t".to_owned()], ids: vec!["a".into()], ..Matching::default() };
             let taken = broker.dequeue_matching(&queue, 10, &token, NOW + 30, &matching).await;
             work(world, taken.map(|(taken, _)| taken)).await
         }
