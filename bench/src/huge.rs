@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use queue_core::{RawTask, State, SystemClock, TaskOptions, clock::Clock as _};
-use queue_redis::{Broker, Client};
+use queue_redis::{Client, broker::Broker};
 
 use crate::rounds::median;
 use crate::server::Server;

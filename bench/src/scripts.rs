@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use queue_core::{RawTask, State, SystemClock, TaskOptions, clock::Clock as _};
 use queue_redis::{
-    Broker, Client, Completion, Delivery, Dequeued, MAX_BATCH, Report, Run, SET_BATCH, SHORT_BATCH, Side, Taken,
+    Client,
+    broker::{Broker, Completion, Delivery, Dequeued, MAX_BATCH, Report, Run, SET_BATCH, SHORT_BATCH, Side, Taken},
 };
 
 use crate::server::Server;

@@ -35,17 +35,6 @@ mod semaphore;
 pub mod service;
 mod wrong_type;
 
-// The plumbing is in `broker`. Its names stay here, unseen, for crates that have not moved to it yet.
-#[doc(hidden)]
-pub use broker::{Aggregated, GroupRules, ListedSet, MAX_SET, ReadyGroups, StagedSet, StagedTask};
-#[doc(hidden)]
-pub use broker::{
-    Broker, Change, Completion, Delivery, Dequeued, Ended, EnqueueVerdict, EntryDefinition, EntryStatus, Expired,
-    ExpiredLease, Forwarded, Holding, IdRange, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, Matched, Matching, Overlap,
-    PayloadChange, PayloadVerdict, PoisonReason, Recovery, Report, Run, SET_BATCH, SHORT_BATCH, Seen, Side, Taken,
-    Tick, TickReply, TickVerdict, Travel, Verdict, Waiting, Why,
-};
-pub use broker::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
 pub use calls::Call;
 pub use check::{Checked, Role};
 pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use queue_core::Clock;
 use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_redis::{Broker, Delivery, Error, GroupRules, Report, Side, Verdict};
+use queue_redis::{
+    Error,
+    broker::{Broker, Delivery, GroupRules, Report, Side, Verdict},
+};
 
 use crate::events::{End, is_revoked};
 use crate::job::Job;

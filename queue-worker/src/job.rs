@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
-use queue_redis::{Broker, Delivery, Error, Permit, Run, Semaphore, Verdict};
+use queue_redis::{
+    Error, Permit, Semaphore,
+    broker::{Broker, Delivery, Run, Verdict},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::work::Undecodable;

@@ -11,7 +11,10 @@ use allocation_counter::measure;
 use queue_core::wire::TaskMessage;
 use queue_core::{RawTask, TaskOptions};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Client, Dequeued, Report, Side, Taken};
+use queue_redis::{
+    Client,
+    broker::{Broker, Dequeued, Report, Side, Taken},
+};
 use queue_worker::{Job, Router, Server, Unhandled};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;

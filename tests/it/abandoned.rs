@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock};
-use queue_redis::{Completion, Delivery, Dequeued, Report, Taken, Verdict};
+use queue_redis::broker::{Completion, Delivery, Dequeued, Report, Taken, Verdict};
 use queue_worker::{Handle, Job, Output, Router};
 
 use crate::support::{Events, Fixture, QUEUE, eventually, job, report, with};
@@ -126,7 +126,8 @@ async fn after_dequeue() {
 async fn after_dequeue_matching() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR)]).await;
-    let matching = queue_redis::Matching { types: vec!["job".into()], ids: vec!["a".into()], ..Default::default() };
+    let matching =
+        queue_redis::broker::Matching { types: vec!["job".into()], ids: vec!["a".into()], ..Default::default() };
     let expires = SystemClock.now_secs() + 30;
     fixture.broker.dequeue_matching(&QUEUE.into(), 1, &"abandoned".into(), expires, &matching).await.unwrap();
     fixture.expire_leases().await;

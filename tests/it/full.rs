@@ -10,7 +10,8 @@ use queue_core::wire::ServerInfo;
 use queue_core::{Clock as _, RawTask, State, SystemClock, TaskMessage};
 use queue_redis::check::{Fault, Role, Severity};
 use queue_redis::{
-    Aggregated, Client, Completion, Dequeued, EnqueueError, EnqueueVerdict, Error, Matching, Seen, Taken, Verdict,
+    Client, EnqueueError, Error,
+    broker::{Aggregated, Completion, Dequeued, EnqueueVerdict, Matching, Seen, Taken, Verdict},
 };
 use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
 use tokio::sync::Semaphore;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue_core::{Clock as _, RawTask, SystemClock, TaskMessage};
-use queue_redis::{Aggregated, GroupRules};
+use queue_redis::broker::{Aggregated, GroupRules};
 use queue_worker::{Group, Handle, Job, Router, Server};
 
 use crate::support::{Fixture, QUEUE, RULES, WorkerProcess, eventually, job};

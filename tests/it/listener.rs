@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::{RawTask, State};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Client, Listener, Redis, RedisOptions, Signal};
+use queue_redis::{Client, Listener, Redis, RedisOptions, Signal, broker::Broker};
 use queue_worker::{Handle, Job, Router, Server};
 
 use crate::support::{Events, PATIENCE, Proxy, RedisProcess, eventually, plain_connection, with};

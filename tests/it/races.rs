@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_core::{State, TaskMessage};
-use queue_redis::{Broker, EnqueueError, Report, Verdict};
+use queue_redis::{
+    EnqueueError,
+    broker::{Broker, Report, Verdict},
+};
 use queue_worker::{Job, RetryPolicy, Router};
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 
 use queue_admin::Inspector;
 use queue_core::State;
-use queue_redis::{Error, Redis, Seen};
+use queue_redis::{Error, Redis, broker::Seen};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, of_redis, plain_connection};
 

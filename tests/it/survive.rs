@@ -146,7 +146,7 @@ async fn a_redis_without_client_tracking() {
     let server = server.poll_interval(Duration::from_millis(50)).start().await.unwrap();
     enqueue(&client, numbered(0..1)).await;
     events.wait(1).await;
-    assert_eq!(queue_redis::Broker::new(redis.redis()).cancel("0").await.unwrap(), 1);
+    assert_eq!(queue_redis::broker::Broker::new(redis.redis()).cancel("0").await.unwrap(), 1);
     assert_eq!(events.wait(2).await[1], "Some(Canceled)");
     server.shutdown().await;
 }

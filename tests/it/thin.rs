@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::RawTask;
-use queue_redis::{Client, Dequeued, MAX_TAKE_BYTES, Redis, RedisOptions, Taken};
+use queue_redis::{
+    Client, Redis, RedisOptions,
+    broker::{Dequeued, MAX_TAKE_BYTES, Taken},
+};
 use queue_worker::{Job, Router, Server, Unhandled};
 
 use crate::support::{Events, Fixture, NOW, Proxy, eventually, job, with};

@@ -6,7 +6,7 @@ use queue_core::{Clock as _, State, TaskMessage};
 
 use super::Inspector;
 use crate::error::Error;
-use queue_redis::{Change, PayloadChange, PayloadVerdict, Seen};
+use queue_redis::broker::{Change, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Inspector, Page};
 use crate::error::Error;
-use queue_redis::{Overlap, Tick, TickVerdict, Why};
+use queue_redis::broker::{Overlap, Tick, TickVerdict, Why};
 
 /// A periodic entry of ours, as all schedulers that carry it know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Inspector {
         let all = redis::cmd("ZRANGE").arg(CRON_ENTRIES).arg(0).arg(-1).arg("WITHSCORES").to_owned();
         let listed: Vec<(String, i64)> = connection.query("ZRANGE", &all).await?;
         let mut entries = Vec::new();
-        for chunk in listed.chunks(queue_redis::MAX_BATCH) {
+        for chunk in listed.chunks(queue_redis::broker::MAX_BATCH) {
             let places: Vec<(&str, &str, i64)> =
                 chunk.iter().filter_map(|(place, seen)| place.split_once(' ').map(|(n, q)| (n, q, *seen))).collect();
             if places.is_empty() {

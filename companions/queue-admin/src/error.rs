@@ -23,7 +23,7 @@ pub enum Error {
         /// Why not.
         reason: String,
         /// The same, for programs.
-        verdict: queue_redis::TickVerdict,
+        verdict: queue_redis::broker::TickVerdict,
     },
     /// There is no such task.
     #[error("task {id:?} not found in queue {queue:?}")]

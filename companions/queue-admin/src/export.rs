@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use queue_core::State;
-use queue_redis::{StoredCounter, StoredQueue, StoredTask};
+use queue_redis::broker::{StoredCounter, StoredQueue, StoredTask};
 use serde::{Deserialize, Serialize};
 
 /// The version that is written; others are refused.

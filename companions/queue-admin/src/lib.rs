@@ -5,7 +5,7 @@
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes what no worker has.
 //! * [`Filter`]: which of many tasks are counted, found or changed; [`Verb`]: what can be done to them.
 //! * [`Explanation`]: why a task is not running.
-//! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::Broker` stores it there. [`export`]: the lines of a file
+//! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::broker::Broker` stores it there. [`export`]: the lines of a file
 //!   that carries it.
 //! * [`view`], [`payload`]: the JSON that tools write, and bytes as people read them.
 //!
@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use queue_core::{Clock, SystemClock};
-use queue_redis::{Broker, Doctor, Placement, Redis, RedisClock};
+use queue_redis::{Doctor, Placement, Redis, RedisClock, broker::Broker};
 
 /// A view of everything on one Redis; cheap to clone. Replies can be large, so it uses pooled
 /// connections and leaves the shared one to the workers.

@@ -10,7 +10,7 @@ use super::verb::Verb;
 use crate::error::Error;
 use crate::lenient::total;
 use queue_redis::Connection;
-use queue_redis::MAX_BATCH;
+use queue_redis::broker::MAX_BATCH;
 
 /// How often a queue is emptied anew because tasks have come in, before that is given up.
 const ROUNDS: usize = 10;

@@ -8,7 +8,7 @@ use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 
 use queue_redis::broker::{FIELDS_LEFT_BEHIND, next_batch};
-use queue_redis::{MAX_BATCH, StoredCounter, StoredQueue, StoredTask};
+use queue_redis::broker::{MAX_BATCH, StoredCounter, StoredQueue, StoredTask};
 
 use crate::Inspector;
 use queue_redis::Connection;

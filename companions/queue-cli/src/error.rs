@@ -8,7 +8,7 @@ use queue_admin::Error;
 use queue_admin::payload::one_line;
 use queue_core::OptionError;
 use queue_redis::embedded::StartError;
-use queue_redis::{EnqueueError, TickVerdict};
+use queue_redis::{EnqueueError, broker::TickVerdict};
 use queue_worker::ServerError;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.

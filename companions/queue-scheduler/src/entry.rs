@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::options::compose;
 use queue_core::{IntoTask, RawTask, TaskOptions, option_text};
-use queue_redis::Overlap;
+use queue_redis::broker::Overlap;
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::{EntryError, EntryProblem};

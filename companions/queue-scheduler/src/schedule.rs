@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use queue_core::options::{Composed, compose};
 use queue_core::{OptionError, RawTask, TaskOptions};
-use queue_redis::{Overlap, Why};
+use queue_redis::broker::{Overlap, Why};
 use sha2::{Digest as _, Sha256};
 
 use crate::spec::Spec;

@@ -10,7 +10,10 @@ use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::limits::LEASE_SECS;
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
-use queue_redis::{Broker, Dequeued, Error, GroupRules, Report, Side, Taken, Verdict};
+use queue_redis::{
+    Error,
+    broker::{Broker, Dequeued, GroupRules, Report, Side, Taken, Verdict},
+};
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
 use queue_worker::{End, Failure, Router, Unhandled, WorkOptions};

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use queue_admin::{Error, Inspector, Page};
 use queue_core::{Clock as _, IntoTask, State, SystemClock, TaskInfo, TaskOptions};
 use queue_redis::embedded::{RedisServer, StartError};
-use queue_redis::{Broker, Client, Redis};
+use queue_redis::{Client, Redis, broker::Broker};
 use queue_scheduler::{Scheduler, SchedulerBuilder};
 use queue_worker::{Router, Server};
 

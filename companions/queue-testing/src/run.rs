@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{Clock as _, IntoTask, RetryPolicy, State, TaskInfo, TaskOptions};
-use queue_redis::{Dequeued, Taken};
+use queue_redis::broker::{Dequeued, Taken};
 use queue_worker::inline::Inline;
 use queue_worker::{Router, Unhandled, WorkOptions};
 
@@ -83,7 +83,7 @@ impl<T: IntoTask> RunInline<T> {
 }
 
 /// Stores a task and takes it.
-async fn pass(queue: &TestQueue, task: Composed) -> queue_redis::Delivery {
+async fn pass(queue: &TestQueue, task: Composed) -> queue_redis::broker::Delivery {
     let (broker, clock) = (queue.broker(), queue.clock());
     let name = task.message.queue.clone();
     let stored = broker.enqueue(&name, &[task], clock.now_ns()).await;

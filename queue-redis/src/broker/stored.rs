@@ -1,7 +1,7 @@
 //! A queue on its way from one Redis to another: what there is to carry.
 //!
-//! `queue-admin` reads it; [`Broker::restore_queue`](crate::Broker::restore_queue) and
-//! [`Broker::restore`](crate::Broker::restore) write it.
+//! `queue-admin` reads it; [`Broker::restore_queue`](crate::broker::Broker::restore_queue) and
+//! [`Broker::restore`](crate::broker::Broker::restore) write it.
 
 use std::collections::BTreeMap;
 

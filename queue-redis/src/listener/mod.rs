@@ -208,7 +208,7 @@ impl Watch {
         Ok(found)
     }
 
-    /// As [`Broker::waiting`](crate::Broker::waiting). Afterwards the first change of the list, and of the pause, gives
+    /// As [`Broker::waiting`](crate::broker::Broker::waiting). Afterwards the first change of the list, and of the pause, gives
     /// [`Signal::Work`].
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Watch {
         Ok(Waiting::read(self.look("LRANGE", &Waiting::look(queue, ranges)).await?))
     }
 
-    /// As [`Broker::which_hold`](crate::Broker::which_hold). Afterwards the first change gives [`Signal::Holding`], or
+    /// As [`Broker::which_hold`](crate::broker::Broker::which_hold). Afterwards the first change gives [`Signal::Holding`], or
     /// [`Signal::Work`] and [`Signal::Groups`] where these were asked about.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Watch {
         Ok(search.found())
     }
 
-    /// As [`Broker::next_due`](crate::Broker::next_due). Afterwards the first change of one of the sets
+    /// As [`Broker::next_due`](crate::broker::Broker::next_due). Afterwards the first change of one of the sets
     /// gives [`Signal::Schedule`].
     ///
     /// # Errors

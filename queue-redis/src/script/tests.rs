@@ -266,7 +266,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
             let sentence = &before[before.rfind(['.', ';', ':']).map_or(0, |at| at + 1)..];
             let number = sentence.split(|c: char| !c.is_ascii_digit()).rfind(|word| !word.is_empty());
             let Some(number) = number else { continue };
-            let constants = [crate::MAX_BATCH, crate::SHORT_BATCH].map(|constant| constant.to_string());
+            let constants = [crate::broker::MAX_BATCH, crate::broker::SHORT_BATCH].map(|constant| constant.to_string());
             assert!(constants.contains(&number.to_owned()), "{}: {number} per call", script.name);
         }
         if header.contains("then for each task") || code(script.file).contains("unpack(") {

@@ -15,7 +15,10 @@ use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use queue_core::outcome::Step;
 use queue_redis::service::{Backoff, Outage, Service};
-use queue_redis::{Ended, Error, Report, SHORT_BATCH, Travel, Verdict};
+use queue_redis::{
+    Error,
+    broker::{Ended, Report, SHORT_BATCH, Travel, Verdict},
+};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

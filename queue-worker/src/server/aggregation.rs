@@ -8,7 +8,10 @@ use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{RawTask, RetryPolicy, TaskMessage};
 use queue_redis::service::{Backoff, Outage};
-use queue_redis::{Aggregated, Broker, Error, GroupRules, MAX_BATCH, StagedSet, StagedTask};
+use queue_redis::{
+    Error,
+    broker::{Aggregated, Broker, GroupRules, MAX_BATCH, StagedSet, StagedTask},
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

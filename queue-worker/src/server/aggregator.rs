@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::Service;
-use queue_redis::{Broker, Error, Holding, ReadyGroups};
+use queue_redis::{
+    Error,
+    broker::{Broker, Holding, ReadyGroups},
+};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;

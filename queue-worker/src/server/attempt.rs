@@ -6,7 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::At;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
-use queue_redis::{Error, Report, Side};
+use queue_redis::{
+    Error,
+    broker::{Report, Side},
+};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug};

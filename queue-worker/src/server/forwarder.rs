@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use queue_core::State;
 use queue_redis::service::Service;
-use queue_redis::{Broker, Error, SHORT_BATCH};
+use queue_redis::{
+    Error,
+    broker::{Broker, SHORT_BATCH},
+};
 
 use super::queues::Queues;
 use super::time::Time;

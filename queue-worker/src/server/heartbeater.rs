@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::service::Service;
-use queue_redis::{Broker, Error};
+use queue_redis::{Error, broker::Broker};
 use tracing::debug;
 
 use super::identity::Identity;

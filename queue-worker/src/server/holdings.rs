@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use queue_redis::{Broker, Error, Holding};
+use queue_redis::{
+    Error,
+    broker::{Broker, Holding},
+};
 use tokio::sync::Mutex;
 
 use super::queues::Queues;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::{Service, worse};
-use queue_redis::{Broker, Error, Holding, SHORT_BATCH};
+use queue_redis::{
+    Error,
+    broker::{Broker, Holding, SHORT_BATCH},
+};
 
 use super::holdings::Holdings;
 use super::time::Time;

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use queue_core::limits::RECOVERY_MARGIN_SECS;
 use queue_redis::service::Service;
-use queue_redis::{Broker, Error, Run, SHORT_BATCH, Verdict};
+use queue_redis::{
+    Error,
+    broker::{Broker, Run, SHORT_BATCH, Verdict},
+};
 
 use super::running::Running;
 use super::time::Time;

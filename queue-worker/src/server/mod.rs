@@ -48,7 +48,7 @@ use std::time::Duration;
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
 use queue_redis::service::{Outage, Services};
-use queue_redis::{Broker, Doctor, Error, Redis, Role};
+use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 

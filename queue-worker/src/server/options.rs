@@ -8,7 +8,10 @@ use std::time::Duration;
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, SystemClock};
-use queue_redis::{Error, GroupRules, MAX_SET};
+use queue_redis::{
+    Error,
+    broker::{GroupRules, MAX_SET},
+};
 use tracing::{Span, info_span};
 
 use super::queues::Queues;

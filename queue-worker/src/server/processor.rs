@@ -9,8 +9,14 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use queue_redis::service::{Backoff, Outage, Service};
-use queue_redis::{Dequeued, Error, Holding, IdRange, MAX_BATCH, Matched, Matching, SHORT_BATCH};
-use queue_redis::{Taken, Waiting, Watch};
+use queue_redis::{
+    Error,
+    broker::{Dequeued, Holding, IdRange, MAX_BATCH, Matched, Matching, SHORT_BATCH},
+};
+use queue_redis::{
+    Watch,
+    broker::{Taken, Waiting},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::crowd::Crowd;

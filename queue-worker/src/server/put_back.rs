@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::TaskMessage;
+use queue_redis::broker::{Delivery, Report, Run, Side};
 use queue_redis::service::Backoff;
-use queue_redis::{Delivery, Report, Run, Side};
 
 use super::shared::Shared;
 use crate::log::{error, warn};

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::Service;
-use queue_redis::{Broker, Error, Holding, ListedSet};
+use queue_redis::{
+    Error,
+    broker::{Broker, Holding, ListedSet},
+};
 
 use super::holdings::Holdings;
 use super::time::Time;
@@ -90,7 +93,7 @@ impl Reclaimer {
             seen.iter().filter(|set| !still.contains(&*set.id)).map(|set| set.group.clone()).collect();
         groups.sort();
         groups.dedup();
-        for groups in groups.chunks(queue_redis::MAX_BATCH) {
+        for groups in groups.chunks(queue_redis::broker::MAX_BATCH) {
             let [again, _] = self.broker.list_groups_again(queue, groups).await?;
             if again > 0 {
                 warn!(queue = %queue, groups = again, "groups with tasks were not listed; now they are");

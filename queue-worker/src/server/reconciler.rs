@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::{Fresh, Service};
-use queue_redis::{Broker, Doctor, Error, Examination};
+use queue_redis::{Doctor, Error, Examination, broker::Broker};
 use tracing::debug;
 
 use super::identity::Identity;

@@ -9,7 +9,10 @@ use queue_core::RetryPolicy;
 use queue_core::crash::{Crashes, step_after_crash};
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_redis::service::{Service, worse};
-use queue_redis::{Broker, Error, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict};
+use queue_redis::{
+    Error,
+    broker::{Broker, Expired, ExpiredLease, Holding, Recovery, SHORT_BATCH, Verdict},
+};
 use tracing::debug;
 
 use super::holdings::Holdings;

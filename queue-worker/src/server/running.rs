@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use queue_redis::Side;
+use queue_redis::broker::Side;
 
 use crate::job::{CancelReason, Job};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use queue_redis::broker::{Broker, SHORT_BATCH};
 use queue_redis::service::Outage;
-use queue_redis::{Broker, SHORT_BATCH};
 use tokio_util::task::TaskTracker;
 
 use super::acks::Acks;

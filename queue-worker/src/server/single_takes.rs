@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_redis::Dequeued;
+use queue_redis::broker::Dequeued;
 use queue_redis::service::Backoff;
 
 use super::limit::Place;

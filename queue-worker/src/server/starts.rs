@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use futures_util::future::poll_fn;
-use queue_redis::{Delivery, Taken};
+use queue_redis::broker::{Delivery, Taken};
 use tokio::task::coop::has_budget_remaining;
 
 use super::acks::Ack;

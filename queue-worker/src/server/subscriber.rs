@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_redis::service::{Fresh, Service};
-use queue_redis::{Error, Holding, Listener, Redis, Signal};
+use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
 
 use super::queues::Queues;
 use super::running::Running;

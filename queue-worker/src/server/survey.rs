@@ -12,7 +12,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use queue_redis::{IdRange, MAX_BATCH, Matched, Waiting};
+use queue_redis::broker::{IdRange, MAX_BATCH, Matched, Waiting};
 
 /// How many ids a look reads at each end, and how many more a pass goes on.
 const WINDOW: usize = MAX_BATCH;

@@ -10,7 +10,10 @@ use queue_core::{RawTask, State, TaskOptions};
 use queue_redis::embedded::RedisServer;
 use queue_redis::service::Service;
 use queue_redis::service::stress::start_and_stop;
-use queue_redis::{Client, Delivery, Dequeued, GroupRules, Taken};
+use queue_redis::{
+    Client,
+    broker::{Delivery, Dequeued, GroupRules, Taken},
+};
 
 use super::acks::AckWriter;
 use super::options::GroupPace;
@@ -258,7 +261,7 @@ async fn janitor_deletes_completed_tasks_whose_retention_has_ended() {
     let parts = Parts::new().await;
     parts.enqueue(RawTask::new("job").retention(Duration::from_secs(60))).await;
     let delivery = parts.take().await;
-    let report = queue_redis::Report::by_owner(delivery.run.clone(), &delivery.message, Default::default());
+    let report = queue_redis::broker::Report::by_owner(delivery.run.clone(), &delivery.message, Default::default());
     let (policy, outcome) = (RetryPolicy::Asynq, queue_core::outcome::Outcome::Done(None));
     let step = queue_core::outcome::next_step(&delivery.message, outcome, NOW, &policy);
     parts.broker.apply(&[(&report, &step)], parts.time.now_ns()).await.unwrap();

@@ -7,7 +7,10 @@ use std::time::Duration;
 use queue_core::limits::SILENT_MARGIN_SECS;
 use queue_core::outcome::Failure;
 use queue_redis::service::{Outage, Service as _};
-use queue_redis::{Broker, Error, GroupRules};
+use queue_redis::{
+    Error,
+    broker::{Broker, GroupRules},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::aggregation::Means;

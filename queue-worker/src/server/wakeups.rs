@@ -1,6 +1,6 @@
 //! What wakes the loops of a server: what the subscriber has heard of Redis.
 
-use queue_redis::{Holding, Watch};
+use queue_redis::{Watch, broker::Holding};
 use tokio::sync::Notify;
 use tokio::sync::watch;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use queue_admin::Inspector;
-use queue_redis::StoredTask;
+use queue_redis::broker::StoredTask;
 
 use crate::Failure;
 use crate::name::{DIGEST, HEADER};

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use queue_admin::{Filter, Inspector, Page};
 use queue_core::{RawTask, State};
-use queue_redis::{Completion, Delivery, Error, GroupRules, PayloadChange, Report, Seen, Side};
+use queue_redis::{
+    Error,
+    broker::{Completion, Delivery, GroupRules, PayloadChange, Report, Seen, Side},
+};
 
 use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis};
 
@@ -182,10 +185,10 @@ async fn work_another_queue(fixture: &Fixture) {
     let task = fixture.compose(RawTask::new("job").queue("other").task_id("o"));
     fixture.broker.enqueue("other", &[task], NOW_NS).await.unwrap();
     let taken = fixture.broker.dequeue(&"other".into(), 1, &"w:1".into(), NOW + 30).await.unwrap();
-    let queue_redis::Dequeued::Tasks(tasks) = taken else { panic!("{taken:?}") };
-    let [queue_redis::Taken::Task(delivery)] = &tasks[..] else { panic!("{tasks:?}") };
+    let queue_redis::broker::Dequeued::Tasks(tasks) = taken else { panic!("{taken:?}") };
+    let [queue_redis::broker::Taken::Task(delivery)] = &tasks[..] else { panic!("{tasks:?}") };
     let report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::Oldest);
-    assert_eq!(fixture.broker.done("other", &[report], NOW).await.unwrap(), [queue_redis::Verdict::Applied]);
+    assert_eq!(fixture.broker.done("other", &[report], NOW).await.unwrap(), [queue_redis::broker::Verdict::Applied]);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use queue_core::RawTask;
-use queue_redis::{Broker, Client, EnqueueError, Error, Redis, RedisOptions};
+use queue_redis::{Client, EnqueueError, Error, Redis, RedisOptions, broker::Broker};
 use queue_worker::{Job, Router, Server};
 
 use crate::support::{Events, RedisProcess, plain_connection, with};

@@ -2,7 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use queue_admin::{Filter, Inspector, Page};
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::{Broker, Client, Listener, Semaphore, Signal};
+use queue_redis::{Client, Listener, Semaphore, Signal, broker::Broker};
 use queue_scheduler::{Entry, Scheduler};
 use queue_worker::{Group, Job, Router, Server};
 

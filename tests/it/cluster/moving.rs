@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_admin::Inspector;
 use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::{Broker, Client, Error};
+use queue_redis::{Client, Error, broker::Broker};
 
 use super::{Counts, connect, pour, queues, serve};
 use crate::support::{Cluster, eventually, of_redis};

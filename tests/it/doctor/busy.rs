@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::clock::ManualClock;
-use queue_redis::{Aggregated, Severity};
+use queue_redis::{Severity, broker::Aggregated};
 use queue_worker::{Failure, Group, Job, Router};
 
 use super::problems;

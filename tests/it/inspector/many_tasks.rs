@@ -269,7 +269,7 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
             .put((added..added + 20).map(|n| queue_core::RawTask::new("new").queue(QUEUE).task_id(format!("n{n}"))))
             .await;
         added += 20;
-        if let queue_redis::Dequeued::Tasks(tasks) = fixture.dequeue(10).await {
+        if let queue_redis::broker::Dequeued::Tasks(tasks) = fixture.dequeue(10).await {
             taken += tasks.len() as u64;
         }
     }

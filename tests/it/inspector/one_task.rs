@@ -2,7 +2,7 @@
 
 use queue_admin::Error;
 use queue_core::State;
-use queue_redis::MAX_BATCH;
+use queue_redis::broker::MAX_BATCH;
 
 use super::start;
 use crate::support::{QUEUE, READY, RULES, job};

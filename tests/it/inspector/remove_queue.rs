@@ -119,7 +119,7 @@ async fn a_removal_that_is_cut_off_says_so_hands_out_no_task_and_is_finished_by_
     let after = fixture.keyspace().await;
     assert_eq!(after.get("{q}:x:removing"), Some("4000000000"));
     assert_eq!(after.get("queues q"), Some("member"));
-    assert!(matches!(fixture.dequeue(1).await, queue_redis::Dequeued::Paused));
+    assert!(matches!(fixture.dequeue(1).await, queue_redis::broker::Dequeued::Paused));
     for steps in [1, 5, 20] {
         let removal = inspector.remove_queue(QUEUE, true);
         let mut removal = std::pin::pin!(removal);

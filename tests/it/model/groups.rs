@@ -1,7 +1,7 @@
 //! What aggregates groups.
 
 use proptest::prelude::*;
-use queue_redis::{GroupRules, StagedSet, StagedTask};
+use queue_redis::broker::{GroupRules, StagedSet, StagedTask};
 
 use super::operation::{NewTask, Nth};
 use super::world::{World, told};

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use queue_core::State;
-use queue_redis::Seen;
+use queue_redis::broker::Seen;
 
 use super::world::{World, told};
 use crate::support::QUEUE;

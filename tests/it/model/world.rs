@@ -8,7 +8,10 @@ use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{Clock as _, RawTask, State, TaskMessage, TaskOptions};
-use queue_redis::{Broker, Completion, Dequeued, Error, Matching, Report, Run, Side, StagedSet, StagedTask, Taken};
+use queue_redis::{
+    Error,
+    broker::{Broker, Completion, Dequeued, Matching, Report, Run, Side, StagedSet, StagedTask, Taken},
+};
 
 use super::operation::{NewTask, Nth, Operation};
 use crate::support::{Fixture, NOW, QUEUE};

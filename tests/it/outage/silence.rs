@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use queue_core::{Clock, SystemClock};
-use queue_redis::{Client, Redis, RedisOptions, Verdict};
+use queue_redis::{Client, Redis, RedisOptions, broker::Verdict};
 use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
 
@@ -173,7 +173,7 @@ async fn a_late_renewal_without_an_answer_does_not_lose_the_task() {
     let fixture = Fixture::start().await;
     let (proxy, day) = (Proxy::start(fixture.socket()).await, Duration::from_secs(24 * 60 * 60));
     let options = RedisOptions { response_timeout: Duration::from_secs(1), connect_timeout: day, ..Default::default() };
-    let cut_off = queue_redis::Broker::new(Redis::lazy(&proxy.url(), options).unwrap());
+    let cut_off = queue_redis::broker::Broker::new(Redis::lazy(&proxy.url(), options).unwrap());
     let task = fixture.active(job("a")).await;
     let mut connection = cut_off.redis().pooled().await.unwrap();
     proxy.lose_answers();

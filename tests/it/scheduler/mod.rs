@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use queue_core::RawTask;
 use queue_core::clock::ManualClock;
-use queue_redis::{Redis, TickVerdict};
+use queue_redis::{Redis, broker::TickVerdict};
 use queue_scheduler::{Entry, Scheduler, SchedulerBuilder};
 
 use crate::support::{Events, Fixture, QUEUE, eventually};

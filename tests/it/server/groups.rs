@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::{Aggregated, Listener, Signal};
+use queue_redis::{Listener, Signal, broker::Aggregated};
 use queue_worker::{Aggregation, Failure, Group, Handle, Job, Router, State as Shared, Task};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;

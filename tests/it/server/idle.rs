@@ -2,7 +2,10 @@
 
 use queue_admin::Inspector;
 use queue_core::wire::ServerInfo;
-use queue_redis::{Broker, Holding, Redis, RedisOptions};
+use queue_redis::{
+    Redis, RedisOptions,
+    broker::{Broker, Holding},
+};
 use queue_worker::{Job, Router, Server};
 
 use crate::support::{Events, Fixture, eventually, job, with};

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_core::{Clock as _, RawTask, State, SystemClock};
-use queue_redis::Broker;
+use queue_redis::broker::Broker;
 use queue_worker::{CancelReason, Failure, Job, Router};
 
 use crate::support::{Events, Fixture, Go, eventually, job, with};

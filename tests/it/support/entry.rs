@@ -1,7 +1,7 @@
 //! A periodic entry as schedulers tell of it.
 
 use queue_core::TaskMessage;
-use queue_redis::{Broker, EntryDefinition, EntryStatus, Overlap};
+use queue_redis::broker::{Broker, EntryDefinition, EntryStatus, Overlap};
 
 use super::QUEUE;
 

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{RawTask, TaskOptions};
 use queue_redis::embedded::RedisServer;
-use queue_redis::{Broker, Delivery, Dequeued, EnqueueVerdict, Error, InProcess as _, Redis, Report, Side, Taken};
+use queue_redis::{
+    Error, InProcess as _, Redis,
+    broker::{Broker, Delivery, Dequeued, EnqueueVerdict, Report, Side, Taken},
+};
 use queue_testing::Store;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisConnectionInfo, ToRedisArgs};

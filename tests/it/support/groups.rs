@@ -1,7 +1,7 @@
 //! Tasks in groups, and taken out of them.
 
 use queue_core::RawTask;
-use queue_redis::{GroupRules, StagedSet, StagedTask};
+use queue_redis::broker::{GroupRules, StagedSet, StagedTask};
 
 use super::{Fixture, NOW, QUEUE, job};
 

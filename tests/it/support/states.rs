@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, State, TaskMessage};
-use queue_redis::{Completion, Verdict};
+use queue_redis::broker::{Completion, Verdict};
 
 use super::fixture::{Fixture, NOW, QUEUE, report};
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::RawTask;
-use queue_redis::EnqueueVerdict::{self, AlreadyStored, Duplicate, IdTaken, Stored};
+use queue_redis::broker::EnqueueVerdict::{self, AlreadyStored, Duplicate, IdTaken, Stored};
 
 use crate::support::{Fixture, NOW, is_wrong_type, job};
 

@@ -1,8 +1,11 @@
 use std::time::Duration;
 
 use queue_core::RawTask;
-use queue_redis::Aggregated::{self, Done, Duplicate, IdTaken, Lost};
-use queue_redis::{Error, StagedSet, StagedTask};
+use queue_redis::broker::Aggregated::{self, Done, Duplicate, IdTaken, Lost};
+use queue_redis::{
+    Error,
+    broker::{StagedSet, StagedTask},
+};
 
 use crate::support::{DEADLINE, Fixture, NOW_NS, QUEUE, is_wrong_type, job};
 

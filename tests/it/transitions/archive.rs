@@ -1,8 +1,11 @@
 use std::time::Duration;
 
 use queue_core::TaskMessage;
-use queue_redis::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
-use queue_redis::{Delivery, Dequeued, Error, Report, Side, Taken};
+use queue_redis::broker::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
+use queue_redis::{
+    Error,
+    broker::{Delivery, Dequeued, Report, Side, Taken},
+};
 
 use crate::support::{Fixture, NOW, is_wrong_type, job, report};
 

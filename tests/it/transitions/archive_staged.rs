@@ -1,5 +1,8 @@
 use queue_core::TaskMessage;
-use queue_redis::{Error, StagedSet, StagedTask};
+use queue_redis::{
+    Error,
+    broker::{StagedSet, StagedTask},
+};
 
 use crate::support::{Fixture, QUEUE, READY, is_wrong_type, job};
 

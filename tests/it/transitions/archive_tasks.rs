@@ -1,8 +1,11 @@
 use std::time::Duration;
 
 use queue_core::State;
-use queue_redis::Change::{self, Active, AlreadyThere, Applied, Elsewhere, Gone, Misplaced, MovedOn};
-use queue_redis::{Error, MAX_BATCH, Seen};
+use queue_redis::broker::Change::{self, Active, AlreadyThere, Applied, Elsewhere, Gone, Misplaced, MovedOn};
+use queue_redis::{
+    Error,
+    broker::{MAX_BATCH, Seen},
+};
 
 use crate::support::{Fixture, GROUP, NOW, QUEUE, by_path, is_wrong_type, job};
 

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::RawTask;
-use queue_redis::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
-use queue_redis::{Completion, Delivery};
+use queue_redis::broker::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
+use queue_redis::broker::{Completion, Delivery};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 

@@ -1,6 +1,6 @@
 //! The statistics that transitions keep.
 
-use queue_redis::Verdict::Applied;
+use queue_redis::broker::Verdict::Applied;
 
 use crate::support::{Fixture, NOW, QUEUE, job, report};
 

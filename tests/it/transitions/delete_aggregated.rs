@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::RawTask;
-use queue_redis::{Aggregated, StagedTask};
+use queue_redis::broker::{Aggregated, StagedTask};
 
 use crate::support::{Fixture, NOW_NS, QUEUE, READY, RULES, is_wrong_type, job};
 

@@ -1,4 +1,4 @@
-use queue_redis::SHORT_BATCH;
+use queue_redis::broker::SHORT_BATCH;
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type};
 

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use queue_core::State;
-use queue_redis::Change::{self, Active, Applied, Dropped, Elsewhere, Gone, Misplaced, MovedOn};
-use queue_redis::{Error, Seen};
+use queue_redis::broker::Change::{self, Active, Applied, Dropped, Elsewhere, Gone, Misplaced, MovedOn};
+use queue_redis::{Error, broker::Seen};
 
 use crate::support::{Fixture, GROUP, QUEUE, is_wrong_type, job};
 

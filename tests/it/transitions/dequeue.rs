@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use queue_redis::{Broker, Dequeued, MAX_BATCH, PoisonReason, Taken};
+use queue_redis::broker::{Broker, Dequeued, MAX_BATCH, PoisonReason, Taken};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use queue_core::RawTask;
-use queue_redis::Matched::{self, Gone, Left, Taken};
-use queue_redis::{Dequeued, Matching};
+use queue_redis::broker::Matched::{self, Gone, Left, Taken};
+use queue_redis::broker::{Dequeued, Matching};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job};
 
@@ -33,7 +33,7 @@ async fn dequeue(fixture: &Fixture, count: usize, matching: &Matching) -> (Vec<S
     let reply = fixture.broker.dequeue_matching(&QUEUE.into(), count, &token, NOW + 30, &matching).await.unwrap();
     let (Dequeued::Tasks(tasks), matched) = reply else { panic!("the queue is paused") };
     let ids = tasks.into_iter().map(|taken| match taken {
-        queue_redis::Taken::Task(delivery) => delivery.message.id,
+        queue_redis::broker::Taken::Task(delivery) => delivery.message.id,
         other => panic!("took {other:?}"),
     });
     (ids.collect(), matched)
@@ -187,7 +187,7 @@ async fn dequeue_matching_says_since_when_tasks_were_pending_if_asked() {
     let reply = timed.dequeue_matching(&QUEUE.into(), 9, &"run".into(), NOW + 30, &wanted).await.unwrap();
     let (Dequeued::Tasks(tasks), _) = reply else { panic!("{reply:?}") };
     let since = tasks.into_iter().map(|taken| match taken {
-        queue_redis::Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
+        queue_redis::broker::Taken::Task(delivery) => (delivery.message.id, delivery.pending_since_ns),
         other => panic!("took {other:?}"),
     });
     assert_eq!(since.collect::<Vec<_>>(), ["a", "c"].map(|id| (id.to_owned(), Some(NOW_NS))));

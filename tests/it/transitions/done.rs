@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use queue_redis::Verdict::{self, Applied, Gone, Lost};
-use queue_redis::{Delivery, Report};
+use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
+use queue_redis::broker::{Delivery, Report};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 
@@ -108,7 +108,7 @@ async fn done_finds_the_task_from_either_side_of_the_list() {
     let tasks = fixture.active_batch((0..100).map(|n| job(&n.to_string()))).await;
     for (n, task) in tasks.into_iter().enumerate() {
         let mut report = report(&task);
-        report.side = if n % 3 == 0 { queue_redis::Side::Youngest } else { queue_redis::Side::Oldest };
+        report.side = if n % 3 == 0 { queue_redis::broker::Side::Youngest } else { queue_redis::broker::Side::Oldest };
         assert_eq!(fixture.broker.done(QUEUE, &[report], NOW).await.unwrap(), [Applied]);
     }
     let after = fixture.keyspace().await;

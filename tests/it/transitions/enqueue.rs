@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use queue_core::options::Composed;
 use queue_core::{RawTask, State};
-use queue_redis::EnqueueVerdict::{self, AlreadyStored, Duplicate, IdTaken, Stored};
+use queue_redis::broker::EnqueueVerdict::{self, AlreadyStored, Duplicate, IdTaken, Stored};
 
 use crate::support::{Fixture, NOW_NS, QUEUE, is_wrong_type, job};
 

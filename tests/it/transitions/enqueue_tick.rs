@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, TaskOptions};
-use queue_redis::{Overlap, Tick, TickReply, TickVerdict, Why};
+use queue_redis::broker::{Overlap, Tick, TickReply, TickVerdict, Why};
 
 use crate::support::{Fixture, NOW_NS, QUEUE, is_wrong_type};
 

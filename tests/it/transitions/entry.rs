@@ -1,7 +1,7 @@
 //! `register_entry`, `release_entry` and `pause_entry`: what schedulers share about an entry.
 
 use queue_admin::{Error, Inspector};
-use queue_redis::EntryStatus;
+use queue_redis::broker::EntryStatus;
 
 use crate::support::{self, Fixture, QUEUE};
 

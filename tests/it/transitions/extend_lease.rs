@@ -1,5 +1,8 @@
-use queue_redis::Verdict::{self, Applied, Gone, Lost};
-use queue_redis::{Delivery, Error, Run};
+use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
+use queue_redis::{
+    Error,
+    broker::{Delivery, Run},
+};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 

@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use queue_core::{RawTask, State, TaskMessage};
-use queue_redis::Verdict::{self, Applied, Gone, Lost};
-use queue_redis::{Completion, Delivery, Report, Side};
+use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
+use queue_redis::broker::{Completion, Delivery, Report, Side};
 
 use crate::support::{Fixture, Go, NOW, NOW_NS, QUEUE, job, report};
 

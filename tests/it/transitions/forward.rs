@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, State};
-use queue_redis::{Error, Forwarded, SHORT_BATCH};
+use queue_redis::{
+    Error,
+    broker::{Forwarded, SHORT_BATCH},
+};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 

@@ -1,6 +1,6 @@
 use queue_core::TaskMessage;
-use queue_redis::Verdict::{Applied, Lost};
-use queue_redis::{ExpiredLease, MAX_BATCH, Report};
+use queue_redis::broker::Verdict::{Applied, Lost};
+use queue_redis::broker::{ExpiredLease, MAX_BATCH, Report};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 

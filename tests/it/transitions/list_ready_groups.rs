@@ -1,4 +1,4 @@
-use queue_redis::{GroupRules, ReadyGroups};
+use queue_redis::broker::{GroupRules, ReadyGroups};
 
 use crate::support::{Fixture, NOW, QUEUE, READY, RULES, job};
 

@@ -1,4 +1,4 @@
-use queue_redis::ListedSet;
+use queue_redis::broker::ListedSet;
 
 use crate::support::{DEADLINE, Fixture, QUEUE, READY, RULES, is_wrong_type, job};
 

@@ -1,5 +1,5 @@
-use queue_redis::Verdict::{self, Applied, Gone, Lost};
-use queue_redis::{ExpiredLease, Recovery};
+use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
+use queue_redis::broker::{ExpiredLease, Recovery};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 

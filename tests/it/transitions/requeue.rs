@@ -1,5 +1,5 @@
-use queue_redis::Verdict::{self, Applied, Gone, Lost};
-use queue_redis::{Delivery, Error};
+use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
+use queue_redis::{Error, broker::Delivery};
 
 use crate::support::{Fixture, NOW_NS, is_wrong_type, job, report};
 

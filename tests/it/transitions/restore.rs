@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use queue_core::State;
-use queue_redis::RestoreVerdict::{Duplicate, IdTaken, Stored};
-use queue_redis::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
+use queue_redis::broker::RestoreVerdict::{Duplicate, IdTaken, Stored};
+use queue_redis::broker::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 

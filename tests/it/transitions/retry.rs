@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use queue_core::TaskMessage;
-use queue_redis::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
-use queue_redis::{Delivery, Error};
+use queue_redis::broker::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
+use queue_redis::{Error, broker::Delivery};
 
 use crate::support::{Fixture, NOW, is_wrong_type, job, report};
 

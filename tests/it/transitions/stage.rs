@@ -1,5 +1,5 @@
 use queue_core::RawTask;
-use queue_redis::{GroupRules, MAX_SET, StagedSet};
+use queue_redis::broker::{GroupRules, MAX_SET, StagedSet};
 
 use crate::support::{Fixture, NOW, QUEUE, READY, RULES, is_wrong_type, job};
 

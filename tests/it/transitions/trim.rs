@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::TaskMessage;
-use queue_redis::Verdict::Applied;
-use queue_redis::{Delivery, SHORT_BATCH};
+use queue_redis::broker::Verdict::Applied;
+use queue_redis::broker::{Delivery, SHORT_BATCH};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 

@@ -45,7 +45,7 @@ async fn the_lock_follows_the_payload_with_the_time_it_has_left() {
         assert_eq!(after.get(&format!("{} expires", short(NEW_LOCK))), Some("in about 100 s"));
         assert_eq!(after.get("{q}:t:a unique_key"), Some(NEW_LOCK));
         assert!(after.get("{q}:t:a msg").unwrap().contains(&format!("unique_key={NEW_LOCK}")));
-        fixture.broker.delete_tasks(QUEUE, queue_redis::Seen::Anywhere, &["a"]).await.unwrap();
+        fixture.broker.delete_tasks(QUEUE, queue_redis::broker::Seen::Anywhere, &["a"]).await.unwrap();
         assert!(fixture.keyspace().await.paths_with("a").is_empty());
     }
 }

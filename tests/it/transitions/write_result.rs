@@ -1,4 +1,4 @@
-use queue_redis::Verdict::{Applied, Gone, Lost};
+use queue_redis::broker::Verdict::{Applied, Gone, Lost};
 
 use crate::support::{Fixture, job};
 

@@ -16,7 +16,7 @@ use crate::lenient::total;
 use crate::verb::Verb;
 use queue_redis::Connection;
 use queue_redis::broker::ARCHIVE_MAX;
-use queue_redis::{Change, Seen};
+use queue_redis::broker::{Change, Seen};
 
 /// Ids per call of a script, so that none takes longer than a millisecond; see `docs/design.md`.
 const BATCH: usize = 50;

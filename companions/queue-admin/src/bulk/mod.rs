@@ -1,7 +1,7 @@
 //! Many tasks at once: counting, finding, changing.
 //!
 //! Tasks are read and compared page by page, and changed by scripts that take up to
-//! [`MAX_BATCH`](queue_redis::MAX_BATCH) ids and look again whether each task is still where it was seen. So Redis
+//! [`MAX_BATCH`](queue_redis::broker::MAX_BATCH) ids and look again whether each task is still where it was seen. So Redis
 //! is never held up for long, and whoever is interrupted leaves each task either as it was or changed.
 
 mod change;

@@ -11,7 +11,10 @@ use queue_admin::Inspector;
 use queue_admin::payload::harmless;
 use queue_core::options::check_existing_queue_name;
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Broker, Error, MAX_BATCH, MAX_BATCH_BYTES, RestoreVerdict, Restored, StoredTask};
+use queue_redis::{
+    Error,
+    broker::{Broker, MAX_BATCH, MAX_BATCH_BYTES, RestoreVerdict, Restored, StoredTask},
+};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::sleep;

@@ -2,7 +2,10 @@
 
 use queue_core::options::compose;
 use queue_core::{Clock as _, RawTask, SystemClock, TaskOptions};
-use queue_redis::{Broker, EnqueueVerdict, Redis};
+use queue_redis::{
+    Redis,
+    broker::{Broker, EnqueueVerdict},
+};
 
 /// Enqueues a task of a type that our clients refuse, as Go's stores it.
 pub(crate) async fn enqueue_as_go(redis: Redis, task_type: &str, task: RawTask) {

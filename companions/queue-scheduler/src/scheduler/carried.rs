@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_redis::EntryStatus;
+use queue_redis::broker::EntryStatus;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

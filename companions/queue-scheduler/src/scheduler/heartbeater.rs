@@ -8,7 +8,10 @@ use queue_core::wire::{SchedulerEntry, Timestamp};
 use queue_core::{Clock, TaskMessage};
 use queue_redis::log::{error, warn};
 use queue_redis::service::{Service, worse};
-use queue_redis::{Broker, EntryDefinition, Error, RedisClock};
+use queue_redis::{
+    Error, RedisClock,
+    broker::{Broker, EntryDefinition},
+};
 use tracing::debug;
 
 use super::carried::Shared;

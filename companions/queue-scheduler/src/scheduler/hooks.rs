@@ -4,7 +4,10 @@ use chrono::{DateTime, Utc};
 use queue_core::TaskInfo;
 use queue_redis::log::error;
 use queue_redis::panic::catch;
-use queue_redis::{EnqueueError, TickVerdict, Why};
+use queue_redis::{
+    EnqueueError,
+    broker::{TickVerdict, Why},
+};
 
 use crate::problem::EntryError;
 use crate::provider::BoxError;

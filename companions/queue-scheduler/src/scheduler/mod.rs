@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use queue_core::Clock as _;
 use queue_redis::log::info;
 use queue_redis::service::{Outage, Services};
-use queue_redis::{Broker, Error, Redis, Role};
+use queue_redis::{Error, Redis, Role, broker::Broker};
 use tokio_util::sync::CancellationToken;
 
 use self::builder::Options;

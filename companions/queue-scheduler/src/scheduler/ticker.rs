@@ -11,7 +11,10 @@ use queue_core::options::Placement;
 use queue_core::{Clock, State, TaskInfo};
 use queue_redis::log::{error, info, warn};
 use queue_redis::service::Service;
-use queue_redis::{Broker, EnqueueError, Error, Tick, TickReply, TickVerdict, Why};
+use queue_redis::{
+    EnqueueError, Error,
+    broker::{Broker, Tick, TickReply, TickVerdict, Why},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;

@@ -7,7 +7,7 @@ mod calls;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use queue_admin::Inspector;
-use queue_redis::{Broker, Client, Redis};
+use queue_redis::{Client, Redis, broker::Broker};
 use tokio::runtime::Runtime;
 
 use self::answers::Answers;

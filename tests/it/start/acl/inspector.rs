@@ -4,7 +4,10 @@ use std::time::Duration;
 use queue_admin::{Filter, Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::{Clock as _, State, SystemClock};
-use queue_redis::{Broker, Listener, Redis, StoredTask};
+use queue_redis::{
+    Listener, Redis,
+    broker::{Broker, StoredTask},
+};
 
 use crate::support::{Fixture, NOW, QUEUE, job, register};
 

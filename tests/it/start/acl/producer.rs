@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_redis::{Broker, Client, EnqueueError, Redis};
+use queue_redis::{Client, EnqueueError, Redis, broker::Broker};
 
 use crate::support::{Fixture, job};
 

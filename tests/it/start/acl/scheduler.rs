@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use queue_core::clock::ManualClock;
 use queue_core::{RawTask, TaskOptions};
-use queue_redis::{Broker, Overlap, Redis, Tick, Why};
+use queue_redis::{
+    Redis,
+    broker::{Broker, Overlap, Tick, Why},
+};
 use queue_scheduler::{Entry, Scheduler};
 
 use crate::support::{Fixture, NOW_NS, QUEUE, eventually, register};

@@ -3,7 +3,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_core::{Clock as _, State, SystemClock, TaskMessage};
-use queue_redis::{Broker, Completion, Delivery, Dequeued, GroupRules, Listener, Matching, Redis, Semaphore, Taken};
+use queue_redis::{
+    Listener, Redis, Semaphore,
+    broker::{Broker, Completion, Delivery, Dequeued, GroupRules, Matching, Taken},
+};
 use queue_worker::{Job, Router, Server};
 
 use crate::support::{DEADLINE, Events, Fixture, NOW, NOW_NS, QUEUE, READY, RULES, job, report, with};

@@ -7,8 +7,11 @@ use queue_admin::Inspector;
 use queue_core::options::compose;
 use queue_core::outcome::{Outcome as Ended, Step, next_step};
 use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock, TaskOptions};
-use queue_redis::{Aggregated, GroupRules, StagedTask};
-use queue_redis::{Broker, Client, Completion, Delivery, Dequeued, EnqueueError, Redis, Report, Side, Taken, Verdict};
+use queue_redis::broker::{Aggregated, GroupRules, StagedTask};
+use queue_redis::{
+    Client, EnqueueError, Redis,
+    broker::{Broker, Completion, Delivery, Dequeued, Report, Side, Taken, Verdict},
+};
 
 use crate::Outcome;
 

@@ -5,7 +5,8 @@ use queue_admin::{Filter, Page};
 use queue_core::options::compose;
 use queue_core::{RawTask, State, TaskOptions};
 use queue_redis::{
-    Completion, Dequeued, Error, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken,
+    Error,
+    broker::{Completion, Dequeued, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken},
 };
 
 use super::World;
