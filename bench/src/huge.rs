@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_core::{RawTask, State, SystemClock, TaskOptions, clock::Clock as _};
+use queue_core::{RawTask, SystemClock, TaskOptions, TaskState, clock::Clock as _};
 use queue_redis::{Client, broker::Broker};
 
 use crate::rounds::median;
@@ -110,7 +110,7 @@ impl Side {
         let schedule = self.enqueue(soon).await?;
         let later = SystemClock.now_ns() + 3_600 * 1_000_000_000;
         let began = Instant::now();
-        while self.broker.forward(QUEUE, State::Scheduled, later, 0).await?.moved > 0 {}
+        while self.broker.forward(QUEUE, TaskState::Scheduled, later, 0).await?.moved > 0 {}
         let forward = rate(began);
         let drain = format!("bench drain --concurrency 50 --redis {} --json", self.server.url());
         let drain = program::run(&args.queuectl, &drain, 1).await?.report["per_second"].as_f64().ok_or("no rate")?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{RawTask, State, SystemClock, TaskOptions, clock::Clock as _};
+use queue_core::{RawTask, SystemClock, TaskOptions, TaskState, clock::Clock as _};
 use queue_redis::{
     Client,
     broker::{Broker, Completion, Delivery, Dequeued, MAX_BATCH, Report, Run, SET_BATCH, SHORT_BATCH, Side, Taken},
@@ -120,7 +120,7 @@ impl Caller {
         let later = SystemClock.now_ns() + 3_600 * 1_000_000_000;
         for _ in 0..tasks / SHORT_BATCH {
             self.made.push(("forward", SHORT_BATCH));
-            self.broker.forward(QUEUE, State::Scheduled, later, 0).await?;
+            self.broker.forward(QUEUE, TaskState::Scheduled, later, 0).await?;
         }
         self.renew_leases().await?;
         let mut micros = self.server.slow_calls("EVALSHA").await?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 use crate::clock::date_from_secs;
-use crate::state::State;
+use crate::state::TaskState;
 use crate::wire::TaskMessage;
 
 /// A task as it was at one moment.
@@ -23,7 +23,7 @@ pub struct TaskInfo {
     /// Payload bytes.
     pub payload: Bytes,
     /// Where the task is.
-    pub state: State,
+    pub state: TaskState,
     /// How often it may be retried.
     pub max_retry: i32,
     /// How often it was retried.
@@ -55,7 +55,7 @@ pub struct TaskInfo {
 
 impl TaskInfo {
     /// The info of a message in this state; `next_process_at` and `result` come from elsewhere.
-    pub fn new(message: TaskMessage, state: State) -> Self {
+    pub fn new(message: TaskMessage, state: TaskState) -> Self {
         let seconds = |secs: i64| Duration::from_secs(u64::try_from(secs).unwrap_or(0));
         Self {
             state,

@@ -40,7 +40,7 @@ pub use info::TaskInfo;
 pub use options::{OptionError, RawTask, TaskOptions};
 pub use outcome::{Failure, Outcome, Step};
 pub use retry::RetryPolicy;
-pub use state::State;
+pub use state::TaskState;
 pub use task::{FromMessage, FromMessageError, IntoTask, Task};
 pub use wire::TaskMessage;
 

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// Where a task is in its life.
 ///
 /// The text form is what stands in the `state` field of the task hash, and, except for
-/// [`State::Aggregating`], it is also the last part of the name of the list or sorted set that holds
+/// [`TaskState::Aggregating`], it is also the last part of the name of the list or sorted set that holds
 /// the task's id. Go's Inspector relies on that (rule R2 in `docs/wire-format.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum TaskState {
     /// A worker has it, under a lease.
     Active,
     /// Waiting for a worker, in a list consumed from its tail.
@@ -29,33 +29,33 @@ pub enum State {
     Aggregating,
 }
 
-impl State {
+impl TaskState {
     /// All states, in the order of asynq's numeric codes (1 to 7).
-    pub const ALL: [State; 7] = [
-        State::Active,
-        State::Pending,
-        State::Scheduled,
-        State::Retry,
-        State::Archived,
-        State::Completed,
-        State::Aggregating,
+    pub const ALL: [TaskState; 7] = [
+        TaskState::Active,
+        TaskState::Pending,
+        TaskState::Scheduled,
+        TaskState::Retry,
+        TaskState::Archived,
+        TaskState::Completed,
+        TaskState::Aggregating,
     ];
 
     /// The lowercase text stored in Redis.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Active => "active",
-            State::Pending => "pending",
-            State::Scheduled => "scheduled",
-            State::Retry => "retry",
-            State::Archived => "archived",
-            State::Completed => "completed",
-            State::Aggregating => "aggregating",
+            TaskState::Active => "active",
+            TaskState::Pending => "pending",
+            TaskState::Scheduled => "scheduled",
+            TaskState::Retry => "retry",
+            TaskState::Archived => "archived",
+            TaskState::Completed => "completed",
+            TaskState::Aggregating => "aggregating",
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for TaskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -68,11 +68,11 @@ impl fmt::Display for State {
 )]
 pub struct UnknownState(pub String);
 
-impl FromStr for State {
+impl FromStr for TaskState {
     type Err = UnknownState;
 
     fn from_str(text: &str) -> Result<Self, UnknownState> {
-        State::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| UnknownState(text.to_owned()))
+        TaskState::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| UnknownState(text.to_owned()))
     }
 }
 
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn text_round_trips_for_all_seven() {
-        for state in State::ALL {
+        for state in TaskState::ALL {
             assert_eq!(state.as_str().parse(), Ok(state));
         }
-        assert!("Pending".parse::<State>().is_err());
+        assert!("Pending".parse::<TaskState>().is_err());
     }
 }

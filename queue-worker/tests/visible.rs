@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use queue_admin::Inspector;
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
 use queue_worker::{Failure, Job, Router, Server};
@@ -61,7 +61,7 @@ async fn speaker() {
     let server = Server::new(redis.redis(), router).start().await.unwrap();
     let inspector = Inspector::new(redis.redis());
     let archived = || async { inspector.queue("default").await.unwrap().archived };
-    while archived().await < 2 || inspector.task("default", "fail").await.unwrap().state != State::Retry {
+    while archived().await < 2 || inspector.task("default", "fail").await.unwrap().state != TaskState::Retry {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let stored = inspector.task("default", "fail").await.unwrap().last_error.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
-use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskState};
 use queue_redis::broker::{Completion, Delivery, Dequeued, Report, Taken, Verdict};
 use queue_worker::{Handle, Job, Output, Router};
 
@@ -155,7 +155,7 @@ async fn after_write_result() {
     assert_eq!(fixture.broker.write_result(&task.run, b"half").await.unwrap(), Verdict::Applied);
     fixture.expire_leases().await;
     let server = serve(&fixture, &Events::default()).await;
-    let info = fixture.in_state("a", State::Completed).await;
+    let info = fixture.in_state("a", TaskState::Completed).await;
     assert_eq!(info.result.as_deref(), Some(&b"\"again\""[..]));
     server.shutdown().await;
 }
@@ -182,7 +182,7 @@ async fn after_forward() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     end(&fixture, &task, failed()).await;
-    assert_eq!(fixture.broker.forward(QUEUE, State::Retry, SystemClock.now_ns(), 0).await.unwrap().moved, 1);
+    assert_eq!(fixture.broker.forward(QUEUE, TaskState::Retry, SystemClock.now_ns(), 0).await.unwrap().moved, 1);
     runs_to_its_end(&fixture, "a 1").await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::ManualClock;
-use queue_core::{Clock, RawTask, State, SystemClock};
+use queue_core::{Clock, RawTask, SystemClock, TaskState};
 use queue_scheduler::{Entry, Scheduler};
 use queue_testing::Store;
 use queue_worker::{Job, Router};
@@ -32,7 +32,7 @@ async fn a_server_whose_clock_is_a_minute_off_goes_by_that_of_redis() {
         let server = fixture.server(Router::new(()).route("job", hang)).clock(Arc::new(Fast(wrong_by)));
         let server = server.correct_clock(true).shutdown_timeout(std::time::Duration::ZERO).start().await.unwrap();
         fixture.enqueue([job("a")]).await;
-        fixture.in_state("a", State::Active).await;
+        fixture.in_state("a", TaskState::Active).await;
         let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
         let lasts = lease - SystemClock.now_secs();
         assert!((0..=30).contains(&lasts), "the lease ends in {lasts} s, of a clock wrong by {wrong_by} s");
@@ -78,7 +78,7 @@ async fn a_server_whose_clock_is_set_forward_takes_nothing_deletes_nothing_and_s
     let server = fixture.server(Router::new(()).route("job", tell)).clock(clock.clone()).correct_clock(true);
     let server = server.shutdown_timeout(Duration::ZERO).start().await.unwrap();
     fixture.enqueue([job("kept").retention(Duration::from_secs(1800))]).await;
-    fixture.in_state("kept", State::Completed).await;
+    fixture.in_state("kept", TaskState::Completed).await;
 
     clock.step(3600);
     // What comes now makes each part of the server look: it takes, forwards, deletes and recovers.
@@ -89,18 +89,18 @@ async fn a_server_whose_clock_is_set_forward_takes_nothing_deletes_nothing_and_s
             job("soon").process_in(Duration::from_secs(1)).retention(Duration::from_secs(1)),
         ])
         .await;
-    fixture.in_state("own", State::Active).await;
+    fixture.in_state("own", TaskState::Active).await;
     let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "own"]).await;
     let lasts = lease - SystemClock.now_secs();
     assert!((0..=30).contains(&lasts), "the lease ends in {lasts} s");
     eventually("the silent worker's task is worked", async || events.all().contains(&"silent".to_owned())).await;
     eventually("what was due has run", async || events.all().contains(&"soon".to_owned())).await;
     fixture.gone("soon").await;
-    fixture.in_state("healthy", State::Active).await;
+    fixture.in_state("healthy", TaskState::Active).await;
     let owner: String = fixture.cmd(&["HGET", "asynq:{q}:t:healthy", "owner"]).await;
     assert_eq!(owner, "other:1:x:1");
-    fixture.in_state("kept", State::Completed).await;
-    fixture.in_state("later", State::Scheduled).await;
+    fixture.in_state("kept", TaskState::Completed).await;
+    fixture.in_state("later", TaskState::Scheduled).await;
     server.shutdown().await;
 }
 
@@ -114,7 +114,7 @@ async fn a_server_whose_clock_is_set_back_writes_leases_that_last() {
     let server = server.lease(Duration::from_secs(6)).shutdown_timeout(Duration::ZERO).start().await.unwrap();
     clock.step(-3600);
     fixture.enqueue([job("a")]).await;
-    fixture.in_state("a", State::Active).await;
+    fixture.in_state("a", TaskState::Active).await;
     let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
     let lasts = lease - SystemClock.now_secs();
     assert!((4..=6).contains(&lasts), "the lease ends in {lasts} s");
@@ -181,7 +181,7 @@ async fn a_machine_that_was_suspended_asks_for_the_time_before_it_takes_a_task()
     let server = server.correct_clock(true).shutdown_timeout(Duration::ZERO).start().await.unwrap();
     time.advance(Duration::from_secs(600));
     fixture.enqueue([job("a")]).await;
-    fixture.in_state("a", State::Active).await;
+    fixture.in_state("a", TaskState::Active).await;
     let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
     assert_eq!(lease - time.now_secs(), 30);
     server.shutdown().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use queue_core::wire::WorkerInfo;
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_worker::{Failure, Handle, Job, RetryPolicy, Router};
 
 use crate::support::{Events, Fixture, WorkerProcess, eventually, job, with};
@@ -30,7 +30,7 @@ async fn killed_with(fixture: &Fixture, ids: &[&str]) {
     }
     worker.kill();
     for id in ids {
-        assert_eq!(fixture.in_state(id, State::Active).await.retried, 0);
+        assert_eq!(fixture.in_state(id, TaskState::Active).await.retried, 0);
     }
 }
 
@@ -59,10 +59,10 @@ async fn a_running_server_recovers_and_archives_what_has_no_retries_left() {
     let server = rescuer(&fixture, &events).await;
     fixture.enqueue([job("other")]).await;
     assert_eq!(events.wait(1).await, ["other 0"]);
-    assert_eq!(fixture.in_state("a", State::Active).await.retried, 0, "its lease still holds");
+    assert_eq!(fixture.in_state("a", TaskState::Active).await.retried, 0, "its lease still holds");
     fixture.expire_leases().await;
     assert_eq!(events.wait(2).await[1], "a 0");
-    let last = fixture.in_state("last", State::Archived).await;
+    let last = fixture.in_state("last", TaskState::Archived).await;
     assert_eq!((last.retried, last.last_error.as_deref()), (0, Some("asynq: task lease expired")));
     server.shutdown().await;
 }
@@ -102,7 +102,7 @@ async fn a_second_signal_ends_a_shutdown_and_puts_the_tasks_back() {
     .await;
     worker.signal("-INT");
     assert!(worker.ended().await);
-    let info = fixture.in_state("a", State::Pending).await;
+    let info = fixture.in_state("a", TaskState::Pending).await;
     assert_eq!((info.retried, info.last_error), (0, None));
     assert_eq!(fixture.inspector().servers().await.unwrap(), []);
 }
@@ -124,7 +124,7 @@ async fn a_stopped_worker_finishes_what_it_has_and_takes_no_more() {
     fixture.gone("a").await;
     worker.signal("-TERM");
     assert!(worker.ended().await);
-    fixture.in_state("b", State::Pending).await;
+    fixture.in_state("b", TaskState::Pending).await;
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_task_that_kills_its_workers_ends_in_the_archive_with_their_names() {
         let server = server.retry_policy(RetryPolicy::Fixed(Duration::ZERO)).start().await.unwrap();
         fixture.expire_leases().await;
         if crash < 3 {
-            let info = fixture.in_state("poison", State::Pending).await;
+            let info = fixture.in_state("poison", TaskState::Pending).await;
             assert_eq!((info.retried, info.last_error.as_deref()), (0, Some("asynq: task lease expired")));
             let crashes: String = fixture.cmd(&["HGET", "asynq:{q}:t:poison", "x_crashes"]).await;
             assert!(crashes.starts_with(&format!("{crash} ")), "{crashes}");
@@ -185,7 +185,7 @@ async fn a_task_that_kills_its_workers_ends_in_the_archive_with_their_names() {
             rescuer = Some(server);
         }
     }
-    let info = fixture.in_state("poison", State::Archived).await;
+    let info = fixture.in_state("poison", TaskState::Archived).await;
     let story = info.last_error.unwrap();
     assert!(story.starts_with("asynq: task lease expired; given up after 3 crashes"), "{story}");
     for pid in pids {
@@ -214,9 +214,9 @@ async fn an_attempt_that_ends_properly_makes_crashes_forgotten() {
     });
     let server = fixture.server(Router::new(()).fallback(end)).start().await.unwrap();
     events.wait(3).await;
-    let a = fixture.in_state("a", State::Retry).await;
+    let a = fixture.in_state("a", TaskState::Retry).await;
     assert_eq!((a.retried, a.last_error.as_deref()), (1, Some("boom")));
-    fixture.in_state("c", State::Completed).await;
+    fixture.in_state("c", TaskState::Completed).await;
     server.shutdown().await;
     let after = fixture.keyspace().await;
     for id in ["a", "b", "c"] {
@@ -262,7 +262,7 @@ async fn a_task_that_a_server_says_it_works_on_is_left_to_it_for_the_whole_margi
     let mut ran = events.wait(2).await;
     ran.sort();
     assert_eq!(ran, ["elsewhere 0", "silent 0"]);
-    fixture.in_state("shown", State::Active).await;
+    fixture.in_state("shown", TaskState::Active).await;
     fixture.run("DEL asynq:workers:{go:1:x}").await;
     assert_eq!(events.wait(3).await[2], "shown 0", "it has gone silent too");
     server.shutdown().await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{Json, RawTask, State, Task};
+use queue_core::{Json, RawTask, Task, TaskState};
 use queue_crypt::{Encryption, KeyRing, SealedTask};
 use queue_redis::{Client, EnqueueError, Outgoing};
 use queue_worker::{Failure, Group, Job, Router};
@@ -81,7 +81,7 @@ async fn a_retried_task_stays_encrypted_and_works_at_last() {
         _ => Ok(()),
     }));
     let server = fixture.server(router).start().await.unwrap();
-    let info = fixture.in_state(&task.id, State::Retry).await;
+    let info = fixture.in_state(&task.id, TaskState::Retry).await;
     assert_eq!(info.last_error.as_deref(), Some("user 7 is busy"));
     assert!(!everything(&fixture).await.contains(SECRET));
     fixture.inspector().run_task(QUEUE, &task.id).await.unwrap();
@@ -121,7 +121,7 @@ async fn what_cannot_be_decrypted_is_archived_with_the_reason_and_spares_the_oth
         (&tampered.id, "not encrypted with the key \"key-1\" for this task, or was changed since"),
         (&plain.id, "the payload is not encrypted, and tasks of this type have to be"),
     ] {
-        let info = fixture.in_state(id, State::Archived).await;
+        let info = fixture.in_state(id, TaskState::Archived).await;
         let error = info.last_error.unwrap();
         assert!(error.contains(reason), "{error}");
         assert_eq!(info.retried, 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_admin::{Filter, Inspector};
 use queue_core::wire::ServerInfo;
-use queue_core::{Clock as _, RawTask, State, SystemClock, TaskMessage};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskMessage, TaskState};
 use queue_redis::check::{Fault, Role, Severity};
 use queue_redis::{
     Client, EnqueueError, Error,
@@ -175,7 +175,7 @@ async fn forward_of_tasks_with_and_without_a_group() {
             },
             async |fixture, ()| {
                 let due = NOW_NS + 5_000_000_000;
-                assert_eq!(fixture.broker.forward(QUEUE, State::Scheduled, due, 0).await.unwrap().moved, 2);
+                assert_eq!(fixture.broker.forward(QUEUE, TaskState::Scheduled, due, 0).await.unwrap().moved, 2);
             },
         )
         .await;
@@ -255,7 +255,7 @@ async fn a_large_set_is_aggregated() {
 
 #[tokio::test]
 async fn tasks_are_run_and_archived_by_hand() {
-    for state in State::ALL.into_iter().filter(|state| *state != State::Active) {
+    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Active) {
         needs_no_memory(
             async |fixture| fixture.put_in(state, job("a")).await,
             async |fixture, ()| {
@@ -272,7 +272,8 @@ async fn tasks_are_run_and_archived_by_hand() {
 async fn tasks_in_every_state_are_deleted() {
     let fixture = Fixture::start().await;
     fixture.broker.publish_queue(QUEUE).await.unwrap();
-    for state in State::ALL.into_iter().filter(|state| *state != State::Active && *state != State::Pending) {
+    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Active && *state != TaskState::Pending)
+    {
         fixture.put_in(state, job(&format!("{state}"))).await;
     }
     fixture.put(["a", "b", "c"].map(job)).await;
@@ -356,7 +357,7 @@ async fn a_worker_starts_and_works_all_there_is() {
     assert_eq!(inspector.servers().await.unwrap().len(), 1);
     door.add_permits(1);
     eventually("the long task is completed", async || {
-        inspector.task(QUEUE, "long").await.unwrap().state == State::Completed
+        inspector.task(QUEUE, "long").await.unwrap().state == TaskState::Completed
     })
     .await;
     let result = inspector.task(QUEUE, "long").await.unwrap().result;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use prost::Message;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::{SchedulerEnqueueEvent, SchedulerEntry, ServerInfo, TaskMessage, Timestamp, WorkerInfo};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ struct Vector {
     hex: String,
     canonical: bool,
     fields: Value,
-    state: Option<State>,
+    state: Option<TaskState>,
     unique_key: Option<String>,
     container: Option<Container>,
     hash_fields: Option<Map<String, Value>>,

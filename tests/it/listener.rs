@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Listener, Redis, RedisOptions, Signal, broker::Broker};
 use queue_worker::{Handle, Job, Router, Server};
@@ -158,7 +158,7 @@ async fn a_look_at_many_queues_is_told_of_the_first_change_of_any() {
     let client = Client::new(redis.redis());
     let mut listener = Listener::connect(&redis.redis()).await.unwrap();
     let mut watch = listener.watch().expect("Redis tracks");
-    let sets: Vec<(&str, State)> = QUEUES.map(|queue| (queue, State::Scheduled)).into();
+    let sets: Vec<(&str, TaskState)> = QUEUES.map(|queue| (queue, TaskState::Scheduled)).into();
     // From the last to the first, so that what changes is not what a look names first.
     for (number, queue) in QUEUES.into_iter().rev().enumerate() {
         let empty = &QUEUES[..QUEUES.len() - number];

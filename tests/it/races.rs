@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 use queue_redis::{
     EnqueueError,
     broker::{Broker, Report, Verdict},
@@ -118,7 +118,7 @@ async fn several_forwarders_forward_each_task_once() {
         forwarders.spawn(async move {
             let mut moved = 0;
             loop {
-                match broker.forward(QUEUE, State::Scheduled, NOW_NS + 1_000_000_000, 0).await.unwrap().moved {
+                match broker.forward(QUEUE, TaskState::Scheduled, NOW_NS + 1_000_000_000, 0).await.unwrap().moved {
                     0 => return moved,
                     more => moved += more,
                 }

@@ -2,7 +2,7 @@
 //! dropped, or for a key of another type.
 
 use queue_admin::Inspector;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::{Error, Redis, broker::Seen};
 
 use crate::support::{Fixture, NOW, NOW_NS, QUEUE, RedisProcess, job, of_redis, plain_connection};
@@ -31,7 +31,7 @@ async fn dequeue_drops_nothing_that_it_may_not_read() {
 async fn forward_drops_nothing_that_it_may_not_read() {
     let fixture = Fixture::start().await;
     fixture.put([job("a").process_in(std::time::Duration::from_secs(1))]).await;
-    is_refused(&fixture, async || fixture.broker.forward(QUEUE, State::Scheduled, NOW_NS + 1_000_000_000, 0).await)
+    is_refused(&fixture, async || fixture.broker.forward(QUEUE, TaskState::Scheduled, NOW_NS + 1_000_000_000, 0).await)
         .await;
 }
 
@@ -59,7 +59,7 @@ async fn the_memory_of_a_queue_grows_with_its_tasks_in_every_state_and_is_unknow
     fixture.broker.publish_queue(QUEUE).await.unwrap();
     assert_eq!(memory(&fixture).await, Some(0));
     let mut last = 0;
-    for state in State::ALL.into_iter().filter(|state| *state != State::Pending).chain([State::Pending]) {
+    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Pending).chain([TaskState::Pending]) {
         for n in 0..30 {
             fixture.put_in(state, job(&format!("{state}-{n}")).payload("x".repeat(1_000))).await;
         }
@@ -77,9 +77,9 @@ async fn the_memory_of_a_queue_grows_with_its_tasks_in_every_state_and_is_unknow
 #[tokio::test]
 async fn inspector_changes_nothing_that_it_may_not_read() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.put_in(TaskState::Scheduled, job("a")).await;
     fixture.run("ZADD asynq:{q}:scheduled 1 ghost").await;
-    let seen = Seen::In(State::Scheduled);
+    let seen = Seen::In(TaskState::Scheduled);
     for id in ["a", "ghost"] {
         is_refused(&fixture, async || fixture.broker.run_tasks(QUEUE, seen, &[id], NOW_NS).await).await;
         is_refused(&fixture, async || fixture.broker.archive_tasks(QUEUE, seen, &[id], NOW).await).await;

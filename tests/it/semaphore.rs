@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use queue_core::{Clock, State};
+use queue_core::{Clock, TaskState};
 use queue_redis::{Permit, Semaphore};
-use queue_worker::{Failure, Job, Router, State as Shared};
+use queue_worker::{Failure, Job, Router, State};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -151,7 +151,7 @@ async fn a_handler_takes_a_token_in_the_name_of_its_task_and_puts_itself_back_wi
     events.wait(1).await;
     assert!(fixture.keyspace().await.get("sema:mail a").is_some());
     fixture.enqueue([job("b").max_retry(0)]).await;
-    let waiting = fixture.in_state("b", State::Retry).await;
+    let waiting = fixture.in_state("b", TaskState::Retry).await;
     assert_eq!((waiting.retried, waiting.last_error.as_deref()), (0, Some("busy")));
     door.notify_one();
     assert_eq!(events.wait(2).await, ["a", "b"]);
@@ -164,7 +164,7 @@ async fn a_handler_takes_a_token_in_the_name_of_its_task_and_puts_itself_back_wi
 
 #[tokio::test]
 async fn a_semaphore_is_a_state_like_any_other() {
-    async fn handler(job: Task, Shared(mail): Shared<Semaphore>, this: Job) -> Result<(), Failure> {
+    async fn handler(job: Task, State(mail): State<Semaphore>, this: Job) -> Result<(), Failure> {
         let _: Task = job;
         this.acquire(&mail).await?.map(drop).ok_or_else(|| "busy".into())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{Clock as _, State, SystemClock};
+use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::{Redis, RedisOptions};
 use queue_worker::{Handle, Job, RetryPolicy, Router};
 
@@ -72,10 +72,10 @@ async fn a_take_that_is_not_answered_while_the_server_shuts_down_is_put_back() {
     // Only a take names the list of active tasks.
     proxy.lose_answers_to(Some("asynq:{q}:active"));
     fixture.enqueue([job("a")]).await;
-    fixture.in_state("a", State::Active).await;
+    fixture.in_state("a", TaskState::Active).await;
     proxy.lose_answers_to(None);
     server.shutdown().await;
-    let info = fixture.in_state("a", State::Pending).await;
+    let info = fixture.in_state("a", TaskState::Pending).await;
     assert_eq!((info.retried, info.last_error), (0, None));
     let left = fixture.keyspace().await;
     assert!(left.get("{q}:active").is_none() && left.paths_with("lease").is_empty(), "{left}");
@@ -96,6 +96,6 @@ async fn a_server_that_has_just_started_leaves_a_lease_that_ended_a_moment_ago()
     // Queues are looked at in the order of their weights.
     let server = server.queues([("recent", 2), (QUEUE, 1)]).start().await.unwrap();
     fixture.gone("old").await;
-    assert_eq!(fixture.inspector().task("recent", "recent").await.unwrap().state, State::Active);
+    assert_eq!(fixture.inspector().task("recent", "recent").await.unwrap().state, TaskState::Active);
     server.shutdown().await;
 }

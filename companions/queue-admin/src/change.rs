@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock as _, State, TaskMessage};
+use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
 use crate::error::Error;
@@ -110,7 +110,7 @@ impl Inspector {
                 PayloadVerdict::Applied => Ok(()),
                 PayloadVerdict::Gone => Err(Error::TaskNotFound { queue: name, id: task }),
                 PayloadVerdict::Locked(holder) => Err(Error::PayloadLocked { queue: name, holder }),
-                PayloadVerdict::Over if state == Some(State::Completed) => {
+                PayloadVerdict::Over if state == Some(TaskState::Completed) => {
                     Err(Error::TaskCompleted { queue: name, id: task })
                 }
                 PayloadVerdict::Over => Err(Error::TaskActive { queue: name, id: task }),
@@ -120,7 +120,7 @@ impl Inspector {
         Err(Error::TaskChanged { queue: name, id: task })
     }
 
-    async fn raw(&self, queue: &str, id: &str) -> Result<(Bytes, Option<State>), Error> {
+    async fn raw(&self, queue: &str, id: &str) -> Result<(Bytes, Option<TaskState>), Error> {
         let mut fetch = redis::cmd("HMGET");
         fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state");
         let (message, state): (Option<Vec<u8>>, Option<String>) = self.redis.query("HMGET", &fetch).await?;

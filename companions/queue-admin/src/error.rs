@@ -83,7 +83,7 @@ pub enum Error {
         /// Task id.
         id: String,
         /// What its hash calls it.
-        state: queue_core::State,
+        state: queue_core::TaskState,
     },
     /// The payload of a completed task cannot be replaced.
     #[error("task {id:?} in queue {queue:?} is completed; run it again first, or enqueue another task")]
@@ -117,7 +117,7 @@ pub enum Error {
         /// What was to happen to them: `run`, `archived`, `deleted`, `cancelled`.
         verb: &'static str,
         /// Their state.
-        state: queue_core::State,
+        state: queue_core::TaskState,
         /// What can be done instead; empty or beginning with `"; "`.
         hint: &'static str,
     },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::{StoredCounter, StoredQueue, StoredTask};
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub struct TaskLine {
     pub id: String,
     /// For people who search the file; the message counts.
     r#type: String,
-    state: State,
+    state: TaskState,
     score: Option<i64>,
     group: Option<String>,
     lock_expires_at_ms: Option<i64>,

@@ -1,5 +1,5 @@
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 
 use super::Inspector;
 use super::tasks::{Page, range};
@@ -50,6 +50,6 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let entries = range(&mut connection, &keys.group(group), page).await?;
-        self.read(&mut connection, &keys, State::Aggregating, entries).await
+        self.read(&mut connection, &keys, TaskState::Aggregating, entries).await
     }
 }

@@ -1,4 +1,4 @@
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 
 use super::Inspector;
@@ -33,7 +33,7 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let mut parts = vec![aggregating(&mut connection, &keys).await?];
-        for state in State::ALL {
+        for state in TaskState::ALL {
             if let Some(key) = keys.container(state) {
                 parts.push(container(&mut connection, state, key).await?);
             }
@@ -51,8 +51,8 @@ impl Inspector {
     }
 }
 
-async fn container(connection: &mut Connection, state: State, key: String) -> Result<Part, Error> {
-    let is_list = matches!(state, State::Pending | State::Active);
+async fn container(connection: &mut Connection, state: TaskState, key: String) -> Result<Part, Error> {
+    let is_list = matches!(state, TaskState::Pending | TaskState::Active);
     let mut look = redis::pipe();
     look.cmd(if is_list { "LLEN" } else { "ZCARD" }).arg(&key);
     look.cmd(if is_list { "LRANGE" } else { "ZRANGE" }).arg(&key).arg(0).arg(SAMPLE - 1);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::Clock as _;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
@@ -52,19 +52,19 @@ pub struct QueueInfo {
 impl QueueInfo {
     /// All tasks in the queue, in whatever state.
     pub fn size(&self) -> u64 {
-        total(&State::ALL.map(|state| self.count(state)))
+        total(&TaskState::ALL.map(|state| self.count(state)))
     }
 
     /// Tasks in this state.
-    pub fn count(&self, state: State) -> u64 {
+    pub fn count(&self, state: TaskState) -> u64 {
         match state {
-            State::Active => self.active,
-            State::Pending => self.pending,
-            State::Scheduled => self.scheduled,
-            State::Retry => self.retry,
-            State::Archived => self.archived,
-            State::Completed => self.completed,
-            State::Aggregating => self.aggregating,
+            TaskState::Active => self.active,
+            TaskState::Pending => self.pending,
+            TaskState::Scheduled => self.scheduled,
+            TaskState::Retry => self.retry,
+            TaskState::Archived => self.archived,
+            TaskState::Completed => self.completed,
+            TaskState::Aggregating => self.aggregating,
         }
     }
 }

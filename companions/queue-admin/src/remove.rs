@@ -1,7 +1,7 @@
 //! Removing a queue with everything that belongs to it.
 
 use queue_core::Clock as _;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
 
 use super::Inspector;
@@ -18,8 +18,14 @@ const ROUNDS: usize = 10;
 const SCAN: usize = 500;
 
 /// The states a removal has to deal with; active ones refuse it.
-const REMOVED: [State; 6] =
-    [State::Pending, State::Scheduled, State::Retry, State::Archived, State::Completed, State::Aggregating];
+const REMOVED: [TaskState; 6] = [
+    TaskState::Pending,
+    TaskState::Scheduled,
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
+    TaskState::Aggregating,
+];
 
 impl Inspector {
     /// Removes a queue: its tasks and their locks, its groups, its counters, its pause, and what this project
@@ -62,7 +68,7 @@ impl Inspector {
 
     async fn size(&self, queue: &str) -> Result<u64, Error> {
         let mut connection = self.redis.pooled().await?;
-        let places = self.places(&mut connection, &QueueKeys::new(queue), &State::ALL).await?;
+        let places = self.places(&mut connection, &QueueKeys::new(queue), &TaskState::ALL).await?;
         Ok(total(&self.sizes(&mut connection, &places).await?))
     }
 

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock as _, State, TaskInfo, TaskMessage};
+use queue_core::{Clock as _, TaskInfo, TaskMessage, TaskState};
 
 use super::Inspector;
 use queue_redis::Connection;
@@ -45,7 +45,7 @@ impl Inspector {
     ///
     /// # Errors
     /// When there is no such queue, or Redis cannot be asked or refuses.
-    pub async fn tasks(&self, queue: &str, state: State, page: Page) -> Result<Vec<TaskInfo>, Error> {
+    pub async fn tasks(&self, queue: &str, state: TaskState, page: Page) -> Result<Vec<TaskInfo>, Error> {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
@@ -53,7 +53,7 @@ impl Inspector {
             return Ok(Vec::new());
         }
         let entries = match keys.container(state) {
-            Some(list) if matches!(state, State::Pending | State::Active) => {
+            Some(list) if matches!(state, TaskState::Pending | TaskState::Active) => {
                 let (first, last) = page.places();
                 let ids: Vec<Vec<u8>> =
                     connection.query("LRANGE", redis::cmd("LRANGE").arg(list).arg(-1 - last).arg(-1 - first)).await?;
@@ -94,7 +94,7 @@ impl Inspector {
         &self,
         connection: &mut Connection,
         keys: &QueueKeys,
-        state: State,
+        state: TaskState,
         entries: Vec<Entry>,
     ) -> Result<Vec<TaskInfo>, Error> {
         if entries.is_empty() {
@@ -116,7 +116,8 @@ impl Inspector {
             let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
             let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
             task.result = result.map(Bytes::from);
-            task.is_orphaned = state == State::Active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+            task.is_orphaned =
+                state == TaskState::Active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
             tasks.push(task);
         }
         Ok(tasks)
@@ -137,27 +138,29 @@ impl Inspector {
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
             .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
-        let state: State =
+        let state: TaskState =
             state.as_deref().unwrap_or_default().parse().map_err(|error| RedisError::unexpected("HMGET", &error))?;
         let score: Option<f64> = match (state, keys.container(state)) {
-            (State::Scheduled | State::Retry, Some(set)) => {
+            (TaskState::Scheduled | TaskState::Retry, Some(set)) => {
                 self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(set).arg(id)).await?
             }
-            (State::Active, _) => self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(keys.lease()).arg(id)).await?,
+            (TaskState::Active, _) => {
+                self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(keys.lease()).arg(id)).await?
+            }
             _ => None,
         };
         let now = self.clock.now();
         let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
         task.result = result.map(Bytes::from);
-        task.is_orphaned = state == State::Active && score.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+        task.is_orphaned = state == TaskState::Active && score.is_none_or(|expiry| expiry as i64 <= now.timestamp());
         Ok(task)
     }
 }
 
-fn due(state: State, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+fn due(state: TaskState, score: Option<f64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     match state {
-        State::Pending => Some(now),
-        State::Scheduled | State::Retry => DateTime::from_timestamp(score? as i64, 0),
+        TaskState::Pending => Some(now),
+        TaskState::Scheduled | TaskState::Retry => DateTime::from_timestamp(score? as i64, 0),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::TaskMessage;
 
@@ -119,9 +119,9 @@ pub struct Reader {
 #[derive(Debug, Clone)]
 enum Place {
     /// A list from its tail; how many were read.
-    List(String, State, usize),
+    List(String, TaskState, usize),
     /// A set, with the cursor of the scan; its tasks wait in this group.
-    Set(String, State, u64, Option<String>),
+    Set(String, TaskState, u64, Option<String>),
     /// The set of groups, with the cursor.
     Groups(u64),
     /// The sets that aggregators have in hand.
@@ -193,19 +193,19 @@ impl Reader {
 
     /// In the order in which tasks move, so that one that moves meanwhile is seen the second time.
     fn places(&self) -> VecDeque<Place> {
-        let set = |state: State, key: String| Place::Set(key, state, 0, None);
+        let set = |state: TaskState, key: String| Place::Set(key, state, 0, None);
         let keys = &self.keys;
         let mut places = VecDeque::from([
-            set(State::Scheduled, keys.scheduled()),
-            set(State::Retry, keys.retry()),
+            set(TaskState::Scheduled, keys.scheduled()),
+            set(TaskState::Retry, keys.retry()),
             Place::Groups(0),
         ]);
         if self.in_hand {
             places.push_back(Place::Staged);
-            places.push_back(Place::List(keys.active(), State::Active, 0));
+            places.push_back(Place::List(keys.active(), TaskState::Active, 0));
         }
-        places.push_back(Place::List(keys.pending(), State::Pending, 0));
-        places.extend([set(State::Archived, keys.archived()), set(State::Completed, keys.completed())]);
+        places.push_back(Place::List(keys.pending(), TaskState::Pending, 0));
+        places.extend([set(TaskState::Archived, keys.archived()), set(TaskState::Completed, keys.completed())]);
         places
     }
 
@@ -239,7 +239,7 @@ impl Reader {
                 }
                 for group in groups {
                     let key = self.keys.group(&group);
-                    self.left.push_front(Place::Set(key, State::Aggregating, 0, Some(group)));
+                    self.left.push_front(Place::Set(key, TaskState::Aggregating, 0, Some(group)));
                 }
                 return Ok(Vec::new());
             }
@@ -247,7 +247,7 @@ impl Reader {
                 let mut range = redis::cmd("ZRANGE");
                 range.arg(self.keys.aggregation_sets()).arg(0).arg(-1);
                 for key in connection.query::<Vec<String>>("ZRANGE", &range).await? {
-                    self.left.push_front(Place::Set(key, State::Aggregating, 0, None));
+                    self.left.push_front(Place::Set(key, TaskState::Aggregating, 0, None));
                 }
                 return Ok(Vec::new());
             }
@@ -261,7 +261,7 @@ impl Reader {
         &mut self,
         connection: &mut Connection,
         entries: Vec<Entry>,
-        state: State,
+        state: TaskState,
         group: Option<&str>,
     ) -> Result<Vec<StoredTask>, Error> {
         if entries.is_empty() {
@@ -296,7 +296,7 @@ impl Reader {
                 self.new_in_pass += 1;
                 match stored(&self.queue, id, score, state, group, hash) {
                     Ok(task) => {
-                        *met = !matches!(task.state, State::Archived | State::Completed);
+                        *met = !matches!(task.state, TaskState::Archived | TaskState::Completed);
                         tasks.push(task);
                     }
                     Err(unfit) => self.unfit.push(unfit),
@@ -342,7 +342,7 @@ fn stored(
     queue: &str,
     id: Vec<u8>,
     score: Option<i64>,
-    state: State,
+    state: TaskState,
     group: Option<&str>,
     hash: Vec<(Vec<u8>, Vec<u8>)>,
 ) -> Result<StoredTask, Unfit> {
@@ -360,7 +360,7 @@ fn stored(
     }
     let message = TaskMessage::from_bytes(fields.get("msg").cloned().unwrap_or_default());
     let message_group = message.ok().map(|message| message.group_key).filter(|group| !group.is_empty());
-    let (state, score) = if state == State::Active { (State::Pending, None) } else { (state, score) };
+    let (state, score) = if state == TaskState::Active { (TaskState::Pending, None) } else { (state, score) };
     let task = StoredTask {
         id: String::from_utf8(id).map_err(|_| unfit("its id is not UTF-8"))?,
         state,

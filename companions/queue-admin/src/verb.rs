@@ -1,6 +1,6 @@
 //! What can be done to tasks: one table for the command line, the dashboard, and whatever else operators use.
 
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use crate::Inspector;
@@ -35,13 +35,13 @@ impl Verb {
     }
 
     /// The states of tasks to which it can be done.
-    pub fn possible(self) -> impl Iterator<Item = State> {
-        State::ALL.into_iter().filter(move |state| self.check(*state).is_ok())
+    pub fn possible(self) -> impl Iterator<Item = TaskState> {
+        TaskState::ALL.into_iter().filter(move |state| self.check(*state).is_ok())
     }
 
     /// The states it goes through when none is named.
-    pub(crate) fn usual_states(self) -> &'static [State] {
-        use State::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
+    pub(crate) fn usual_states(self) -> &'static [TaskState] {
+        use TaskState::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
         match self {
             Self::Run => &[Scheduled, Retry, Archived, Aggregating],
             Self::Archive => &[Pending, Scheduled, Retry, Aggregating],
@@ -50,15 +50,15 @@ impl Verb {
         }
     }
 
-    pub(crate) fn check(self, state: State) -> Result<(), Error> {
+    pub(crate) fn check(self, state: TaskState) -> Result<(), Error> {
         let (verb, hint) = match (self, state) {
-            (Self::Cancel, State::Active) => return Ok(()),
+            (Self::Cancel, TaskState::Active) => return Ok(()),
             (Self::Cancel, _) => ("cancelled", "; delete them"),
-            (Self::Run, State::Active) => ("run", "; they are being worked on"),
-            (Self::Run, State::Pending) => ("run", "; a worker takes them when their turn comes"),
-            (Self::Archive, State::Active) => ("archived", "; cancel them, or wait until they are done"),
-            (Self::Archive, State::Archived) => ("archived", "; they are already"),
-            (Self::Delete, State::Active) => ("deleted", "; cancel them, or wait until they are done"),
+            (Self::Run, TaskState::Active) => ("run", "; they are being worked on"),
+            (Self::Run, TaskState::Pending) => ("run", "; a worker takes them when their turn comes"),
+            (Self::Archive, TaskState::Active) => ("archived", "; cancel them, or wait until they are done"),
+            (Self::Archive, TaskState::Archived) => ("archived", "; they are already"),
+            (Self::Delete, TaskState::Active) => ("deleted", "; cancel them, or wait until they are done"),
             _ => return Ok(()),
         };
         Err(Error::StateRefused { verb, state, hint })
@@ -89,9 +89,9 @@ mod tests {
     #[test]
     fn a_verb_goes_through_no_state_to_which_it_cannot_be_done() {
         for verb in Verb::ALL {
-            let possible: Vec<State> = verb.possible().collect();
+            let possible: Vec<TaskState> = verb.possible().collect();
             assert!(verb.usual_states().iter().all(|state| possible.contains(state)), "{verb:?}");
         }
-        assert_eq!(Verb::Cancel.possible().collect::<Vec<_>>(), [State::Active]);
+        assert_eq!(Verb::Cancel.possible().collect::<Vec<_>>(), [TaskState::Active]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
 
 use crate::{QueueInfo, ServerInfo, WorkerInfo, payload};
@@ -42,7 +42,7 @@ pub struct Task {
     id: String,
     queue: String,
     r#type: String,
-    state: State,
+    state: TaskState,
     payload: Bytes,
     max_retry: i32,
     retried: i32,
@@ -107,7 +107,7 @@ impl From<&QueueInfo> for Queue {
             queue: queue.name.clone(),
             paused: queue.paused,
             size: queue.size(),
-            states: State::ALL.map(|state| (state.as_str(), queue.count(state))).into(),
+            states: TaskState::ALL.map(|state| (state.as_str(), queue.count(state))).into(),
             groups: queue.groups,
             latency_ms: u64::try_from(queue.latency.as_millis()).unwrap_or(u64::MAX),
             processed_today: queue.processed,

@@ -3,7 +3,7 @@
 use clap::Args;
 use queue_admin::payload::harmless;
 use queue_admin::{Error, Explanation};
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::clock::date_from_secs;
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ struct View {
     queue: String,
     id: String,
     r#type: Option<String>,
-    state: Option<State>,
+    state: Option<TaskState>,
     reasons: Vec<ReasonView>,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use prometheus::Registry;
 use queue_admin::{Error, Inspector, Page};
-use queue_core::{Clock as _, State, SystemClock};
+use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::log::{info, warn};
 use tracing::debug;
 
@@ -112,7 +112,7 @@ impl QueueMetrics {
     async fn queue(&self, queue: &str) -> Result<Seen, Error> {
         let info = self.inspector.queue(queue).await?;
         let mut first_due = None;
-        for state in [State::Scheduled, State::Retry] {
+        for state in [TaskState::Scheduled, TaskState::Retry] {
             if info.count(state) > 0 {
                 let first = self.inspector.tasks(queue, state, Page { skip: 0, size: 1 }).await?;
                 first_due = first_due.into_iter().chain(first.first().and_then(|task| task.next_process_at)).min();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus::core::Collector;
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use queue_admin::QueueInfo;
-use queue_core::State;
+use queue_core::TaskState;
 
 use crate::families::{counter, gauge, single, sound};
 
@@ -42,8 +42,14 @@ pub(crate) struct Shown {
 }
 
 /// The states that Go's exporter shows.
-const SHOWN_BY_GO: [State; 6] =
-    [State::Active, State::Pending, State::Scheduled, State::Retry, State::Archived, State::Completed];
+const SHOWN_BY_GO: [TaskState; 6] = [
+    TaskState::Active,
+    TaskState::Pending,
+    TaskState::Scheduled,
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
+];
 
 impl Shown {
     pub(crate) fn new() -> Self {

@@ -9,7 +9,7 @@ use queue_core::clock::secs_ceil;
 use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::limits::LEASE_SECS;
 use queue_core::outcome::Step;
-use queue_core::{Clock as _, RetryPolicy, State, TaskInfo, TaskMessage};
+use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
 use queue_redis::{
     Error,
     broker::{Broker, Dequeued, GroupRules, Report, Side, Taken, Verdict},
@@ -296,12 +296,12 @@ impl Worker<'_> {
                 let task = TaskMessage { id: run.id.clone(), queue: run.queue.to_string(), ..TaskMessage::default() };
                 let report = Report::by_owner(run, &TaskMessage::default(), Side::Youngest);
                 self.broker.archive(&report, &raw, clock.now_secs()).await?;
-                let (task, error) = (TaskInfo::new(task, State::Active), Some(reason.to_string()));
+                let (task, error) = (TaskInfo::new(task, TaskState::Active), Some(reason.to_string()));
                 self.note(Attempt { task, end: End::Archived, result: None, error, next: None });
                 return Ok(());
             }
         };
-        let task = TaskInfo::new(delivery.message.clone(), State::Active);
+        let task = TaskInfo::new(delivery.message.clone(), TaskState::Active);
         let attempted = self.inline.attempt(delivery).await;
         let mut attempt = describe(task, &attempted);
         match self.inline.report(&attempted).await? {

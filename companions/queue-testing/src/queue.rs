@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_admin::{Error, Inspector, Page};
-use queue_core::{Clock as _, IntoTask, State, SystemClock, TaskInfo, TaskOptions};
+use queue_core::{Clock as _, IntoTask, SystemClock, TaskInfo, TaskOptions, TaskState};
 use queue_redis::embedded::{RedisServer, StartError};
 use queue_redis::{Client, Redis, broker::Broker};
 use queue_scheduler::{Scheduler, SchedulerBuilder};
@@ -160,11 +160,11 @@ impl TestQueue {
     ///
     /// # Panics
     /// When the store refuses.
-    pub async fn tasks(&self, state: State) -> Vec<TaskInfo> {
+    pub async fn tasks(&self, state: TaskState) -> Vec<TaskInfo> {
         self.read_tasks(state).await.unwrap_or_else(|error| panic!("cannot look at {state} tasks: {error}"))
     }
 
-    async fn read_tasks(&self, state: State) -> Result<Vec<TaskInfo>, Error> {
+    async fn read_tasks(&self, state: TaskState) -> Result<Vec<TaskInfo>, Error> {
         const PAGE: usize = 1_000;
         let inspector = self.inspector();
         let mut tasks = Vec::new();
@@ -190,7 +190,7 @@ impl TestQueue {
     /// When the store refuses.
     pub async fn enqueued(&self) -> Vec<TaskInfo> {
         let mut tasks = Vec::new();
-        for state in [State::Pending, State::Scheduled, State::Aggregating, State::Retry] {
+        for state in [TaskState::Pending, TaskState::Scheduled, TaskState::Aggregating, TaskState::Retry] {
             tasks.extend(self.tasks(state).await);
         }
         tasks

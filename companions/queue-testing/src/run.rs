@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use queue_core::options::{Composed, Placement, compose};
-use queue_core::{Clock as _, IntoTask, RetryPolicy, State, TaskInfo, TaskOptions};
+use queue_core::{Clock as _, IntoTask, RetryPolicy, TaskInfo, TaskOptions, TaskState};
 use queue_redis::broker::{Dequeued, Taken};
 use queue_worker::inline::Inline;
 use queue_worker::{Router, Unhandled, WorkOptions};
@@ -76,7 +76,7 @@ impl<T: IntoTask> RunInline<T> {
         composed.unique_ttl = 0;
         composed.message.unique_key.clear();
         let delivery = pass(&queue, composed).await;
-        let info = TaskInfo::new(delivery.message.clone(), State::Active);
+        let info = TaskInfo::new(delivery.message.clone(), TaskState::Active);
         let inline = Inline::new(router, queue.broker(), self.work, Arc::new(clock)).unhandled(Unhandled::Fail);
         describe(info, &inline.attempt(delivery).await)
     }

@@ -12,11 +12,9 @@ pub use queue_macros::FacadeTask as Task;
 pub use queue_macros::facade_debug_handler as debug_handler;
 
 // Tasks, and what tells how they are worked.
-/// The state of a task; asynq's words. (`State` is the extractor of handlers.)
-pub use queue_core::State as TaskState;
 pub use queue_core::{
     Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, Raw, RawTask, RetryPolicy, SystemClock, Task,
-    TaskInfo, TaskOptions,
+    TaskInfo, TaskOptions, TaskState,
 };
 // Redis and clients.
 #[cfg(feature = "embedded")]

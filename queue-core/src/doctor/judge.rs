@@ -6,7 +6,7 @@ use super::{Entry, Fault, Remedy, Target, Whereabouts};
 use crate::keys::QueueKeys;
 // A repaired task is leased as by a take: long enough for a worker that still has it to renew.
 use crate::limits::LEASE_SECS;
-use crate::{State, TaskMessage};
+use crate::{TaskMessage, TaskState};
 
 /// The largest score that is a time, in the year 9999.
 const FARTHEST: f64 = 253_402_300_799.0;
@@ -15,7 +15,7 @@ const FARTHEST: f64 = 253_402_300_799.0;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     /// The list or set of a state.
-    State(State),
+    State(TaskState),
     /// A group.
     Group(Bytes),
     /// A set of this group that is being aggregated.
@@ -32,27 +32,28 @@ impl Place {
             let end = name.iter().rposition(|byte| *byte == b':')?;
             return Some(Self::Staged(name.slice(..end)));
         }
-        let state: State = std::str::from_utf8(entry.key.strip_prefix(keys.prefix().as_bytes())?).ok()?.parse().ok()?;
+        let state: TaskState =
+            std::str::from_utf8(entry.key.strip_prefix(keys.prefix().as_bytes())?).ok()?.parse().ok()?;
         Some(Self::State(state))
     }
 
-    fn state(&self) -> State {
-        if let Self::State(state) = self { *state } else { State::Aggregating }
+    fn state(&self) -> TaskState {
+        if let Self::State(state) = self { *state } else { TaskState::Aggregating }
     }
 
     /// Which of several places wins when the state names none of them: the one nearest to a worker, because a
     /// task that runs once too early is less of a harm than one that never runs.
     fn rank(&self, has_lease: bool) -> u8 {
         match self {
-            Self::State(State::Active) if has_lease => 0,
-            Self::State(State::Pending) => 1,
+            Self::State(TaskState::Active) if has_lease => 0,
+            Self::State(TaskState::Pending) => 1,
             Self::Staged(_) => 2,
             Self::Group(_) => 3,
-            Self::State(State::Retry) => 4,
-            Self::State(State::Scheduled) => 5,
-            Self::State(State::Active) => 6,
-            Self::State(State::Archived) => 7,
-            Self::State(State::Completed | State::Aggregating) => 8,
+            Self::State(TaskState::Retry) => 4,
+            Self::State(TaskState::Scheduled) => 5,
+            Self::State(TaskState::Active) => 6,
+            Self::State(TaskState::Archived) => 7,
+            Self::State(TaskState::Completed | TaskState::Aggregating) => 8,
         }
     }
 }
@@ -89,11 +90,11 @@ pub fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Jud
     let Some(message) = message.filter(|message| message.id.as_bytes() == id && message.queue == queue) else {
         return unreadable(&keys, seen, &places, now);
     };
-    let state: Option<State> = seen.state.parse().ok();
+    let state: Option<TaskState> = seen.state.parse().ok();
     let group = if seen.group.is_empty() { Bytes::from(message.group_key.clone()) } else { seen.group.clone() };
     let is_named = |place: &Place| match place {
         Place::State(of) => Some(*of) == state,
-        Place::Group(name) | Place::Staged(name) => state == Some(State::Aggregating) && *name == group,
+        Place::Group(name) | Place::Staged(name) => state == Some(TaskState::Aggregating) && *name == group,
     };
     let has_lease = !seen.lease.is_empty();
     let mut ranked: Vec<&(Place, &Entry)> = places.iter().collect();
@@ -104,15 +105,15 @@ pub fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Jud
     let is_set = !entry.score.is_empty();
     let score = if is_set { whole(&entry.score, now) } else { String::new() };
     let lease = match (place.state(), seen.lease.is_empty()) {
-        (State::Active, false) => whole(&seen.lease, now),
-        (State::Active, true) => (now + LEASE_SECS).to_string(),
+        (TaskState::Active, false) => whole(&seen.lease, now),
+        (TaskState::Active, true) => (now + LEASE_SECS).to_string(),
         _ => String::new(),
     };
     let fault = if places.len() > 1 {
         Fault::ManyPlaces
-    } else if !is_named(place) && place.state() != State::Aggregating {
+    } else if !is_named(place) && place.state() != TaskState::Aggregating {
         Fault::WrongState
-    } else if !is_named(place) || (place.state() == State::Aggregating && seen.group.is_empty()) {
+    } else if !is_named(place) || (place.state() == TaskState::Aggregating && seen.group.is_empty()) {
         Fault::WrongGroup
     } else if lease.is_empty() && has_lease {
         Fault::StrayLease
@@ -146,7 +147,7 @@ fn unreadable(keys: &QueueKeys, seen: &Whereabouts, places: &[(Place, &Entry)], 
     let target = Target {
         key: keys.archived().into(),
         score,
-        state: State::Archived,
+        state: TaskState::Archived,
         group: Bytes::new(),
         lease: String::new(),
     };
@@ -157,31 +158,31 @@ fn unreadable(keys: &QueueKeys, seen: &Whereabouts, places: &[(Place, &Entry)], 
 fn lost(
     keys: &QueueKeys,
     seen: &Whereabouts,
-    state: Option<State>,
+    state: Option<TaskState>,
     message: &TaskMessage,
     group: &Bytes,
     now: i64,
 ) -> Judgement {
     // Without a state nobody can say whether it is to run; in the archive somebody can look at it.
     let state = match state {
-        Some(State::Aggregating) if group.is_empty() => State::Archived,
-        state => state.unwrap_or(State::Archived),
+        Some(TaskState::Aggregating) if group.is_empty() => TaskState::Archived,
+        state => state.unwrap_or(TaskState::Archived),
     };
     let known = |at: i64| if at > 0 { at } else { now };
     let score = match state {
-        State::Pending | State::Active => None,
-        State::Scheduled | State::Retry | State::Aggregating => Some(now),
-        State::Archived => Some(known(message.last_failed_at)),
-        State::Completed => Some(known(message.completed_at).saturating_add(message.retention)),
+        TaskState::Pending | TaskState::Active => None,
+        TaskState::Scheduled | TaskState::Retry | TaskState::Aggregating => Some(now),
+        TaskState::Archived => Some(known(message.last_failed_at)),
+        TaskState::Completed => Some(known(message.completed_at).saturating_add(message.retention)),
     };
     let lease = match state {
-        State::Active if seen.lease.is_empty() => (now + LEASE_SECS).to_string(),
-        State::Active => whole(&seen.lease, now),
+        TaskState::Active if seen.lease.is_empty() => (now + LEASE_SECS).to_string(),
+        TaskState::Active => whole(&seen.lease, now),
         _ => String::new(),
     };
     let key = keys.container(state).map(Bytes::from);
     let key = key.unwrap_or_else(|| [keys.group_prefix().as_bytes(), group].concat().into());
-    let group = if state == State::Aggregating { group.clone() } else { Bytes::new() };
+    let group = if state == TaskState::Aggregating { group.clone() } else { Bytes::new() };
     let score = score.map(|score| score.to_string()).unwrap_or_default();
     Judgement { fault: Fault::NoPlace, remedy: Some(Remedy::Place(Target { key, score, state, group, lease })) }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::State;
+use crate::TaskState;
 
 /// A task to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ pub struct Target {
     /// Its score; empty in a list.
     pub score: String,
     /// The state to write.
-    pub state: State,
+    pub state: TaskState,
     /// The group to write; empty: as it is.
     pub group: Bytes,
     /// The end of its lease; empty for none.

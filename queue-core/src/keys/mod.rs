@@ -214,8 +214,8 @@ impl QueueKeys {
 
     /// The list or sorted set that holds the ids in this state; `None` for aggregating tasks, which are
     /// spread over their groups.
-    pub fn container(&self, state: crate::State) -> Option<String> {
-        (state != crate::State::Aggregating).then(|| self.with(state.as_str()))
+    pub fn container(&self, state: crate::TaskState) -> Option<String> {
+        (state != crate::TaskState::Aggregating).then(|| self.with(state.as_str()))
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn every_state_but_aggregating_has_a_container_named_after_it() {
         let keys = QueueKeys::new("q");
-        assert_eq!(keys.container(crate::State::Retry).as_deref(), Some("asynq:{q}:retry"));
-        assert_eq!(keys.container(crate::State::Aggregating), None);
+        assert_eq!(keys.container(crate::TaskState::Retry).as_deref(), Some("asynq:{q}:retry"));
+        assert_eq!(keys.container(crate::TaskState::Aggregating), None);
     }
 }

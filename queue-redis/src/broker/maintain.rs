@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 use redis::Value;
 
 use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, counted, verdict, with_crashes};
@@ -65,7 +65,7 @@ pub struct Expired {
 }
 
 /// A look at the heads of scheduled and retry sets.
-pub(crate) fn heads_of(sets: &[(&str, State)]) -> redis::Pipeline {
+pub(crate) fn heads_of(sets: &[(&str, TaskState)]) -> redis::Pipeline {
     let mut look = redis::pipe();
     for (queue, state) in sets {
         look.cmd("ZRANGE").arg(due_set(&QueueKeys::new(queue), *state)).arg(0).arg(0).arg("WITHSCORES");
@@ -79,7 +79,7 @@ pub(crate) fn heads_of(sets: &[(&str, State)]) -> redis::Pipeline {
 pub(crate) const FEW_SETS: usize = 4;
 
 /// Those of these sets that are there.
-pub(crate) fn chosen<'a>(sets: &[(&'a str, State)], there: &[bool]) -> Vec<(&'a str, State)> {
+pub(crate) fn chosen<'a>(sets: &[(&'a str, TaskState)], there: &[bool]) -> Vec<(&'a str, TaskState)> {
     sets.iter().zip(there).filter(|(_, there)| **there).map(|(set, _)| *set).collect()
 }
 
@@ -94,7 +94,7 @@ pub(crate) type Head = Vec<(Vec<u8>, f64)>;
 
 pub(crate) async fn read_heads(
     redis: &crate::Redis,
-    sets: &[(&str, State)],
+    sets: &[(&str, TaskState)],
     heads: Vec<redis::RedisResult<Head>>,
 ) -> Vec<Result<Option<i64>, Error>> {
     let mut read = Vec::with_capacity(heads.len());
@@ -110,8 +110,8 @@ pub(crate) async fn read_heads(
     read
 }
 
-pub(crate) fn due_set(keys: &QueueKeys, state: State) -> String {
-    if state == State::Retry { keys.retry() } else { keys.scheduled() }
+pub(crate) fn due_set(keys: &QueueKeys, state: TaskState) -> String {
+    if state == TaskState::Retry { keys.retry() } else { keys.scheduled() }
 }
 
 /// What is to become of a task whose worker went silent.
@@ -140,7 +140,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked.
-    pub async fn next_due(&self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+    pub async fn next_due(&self, sets: &[(&str, TaskState)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
         let mut there = vec![true; sets.len()];
         if sets.len() > FEW_SETS {
             let keys = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
@@ -166,7 +166,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn forward(&self, queue: &str, from: State, now_ns: i64, skip: u64) -> Result<Forwarded, Error> {
+    pub async fn forward(&self, queue: &str, from: TaskState, now_ns: i64, skip: u64) -> Result<Forwarded, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = FORWARD.call(3);
         call.arg(due_set(&keys, from)).arg(keys.pending()).arg(keys.groups());

@@ -1,7 +1,7 @@
 //! What somebody who looks after a queue does to tasks that no worker has: `run_tasks.lua`,
 //! `archive_tasks.lua`, `delete_tasks.lua`, `update_payload.lua`.
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use redis::{Cmd, Value};
 
@@ -53,7 +53,7 @@ pub enum Seen<'a> {
     /// is for one at a time.
     Anywhere,
     /// In one of the sorted sets.
-    In(State),
+    In(TaskState),
     /// In this group.
     InGroup(&'a str),
     /// In the pending list, the first of them at this place counted from the head, and the others within
@@ -66,8 +66,8 @@ impl Seen<'_> {
         match self {
             Self::Anywhere => "",
             Self::In(state) => state.as_str(),
-            Self::InGroup(_) => State::Aggregating.as_str(),
-            Self::PendingAt(_) => State::Pending.as_str(),
+            Self::InGroup(_) => TaskState::Aggregating.as_str(),
+            Self::PendingAt(_) => TaskState::Pending.as_str(),
         }
     }
 

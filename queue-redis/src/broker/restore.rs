@@ -1,7 +1,7 @@
 //! Storing what was read in another Redis: `restore.lua`, `restore_queue.lua`.
 
 use bytes::Bytes;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use redis::Value;
 
@@ -83,7 +83,7 @@ impl Broker {
         call.arg(from).arg(to).arg(RECORD_TTL_SECS);
         for (task, (_, ttl)) in tasks.iter().zip(&ttls) {
             // A group is listed while a task waits in it.
-            let group = task.group.as_deref().filter(|_| task.state == State::Aggregating).unwrap_or_default();
+            let group = task.group.as_deref().filter(|_| task.state == TaskState::Aggregating).unwrap_or_default();
             call.arg(&task.id).arg(task.state.as_str()).arg(task.score).arg(task.score.is_none().then_some(""));
             call.arg(group).arg(*ttl).arg(2 * task.fields.len());
             for (field, value) in &task.fields {

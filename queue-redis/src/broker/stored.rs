@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::wire::{TaskMessage, WireError};
 
@@ -54,8 +54,8 @@ impl StoredCounter {
 pub struct StoredTask {
     /// Task id.
     pub id: String,
-    /// Its state; never [`State::Active`].
-    pub state: State,
+    /// Its state; never [`TaskState::Active`].
+    pub state: TaskState,
     /// Its place in the set of its state or in its group, a Unix second; `None` when pending.
     pub score: Option<i64>,
     /// The group in which it waits, or will; `None` without one.
@@ -81,14 +81,14 @@ impl StoredTask {
             Ok(message) => message,
             Err(error) => return Some(error.to_string()),
         };
-        let needs_score = self.state != State::Pending;
+        let needs_score = self.state != TaskState::Pending;
         let lock_prefix = format!("{}unique:", QueueKeys::new(queue).prefix());
         let faults = [
             (message.id != self.id, "its message has another id"),
             (message.queue != queue, "its message belongs to another queue"),
-            (self.state == State::Active, "it is active"),
+            (self.state == TaskState::Active, "it is active"),
             (needs_score != self.score.is_some(), "its score does not fit its state"),
-            (self.state == State::Aggregating && self.group.is_none(), "it has no group"),
+            (self.state == TaskState::Aggregating && self.group.is_none(), "it has no group"),
             (self.fields.len() > 50, "it has more than 50 fields"),
             (self.fields.keys().any(|name| FIELDS_LEFT_BEHIND.contains(&name.as_str())), "it has a field of a run"),
             (

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt as _, stream};
 use queue_core::clock::Clock;
 use queue_core::options::{Composed, Placement, compose};
-use queue_core::{EncodeError, IntoTask, OptionError, State, SystemClock, TaskInfo, TaskOptions};
+use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, TaskOptions, TaskState};
 
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
@@ -422,9 +422,9 @@ fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<Tas
         EnqueueVerdict::Stored => {
             let now = chrono::DateTime::from_timestamp_nanos(now_ns);
             let (state, due) = match composed.placement {
-                Placement::Pending => (State::Pending, Some(now)),
-                Placement::Scheduled { at } => (State::Scheduled, chrono::DateTime::from_timestamp(at, 0)),
-                Placement::Aggregating => (State::Aggregating, None),
+                Placement::Pending => (TaskState::Pending, Some(now)),
+                Placement::Scheduled { at } => (TaskState::Scheduled, chrono::DateTime::from_timestamp(at, 0)),
+                Placement::Aggregating => (TaskState::Aggregating, None),
             };
             Ok(TaskInfo::new(message, state).due_at(due))
         }

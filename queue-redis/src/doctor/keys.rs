@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use queue_core::doctor::{Fault, Finding, Repair, Suspect};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 
 use super::names::{Name, parse};
 use super::{Examination, Holder, Round, Step, Trail, mark};
@@ -106,8 +106,9 @@ impl Examination {
             }
             // Against the way that tasks go: one that moves meanwhile is rather not seen than seen twice. Lists
             // that come into being meanwhile are left out; what is in them is met as a hash in no list.
-            let states = [State::Completed, State::Archived, State::Active, State::Pending, State::Retry];
-            let states = states.into_iter().chain([State::Scheduled]);
+            let states =
+                [TaskState::Completed, TaskState::Archived, TaskState::Active, TaskState::Pending, TaskState::Retry];
+            let states = states.into_iter().chain([TaskState::Scheduled]);
             let holders = states.filter(|state| facts.holders.contains(state.as_str())).map(Holder::State);
             for holder in holders.chain(facts.holders.contains("lease").then_some(Holder::Lease)) {
                 self.steps.push_back(Step::Walk { queue: queue.clone(), holder, at: 0, trail: Trail::default() });
@@ -159,11 +160,13 @@ impl Examination {
         };
         let mut look = redis::pipe();
         for (id, (state, _, group)) in ids.iter().zip(&fields) {
-            let state = state.as_deref().and_then(|state| state.parse::<State>().ok());
+            let state = state.as_deref().and_then(|state| state.parse::<TaskState>().ok());
             let set = match (state, group) {
-                (Some(State::Active), _) => keys.lease().into_bytes(),
-                (Some(State::Aggregating), Some(group)) => [keys.group_prefix().as_bytes(), group].concat(),
-                (Some(state), _) if state != State::Pending => keys.container(state).unwrap_or_default().into_bytes(),
+                (Some(TaskState::Active), _) => keys.lease().into_bytes(),
+                (Some(TaskState::Aggregating), Some(group)) => [keys.group_prefix().as_bytes(), group].concat(),
+                (Some(state), _) if state != TaskState::Pending => {
+                    keys.container(state).unwrap_or_default().into_bytes()
+                }
                 _ => keys.lease().into_bytes(),
             };
             look.cmd("ZSCORE").arg(set).arg(&id[..]);

@@ -20,7 +20,7 @@ pub use mend::Copied;
 pub use queue_core::doctor::{Fault, Finding, Severity};
 use queue_core::doctor::{Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock, State, SystemClock};
+use queue_core::{Clock, SystemClock, TaskState};
 
 use crate::broker::{Broker, MAX_BATCH};
 use crate::clock::RedisClock;
@@ -182,7 +182,7 @@ enum Round {
 /// A list or set to go through.
 #[derive(Debug, Clone)]
 enum Holder {
-    State(State),
+    State(TaskState),
     Lease,
     /// A group or a set taken out of one: what follows `g:`.
     Group(Bytes, bool),

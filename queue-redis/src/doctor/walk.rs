@@ -4,7 +4,7 @@ use bytes::Bytes;
 use queue_core::doctor::{Entry, Fault, Finding, Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
 use queue_core::outcome::NO_HANDLER;
-use queue_core::{Clock as _, State, TaskMessage};
+use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::{Examination, Holder, Step, Trail, mark};
 use crate::broker::{ListedSet, MAX_BATCH};
@@ -39,7 +39,7 @@ impl Examination {
     ) -> Result<Vec<Finding>, Error> {
         let keys = QueueKeys::new(&queue);
         let key = holder.key(&keys);
-        let is_list = matches!(holder, Holder::State(State::Pending | State::Active));
+        let is_list = matches!(holder, Holder::State(TaskState::Pending | TaskState::Active));
         let (next, entries) = if is_list {
             let (next, ids) = self.page(connection, &queue, &key, at, &mut trail).await?;
             (next, ids.into_iter().map(|id| (id, String::new())).collect())
@@ -125,7 +125,8 @@ impl Examination {
             let is_new = if is_lease { self.seen.contains(&mark) } else { self.seen.insert(mark) };
             self.tasks += u64::from(is_new && !is_lease);
             let seen = whereabouts(reply, holder, key, score);
-            if let (Holder::State(State::Retry), true, Some(seen)) = (holder, is_new && !self.only_harmless, &seen) {
+            if let (Holder::State(TaskState::Retry), true, Some(seen)) = (holder, is_new && !self.only_harmless, &seen)
+            {
                 self.note_unhandled(queue, &seen.message);
             }
             // A task that is not active has no lease, and one that is was seen among the active.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use redis::{Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -251,7 +251,7 @@ impl Watch {
     ///
     /// # Errors
     /// When the connection is lost.
-    pub async fn next_due(&mut self, sets: &[(&str, State)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
+    pub async fn next_due(&mut self, sets: &[(&str, TaskState)]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
         let there = if sets.len() > FEW_SETS {
             let keys = sets.iter().map(|(queue, state)| due_set(&QueueKeys::new(queue), *state)).collect();
             match self.existing(keys).await {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::service::Service;
 use queue_redis::{
     Error,
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 struct Set {
     queue: Arc<str>,
-    state: State,
+    state: TaskState,
     /// When its first task is due, or is to be tried again; `None` where it has none.
     next: Option<i64>,
     /// It cannot be served, and is left alone until then.
@@ -86,7 +86,7 @@ impl Forwarder {
     ) -> Self {
         let sets = |queue: &Arc<str>| {
             let set = |state| Set { queue: queue.clone(), state, next: None, refused: None, held_up: None };
-            [set(State::Scheduled), set(State::Retry)]
+            [set(TaskState::Scheduled), set(TaskState::Retry)]
         };
         let sets: Vec<Set> = queues.names().flat_map(sets).collect();
         let (doubtful, sweep) = ((0..sets.len()).collect(), Instant::now() + queues.safety_interval());
@@ -196,7 +196,7 @@ impl Forwarder {
 
     /// When the first task of each set is due. On the listening connection, which is then told about changes.
     async fn look(&self, looked_at: &[usize]) -> Result<Vec<Result<Option<i64>, Error>>, Error> {
-        let sets: Vec<(&str, State)> =
+        let sets: Vec<(&str, TaskState)> =
             looked_at.iter().map(|set| (&*self.sets[*set].queue, self.sets[*set].state)).collect();
         if let Some(mut watch) = self.wakeups.watch()
             && let Ok(heads) = watch.next_due(&sets).await

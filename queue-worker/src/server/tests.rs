@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
-use queue_core::{RawTask, State, TaskOptions};
+use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::embedded::RedisServer;
 use queue_redis::service::Service;
 use queue_redis::service::stress::start_and_stop;
@@ -107,7 +107,7 @@ impl Parts {
         Inspector::with_clock(self.server.redis(), self.clock.clone())
     }
 
-    async fn count(&self, state: State) -> usize {
+    async fn count(&self, state: TaskState) -> usize {
         self.inspector().tasks("q", state, Page::default()).await.unwrap().len()
     }
 
@@ -211,7 +211,7 @@ fn digesting() -> Router {
 
 #[tokio::test]
 async fn recoverer_takes_tasks_whose_leases_ended_for_long_enough() {
-    for (max_crashes, expected) in [(1, State::Retry), (0, State::Archived)] {
+    for (max_crashes, expected) in [(1, TaskState::Retry), (0, TaskState::Archived)] {
         let parts = Parts::new().await;
         parts.job().await;
         let mut recoverer = parts.recoverer(max_crashes);
@@ -219,7 +219,7 @@ async fn recoverer_takes_tasks_whose_leases_ended_for_long_enough() {
         // Redis was not heard for long: servers may not have said what they work on.
         parts.pass(30 + 29);
         recoverer.run_once().await.unwrap();
-        assert_eq!(parts.count(State::Active).await, 1);
+        assert_eq!(parts.count(TaskState::Active).await, 1);
         parts.pass(1);
         recoverer.run_once().await.unwrap();
         assert_eq!(parts.count(expected).await, 1);
@@ -237,9 +237,9 @@ async fn recoverer_waits_after_an_outage_before_it_recovers() {
     assert!(recoverer.run_once().await.is_err());
     parts.cmd::<()>("REPLICAOF NO ONE").await;
     assert_eq!(recoverer.run_once().await.unwrap(), Duration::from_secs(12));
-    assert_eq!(parts.count(State::Active).await, 1, "whoever is alive has to renew first");
+    assert_eq!(parts.count(TaskState::Active).await, 1, "whoever is alive has to renew first");
     recoverer.run_once().await.unwrap();
-    assert_eq!(parts.count(State::Active).await, 0);
+    assert_eq!(parts.count(TaskState::Active).await, 0);
 }
 
 #[tokio::test]
@@ -250,10 +250,10 @@ async fn forwarder_makes_due_tasks_pending_and_sleeps_until_the_next() {
     }
     let mut forwarder = parts.forwarder();
     assert_eq!(forwarder.run_once().await.unwrap(), Duration::from_secs(2));
-    assert_eq!(parts.count(State::Pending).await, 0);
+    assert_eq!(parts.count(TaskState::Pending).await, 0);
     parts.pass(2);
     assert_eq!(forwarder.run_once().await.unwrap(), Duration::from_secs(2));
-    assert_eq!((parts.count(State::Pending).await, parts.count(State::Scheduled).await), (1, 1));
+    assert_eq!((parts.count(TaskState::Pending).await, parts.count(TaskState::Scheduled).await), (1, 1));
 }
 
 #[tokio::test]
@@ -267,10 +267,10 @@ async fn janitor_deletes_completed_tasks_whose_retention_has_ended() {
     parts.broker.apply(&[(&report, &step)], parts.time.now_ns()).await.unwrap();
     let mut janitor = parts.janitor();
     janitor.run_once().await.unwrap();
-    assert_eq!(parts.count(State::Completed).await, 1);
+    assert_eq!(parts.count(TaskState::Completed).await, 1);
     parts.pass(61);
     janitor.run_once().await.unwrap();
-    assert_eq!(parts.count(State::Completed).await, 0);
+    assert_eq!(parts.count(TaskState::Completed).await, 0);
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn aggregator_starts_an_aggregation_for_a_group_that_is_quiet() {
     aggregator.run_once().await.unwrap();
     parts.handlers.close();
     parts.handlers.wait().await;
-    let digests = parts.inspector().tasks("q", State::Pending, Page::default()).await.unwrap();
+    let digests = parts.inspector().tasks("q", TaskState::Pending, Page::default()).await.unwrap();
     assert_eq!((digests.len(), &*digests[0].task_type, &digests[0].payload[..]), (1, "digest", &b"2"[..]));
 }
 
@@ -417,9 +417,9 @@ async fn processor_starts_what_there_is_and_the_acks_writer_writes_what_came_of_
     Processor { shared }.run_once().await.unwrap();
     parts.handlers.close();
     parts.handlers.wait().await;
-    assert_eq!((ran.load(Ordering::SeqCst), parts.count(State::Active).await), (3, 3), "nothing is written yet");
+    assert_eq!((ran.load(Ordering::SeqCst), parts.count(TaskState::Active).await), (3, 3), "nothing is written yet");
     writer.run_once().await.unwrap();
-    assert_eq!((parts.count(State::Active).await, parts.running.len()), (0, 0));
+    assert_eq!((parts.count(TaskState::Active).await, parts.running.len()), (0, 0));
 }
 
 #[tokio::test]

@@ -77,14 +77,14 @@ fn names(task: &StoredTask) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use queue_core::{State, TaskMessage};
+    use queue_core::{TaskMessage, TaskState};
 
     use super::*;
 
     fn stored(message: TaskMessage) -> StoredTask {
         let fields = [("msg".to_owned(), message.to_bytes())].into();
         let id = message.id;
-        StoredTask { id, state: State::Pending, score: None, group: None, fields, lock_expires_at_ms: None }
+        StoredTask { id, state: TaskState::Pending, score: None, group: None, fields, lock_expires_at_ms: None }
     }
 
     #[test]

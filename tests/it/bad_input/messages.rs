@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_admin::Page;
-use queue_core::{Clock as _, State, SystemClock};
+use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_worker::{Failure, Group, Job, Router};
 
 use crate::support::{Events, Fixture, GROUP, QUEUE, eventually, job, with};
@@ -43,19 +43,19 @@ async fn stored(fixture: &Fixture, id: &str) -> Vec<u8> {
 /// asynq leaves them active for ever, and its recoverer stops for all queues (W13).
 #[tokio::test]
 async fn an_unreadable_message_goes_to_the_archive_from_every_state_and_stays_as_it_is() {
-    for state in [State::Pending, State::Scheduled, State::Retry, State::Active] {
+    for state in [TaskState::Pending, TaskState::Scheduled, TaskState::Retry, TaskState::Active] {
         let fixture = Fixture::start().await;
         let client = fixture.client();
         let mut expected = Vec::new();
         for (id, bytes) in broken(&fixture, "x") {
             client.enqueue(job(id)).await.unwrap();
-            if state != State::Pending {
+            if state != TaskState::Pending {
                 let past = (SystemClock.now_secs() - 3_600).to_string();
                 fixture.run(&format!("LREM asynq:{{q}}:pending 1 {id}")).await;
                 fixture.run(&format!("HSET asynq:{{q}}:t:{id} state {state}")).await;
-                let set = if state == State::Active { "lease" } else { state.as_str() };
+                let set = if state == TaskState::Active { "lease" } else { state.as_str() };
                 fixture.run(&format!("ZADD asynq:{{q}}:{set} {past} {id}")).await;
-                if state == State::Active {
+                if state == TaskState::Active {
                     fixture.run(&format!("LPUSH asynq:{{q}}:active {id}")).await;
                 }
             }
@@ -133,10 +133,10 @@ async fn lists_leave_unreadable_messages_out_and_a_look_at_one_says_why() {
         }
     }
     fixture.client().enqueue(job("fine")).await.unwrap();
-    let listed = inspector.tasks(QUEUE, State::Pending, Page::default()).await.unwrap();
+    let listed = inspector.tasks(QUEUE, TaskState::Pending, Page::default()).await.unwrap();
     let ids: Vec<&str> = listed.iter().map(|task| task.id.as_str()).filter(|id| !id.is_empty()).collect();
     assert_eq!(ids, ["fine"]);
-    assert_eq!(inspector.queue(QUEUE).await.unwrap().count(State::Pending), 8);
+    assert_eq!(inspector.queue(QUEUE).await.unwrap().count(TaskState::Pending), 8);
 }
 
 /// A hash without a message, as asynq's own leaks leave them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_admin::Page;
 use queue_core::options::MAX_NAME_LEN;
-use queue_core::{RawTask, State, TaskMessage, TaskOptions};
+use queue_core::{RawTask, TaskMessage, TaskOptions, TaskState};
 use queue_redis::EnqueueError;
 use queue_worker::{Job, Router, Server};
 use redis::ToRedisArgs as _;
@@ -139,7 +139,7 @@ async fn bytes_that_are_no_text_are_shown_replaced_and_hinder_nobody() {
     let _: i64 = fixture.cmd(&zadd).await;
     let inspector = fixture.inspector();
     assert!(inspector.queues().await.unwrap().iter().any(|name| name == QUEUE));
-    assert_eq!(inspector.tasks(QUEUE, State::Scheduled, Page::default()).await.unwrap(), []);
+    assert_eq!(inspector.tasks(QUEUE, TaskState::Scheduled, Page::default()).await.unwrap(), []);
     inspector.queue(QUEUE).await.unwrap();
     inspector.groups(QUEUE).await.unwrap();
     let server = fixture.server(Router::new(()).route("job", async |_: Job| {})).start().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use queue_core::{OptionError, State, TaskMessage};
+use queue_core::{OptionError, TaskMessage, TaskState};
 use queue_redis::EnqueueError;
 use queue_worker::{Failure, Job, Router};
 
@@ -39,7 +39,7 @@ async fn a_client_refuses_times_that_cannot_be_and_takes_the_past_for_now() {
     }
     let past: SystemTime = UNIX_EPOCH - Duration::from_secs(3_600);
     let info = client.enqueue(job("past").process_at(past)).await.unwrap();
-    assert_eq!(info.state, State::Pending);
+    assert_eq!(info.state, TaskState::Pending);
     // A deadline before 1970 is one that is over, and not "none".
     let info = client.enqueue(job("late").deadline(past)).await.unwrap();
     assert!(info.deadline.is_some_and(|deadline| deadline.timestamp() < 0), "{info:?}");
@@ -77,12 +77,14 @@ async fn a_message_with_absurd_numbers_is_worked_or_archived_and_harms_nobody() 
         fixture.gone(id).await;
     }
     fixture.gone("fine").await;
-    fixture.in_state("retention-most", State::Completed).await;
+    fixture.in_state("retention-most", TaskState::Completed).await;
     // Such a deadline has passed.
     for id in ["deadline-least", "deadline-minus"] {
-        fixture.in_state(id, State::Archived).await;
+        fixture.in_state(id, TaskState::Archived).await;
     }
-    for (id, state) in [("a", State::Archived), ("b", State::Archived), ("c", State::Retry), ("d", State::Archived)] {
+    for (id, state) in
+        [("a", TaskState::Archived), ("b", TaskState::Archived), ("c", TaskState::Retry), ("d", TaskState::Archived)]
+    {
         let info = fixture.in_state(&format!("retry-{id}"), state).await;
         assert_eq!(info.last_error.as_deref(), Some("boom"), "{id}");
     }
@@ -119,14 +121,14 @@ async fn absurd_scores_are_due_or_never_and_nobody_spins() {
     ran.sort();
     assert_eq!(ran, ["half", "later", "minus", "past"]);
     let inspector = fixture.inspector();
-    let left = inspector.tasks(QUEUE, State::Scheduled, queue_admin::Page::default()).await.unwrap();
+    let left = inspector.tasks(QUEUE, TaskState::Scheduled, queue_admin::Page::default()).await.unwrap();
     let ids: Vec<&str> = left.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["far", "never"]);
     for lease in ["+inf", "1e300", "-inf"] {
         fixture.run("LPUSH asynq:{q}:active ghost").await;
         fixture.run(&format!("ZADD asynq:{{q}}:lease {lease} ghost")).await;
         inspector.queue(QUEUE).await.unwrap();
-        inspector.tasks(QUEUE, State::Active, queue_admin::Page::default()).await.unwrap();
+        inspector.tasks(QUEUE, TaskState::Active, queue_admin::Page::default()).await.unwrap();
     }
 }
 
@@ -139,7 +141,7 @@ async fn counters_that_are_no_numbers_do_not_stop_work() {
     let answer = async |job: Job| if job.id() == "a" { Ok(()) } else { Err::<(), Failure>("boom".into()) };
     let server = fixture.server(Router::new(()).route("job", answer)).start().await.unwrap();
     fixture.gone("a").await;
-    fixture.in_state("b", State::Archived).await;
+    fixture.in_state("b", TaskState::Archived).await;
     server.shutdown().await;
     eventually("the queue can be looked at", async || fixture.inspector().queue(QUEUE).await.is_ok()).await;
 }

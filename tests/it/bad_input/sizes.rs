@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::{EnqueueError, MAX_TASK_BYTES};
 use queue_worker::{Job, Router};
 
@@ -52,7 +52,7 @@ async fn a_result_beyond_the_limit_archives_the_task_with_the_reason() {
     fixture.enqueue([job("large").retention(keep), job("fits").retention(keep), job("large-not-kept")]).await;
     let work = async |job: Job| Bytes::from(vec![0; if job.id() == "fits" { 100 } else { 101 }]);
     let server = fixture.server(Router::new(()).route("job", work)).max_result_bytes(100).start().await.unwrap();
-    let info = fixture.in_state("large", State::Archived).await;
+    let info = fixture.in_state("large", TaskState::Archived).await;
     assert_eq!(
         info.last_error.as_deref(),
         Some(
@@ -60,7 +60,7 @@ async fn a_result_beyond_the_limit_archives_the_task_with_the_reason() {
         )
     );
     assert_eq!((info.retried, info.result), (0, None));
-    assert_eq!(fixture.in_state("fits", State::Completed).await.result.map(|result| result.len()), Some(100));
+    assert_eq!(fixture.in_state("fits", TaskState::Completed).await.result.map(|result| result.len()), Some(100));
     // Nobody keeps it, so that it may be as long as it likes.
     fixture.gone("large-not-kept").await;
     server.shutdown().await;

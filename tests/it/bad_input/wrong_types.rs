@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_admin::{Filter, Inspector, Page};
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::{
     Error,
     broker::{Completion, Delivery, GroupRules, PayloadChange, Report, Seen, Side},
@@ -119,10 +119,10 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
             let mut connection = broker.redis().pooled().await?;
             broker.extend_lease(&mut connection, QUEUE, std::slice::from_ref(&active.run), NOW + 60).await.map(drop)
         }
-        "forward scheduled" => broker.forward(QUEUE, State::Scheduled, NOW_NS * 2, 0).await.map(drop),
-        "forward retry" => broker.forward(QUEUE, State::Retry, NOW_NS * 2, 0).await.map(drop),
+        "forward scheduled" => broker.forward(QUEUE, TaskState::Scheduled, NOW_NS * 2, 0).await.map(drop),
+        "forward retry" => broker.forward(QUEUE, TaskState::Retry, NOW_NS * 2, 0).await.map(drop),
         "next due" => {
-            let sets = [(QUEUE, State::Scheduled), (QUEUE, State::Retry)];
+            let sets = [(QUEUE, TaskState::Scheduled), (QUEUE, TaskState::Retry)];
             broker.next_due(&sets).await?.into_iter().try_for_each(|due| due.map(drop))
         }
         "list expired" => broker.list_expired(QUEUE, NOW + 60, 0).await.map(drop),
@@ -141,10 +141,10 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
         "delete aggregated" => broker.delete_aggregated(QUEUE).await.map(drop),
         "inspect queues" => inspector.queues().await.map(drop).map_err(of_redis),
         "inspect queue" => inspector.queue(QUEUE).await.map(drop).map_err(of_redis),
-        "inspect pending" => inspector.tasks(QUEUE, State::Pending, page).await.map(drop).map_err(of_redis),
-        "inspect scheduled" => inspector.tasks(QUEUE, State::Scheduled, page).await.map(drop).map_err(of_redis),
-        "inspect archived" => inspector.tasks(QUEUE, State::Archived, page).await.map(drop).map_err(of_redis),
-        "inspect aggregating" => inspector.tasks(QUEUE, State::Aggregating, page).await.map(drop).map_err(of_redis),
+        "inspect pending" => inspector.tasks(QUEUE, TaskState::Pending, page).await.map(drop).map_err(of_redis),
+        "inspect scheduled" => inspector.tasks(QUEUE, TaskState::Scheduled, page).await.map(drop).map_err(of_redis),
+        "inspect archived" => inspector.tasks(QUEUE, TaskState::Archived, page).await.map(drop).map_err(of_redis),
+        "inspect aggregating" => inspector.tasks(QUEUE, TaskState::Aggregating, page).await.map(drop).map_err(of_redis),
         "inspect task" => inspector.task(QUEUE, "pending").await.map(drop).map_err(of_redis),
         "inspect groups" => inspector.groups(QUEUE).await.map(drop).map_err(of_redis),
         "inspect servers" => inspector.servers().await.map(drop).map_err(of_redis),
@@ -172,7 +172,9 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
 async fn fill(fixture: &Fixture) -> Delivery {
     let _: String = fixture.cmd(&["FLUSHALL"]).await;
     fixture.run("SADD asynq:queues q").await;
-    for state in [State::Retry, State::Archived, State::Completed, State::Scheduled, State::Aggregating] {
+    for state in
+        [TaskState::Retry, TaskState::Archived, TaskState::Completed, TaskState::Scheduled, TaskState::Aggregating]
+    {
         fixture.put_in(state, job(state.as_str())).await;
     }
     let active = fixture.active(job("active")).await;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use queue_core::{OptionError, State, TaskInfo};
+use queue_core::{OptionError, TaskInfo, TaskState};
 use queue_redis::EnqueueError;
 
 use crate::support::{Fixture, PATIENCE, job};
@@ -76,7 +76,7 @@ async fn a_large_batch_is_stored_whole_and_in_order() {
     assert_eq!(outcomes.len(), 2_050);
     for (n, outcome) in outcomes.iter().enumerate() {
         let info = outcome.as_ref().unwrap();
-        assert_eq!((info.id.clone(), info.state), (n.to_string(), State::Pending));
+        assert_eq!((info.id.clone(), info.state), (n.to_string(), TaskState::Pending));
     }
     let pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     assert_eq!(pending, (0..2_050).rev().map(|n| n.to_string()).collect::<Vec<_>>());

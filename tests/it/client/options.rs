@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use queue_core::clock::ManualClock;
-use queue_core::{OptionError, RawTask, State, TaskOptions};
+use queue_core::{OptionError, RawTask, TaskOptions, TaskState};
 use queue_redis::{Client, EnqueueError};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ fn at(secs: i64) -> std::time::SystemTime {
 async fn a_task_without_options_has_asynqs_defaults() {
     let fixture = Fixture::start().await;
     let info = client(&fixture).enqueue(RawTask::new("mail")).await.unwrap();
-    assert_eq!((info.queue.as_str(), info.state, info.max_retry), ("default", State::Pending, 25));
+    assert_eq!((info.queue.as_str(), info.state, info.max_retry), ("default", TaskState::Pending, 25));
     assert_eq!(info.timeout, Some(Duration::from_secs(1_800)));
     assert_eq!(info.next_process_at.map(|at| at.timestamp()), Some(NOW));
     let id = &info.id;
@@ -71,7 +71,7 @@ async fn every_option_is_stored_and_told() {
          + {low}:unique:mail:83878c91171338902e0fe0fb97a8c47a expires: in about 660 s",
     );
     assert_eq!((info.id.as_str(), info.queue.as_str(), info.task_type.as_str()), ("a", "low", "mail"));
-    assert_eq!((info.payload.as_ref(), info.state, info.max_retry), (&b"p"[..], State::Scheduled, 3));
+    assert_eq!((info.payload.as_ref(), info.state, info.max_retry), (&b"p"[..], TaskState::Scheduled, 3));
     assert_eq!((info.timeout, info.retention), (Some(Duration::from_secs(90)), Duration::from_secs(7_200)));
     assert_eq!(info.deadline.map(|at| at.timestamp()), Some(NOW + 500));
     assert_eq!(info.next_process_at.map(|at| at.timestamp()), Some(NOW + 60));
@@ -83,12 +83,12 @@ async fn a_task_starts_at_once_at_a_time_or_in_its_group() {
     let fixture = Fixture::start().await;
     let client = client(&fixture);
     for (task, state) in [
-        (job("at").process_at(at(NOW + 1)), State::Scheduled),
-        (job("past").process_at(at(NOW - 1)), State::Pending),
-        (job("now").process_in(Duration::ZERO), State::Pending),
-        (job("last wins").process_at(at(NOW + 1)).process_in(Duration::ZERO), State::Pending),
-        (job("group").group("g"), State::Aggregating),
-        (job("past group").group("g").process_at(at(NOW - 1)), State::Aggregating),
+        (job("at").process_at(at(NOW + 1)), TaskState::Scheduled),
+        (job("past").process_at(at(NOW - 1)), TaskState::Pending),
+        (job("now").process_in(Duration::ZERO), TaskState::Pending),
+        (job("last wins").process_at(at(NOW + 1)).process_in(Duration::ZERO), TaskState::Pending),
+        (job("group").group("g"), TaskState::Aggregating),
+        (job("past group").group("g").process_at(at(NOW - 1)), TaskState::Aggregating),
     ] {
         let info = client.enqueue(task.clone()).await.unwrap();
         assert_eq!(info.state, state, "{task:?}");
@@ -204,7 +204,7 @@ async fn typed_tasks_bring_their_options_and_the_call_wins() {
     let other = client.enqueue_with(Welcome { user: 7 }, options).await.unwrap();
     assert_eq!((other.queue.as_str(), other.max_retry, other.timeout), ("other", 0, Some(Duration::from_secs(30))));
     let blob = client.enqueue(Blob(Bytes::from_static(b"\0\xff"))).await.unwrap();
-    assert_eq!((blob.payload.as_ref(), blob.state), (&b"\0\xff"[..], State::Aggregating));
+    assert_eq!((blob.payload.as_ref(), blob.state), (&b"\0\xff"[..], TaskState::Aggregating));
 }
 
 #[tokio::test]

@@ -38,6 +38,6 @@ async fn the_doctor_mends_queues_on_all_masters() {
     assert_eq!(problems(&inspector).await, [""; 0]);
     for queue in queues() {
         let told = inspector.explain(&queue, &format!("lost-{queue}")).await.unwrap();
-        assert_eq!(told.state, Some(queue_core::State::Pending));
+        assert_eq!(told.state, Some(queue_core::TaskState::Pending));
     }
 }

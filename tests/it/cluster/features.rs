@@ -1,7 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_admin::{Filter, Inspector, Page};
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::{Client, Listener, Semaphore, Signal, broker::Broker};
 use queue_scheduler::{Entry, Scheduler};
 use queue_worker::{Group, Job, Router, Server};
@@ -61,7 +61,7 @@ async fn worked_by_one_server(cluster: &Cluster, names: &[String; 3]) {
     for name in names {
         assert_eq!(inspector.queue(name).await.unwrap().processed, 22, "{name}");
         assert_eq!(
-            inspector.delete_all(name, &Filter::new().state(State::Scheduled), |_| {}).await.unwrap().changed,
+            inspector.delete_all(name, &Filter::new().state(TaskState::Scheduled), |_| {}).await.unwrap().changed,
             1
         );
     }
@@ -80,12 +80,12 @@ async fn inspected(cluster: &Cluster, names: &[String; 3]) {
             client.enqueue(task(name, &format!("look-{n}")).payload(format!("{{\"n\":{n}}}"))).await.unwrap();
         }
         assert!(inspector.pause(name).await.unwrap());
-        assert_eq!(inspector.tasks(name, State::Pending, Page::default()).await.unwrap().len(), 30);
-        assert_eq!(inspector.task(name, "look-7").await.unwrap().state, State::Pending);
-        let pending = Filter::new().state(State::Pending);
+        assert_eq!(inspector.tasks(name, TaskState::Pending, Page::default()).await.unwrap().len(), 30);
+        assert_eq!(inspector.task(name, "look-7").await.unwrap().state, TaskState::Pending);
+        let pending = Filter::new().state(TaskState::Pending);
         assert_eq!(inspector.count(name, &pending).await.unwrap(), 250);
         assert_eq!(inspector.archive_all(name, &pending, |_| {}).await.unwrap().changed, 250);
-        let archived = Filter::new().state(State::Archived);
+        let archived = Filter::new().state(TaskState::Archived);
         assert_eq!(inspector.run_all(name, &archived, |_| {}).await.unwrap().changed, 250);
         inspector.delete_task(name, "look-7").await.unwrap();
         assert!(inspector.queue_memory(name).await.unwrap().is_some());
@@ -132,7 +132,10 @@ async fn new_work_and_cancelations_are_heard(cluster: &Cluster, names: &[String;
         assert_eq!(listener.signal().await, Signal::Work(name.clone()));
         assert!(watch.have_work(&all).await.unwrap().contains(&true));
         let inspector = Inspector::new(redis.clone());
-        assert_eq!(inspector.delete_all(name, &Filter::new().state(State::Pending), |_| {}).await.unwrap().changed, 1);
+        assert_eq!(
+            inspector.delete_all(name, &Filter::new().state(TaskState::Pending), |_| {}).await.unwrap().changed,
+            1
+        );
         assert_eq!(listener.signal().await, Signal::Work(name.clone()));
     }
     Broker::new(redis).cancel("somebody").await.unwrap();
@@ -177,7 +180,7 @@ async fn shared_limits_and_schedules(cluster: &Cluster, names: &[String; 3]) {
     eventually("each queue has a tick", async || {
         let mut all = true;
         for name in names {
-            all &= inspector.queue(name).await.is_ok_and(|info| info.count(State::Pending) > 0);
+            all &= inspector.queue(name).await.is_ok_and(|info| info.count(TaskState::Pending) > 0);
         }
         all
     })

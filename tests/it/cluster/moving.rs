@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_admin::Inspector;
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::{Client, Error, broker::Broker};
 
 use super::{Counts, connect, pour, queues, serve};
@@ -56,14 +56,14 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
     let queue_name = queue.as_str().into();
     let take = tokio::time::timeout(Duration::from_secs(30), patient.dequeue(&queue_name, 3, &token, now + 30));
     refused(take.await.expect("an answer").unwrap_err());
-    refused(broker.forward(&queue, State::Scheduled, (now + 10) * 1_000_000_000, 0).await.unwrap_err());
+    refused(broker.forward(&queue, TaskState::Scheduled, (now + 10) * 1_000_000_000, 0).await.unwrap_err());
     refused(broker.list_expired(&queue, now + 1_000, 0).await.unwrap_err());
     refused(of_redis(inspector.delete_task(&queue, "late").await.unwrap_err()));
     let error = put("new").await.unwrap_err();
     assert!(error.to_string().contains("moving"), "{error}");
     // Commands with one key find it wherever it is.
-    assert_eq!(inspector.task(&queue, "late").await.unwrap().state, State::Pending);
-    assert_eq!(inspector.task(&queue, "due").await.unwrap().state, State::Scheduled);
+    assert_eq!(inspector.task(&queue, "late").await.unwrap().state, TaskState::Pending);
+    assert_eq!(inspector.task(&queue, "due").await.unwrap().state, TaskState::Scheduled);
     // Other queues are not concerned.
     client.enqueue(RawTask::new("job").queue(other.as_str())).await.unwrap();
     let after =
@@ -83,7 +83,7 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
         node.cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
     }
     // Who has not heard of it is told by the node that it asks: in a pipeline, and in a transaction.
-    assert_eq!(inspector.queue(&queue).await.unwrap().count(State::Pending), 2);
+    assert_eq!(inspector.queue(&queue).await.unwrap().count(TaskState::Pending), 2);
     broker.record_enqueue_event(&format!("{{{queue}}}"), "id", 0).await.unwrap();
     put("new").await.unwrap();
     let counts = Counts::default();
@@ -128,7 +128,7 @@ async fn nothing_is_lost_while_slots_are_resharded_under_load() {
         assert_eq!(counts.of(id), 1, "{id}");
     }
     let inspector = Inspector::new(connect(&cluster, Duration::from_secs(5)));
-    let left = inspector.queue(&idle).await.unwrap().count(State::Pending);
+    let left = inspector.queue(&idle).await.unwrap().count(TaskState::Pending);
     assert_eq!(left as usize, 500 + poured.len() / 4);
     server.shutdown().await;
     for name in &names {

@@ -10,7 +10,7 @@ mod sound;
 use std::sync::Arc;
 
 use queue_admin::Inspector;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::clock::ManualClock;
 use queue_redis::{Copied, Fault, Finding, Severity};
 
@@ -20,8 +20,9 @@ use crate::support::{Fixture, NOW, QUEUE, job};
 pub(crate) async fn start() -> (Fixture, Inspector) {
     let fixture = Fixture::start().await;
     fixture.broker.publish_queue(QUEUE).await.unwrap();
-    let states = [State::Archived, State::Completed, State::Retry, State::Scheduled, State::Aggregating];
-    for state in states.into_iter().chain([State::Active, State::Pending]) {
+    let states =
+        [TaskState::Archived, TaskState::Completed, TaskState::Retry, TaskState::Scheduled, TaskState::Aggregating];
+    for state in states.into_iter().chain([TaskState::Active, TaskState::Pending]) {
         fixture.put_in(state, job(state.as_str())).await;
     }
     let inspector = Inspector::with_clock(fixture.redis(), Arc::new(ManualClock::at_secs(NOW)));

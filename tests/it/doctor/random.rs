@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 use queue_testing::Store;
 
 use super::{fix, problems};
@@ -173,7 +173,7 @@ impl Picture {
                 "lease" => picture.leases.extend(ids),
                 "aggregation_sets" => picture.staged.extend(ids),
                 "groups" => picture.groups.extend(ids),
-                _ if name.starts_with("g:") || name.parse::<State>().is_ok() => {
+                _ if name.starts_with("g:") || name.parse::<TaskState>().is_ok() => {
                     for id in ids {
                         picture.places.entry(id).or_default().push(name.to_owned());
                     }

@@ -1,7 +1,7 @@
 //! Groups, history and memory.
 
 use queue_admin::{Error, Filter, Page};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::{at, start};
 use crate::support::{NOW, QUEUE, job};
@@ -19,7 +19,7 @@ async fn groups_are_listed_by_name_with_their_tasks() {
     let zoo = inspector.group_tasks(QUEUE, "zoo", Page::default()).await.unwrap();
     let ids: Vec<&str> = zoo.iter().map(|task| &*task.id).collect();
     assert_eq!(ids, ["a", "c"]);
-    assert!(zoo.iter().all(|task| task.state == State::Aggregating && task.group.as_deref() == Some("zoo")));
+    assert!(zoo.iter().all(|task| task.state == TaskState::Aggregating && task.group.as_deref() == Some("zoo")));
     let second = inspector.group_tasks(QUEUE, "zoo", Page { skip: 1, size: 1 }).await.unwrap();
     assert_eq!(second[0].id, "c");
     assert!(inspector.group_tasks(QUEUE, "none", Page::default()).await.unwrap().is_empty());
@@ -57,7 +57,7 @@ async fn a_page_beyond_all_numbers_is_empty_and_one_of_any_size_is_whole() {
         [(usize::MAX, 30, 0), (usize::MAX, usize::MAX, 0), (1, usize::MAX, 0), (0, usize::MAX, 1)]
     {
         let page = Page { skip, size };
-        for state in [State::Pending, State::Scheduled, State::Aggregating] {
+        for state in [TaskState::Pending, TaskState::Scheduled, TaskState::Aggregating] {
             let tasks = inspector.tasks(QUEUE, state, page).await.unwrap();
             assert_eq!(tasks.len(), found, "{state} {page:?}");
             let filter = Filter::new().state(state).task_type("job");

@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use queue_admin::{Changed, Error, Filter, Inspector, Page, Progress};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::{at, start};
 use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
 
-const STATES: [State; 6] =
-    [State::Pending, State::Scheduled, State::Retry, State::Archived, State::Completed, State::Aggregating];
+const STATES: [TaskState; 6] = [
+    TaskState::Pending,
+    TaskState::Scheduled,
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
+    TaskState::Aggregating,
+];
 
 /// Tasks `<state>-0` and so on, five in each state; number 3 of each has a payload and a header of its own.
 async fn five_in_each_state(fixture: &Fixture) {
-    for state in [State::Active].into_iter().chain(STATES.into_iter().rev()) {
+    for state in [TaskState::Active].into_iter().chain(STATES.into_iter().rev()) {
         for n in 0..5 {
             let mut task = job(&format!("{state}-{n}")).payload(format!(r#"{{"n":{n}}}"#));
             if n == 3 {
@@ -39,7 +45,7 @@ async fn tasks_are_found_and_counted_in_all_states_or_in_those_named() {
     let all = Page { skip: 0, size: 100 };
     assert_eq!(inspector.count(QUEUE, &Filter::new()).await.unwrap(), 35);
     assert_eq!(ids(&inspector, &Filter::new(), all).await.len(), 35);
-    let some = Filter::new().state(State::Retry).state(State::Pending).payload("n", "3");
+    let some = Filter::new().state(TaskState::Retry).state(TaskState::Pending).payload("n", "3");
     assert_eq!(inspector.count(QUEUE, &some).await.unwrap(), 2);
     assert_eq!(ids(&inspector, &some, all).await, ["pending-3", "retry-3"]);
     assert_eq!(ids(&inspector, &Filter::new().header_is("odd", "yes"), all).await.len(), 7);
@@ -81,7 +87,7 @@ async fn delete_all_deletes_everything_but_what_is_active_with_locks() {
     let (fixture, inspector) = start().await;
     let empty = fixture.keyspace().await;
     five_in_each_state(&fixture).await;
-    fixture.put_in(State::Scheduled, job("locked").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("locked").unique(Duration::from_secs(600))).await;
     let mut told: Vec<Progress> = Vec::new();
     let changed = inspector.delete_all(QUEUE, &Filter::new(), |progress| told.push(progress)).await.unwrap();
     assert_eq!(counts(changed), (31, 31, 0));
@@ -94,7 +100,7 @@ async fn delete_all_deletes_everything_but_what_is_active_with_locks() {
 
 #[tokio::test]
 async fn run_all_and_archive_all_go_through_the_states_that_make_sense_unless_one_is_named() {
-    for (run, matched, left) in [(true, 20, State::Completed), (false, 20, State::Completed)] {
+    for (run, matched, left) in [(true, 20, TaskState::Completed), (false, 20, TaskState::Completed)] {
         let (fixture, inspector) = start().await;
         five_in_each_state(&fixture).await;
         let bulk = async |filter: &Filter| {
@@ -108,10 +114,10 @@ async fn run_all_and_archive_all_go_through_the_states_that_make_sense_unless_on
         let info = inspector.queue(QUEUE).await.unwrap();
         assert_eq!((info.count(left), info.active), (5, 5), "{info:?}");
         assert_eq!(if run { info.pending } else { info.archived }, 25);
-        let named = Filter::new().state(State::Completed).payload("n", "1");
+        let named = Filter::new().state(TaskState::Completed).payload("n", "1");
         assert_eq!(counts(bulk(&named).await.unwrap()), (1, 1, 0));
-        let refused = bulk(&Filter::new().state(State::Active)).await.unwrap_err();
-        assert!(matches!(refused, Error::StateRefused { state: State::Active, .. }), "{refused}");
+        let refused = bulk(&Filter::new().state(TaskState::Active)).await.unwrap_err();
+        assert!(matches!(refused, Error::StateRefused { state: TaskState::Active, .. }), "{refused}");
     }
 }
 
@@ -133,7 +139,7 @@ async fn bulk_changes_of_pending_tasks_keep_the_order_of_the_others() {
     for archive in [true, false] {
         let (fixture, inspector) = start().await;
         fixture.put((0..1_000).map(|n| job(&format!("t{n}")).payload(format!(r#"{{"r":{}}}"#, n * 7 % 10)))).await;
-        let filter = Filter::new().state(State::Pending).payload("r", "3");
+        let filter = Filter::new().state(TaskState::Pending).payload("r", "3");
         let changed = if archive {
             inspector.archive_all(QUEUE, &filter, |_| {}).await.unwrap()
         } else {
@@ -212,7 +218,7 @@ async fn cancel_all_without_a_server_says_that_nobody_heard() {
     five_in_each_state(&fixture).await;
     let changed = inspector.cancel_all(QUEUE, &Filter::new().payload("n", "3"), |_| {}).await.unwrap();
     assert_eq!(counts(changed), (1, 0, 1));
-    let refused = inspector.cancel_all(QUEUE, &Filter::new().state(State::Retry), |_| {}).await.unwrap_err();
+    let refused = inspector.cancel_all(QUEUE, &Filter::new().state(TaskState::Retry), |_| {}).await.unwrap_err();
     assert_eq!(refused.to_string(), "tasks that are retry cannot be cancelled; delete them");
 }
 
@@ -261,7 +267,7 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
     fixture.put((0..3_000).map(|n| job(&format!("t{n}")))).await;
     let work = tokio::spawn({
         let inspector = inspector.clone();
-        async move { inspector.delete_all(QUEUE, &Filter::new().state(State::Pending).task_type("job"), |_| {}).await }
+        async move { inspector.delete_all(QUEUE, &Filter::new().state(TaskState::Pending).task_type("job"), |_| {}).await }
     });
     let (mut taken, mut added) = (0, 0);
     while !work.is_finished() {
@@ -277,7 +283,7 @@ async fn a_bulk_change_of_a_list_in_motion_misses_none_and_loses_none() {
     let info = inspector.queue(QUEUE).await.unwrap();
     assert_eq!(info.active, taken);
     assert_eq!(info.size() + changed.changed, 3_000 + added, "{changed:?}");
-    let left = Filter::new().state(State::Pending).task_type("job");
+    let left = Filter::new().state(TaskState::Pending).task_type("job");
     assert_eq!(inspector.count(QUEUE, &left).await.unwrap(), 0, "{changed:?}");
     let order: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     let numbers: Vec<u64> = order.iter().rev().map(|id| id[1..].parse().unwrap()).collect();
@@ -292,7 +298,7 @@ async fn a_bulk_change_of_a_set_in_motion_misses_none() {
         let payload = format!(r#"{{"ours":{}}}"#, n % 2 == 0);
         fixture.put([job(&format!("t{n}")).payload(payload).process_in(Duration::from_secs(n / 50 + 1))]).await;
     }
-    let ours = Filter::new().state(State::Scheduled).payload("ours", "true");
+    let ours = Filter::new().state(TaskState::Scheduled).payload("ours", "true");
     let work = tokio::spawn({
         let (inspector, ours) = (inspector.clone(), ours.clone());
         async move { inspector.archive_all(QUEUE, &ours, |_| {}).await }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use queue_admin::{Filter, Inspector};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::start;
 use crate::support::{Fixture, QUEUE, job};
@@ -14,7 +14,7 @@ const TASKS: u64 = 100_000;
 const WORTH_TELLING_US: u64 = 250;
 
 /// Copies the task `model` of a state into [`TASKS`] tasks.
-async fn multiply(fixture: &Fixture, state: State) {
+async fn multiply(fixture: &Fixture, state: TaskState) {
     let model = job("model").payload(format!(r#"{{"user":7,"text":"{}"}}"#, "x".repeat(200)));
     fixture.put_in(state, model.header("odd", "no")).await;
     let copy = "local hash = redis.call('HGETALL', 'asynq:{q}:t:model')
@@ -89,13 +89,13 @@ async fn report(fixture: &Fixture, what: &str, took: std::time::Duration) {
 async fn how_long_bulk_changes_hold_up_redis() {
     let third = Filter::new().header_is("odd", "yes");
     for (state, verb, filter) in [
-        (State::Pending, "delete", &third),
-        (State::Pending, "archive", &Filter::new().header_is("odd", "yes").payload("user", "8")),
-        (State::Pending, "delete", &Filter::new()),
-        (State::Retry, "run", &Filter::new()),
-        (State::Retry, "archive", &Filter::new()),
-        (State::Retry, "delete", &third),
-        (State::Aggregating, "delete", &Filter::new()),
+        (TaskState::Pending, "delete", &third),
+        (TaskState::Pending, "archive", &Filter::new().header_is("odd", "yes").payload("user", "8")),
+        (TaskState::Pending, "delete", &Filter::new()),
+        (TaskState::Retry, "run", &Filter::new()),
+        (TaskState::Retry, "archive", &Filter::new()),
+        (TaskState::Retry, "delete", &third),
+        (TaskState::Aggregating, "delete", &Filter::new()),
     ] {
         let (fixture, inspector) = start().await;
         multiply(&fixture, state).await;
@@ -109,7 +109,7 @@ async fn how_long_bulk_changes_hold_up_redis() {
         report(&fixture, &format!("{verb} {state}: {changed:?}"), began.elapsed()).await;
     }
     let (fixture, inspector) = start().await;
-    multiply(&fixture, State::Pending).await;
+    multiply(&fixture, TaskState::Pending).await;
     one_by_one(&fixture, &inspector).await;
 }
 

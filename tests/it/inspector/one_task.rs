@@ -1,7 +1,7 @@
 //! Changes to one task, and the refusals that callers tell apart.
 
 use queue_admin::Error;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::MAX_BATCH;
 
 use super::start;
@@ -10,14 +10,14 @@ use crate::support::{QUEUE, READY, RULES, job};
 #[tokio::test]
 async fn a_task_is_run_archived_and_deleted() {
     let (fixture, inspector) = start().await;
-    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.put_in(TaskState::Scheduled, job("a")).await;
     inspector.run_task(QUEUE, "a").await.unwrap();
-    assert_eq!(inspector.task(QUEUE, "a").await.unwrap().state, State::Pending);
+    assert_eq!(inspector.task(QUEUE, "a").await.unwrap().state, TaskState::Pending);
     inspector.archive_task(QUEUE, "a").await.unwrap();
-    assert_eq!(inspector.task(QUEUE, "a").await.unwrap().state, State::Archived);
+    assert_eq!(inspector.task(QUEUE, "a").await.unwrap().state, TaskState::Archived);
     inspector.run_task(QUEUE, "a").await.unwrap();
     assert_eq!(fixture.take().await.run.id, "a");
-    fixture.put_in(State::Scheduled, job("b")).await;
+    fixture.put_in(TaskState::Scheduled, job("b")).await;
     inspector.delete_task(QUEUE, "b").await.unwrap();
     assert!(matches!(inspector.task(QUEUE, "b").await, Err(Error::TaskNotFound { .. })));
 }
@@ -36,10 +36,10 @@ fn variant(error: &Error) -> &'static str {
 #[tokio::test]
 async fn refusals_are_told_apart_and_say_what_to_do() {
     let (fixture, inspector) = start().await;
-    fixture.put_in(State::Active, job("active")).await;
-    fixture.put_in(State::Archived, job("archived")).await;
-    fixture.put_in(State::Aggregating, job("staged")).await;
-    fixture.put_in(State::Pending, job("pending")).await;
+    fixture.put_in(TaskState::Active, job("active")).await;
+    fixture.put_in(TaskState::Archived, job("archived")).await;
+    fixture.put_in(TaskState::Aggregating, job("staged")).await;
+    fixture.put_in(TaskState::Pending, job("pending")).await;
     fixture.run("ZREM asynq:{q}:g:g staged").await;
     fixture.run("ZADD asynq:{q}:g:g:set 1 staged").await;
     fixture.run("ZADD asynq:{q}:aggregation_sets 4000000120 asynq:{q}:g:g:set").await;
@@ -77,7 +77,7 @@ async fn refusals_are_told_apart_and_say_what_to_do() {
 async fn a_script_that_redis_has_forgotten_is_loaded_again() {
     let (fixture, inspector) = start().await;
     for id in ["a", "b", "c"] {
-        fixture.put_in(State::Scheduled, job(id)).await;
+        fixture.put_in(TaskState::Scheduled, job(id)).await;
     }
     let flush = async || fixture.run("SCRIPT FLUSH").await;
     flush().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_admin::{Error, Inspector};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::start;
 use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
@@ -12,8 +12,9 @@ use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
 /// counters, a pause, and what is left over of tasks that are gone.
 async fn fill(fixture: &Fixture) -> u64 {
     let lock = Duration::from_secs(600);
-    let states = [State::Archived, State::Completed, State::Retry, State::Scheduled, State::Aggregating];
-    for state in states.into_iter().chain([State::Pending]) {
+    let states =
+        [TaskState::Archived, TaskState::Completed, TaskState::Retry, TaskState::Scheduled, TaskState::Aggregating];
+    for state in states.into_iter().chain([TaskState::Pending]) {
         for n in 0..120 {
             fixture.put_in(state, job(&format!("{state}-{n}")).payload(format!("{state}{n}")).unique(lock)).await;
         }
@@ -25,7 +26,7 @@ async fn fill(fixture: &Fixture) -> u64 {
     fixture.put([job("unlisted").group("i")]).await;
     fixture.run("SREM asynq:{q}:groups i").await;
     fixture.run("SADD asynq:{q}:groups nobody").await;
-    fixture.put_in(State::Scheduled, job("orphan").payload("o").unique(lock)).await;
+    fixture.put_in(TaskState::Scheduled, job("orphan").payload("o").unique(lock)).await;
     fixture.run("ZREM asynq:{q}:scheduled orphan").await;
     fixture.run("SET asynq:{q}:unique:job:leaked gone EX 600").await;
     fixture.run("SET asynq:{q}:paused 1").await;
@@ -59,7 +60,7 @@ async fn remove_queue_by_force_leaves_nothing_of_it_and_all_of_the_others() {
 
 #[tokio::test]
 async fn remove_queue_without_force_refuses_any_task_and_changes_nothing() {
-    let states = State::ALL.into_iter();
+    let states = TaskState::ALL.into_iter();
     for state in states {
         let (fixture, inspector) = start().await;
         fixture.put_in(state, job("a")).await;
@@ -82,7 +83,7 @@ async fn remove_queue_of_an_empty_queue_takes_its_leftovers_along() {
     let (fixture, inspector) = start().await;
     let task = fixture.active(job("done").unique(Duration::from_secs(600))).await;
     fixture.broker.done(QUEUE, &[crate::support::report(&task)], NOW).await.unwrap();
-    fixture.put_in(State::Scheduled, job("orphan").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("orphan").unique(Duration::from_secs(600))).await;
     fixture.run("DEL asynq:{q}:scheduled").await;
     inspector.pause(QUEUE).await.unwrap();
     assert_eq!(inspector.remove_queue(QUEUE, false).await.unwrap(), 0);
@@ -92,8 +93,8 @@ async fn remove_queue_of_an_empty_queue_takes_its_leftovers_along() {
 #[tokio::test]
 async fn remove_queue_by_force_refuses_active_tasks_and_those_being_aggregated_and_changes_nothing() {
     let (fixture, inspector) = start().await;
-    fixture.put_in(State::Active, job("a")).await;
-    fixture.put_in(State::Pending, job("b")).await;
+    fixture.put_in(TaskState::Active, job("a")).await;
+    fixture.put_in(TaskState::Pending, job("b")).await;
     let before = fixture.keyspace().await;
     let error = inspector.remove_queue(QUEUE, true).await.unwrap_err();
     assert!(matches!(error, Error::QueueActive { active: 1, .. }), "{error}");

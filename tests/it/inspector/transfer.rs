@@ -1,4 +1,4 @@
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::start;
 use crate::support::{QUEUE, job};
@@ -48,9 +48,9 @@ async fn tasks_in_hand_are_read_as_if_they_were_put_back() {
     }
     found.sort();
     let expected = [
-        ("active", State::Pending, None),
-        ("pending", State::Pending, None),
-        ("staged", State::Aggregating, Some("g")),
+        ("active", TaskState::Pending, None),
+        ("pending", TaskState::Pending, None),
+        ("staged", TaskState::Aggregating, Some("g")),
     ];
     let expected = expected.map(|(id, state, group)| (id.to_owned(), state, group.map(str::to_owned)));
     assert_eq!(found, expected);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_metrics::WorkerMetrics;
 use queue_worker::{Failure, Job, Router};
 
@@ -29,7 +29,7 @@ async fn a_workers_metrics_agree_with_what_its_tasks_came_to() {
         .route_exact("long", async |_: Job| std::future::pending::<()>().await);
     let server = fixture.server(router).observe(metrics.observer()).shutdown_timeout(Duration::ZERO);
     let server = server.concurrency(20).start().await.unwrap();
-    fixture.in_state("s0", State::Retry).await;
+    fixture.in_state("s0", TaskState::Retry).await;
     fixture.gone("later").await;
     eventually("all but one are reported", async || {
         let now = samples(&metrics.text());
@@ -114,7 +114,7 @@ async fn a_recovery_and_a_lost_lease_count() {
     // It would run again at once.
     fixture.inspector().pause(QUEUE).await.unwrap();
     fixture.expire_leases().await;
-    fixture.in_state("a", State::Pending).await;
+    fixture.in_state("a", TaskState::Pending).await;
     eventually("the loss is noticed", async || metrics.text().contains(r#"reason="lease_lost"} 1"#)).await;
     server.shutdown().await;
     assert_samples(

@@ -1,7 +1,7 @@
 //! What people do to tasks with the inspector.
 
 use proptest::prelude::*;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::Seen;
 
 use super::world::{World, told};
@@ -36,14 +36,19 @@ pub(crate) enum ManageOperation {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Where {
     Anywhere,
-    In(State),
+    In(TaskState),
     InGroup(u8),
     PendingAt(u8),
 }
 
 impl Where {
     fn any() -> impl Strategy<Value = Self> {
-        let state = prop::sample::select(vec![State::Scheduled, State::Retry, State::Archived, State::Completed]);
+        let state = prop::sample::select(vec![
+            TaskState::Scheduled,
+            TaskState::Retry,
+            TaskState::Archived,
+            TaskState::Completed,
+        ]);
         prop_oneof![
             2 => Just(Self::Anywhere),
             2 => state.prop_map(Self::In),

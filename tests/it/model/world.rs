@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::options::{Composed, Placement, compose};
-use queue_core::{Clock as _, RawTask, State, TaskMessage, TaskOptions};
+use queue_core::{Clock as _, RawTask, TaskMessage, TaskOptions, TaskState};
 use queue_redis::{
     Error,
     broker::{Broker, Completion, Dequeued, Matching, Report, Run, Side, StagedSet, StagedTask, Taken},
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
                 told(broker.extend_lease(&mut connection, &queue, &runs, now + 30).await)
             }
             Operation::Forward { retry, skip } => {
-                let set = if *retry { State::Retry } else { State::Scheduled };
+                let set = if *retry { TaskState::Retry } else { TaskState::Scheduled };
                 told(broker.forward(&queue, set, now_ns, u64::from(*skip)).await)
             }
             Operation::Recover { archive, skip } => self.recover(&queue, *archive, *skip).await,
@@ -260,7 +260,7 @@ impl<'a> World<'a> {
     async fn look(&self) -> String {
         let inspector = self.inspector();
         let mut text = told(inspector.queues().await) + &told(inspector.queue(QUEUE).await);
-        for state in State::ALL {
+        for state in TaskState::ALL {
             for page in [Page { skip: 0, size: 3 }, Page { skip: 3, size: 30 }] {
                 text += &format!("\n{state} {}", told(inspector.tasks(QUEUE, state, page).await));
             }

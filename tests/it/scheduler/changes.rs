@@ -59,7 +59,7 @@ async fn a_new_payload_does_not_disturb_the_ticks() {
     let _scheduler = stage.start([with("new")]).await;
     stage.upto("e", 2 * HOUR).await;
     assert_eq!(stage.pending().await, ["e+3600", "e+7200"], "what was missed is still known");
-    let tasks = stage.fixture.inspector().tasks("q", queue_core::State::Pending, Page::default()).await.unwrap();
+    let tasks = stage.fixture.inspector().tasks("q", queue_core::TaskState::Pending, Page::default()).await.unwrap();
     assert!(tasks.iter().all(|task| task.payload == "new"));
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::{Listener, Signal, broker::Aggregated};
-use queue_worker::{Aggregation, Failure, Group, Handle, Job, Router, State as Shared, Task};
+use queue_worker::{Aggregation, Failure, Group, Handle, Job, Router, State, Task};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -29,7 +29,7 @@ struct Digest {
 
 /// Tells of each aggregate and of each task that runs, and joins payloads.
 pub(super) fn joining(events: &Events) -> Router<Events> {
-    let join = async |Group(group): Group, tasks: Vec<RawTask>, Shared(events): Shared<Events>| {
+    let join = async |Group(group): Group, tasks: Vec<RawTask>, State(events): State<Events>| {
         let mut texts: Vec<String> =
             tasks.iter().map(|task| String::from_utf8(task.payload.clone().unwrap().to_vec()).unwrap()).collect();
         texts.sort();
@@ -73,7 +73,7 @@ async fn a_typed_aggregator_gets_values_and_returns_one() {
         Ok::<_, Failure>(Digest { group, texts: notes.into_iter().map(|note| note.text).collect() })
     };
     let events = Events::default();
-    let read = async |digest: Digest, Shared(events): Shared<Events>| {
+    let read = async |digest: Digest, State(events): State<Events>| {
         events.tell(format!("{} {:?}", digest.group, digest.texts));
     };
     let router = Router::new(events.clone()).aggregate(digest).task(read);
@@ -94,7 +94,7 @@ async fn a_full_group_is_aggregated_at_once_and_never_with_more_than_it_may_have
     let told = events.wait(4).await;
     let aggregates: Vec<&String> = told.iter().filter(|told| told.starts_with("g:")).collect();
     assert_eq!(aggregates, ["g: a,b", "g: c,d"]);
-    fixture.in_state("e", State::Aggregating).await;
+    fixture.in_state("e", TaskState::Aggregating).await;
     let left = ended(&fixture, server).await;
     assert!(left.contains("{q}:groups g: member"), "{left}");
 }
@@ -132,7 +132,7 @@ async fn signal(listener: &mut Listener) -> Signal {
 async fn a_slow_aggregation_does_not_hold_up_other_groups_and_keeps_its_tasks() {
     let fixture = Fixture::start().await;
     let (events, door) = (Events::default(), Arc::new(Notify::new()));
-    let join = async |Group(group): Group, tasks: Vec<RawTask>, Shared(both): Shared<(Events, Arc<Notify>)>| {
+    let join = async |Group(group): Group, tasks: Vec<RawTask>, State(both): State<(Events, Arc<Notify>)>| {
         both.0.tell(&*group);
         if group == "slow" {
             both.1.notified().await;
@@ -146,10 +146,10 @@ async fn a_slow_aggregation_does_not_hold_up_other_groups_and_keeps_its_tasks() 
     let deadline = async || fixture.broker.aggregation_sets(QUEUE).await.unwrap()[0].deadline;
     let first = deadline().await;
     fixture.enqueue([note("b", "quick")]).await;
-    fixture.in_state("quick", State::Completed).await;
+    fixture.in_state("quick", TaskState::Completed).await;
     eventually("the deadline is moved", async || deadline().await > first).await;
     door.notify_one();
-    fixture.in_state("slow", State::Completed).await;
+    fixture.in_state("slow", TaskState::Completed).await;
     server.shutdown().await;
 }
 
@@ -194,7 +194,7 @@ async fn without_an_aggregator_tasks_stay_in_their_groups() {
 async fn tasks_join_a_group_while_it_is_aggregated_and_wait_for_the_next_time() {
     let fixture = Fixture::start().await;
     let (events, door) = (Events::default(), Arc::new(Notify::new()));
-    let join = async |_: Group, tasks: Vec<RawTask>, Shared((events, door)): Shared<(Events, Arc<Notify>)>| {
+    let join = async |_: Group, tasks: Vec<RawTask>, State((events, door)): State<(Events, Arc<Notify>)>| {
         events.tell(tasks.len().to_string());
         door.notified().await;
         RawTask::new("digest")
@@ -221,7 +221,7 @@ async fn a_group_of_many_becomes_one_task() {
     };
     let router = Router::new(()).aggregate(count).fallback(async |_: Job| {});
     let server = fixture.server(router).group_grace_period(SECOND).start().await.unwrap();
-    let sum = fixture.in_state("sum", State::Completed).await;
+    let sum = fixture.in_state("sum", TaskState::Completed).await;
     assert_eq!(&sum.payload[..], b"1234");
     eventually("all are deleted", async || fixture.cmd::<Vec<String>>(&["KEYS", "asynq:{q}:t:*"]).await.len() == 1)
         .await;
@@ -272,7 +272,7 @@ async fn each_queue_and_prefix_can_have_its_aggregator_and_other_groups_stay() {
     let fixture = Fixture::start().await;
     let events = <Events>::default();
     let tell = |name: &'static str| {
-        move |Group(group): Group, tasks: Vec<RawTask>, Shared(events): Shared<Events>| async move {
+        move |Group(group): Group, tasks: Vec<RawTask>, State(events): State<Events>| async move {
             events.tell(format!("{name} {group} {}", tasks.len()));
             Err::<RawTask, _>(Failure::revoke("told"))
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
-use queue_worker::{Event, Failure, Group, Job, Router, ServerError, State as Shared, Task};
+use queue_core::{RawTask, TaskState};
+use queue_worker::{Event, Failure, Group, Job, Router, ServerError, State, Task};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -26,7 +26,7 @@ struct Note {
 async fn a_failed_aggregation_is_told_and_tried_again_soon() {
     let fixture = Fixture::start().await;
     let tries = Arc::new(AtomicUsize::new(0));
-    let join = async |_: Group, tasks: Vec<RawTask>, Shared(tries): Shared<Arc<AtomicUsize>>| match tries
+    let join = async |_: Group, tasks: Vec<RawTask>, State(tries): State<Arc<AtomicUsize>>| match tries
         .fetch_add(1, Ordering::SeqCst)
     {
         0 => Err(Failure::from("not today")),
@@ -54,7 +54,7 @@ async fn a_failed_aggregation_is_told_and_tried_again_soon() {
     let server = fixture.server(router).group_grace_period(SECOND).on_group_error(hook).observe(observer);
     let server = server.start().await.unwrap();
     fixture.enqueue([note("a", "g"), note("b", "g")]).await;
-    assert_eq!(&fixture.in_state("sum", State::Completed).await.payload[..], b"2");
+    assert_eq!(&fixture.in_state("sum", TaskState::Completed).await.payload[..], b"2");
     let told = told.all();
     assert_eq!(told[0], "q g not today");
     assert!(told[1].starts_with("q g panic [") && told[1].ends_with("not today either"), "{told:?}");
@@ -79,13 +79,13 @@ async fn a_task_that_cannot_be_decoded_is_archived_and_the_others_go_on() {
     fixture.enqueue([torn, strange, good, job("unreadable").group("g"), note("alone", "bad")]).await;
     fixture.run("HSET asynq:{q}:t:unreadable msg \u{1}").await;
     let server = fixture.server(Router::new(()).aggregate(count)).group_grace_period(SECOND).start().await.unwrap();
-    assert_eq!(&fixture.in_state("sum", State::Scheduled).await.payload[..], b"hello");
+    assert_eq!(&fixture.in_state("sum", TaskState::Scheduled).await.payload[..], b"hello");
     for (id, reason) in [
         ("torn", "failed to decode the payload of 1 bytes as JSON"),
         ("strange", r#"the task type is "other" and not "job""#),
         ("alone", "failed to decode the payload of 5 bytes as JSON"),
     ] {
-        let archived = fixture.in_state(id, State::Archived).await;
+        let archived = fixture.in_state(id, TaskState::Archived).await;
         let error = archived.last_error.unwrap();
         assert!(error.starts_with(reason), "{id}: {error}");
         assert_eq!((archived.retried, archived.group.as_deref()), (0, Some(if id == "alone" { "bad" } else { "g" })));
@@ -109,7 +109,7 @@ async fn the_aggregator_can_archive_or_drop_the_tasks() {
     fixture.enqueue((0..150).map(|n| note(&n.to_string(), "archive"))).await;
     fixture.enqueue((150..300).map(|n| note(&n.to_string(), "drop").unique(HOUR))).await;
     for id in ["0", "149"] {
-        let archived = fixture.in_state(id, State::Archived).await;
+        let archived = fixture.in_state(id, TaskState::Archived).await;
         assert_eq!(archived.last_error.as_deref(), Some("of no use"));
     }
     eventually("the others are gone", async || {
@@ -143,7 +143,7 @@ async fn a_refused_aggregate_leaves_the_tasks_in_their_group() {
 async fn a_shutdown_waits_for_an_aggregation() {
     let fixture = Fixture::start().await;
     let (events, door) = (Events::default(), Arc::new(Notify::new()));
-    let join = async |_: Group, _: Vec<RawTask>, Shared((events, door)): Shared<(Events, Arc<Notify>)>| {
+    let join = async |_: Group, _: Vec<RawTask>, State((events, door)): State<(Events, Arc<Notify>)>| {
         events.tell("began");
         door.notified().await;
         RawTask::new("digest").task_id("sum")
@@ -162,7 +162,7 @@ async fn a_shutdown_waits_for_an_aggregation() {
     .await;
     door.notify_one();
     ending.await.unwrap();
-    fixture.in_state("sum", State::Pending).await;
+    fixture.in_state("sum", TaskState::Pending).await;
     fixture.gone("a").await;
 }
 
@@ -170,7 +170,7 @@ async fn a_shutdown_waits_for_an_aggregation() {
 async fn what_has_not_been_aggregated_in_time_is_put_back() {
     let fixture = Fixture::start().await;
     let events = Events::default();
-    let hang = async |_: Group, _: Vec<RawTask>, Shared(events): Shared<Events>| {
+    let hang = async |_: Group, _: Vec<RawTask>, State(events): State<Events>| {
         events.tell("began");
         pending::<RawTask>().await
     };
@@ -189,7 +189,7 @@ async fn what_has_not_been_aggregated_in_time_is_put_back() {
 async fn an_aggregator_that_lost_its_tasks_changes_nothing() {
     let fixture = Fixture::start().await;
     let (events, door) = (Events::default(), Arc::new(Notify::new()));
-    let join = async |_: Group, tasks: Vec<RawTask>, Shared((events, door)): Shared<(Events, Arc<Notify>)>| {
+    let join = async |_: Group, tasks: Vec<RawTask>, State((events, door)): State<(Events, Arc<Notify>)>| {
         events.tell(tasks.len().to_string());
         door.notified().await;
         RawTask::new("digest").payload(tasks.len().to_string()).process_in(HOUR)

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use queue_core::{RawTask, State as TaskState};
+use queue_core::{RawTask, TaskState};
 use queue_worker::{
     Answer, CancelReason, CancellationToken, Extension, Failure, FromJob, FromRef, Headers, Job, Next, Panicked, Route,
     Router, State, from_fn,

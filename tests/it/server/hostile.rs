@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::{Clock, RawTask, RetryPolicy, State, SystemClock};
+use queue_core::{Clock, RawTask, RetryPolicy, SystemClock, TaskState};
 use queue_worker::{Event, Failure, Group, Job, Router};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -81,7 +81,7 @@ async fn a_clock_a_span_maker_a_policy_and_hooks_that_panic_hinder_no_task() {
         .on_error(|_, _| panic!("no hook"))
         .health_check(Duration::from_millis(5), |_| panic!("no health"));
     let server = server.start().await.unwrap();
-    let failed = fixture.in_state("fails", State::Retry).await;
+    let failed = fixture.in_state("fails", TaskState::Retry).await;
     assert_eq!((failed.retried, failed.last_error.as_deref()), (1, Some("boom")));
     eventually("all tasks are done", async || fixture.count("processed").await == 21).await;
     eventually("none is in hand", async || server.active() == 0).await;
@@ -118,7 +118,7 @@ async fn an_error_that_panics_is_a_failure_with_the_text_of_the_panic() {
         .route("endless", async |_: Job| Err::<(), _>(Unspeakable { mute: false }));
     let server = fixture.server(router).start().await.unwrap();
     for (id, text) in [("mute", "no words"), ("endless", "no end")] {
-        let error = fixture.in_state(id, State::Retry).await.last_error.unwrap();
+        let error = fixture.in_state(id, TaskState::Retry).await.last_error.unwrap();
         assert!(error.starts_with("panic [") && error.ends_with(text), "{error}");
     }
     server.shutdown().await;
@@ -138,7 +138,7 @@ async fn an_error_of_an_aggregator_that_panics_puts_the_tasks_back() {
     };
     let server = fixture.server(Router::new(()).aggregate(aggregator)).group_max_size(1).start().await.unwrap();
     tried.wait(1).await;
-    fixture.in_state("a", State::Aggregating).await;
+    fixture.in_state("a", TaskState::Aggregating).await;
     eventually("nothing is staged", async || fixture.broker.aggregation_sets(QUEUE).await.unwrap().is_empty()).await;
     server.shutdown().await;
 }
@@ -168,14 +168,14 @@ async fn a_panic_in_the_drop_of_a_handler_that_is_stopped_is_its_failure() {
     events.wait(3).await;
     fixture.broker.cancel("canceled").await.unwrap();
     for id in ["late", "canceled"] {
-        let failed = fixture.in_state(id, State::Retry).await;
+        let failed = fixture.in_state(id, TaskState::Retry).await;
         let error = failed.last_error.unwrap();
         assert!(error.starts_with("panic [") && error.ends_with("in drop"), "{error}");
         assert_eq!(failed.retried, 1);
     }
     server.shutdown().await;
     let aborted = fixture.inspector().task(QUEUE, "aborted").await.unwrap();
-    assert_eq!((aborted.state, aborted.retried), (State::Pending, 0));
+    assert_eq!((aborted.state, aborted.retried), (TaskState::Pending, 0));
 }
 
 /// A subscriber that panics at this line, over and over while `armed`.
@@ -217,7 +217,7 @@ async fn a_report_outlives_a_panic_of_the_loop_that_writes_it() {
     panicked.wait(2).await;
     fixture.run("DEL asynq:{q}:retry").await;
     for id in ["fails", "fails2"] {
-        assert_eq!(fixture.in_state(id, State::Retry).await.retried, 1);
+        assert_eq!(fixture.in_state(id, TaskState::Retry).await.retried, 1);
     }
     eventually("none is in hand", async || server.active() == 0).await;
     server.shutdown().await;

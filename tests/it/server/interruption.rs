@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::{Duration, UNIX_EPOCH};
 
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::broker::Broker;
 use queue_worker::{CancelReason, Failure, Job, Router};
 
@@ -67,7 +67,7 @@ async fn a_timeout_stops_the_handler_and_spends_a_retry() {
     let events = Events::default();
     fixture.enqueue([of("stubborn").timeout(SECOND)]).await;
     let server = fixture.server(router(&events)).start().await.unwrap();
-    let info = fixture.in_state("stubborn", State::Retry).await;
+    let info = fixture.in_state("stubborn", TaskState::Retry).await;
     assert_eq!((info.retried, info.last_error.as_deref()), (1, Some("context deadline exceeded")));
     assert_eq!(events.all(), ["stubborn", "dropped"]);
     server.shutdown().await;
@@ -80,10 +80,10 @@ async fn a_handler_that_hears_of_its_timeout_may_still_decide() {
     let types = ["quick", "finishing", "giving-up"];
     fixture.enqueue(types.map(|task_type| of(task_type).timeout(SECOND))).await;
     let server = fixture.server(router(&events)).start().await.unwrap();
-    let quick = fixture.in_state("quick", State::Retry).await;
+    let quick = fixture.in_state("quick", TaskState::Retry).await;
     assert_eq!((quick.retried, quick.last_error.as_deref()), (1, Some("context deadline exceeded")));
     assert!(events.all().contains(&"Some(Deadline)".to_owned()), "{events:?}");
-    let giving_up = fixture.in_state("giving-up", State::Archived).await;
+    let giving_up = fixture.in_state("giving-up", TaskState::Archived).await;
     assert_eq!(giving_up.last_error.as_deref(), Some("no use"));
     fixture.gone("finishing").await;
     server.shutdown().await;
@@ -95,7 +95,7 @@ async fn a_deadline_that_has_passed_archives_without_calling_the_handler() {
     let events = Events::default();
     fixture.enqueue([of("stubborn").deadline(UNIX_EPOCH + SECOND)]).await;
     let server = fixture.server(router(&events)).start().await.unwrap();
-    let info = fixture.in_state("stubborn", State::Archived).await;
+    let info = fixture.in_state("stubborn", TaskState::Archived).await;
     assert_eq!((info.retried, info.last_error.as_deref()), (0, Some("context deadline exceeded")));
     server.shutdown().await;
     assert_eq!(events.all(), Vec::<String>::new());
@@ -135,7 +135,7 @@ async fn a_canceled_task_is_retried_with_gos_error() {
         broker.cancel(task_type).await.unwrap();
     }
     for task_type in &types[..2] {
-        let info = fixture.in_state(task_type, State::Retry).await;
+        let info = fixture.in_state(task_type, TaskState::Retry).await;
         assert_eq!((info.retried, info.last_error.as_deref()), (1, Some("context canceled")), "{task_type}");
     }
     fixture.gone("finishing").await;

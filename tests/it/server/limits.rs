@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_worker::{Job, Router};
 use tokio::sync::Notify;
 
@@ -101,7 +101,7 @@ async fn a_report_overtaken_by_a_renewal_is_written_all_the_same() {
     // Nothing tells that a renewal was sent to a Redis that does not answer; it happens every 833 ms.
     tokio::time::sleep(Duration::from_millis(1_700)).await;
     drop(hanging);
-    fixture.in_state("a", State::Completed).await;
+    fixture.in_state("a", TaskState::Completed).await;
     server.shutdown().await;
 }
 

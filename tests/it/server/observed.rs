@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_worker::{End, Event, Failure, Job, Router, Server};
 
 use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
@@ -107,7 +107,7 @@ async fn a_recovery_a_lost_lease_and_a_refused_report_are_told() {
     fixture.expire_leases().await;
     let rescue = Events::default();
     let recoverer = observe(fixture.server(Router::new(())), &rescue).start().await.unwrap();
-    fixture.in_state("a", State::Pending).await;
+    fixture.in_state("a", TaskState::Pending).await;
     release.notify_one();
     eventually("the report is refused", async || {
         events.all().iter().any(|event| event == &format!("report 1 of {QUEUE}, 1 refused"))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{Clock as _, RawTask, RetryPolicy, State as TaskState, SystemClock};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskState};
 use queue_worker::{Failure, Job, Router, ServerError, State, Undecodable, WorkOptions};
 use tokio::sync::Notify;
 

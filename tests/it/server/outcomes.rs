@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::RawTask;
-use queue_core::State as TaskState;
+use queue_core::TaskState;
 use queue_worker::{Failure, Job, Output, RetryPolicy, Router, State};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_worker::{Event, Handle, Router};
 
 use crate::support::{Events, Fixture, QUEUE, eventually};
@@ -48,7 +48,7 @@ async fn a_server_puts_right_what_loses_nothing_and_leaves_the_rest() {
     let mut told = events.wait(5).await;
     told.sort();
     assert_eq!(told, ["empty-group q", "expires q", "no-place q", "unlisted-group q", "unlisted-queue q"]);
-    fixture.in_state("lost", State::Archived).await;
+    fixture.in_state("lost", TaskState::Archived).await;
     assert_eq!(fixture.cmd::<String>(&["HGET", "asynq:{q}:t:misnamed", "state"]).await, "retry");
     assert_eq!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:{q}:archived", "twice"]).await, Some(4_102_444_800.0));
     assert_eq!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:{q}:retry", "ghost"]).await, Some(4_102_444_800.0));

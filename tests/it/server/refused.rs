@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_worker::{Failure, Handle, Job, Router};
 
 use crate::support::{Events, Fixture, eventually, job, with};
@@ -66,7 +66,7 @@ async fn a_shutdown_does_not_wait_for_ever_for_outcomes_that_are_refused() {
     let ended = tokio::time::timeout(Duration::from_secs(60), server.shutdown()).await;
     assert!(ended.is_ok(), "the server waits for the length of a lease, which is 5 s here");
     // It is still leased, so that the next server finds it.
-    let info = fixture.in_state("a", State::Active).await;
+    let info = fixture.in_state("a", TaskState::Active).await;
     assert_eq!((info.retried, info.last_error), (0, None));
     assert!(fixture.cmd::<Option<i64>>(&["ZSCORE", "asynq:{q}:lease", "a"]).await.is_some());
 }
@@ -114,7 +114,7 @@ async fn a_task_whose_outcome_is_refused_for_longer_than_its_lease_keeps_it() {
     let first = lease().await;
     eventually("the lease was prolonged by more than its length", async || lease().await > first + 5).await;
     fixture.run("DEL asynq:{q}:archived").await;
-    fixture.in_state("a", State::Archived).await;
+    fixture.in_state("a", TaskState::Archived).await;
     server.shutdown().await;
     assert_eq!(events.all(), ["fails a"]);
 }

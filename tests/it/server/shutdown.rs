@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_worker::{Failure, Job, Router, ServerError, Unhandled};
 
 use crate::support::{Events, Fixture, eventually, job, with};
@@ -83,7 +83,7 @@ async fn what_has_not_ended_in_time_is_put_back_in_front_without_spending_a_retr
     fixture.enqueue([job("c"), job("d")]).await;
     server.shutdown().await;
     for id in ["a", "b"] {
-        let info = fixture.in_state(id, State::Pending).await;
+        let info = fixture.in_state(id, TaskState::Pending).await;
         assert_eq!((info.retried, info.last_error), (0, None));
     }
     let left = fixture.keyspace().await;
@@ -107,7 +107,7 @@ async fn an_abort_puts_everything_back_at_once_also_when_a_shutdown_waits() {
     tokio::task::yield_now().await;
     server.abort().await;
     ending.await.unwrap();
-    fixture.in_state("a", State::Pending).await;
+    fixture.in_state("a", TaskState::Pending).await;
     assert_eq!(fixture.inspector().servers().await.unwrap(), []);
 }
 
@@ -121,7 +121,7 @@ async fn a_shutdown_that_nobody_waits_for_any_more_can_be_waited_for_again() {
     let impatient = tokio::time::timeout(Duration::from_millis(50), server.shutdown()).await;
     assert!(impatient.is_err());
     server.shutdown().await;
-    fixture.in_state("a", State::Pending).await;
+    fixture.in_state("a", TaskState::Pending).await;
     assert_eq!(fixture.inspector().servers().await.unwrap(), []);
     server.shutdown().await;
 }
@@ -150,7 +150,7 @@ async fn a_quiet_server_finishes_its_tasks_and_takes_no_more() {
     fixture.gone("a").await;
     // Its other work goes on: what is due becomes pending, and stays so.
     fixture.enqueue([job("c").process_in(Duration::from_secs(1))]).await;
-    fixture.in_state("c", State::Pending).await;
+    fixture.in_state("c", TaskState::Pending).await;
     server.shutdown().await;
     assert_eq!(events.all(), ["a"]);
     assert_eq!(fixture.keyspace().await.get("{q}:pending"), Some("[c b]"));
@@ -232,7 +232,7 @@ async fn dropping_run_stops_the_server_and_puts_its_tasks_back() {
         ended = run => panic!("{ended:?}"),
         _ = events.wait(1) => {}
     }
-    fixture.in_state("a", State::Pending).await;
+    fixture.in_state("a", TaskState::Pending).await;
     eventually("it is off the list", async || fixture.inspector().servers().await.unwrap().is_empty()).await;
     fixture.enqueue([job("b")]).await;
     let left = fixture.keyspace().await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_worker::{Job, Router, Unhandled};
 use tokio::sync::Notify;
 
@@ -22,7 +22,7 @@ async fn they_are_put_back_for_30_seconds_unless_told_otherwise() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a").max_retry(0)]).await;
     let server = fixture.server(Router::new(())).start().await.unwrap();
-    let info = fixture.in_state("a", State::Retry).await;
+    let info = fixture.in_state("a", TaskState::Retry).await;
     assert_eq!((info.retried, info.last_error.as_deref()), (0, Some(r#"handler not found for task "unknown""#)));
     let delay = info.next_process_at.unwrap() - info.last_failed_at.unwrap();
     assert_eq!(delay.num_seconds(), 30);
@@ -35,9 +35,9 @@ async fn they_can_fail_as_in_asynq() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a"), unknown("b").max_retry(0)]).await;
     let server = fixture.server(Router::new(())).unhandled(Unhandled::Fail).start().await.unwrap();
-    let info = fixture.in_state("a", State::Retry).await;
+    let info = fixture.in_state("a", TaskState::Retry).await;
     assert_eq!((info.retried, info.last_error.as_deref()), (1, Some(r#"handler not found for task "unknown""#)));
-    fixture.in_state("b", State::Archived).await;
+    fixture.in_state("b", TaskState::Archived).await;
     server.shutdown().await;
     assert_eq!((fixture.count("processed").await, fixture.count("failed").await), (2, 2));
 }
@@ -47,7 +47,7 @@ async fn they_can_be_archived() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a")]).await;
     let server = fixture.server(Router::new(())).unhandled(Unhandled::Archive).start().await.unwrap();
-    let info = fixture.in_state("a", State::Archived).await;
+    let info = fixture.in_state("a", TaskState::Archived).await;
     assert_eq!((info.retried, info.last_error.as_deref()), (0, Some(r#"handler not found for task "unknown""#)));
     server.shutdown().await;
 }

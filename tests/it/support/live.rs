@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_admin::Inspector;
-use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock, TaskInfo};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskInfo, TaskState};
 use queue_redis::Client;
 use queue_worker::{Job, Router, Server};
 
@@ -37,7 +37,7 @@ impl Fixture {
 
     /// Waits until the task is in this state.
     #[track_caller]
-    pub(crate) fn in_state(&self, id: &str, state: State) -> impl Future<Output = TaskInfo> {
+    pub(crate) fn in_state(&self, id: &str, state: TaskState) -> impl Future<Output = TaskInfo> {
         let (inspector, id) = (self.inspector(), id.to_owned());
         wait_for(format!("task {id} is {state}"), move || {
             let (inspector, id) = (inspector.clone(), id.clone());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskMessage};
+use queue_core::{RawTask, TaskMessage, TaskState};
 use queue_redis::broker::{Completion, Verdict};
 
 use super::fixture::{Fixture, NOW, QUEUE, report};
@@ -13,23 +13,23 @@ pub(crate) const GROUP: &str = "g";
 impl Fixture {
     /// Brings a new task into a state, at [`NOW`]; nothing may be pending before. The times in its state are
     /// an hour ahead.
-    pub(crate) async fn put_in(&self, state: State, task: RawTask) {
+    pub(crate) async fn put_in(&self, state: TaskState, task: RawTask) {
         let hour = Duration::from_secs(3600);
         match state {
-            State::Pending => return self.put([task]).await,
-            State::Scheduled => return self.put([task.process_in(hour)]).await,
-            State::Aggregating => return self.put([task.group(GROUP)]).await,
-            State::Active | State::Retry | State::Archived | State::Completed => {}
+            TaskState::Pending => return self.put([task]).await,
+            TaskState::Scheduled => return self.put([task.process_in(hour)]).await,
+            TaskState::Aggregating => return self.put([task.group(GROUP)]).await,
+            TaskState::Active | TaskState::Retry | TaskState::Archived | TaskState::Completed => {}
         }
         let delivery = self.active(task.retention(hour)).await;
         let failed = TaskMessage { error_msg: "boom".into(), last_failed_at: NOW, ..delivery.message.clone() };
         let verdict = match state {
-            State::Retry => {
+            TaskState::Retry => {
                 let message = TaskMessage { retried: 1, ..failed };
                 self.broker.retry(&report(&delivery), &message.to_bytes(), NOW + 3600, false, NOW).await.unwrap()
             }
-            State::Archived => self.broker.archive(&report(&delivery), &failed.to_bytes(), NOW).await.unwrap(),
-            State::Completed => {
+            TaskState::Archived => self.broker.archive(&report(&delivery), &failed.to_bytes(), NOW).await.unwrap(),
+            TaskState::Completed => {
                 let message = TaskMessage { completed_at: NOW, ..delivery.message.clone() };
                 let completion =
                     Completion { report: report(&delivery), message, expires_at: NOW + 3600, result: None };

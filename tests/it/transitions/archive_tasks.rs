@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::Change::{self, Active, AlreadyThere, Applied, Elsewhere, Gone, Misplaced, MovedOn};
 use queue_redis::{
     Error,
@@ -21,11 +21,11 @@ async fn archive(fixture: &Fixture, seen: Seen<'_>, ids: &[&str]) -> Result<(Vec
 #[tokio::test]
 async fn archive_tasks_keeps_message_and_lock_from_each_state_and_counts_nothing() {
     for (state, leaves) in [
-        (State::Scheduled, "- {q}:scheduled a: score 4000003600"),
-        (State::Retry, "- {q}:retry a: score 4000003600"),
-        (State::Completed, "- {q}:completed a: score 4000003600"),
-        (State::Aggregating, "- {q}:g:g a: score 4000000000\n- {q}:groups g: member"),
-        (State::Pending, "- {q}:pending: [a]\n- {q}:t:a pending_since: 4000000000000000000"),
+        (TaskState::Scheduled, "- {q}:scheduled a: score 4000003600"),
+        (TaskState::Retry, "- {q}:retry a: score 4000003600"),
+        (TaskState::Completed, "- {q}:completed a: score 4000003600"),
+        (TaskState::Aggregating, "- {q}:g:g a: score 4000000000\n- {q}:groups g: member"),
+        (TaskState::Pending, "- {q}:pending: [a]\n- {q}:t:a pending_since: 4000000000000000000"),
     ] {
         let fixture = Fixture::start().await;
         fixture.put_in(state, job("a").unique(Duration::from_secs(600))).await;
@@ -46,13 +46,13 @@ async fn archive_tasks_keeps_message_and_lock_from_each_state_and_counts_nothing
 #[tokio::test]
 async fn archive_tasks_refuses_what_is_active_archived_gone_or_elsewhere_and_changes_nothing() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Active, job("active")).await;
-    fixture.put_in(State::Archived, job("archived")).await;
-    fixture.put_in(State::Scheduled, job("lost")).await;
-    fixture.put_in(State::Pending, job("unlisted")).await;
+    fixture.put_in(TaskState::Active, job("active")).await;
+    fixture.put_in(TaskState::Archived, job("archived")).await;
+    fixture.put_in(TaskState::Scheduled, job("lost")).await;
+    fixture.put_in(TaskState::Pending, job("unlisted")).await;
     fixture.run("DEL asynq:{q}:pending").await;
-    fixture.put_in(State::Aggregating, job("staged")).await;
-    fixture.put_in(State::Scheduled, job("later")).await;
+    fixture.put_in(TaskState::Aggregating, job("staged")).await;
+    fixture.put_in(TaskState::Scheduled, job("later")).await;
     fixture.run("ZREM asynq:{q}:scheduled lost").await;
     fixture.run("ZREM asynq:{q}:g:g staged").await;
     fixture.run("ZADD asynq:{q}:retry 1 ghost").await;
@@ -69,7 +69,7 @@ async fn archive_tasks_refuses_what_is_active_archived_gone_or_elsewhere_and_cha
         assert_eq!(archive(&fixture, Seen::Anywhere, &[id]).await.unwrap(), (vec![refusal], 0), "{id}");
     }
     for (seen, refusal) in
-        [(Seen::In(State::Retry), MovedOn), (Seen::InGroup(GROUP), MovedOn), (Seen::PendingAt(0), MovedOn)]
+        [(Seen::In(TaskState::Retry), MovedOn), (Seen::InGroup(GROUP), MovedOn), (Seen::PendingAt(0), MovedOn)]
     {
         assert_eq!(archive(&fixture, seen, &["later"]).await.unwrap(), (vec![refusal], 0), "{seen:?}");
     }
@@ -104,10 +104,10 @@ async fn fill(fixture: &Fixture, prefix: &str, count: usize, score: i64) {
 #[tokio::test]
 async fn what_falls_out_of_a_full_archive_is_deleted_with_hash_and_lock() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Archived, job("old").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Archived, job("old").unique(Duration::from_secs(600))).await;
     fixture.run("ZADD asynq:{q}:archived 1000 old").await;
     fill(&fixture, "t", MOST - 1, NOW - 20_000).await;
-    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.put_in(TaskState::Scheduled, job("a")).await;
     assert_eq!(archive(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), (vec![Applied], 1));
     assert!(fixture.keyspace().await.paths_with("old").is_empty());
     assert_eq!(fixture.cmd::<usize>(&["ZCARD", "asynq:{q}:archived"]).await, MOST);
@@ -121,10 +121,10 @@ async fn archive_tasks_trims_at_most_a_hundred_and_never_what_it_archives() {
     fill(&fixture, "t", MOST, NOW + 1_000).await;
     let ids: Vec<String> = (0..MAX_BATCH).map(|n| format!("a{n}")).collect();
     for id in &ids {
-        fixture.put_in(State::Scheduled, job(id)).await;
+        fixture.put_in(TaskState::Scheduled, job(id)).await;
     }
     let words: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let (changes, trimmed) = archive(&fixture, Seen::In(State::Scheduled), &words).await.unwrap();
+    let (changes, trimmed) = archive(&fixture, Seen::In(TaskState::Scheduled), &words).await.unwrap();
     assert!(changes.iter().all(|change| *change == Applied), "{changes:?}");
     assert_eq!(trimmed, 0, "the hundred oldest are those just archived");
     for id in &ids {
@@ -133,18 +133,18 @@ async fn archive_tasks_trims_at_most_a_hundred_and_never_what_it_archives() {
     }
     let fixture = Fixture::start().await;
     fill(&fixture, "old", 300, AT - MAX_AGE - 300).await;
-    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.put_in(TaskState::Scheduled, job("a")).await;
     assert_eq!(archive(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), (vec![Applied], 100));
 }
 
 #[tokio::test]
 async fn archive_tasks_fails_where_a_key_has_another_type_and_changes_nothing() {
     for (state, key) in [
-        (State::Scheduled, "archived"),
-        (State::Pending, "archived"),
-        (State::Pending, "pending"),
-        (State::Scheduled, "scheduled"),
-        (State::Aggregating, "g:g"),
+        (TaskState::Scheduled, "archived"),
+        (TaskState::Pending, "archived"),
+        (TaskState::Pending, "pending"),
+        (TaskState::Scheduled, "scheduled"),
+        (TaskState::Aggregating, "g:g"),
     ] {
         let fixture = Fixture::start().await;
         fixture.put_in(state, job("a")).await;
@@ -153,7 +153,7 @@ async fn archive_tasks_fails_where_a_key_has_another_type_and_changes_nothing() 
             let act = async || archive(&fixture, seen, &["a"]).await;
             let answer = fixture.with_stray(&format!("asynq:{{q}}:{key}"), act).await;
             match (state, seen, answer) {
-                (State::Pending, _, Err(error)) | (_, Seen::Anywhere, Err(error)) => {
+                (TaskState::Pending, _, Err(error)) | (_, Seen::Anywhere, Err(error)) => {
                     assert!(is_wrong_type(&error), "{key}: {error}");
                 }
                 (_, Seen::PendingAt(_), Ok((changes, 0))) => assert_eq!(changes, [MovedOn], "{key}"),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::Change::{self, Active, Applied, Dropped, Elsewhere, Gone, Misplaced, MovedOn};
 use queue_redis::{Error, broker::Seen};
 
@@ -10,8 +10,14 @@ async fn delete(fixture: &Fixture, seen: Seen<'_>, ids: &[&str]) -> Result<Vec<C
     fixture.broker.delete_tasks(QUEUE, seen, ids).await
 }
 
-const STATES: [State; 6] =
-    [State::Pending, State::Scheduled, State::Retry, State::Archived, State::Completed, State::Aggregating];
+const STATES: [TaskState; 6] = [
+    TaskState::Pending,
+    TaskState::Scheduled,
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
+    TaskState::Aggregating,
+];
 
 #[tokio::test]
 async fn delete_tasks_leaves_nothing_of_a_task_in_any_state_and_frees_its_lock() {
@@ -54,7 +60,7 @@ async fn delete_tasks_finds_a_lock_that_only_the_message_names() {
         for n in 0..headers {
             task = task.header(format!("name-{n}"), "value");
         }
-        fixture.put_in(State::Aggregating, task).await;
+        fixture.put_in(TaskState::Aggregating, task).await;
         fixture.run("HDEL asynq:{q}:t:a unique_key").await;
         assert_eq!(delete(&fixture, Seen::InGroup(GROUP), &["a"]).await.unwrap(), [Applied]);
         fixture.keyspace().await.assert_unchanged_since(&before);
@@ -66,7 +72,7 @@ async fn delete_tasks_bears_a_message_that_cannot_be_read() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
     for torn in ["\u{1}", "R\u{7f}", "R", "\u{7f}\u{7f}\u{7f}", "zzzzzzzz"] {
-        fixture.put_in(State::Aggregating, job("a")).await;
+        fixture.put_in(TaskState::Aggregating, job("a")).await;
         let _: i64 = fixture.cmd(&["HSET", "asynq:{q}:t:a", "msg", torn]).await;
         assert_eq!(delete(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), [Applied]);
         fixture.keyspace().await.assert_unchanged_since(&before);
@@ -76,14 +82,14 @@ async fn delete_tasks_bears_a_message_that_cannot_be_read() {
 #[tokio::test]
 async fn delete_tasks_refuses_what_is_active_being_aggregated_or_gone_and_changes_nothing() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Active, job("active")).await;
-    fixture.put_in(State::Aggregating, job("staged")).await;
-    fixture.put_in(State::Scheduled, job("later")).await;
+    fixture.put_in(TaskState::Active, job("active")).await;
+    fixture.put_in(TaskState::Aggregating, job("staged")).await;
+    fixture.put_in(TaskState::Scheduled, job("later")).await;
     fixture.run("ZREM asynq:{q}:g:g staged").await;
     fixture.run("SREM asynq:{q}:groups g").await;
     fixture.run("ZADD asynq:{q}:g:g:set 4000000000 staged").await;
     fixture.run("ZADD asynq:{q}:aggregation_sets 4000000120 asynq:{q}:g:g:set").await;
-    fixture.put_in(State::Aggregating, job("done with")).await;
+    fixture.put_in(TaskState::Aggregating, job("done with")).await;
     let _: i64 = fixture.cmd(&["ZREM", "asynq:{q}:g:g", "done with"]).await;
     fixture.run("SREM asynq:{q}:groups g").await;
     let _: i64 = fixture.cmd(&["ZADD", "asynq:{q}:x:aggregated:set", "1", "done with"]).await;
@@ -96,7 +102,7 @@ async fn delete_tasks_refuses_what_is_active_being_aggregated_or_gone_and_change
     {
         assert_eq!(delete(&fixture, Seen::Anywhere, &[id]).await.unwrap(), [refusal], "{id}");
     }
-    assert_eq!(delete(&fixture, Seen::In(State::Retry), &["later"]).await.unwrap(), [MovedOn]);
+    assert_eq!(delete(&fixture, Seen::In(TaskState::Retry), &["later"]).await.unwrap(), [MovedOn]);
     assert_eq!(delete(&fixture, Seen::InGroup(GROUP), &["staged"]).await.unwrap(), [Misplaced]);
     assert_eq!(delete(&fixture, Seen::PendingAt(0), &["later"]).await.unwrap(), [MovedOn]);
     fixture.keyspace().await.assert_unchanged_since(&before);
@@ -107,11 +113,11 @@ async fn delete_tasks_refuses_what_is_active_being_aggregated_or_gone_and_change
 async fn delete_tasks_removes_what_is_left_of_a_task() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
-    fixture.put_in(State::Archived, job("trimmed").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Archived, job("trimmed").unique(Duration::from_secs(600))).await;
     fixture.run("ZREM asynq:{q}:archived trimmed").await;
-    fixture.put_in(State::Archived, job("half")).await;
+    fixture.put_in(TaskState::Archived, job("half")).await;
     fixture.run("HSET asynq:{q}:t:half state active").await;
-    fixture.put_in(State::Pending, job("lost")).await;
+    fixture.put_in(TaskState::Pending, job("lost")).await;
     fixture.run("DEL asynq:{q}:pending").await;
     fixture.run("HSET asynq:{q}:t:late result r").await;
     fixture.run("HSET asynq:{q}:t:odd msg m state nonsense").await;
@@ -136,7 +142,7 @@ async fn delete_tasks_drops_ids_without_tasks_where_they_were_seen() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
     fixture.run("ZADD asynq:{q}:retry 1 ghost").await;
-    assert_eq!(delete(&fixture, Seen::In(State::Retry), &["ghost"]).await.unwrap(), [Dropped]);
+    assert_eq!(delete(&fixture, Seen::In(TaskState::Retry), &["ghost"]).await.unwrap(), [Dropped]);
     fixture.run("LPUSH asynq:{q}:pending ghost").await;
     assert_eq!(delete(&fixture, Seen::PendingAt(0), &["ghost"]).await.unwrap(), [Dropped]);
     fixture.run("ZADD asynq:{q}:g:g 1 ghost").await;
@@ -176,7 +182,9 @@ async fn pending_tasks_that_have_shifted_are_found_nearby_and_only_there() {
 
 #[tokio::test]
 async fn delete_tasks_fails_where_a_key_has_another_type_and_changes_nothing() {
-    for (state, key) in [(State::Scheduled, "scheduled"), (State::Pending, "pending"), (State::Aggregating, "g:g")] {
+    for (state, key) in
+        [(TaskState::Scheduled, "scheduled"), (TaskState::Pending, "pending"), (TaskState::Aggregating, "g:g")]
+    {
         let fixture = Fixture::start().await;
         fixture.put_in(state, job("a")).await;
         let before = fixture.keyspace().await;
@@ -190,7 +198,7 @@ async fn delete_tasks_fails_where_a_key_has_another_type_and_changes_nothing() {
 #[tokio::test]
 async fn delete_tasks_does_not_touch_a_task_or_a_lock_of_another_type() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Scheduled, job("a").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("a").unique(Duration::from_secs(600))).await;
     let lock: String = fixture.cmd(&["HGET", "asynq:{q}:t:a", "unique_key"]).await;
     let before = fixture.keyspace().await;
     let act = async || delete(&fixture, Seen::Anywhere, &["a"]).await;
@@ -203,7 +211,7 @@ async fn delete_tasks_does_not_touch_a_task_or_a_lock_of_another_type() {
 #[tokio::test]
 async fn delete_tasks_leaves_the_lock_of_another_queue() {
     let fixture = Fixture::start().await;
-    fixture.put_in(State::Scheduled, job("a")).await;
+    fixture.put_in(TaskState::Scheduled, job("a")).await;
     fixture.run("HSET asynq:{q}:t:a unique_key asynq:{other}:unique:job:").await;
     fixture.run("SET asynq:{other}:unique:job: a").await;
     assert_eq!(delete(&fixture, Seen::Anywhere, &["a"]).await.unwrap(), [Applied]);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::options::Composed;
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::broker::EnqueueVerdict::{self, AlreadyStored, Duplicate, IdTaken, Stored};
 
 use crate::support::{Fixture, NOW_NS, QUEUE, is_wrong_type, job};
@@ -66,7 +66,7 @@ async fn enqueue_refuses_what_is_taken_and_changes_nothing() {
 #[tokio::test]
 async fn an_id_is_taken_in_every_state() {
     let fixture = Fixture::start().await;
-    for state in State::ALL {
+    for state in TaskState::ALL {
         fixture.run(&format!("HSET asynq:{{q}}:t:{state} msg m state {state}")).await;
         let before = fixture.keyspace().await;
         assert_eq!(enqueue(&fixture, [job(state.as_str())]).await, [IdTaken], "{state}");

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskMessage};
+use queue_core::{RawTask, TaskMessage, TaskState};
 use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
 use queue_redis::broker::{Completion, Delivery, Report, Side};
 
@@ -117,7 +117,7 @@ async fn a_task_that_we_have_recovered_is_lost() {
     let old = active(&fixture).await;
     recover(&fixture, 1).await;
     all_refused(&fixture, &old, Lost).await;
-    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
+    fixture.broker.forward(QUEUE, TaskState::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     all_refused(&fixture, &old, Lost).await;
     fixture.take_at(LATER).await;
     all_refused(&fixture, &old, Lost).await;
@@ -129,7 +129,7 @@ async fn a_recovery_that_left_the_message_as_it_was_is_noticed() {
     let fixture = Fixture::start().await;
     let old = active(&fixture).await;
     recover(&fixture, 0).await;
-    fixture.broker.forward(QUEUE, State::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
+    fixture.broker.forward(QUEUE, TaskState::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     let new = fixture.take_at(LATER).await;
     assert_eq!(new.message, old.message, "the test is about equal messages");
     all_refused(&fixture, &old, Lost).await;
@@ -183,7 +183,7 @@ async fn a_task_in_any_other_state_is_lost() {
     let fixture = Fixture::start().await;
     let old = active(&fixture).await;
     fixture.run("ZREM asynq:{q}:lease a").await;
-    for state in State::ALL {
+    for state in TaskState::ALL {
         fixture.run(&format!("HSET asynq:{{q}}:t:a state {state}")).await;
         all_refused(&fixture, &old, Lost).await;
     }

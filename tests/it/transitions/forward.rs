@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::{
     Error,
     broker::{Forwarded, SHORT_BATCH},
@@ -15,7 +15,7 @@ fn due_in(secs: u64, id: &str) -> RawTask {
 }
 
 /// FORWARD at [`DUE`].
-async fn forward(fixture: &Fixture, from: State) -> Result<Forwarded, Error> {
+async fn forward(fixture: &Fixture, from: TaskState) -> Result<Forwarded, Error> {
     fixture.broker.forward(QUEUE, from, DUE * 1_000_000_000 + 5, 0).await
 }
 
@@ -29,7 +29,7 @@ async fn forward_makes_due_tasks_pending_in_the_order_of_their_times() {
     fixture.put([due_in(10, "b"), due_in(5, "a"), due_in(11, "c")]).await;
     fixture.put([job("z")]).await;
     let before = fixture.keyspace().await;
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(2, 0, Some(NOW + 11)));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(2, 0, Some(NOW + 11)));
     fixture.keyspace().await.assert_changes_since(
         &before,
         "- {q}:pending: [z]
@@ -48,11 +48,11 @@ async fn forward_makes_due_tasks_pending_in_the_order_of_their_times() {
 #[tokio::test]
 async fn forward_of_nothing_due_changes_nothing() {
     let fixture = Fixture::start().await;
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(0, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(0, 0, None));
     fixture.put([due_in(11, "a")]).await;
     let before = fixture.keyspace().await;
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(0, 0, Some(NOW + 11)));
-    assert_eq!(forward(&fixture, State::Retry).await.unwrap(), forwarded(0, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(0, 0, Some(NOW + 11)));
+    assert_eq!(forward(&fixture, TaskState::Retry).await.unwrap(), forwarded(0, 0, None));
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
@@ -63,7 +63,7 @@ async fn forward_makes_retried_tasks_pending() {
     let message = task.message.to_bytes();
     fixture.broker.retry(&crate::support::report(&task), &message, NOW + 10, false, NOW).await.unwrap();
     let before = fixture.keyspace().await;
-    assert_eq!(forward(&fixture, State::Retry).await.unwrap(), forwarded(1, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Retry).await.unwrap(), forwarded(1, 0, None));
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ {q}:pending: [a]
@@ -80,7 +80,7 @@ async fn forward_moves_a_task_with_a_group_into_the_group_and_lists_it() {
     let fixture = Fixture::start().await;
     fixture.put([due_in(10, "a").group("g")]).await;
     let before = fixture.keyspace().await;
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(1, 0, None));
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ {q}:g:g a: score 4000000010
@@ -100,7 +100,7 @@ async fn forward_moves_a_task_whose_hash_names_a_group_as_go_does() {
     fixture.put([due_in(10, "a")]).await;
     fixture.run("HSET asynq:{q}:t:a group g").await;
     let before = fixture.keyspace().await;
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(1, 0, None));
     fixture.keyspace().await.assert_changes_since(
         &before,
         "+ {q}:g:g a: score 4000000010
@@ -119,7 +119,7 @@ async fn a_scheduled_task_that_go_has_forwarded_joins_its_group_when_it_is_tried
     for command in ["ZREM @scheduled a", "ZADD @retry 4000000010 a", "HSET @t:a state retry"] {
         fixture.run(&command.replace('@', "asynq:{q}:")).await;
     }
-    assert_eq!(forward(&fixture, State::Retry).await.unwrap(), forwarded(1, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Retry).await.unwrap(), forwarded(1, 0, None));
     let after = fixture.keyspace().await;
     assert_eq!(after.get("{q}:g:g a"), Some("score 4000000010"));
     assert_eq!((after.get("{q}:groups g"), after.get("{q}:t:a group")), (Some("member"), Some("g")));
@@ -130,9 +130,9 @@ async fn a_scheduled_task_that_go_has_forwarded_joins_its_group_when_it_is_tried
 async fn forward_moves_a_batch_per_call() {
     let fixture = Fixture::start().await;
     fixture.put((0..SHORT_BATCH + 1).map(|n| due_in(10, &n.to_string()))).await;
-    let first = forward(&fixture, State::Scheduled).await.unwrap();
+    let first = forward(&fixture, TaskState::Scheduled).await.unwrap();
     assert_eq!(first, forwarded(SHORT_BATCH as u64, 0, None), "none is waiting for its time");
-    assert_eq!(forward(&fixture, State::Scheduled).await.unwrap(), forwarded(1, 0, None));
+    assert_eq!(forward(&fixture, TaskState::Scheduled).await.unwrap(), forwarded(1, 0, None));
 }
 
 #[tokio::test]
@@ -141,7 +141,7 @@ async fn forward_drops_ids_without_tasks() {
     fixture.put([due_in(10, "a")]).await;
     fixture.run("HSET asynq:{q}:t:stub state scheduled").await;
     fixture.run("ZADD asynq:{q}:scheduled 4000000001 ghost 4000000001 stub 4000000001 stray").await;
-    let found = fixture.with_stray("asynq:{q}:t:stray", async || forward(&fixture, State::Scheduled).await).await;
+    let found = fixture.with_stray("asynq:{q}:t:stray", async || forward(&fixture, TaskState::Scheduled).await).await;
     assert_eq!(found.unwrap(), forwarded(1, 3, None));
     let after = fixture.keyspace().await;
     assert_eq!(after.get("{q}:pending"), Some("[a]"));
@@ -156,7 +156,7 @@ async fn forward_fails_where_a_key_has_another_type_and_changes_nothing() {
     fixture.put([due_in(10, "a"), due_in(10, "b")]).await;
     let before = fixture.keyspace().await;
     for key in ["asynq:{q}:scheduled", "asynq:{q}:pending"] {
-        let error = fixture.with_stray(key, async || forward(&fixture, State::Scheduled).await).await.unwrap_err();
+        let error = fixture.with_stray(key, async || forward(&fixture, TaskState::Scheduled).await).await.unwrap_err();
         assert!(is_wrong_type(&error), "{key}: {error}");
         fixture.keyspace().await.assert_unchanged_since(&before);
     }
@@ -167,7 +167,7 @@ async fn a_task_whose_group_has_another_type_keeps_waiting_and_holds_up_nobody()
     let fixture = Fixture::start().await;
     fixture.put([due_in(5, "a").group("g"), due_in(10, "b")]).await;
     let before = fixture.keyspace().await;
-    let found = fixture.with_stray("asynq:{q}:g:g", async || forward(&fixture, State::Scheduled).await).await;
+    let found = fixture.with_stray("asynq:{q}:g:g", async || forward(&fixture, TaskState::Scheduled).await).await;
     assert_eq!(found.unwrap(), Forwarded { stayed: 1, ..forwarded(1, 0, None) });
     fixture.keyspace().await.assert_changes_since(
         &before,
@@ -187,8 +187,8 @@ async fn forward_leaves_out_tasks_that_had_to_stay_before() {
     fixture.put([due_in(10, "behind"), due_in(11, "later")]).await;
     let (first, second) = fixture
         .with_stray("asynq:{q}:g:g", async || {
-            let first = forward(&fixture, State::Scheduled).await.unwrap();
-            let second = fixture.broker.forward(QUEUE, State::Scheduled, DUE * 1_000_000_000, first.stayed).await;
+            let first = forward(&fixture, TaskState::Scheduled).await.unwrap();
+            let second = fixture.broker.forward(QUEUE, TaskState::Scheduled, DUE * 1_000_000_000, first.stayed).await;
             (first, second.unwrap())
         })
         .await;

@@ -1,6 +1,6 @@
 //! `begin_removal`, `sweep` and `finish_removal`.
 
-use queue_core::State;
+use queue_core::TaskState;
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 
@@ -20,7 +20,7 @@ async fn begin_removal_pauses_and_marks_and_leaves_an_older_pause() {
 
 #[tokio::test]
 async fn sweep_and_finish_removal_do_nothing_while_there_is_a_task() {
-    for state in State::ALL {
+    for state in TaskState::ALL {
         let fixture = Fixture::start().await;
         fixture.put_in(state, job("a")).await;
         fixture.run("SET asynq:{q}:x:own 1").await;

@@ -1,12 +1,12 @@
 use bytes::Bytes;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_redis::broker::RestoreVerdict::{Duplicate, IdTaken, Stored};
 use queue_redis::broker::{RestoreVerdict, Restored, StoredCounter, StoredQueue, StoredTask};
 
 use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job};
 
 /// A task as it would come from another Redis.
-fn stored(fixture: &Fixture, id: &str, state: State, score: Option<i64>) -> StoredTask {
+fn stored(fixture: &Fixture, id: &str, state: TaskState, score: Option<i64>) -> StoredTask {
     let message = fixture.compose(job(id)).message;
     StoredTask {
         id: id.to_owned(),
@@ -32,13 +32,13 @@ async fn restore_puts_tasks_of_each_state_where_they_were() {
     fixture.put([job("old")]).await;
     let before = fixture.keyspace().await;
     let mut tasks = vec![
-        stored(&fixture, "p1", State::Pending, None),
-        stored(&fixture, "p2", State::Pending, None),
-        stored(&fixture, "s", State::Scheduled, Some(NOW + 5)),
-        stored(&fixture, "r", State::Retry, Some(NOW + 6)),
-        stored(&fixture, "x", State::Archived, Some(NOW - 7)),
-        stored(&fixture, "c", State::Completed, Some(NOW + 8)),
-        stored(&fixture, "g", State::Aggregating, Some(NOW - 9)),
+        stored(&fixture, "p1", TaskState::Pending, None),
+        stored(&fixture, "p2", TaskState::Pending, None),
+        stored(&fixture, "s", TaskState::Scheduled, Some(NOW + 5)),
+        stored(&fixture, "r", TaskState::Retry, Some(NOW + 6)),
+        stored(&fixture, "x", TaskState::Archived, Some(NOW - 7)),
+        stored(&fixture, "c", TaskState::Completed, Some(NOW + 8)),
+        stored(&fixture, "g", TaskState::Aggregating, Some(NOW - 9)),
     ];
     tasks[0].fields.insert("pending_since".to_owned(), "5".into());
     tasks[5].fields.insert("result".to_owned(), Bytes::from_static(b"fine"));
@@ -83,7 +83,7 @@ async fn restore_takes_locks_for_the_rest_of_their_time() {
     let fixture = Fixture::start().await;
     let lock = "asynq:{q}:unique:job:";
     let task = |id: &str, left_ms: i64| {
-        let mut task = stored(&fixture, id, State::Pending, None);
+        let mut task = stored(&fixture, id, TaskState::Pending, None);
         let mut message = task.message().unwrap();
         message.unique_key = format!("{lock}{id}");
         task.fields.insert("msg".to_owned(), message.to_bytes());
@@ -103,12 +103,12 @@ async fn restore_leaves_alone_what_belongs_to_others() {
     let lock = std::time::Duration::from_secs(600);
     fixture.put([job("taken").max_retry(3), job("holder").unique(lock)]).await;
     let before = fixture.keyspace().await;
-    let mut locked = stored(&fixture, "locked", State::Retry, Some(NOW));
+    let mut locked = stored(&fixture, "locked", TaskState::Retry, Some(NOW));
     let mut message = locked.message().unwrap();
     message.unique_key = "asynq:{q}:unique:job:".to_owned();
     locked.fields.insert("msg".to_owned(), message.to_bytes());
     locked.lock_expires_at_ms = Some(NOW * 1_000 + 1);
-    let mut taken = stored(&fixture, "taken", State::Archived, Some(NOW));
+    let mut taken = stored(&fixture, "taken", TaskState::Archived, Some(NOW));
     taken.lock_expires_at_ms = locked.lock_expires_at_ms;
     let Restored::Done(verdicts) = restore(&fixture, 0, 2, &[taken, locked.clone()]).await else { panic!() };
     let [IdTaken(message), Duplicate] = &verdicts[..] else { panic!("{verdicts:?}") };
@@ -123,7 +123,7 @@ async fn restore_leaves_alone_what_belongs_to_others() {
 #[tokio::test]
 async fn restore_does_nothing_unless_the_import_stands_where_the_caller_believes() {
     let fixture = Fixture::start().await;
-    let task = [stored(&fixture, "a", State::Pending, None)];
+    let task = [stored(&fixture, "a", TaskState::Pending, None)];
     assert_eq!(fixture.broker.restored_up_to(QUEUE, "e").await.unwrap(), 0);
     assert_eq!(restore(&fixture, 0, 5, &task).await, done([Stored]));
     assert_eq!(fixture.broker.restored_up_to(QUEUE, "e").await.unwrap(), 5);
@@ -141,9 +141,10 @@ async fn restore_does_nothing_unless_the_import_stands_where_the_caller_believes
 async fn restore_fails_where_a_key_has_another_type_and_writes_nothing() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
-    let mut grouped = stored(&fixture, "g", State::Aggregating, Some(NOW));
+    let mut grouped = stored(&fixture, "g", TaskState::Aggregating, Some(NOW));
     grouped.group = Some("team".to_owned());
-    let tasks = [stored(&fixture, "a", State::Pending, None), stored(&fixture, "r", State::Retry, Some(NOW)), grouped];
+    let tasks =
+        [stored(&fixture, "a", TaskState::Pending, None), stored(&fixture, "r", TaskState::Retry, Some(NOW)), grouped];
     for key in ["pending", "retry", "groups", "g:team", "x:import:e"] {
         let key = format!("asynq:{{q}}:{key}");
         let act = async || fixture.broker.restore(QUEUE, "e", (0, 3), &tasks, NOW * 1_000).await;

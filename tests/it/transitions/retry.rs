@@ -69,7 +69,7 @@ async fn retry_sent_again_says_so_and_changes_nothing() {
     assert_eq!(retry(&fixture, &task).await.unwrap(), AlreadyApplied);
     fixture.keyspace().await.assert_unchanged_since(&before);
     // Even when the task has run on since.
-    fixture.broker.forward("q", queue_core::State::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
+    fixture.broker.forward("q", queue_core::TaskState::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     fixture.take().await;
     let before = fixture.keyspace().await;
     assert_eq!(retry(&fixture, &task).await.unwrap(), AlreadyApplied);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_admin::{Error, Inspector};
-use queue_core::State;
+use queue_core::TaskState;
 
 use crate::support::{Fixture, QUEUE, is_wrong_type, job, of_redis};
 
@@ -20,7 +20,9 @@ async fn listed() -> Fixture {
 
 #[tokio::test]
 async fn update_payload_changes_the_message_and_nothing_else_in_every_state_but_active_and_completed() {
-    for state in [State::Pending, State::Scheduled, State::Retry, State::Archived, State::Aggregating] {
+    for state in
+        [TaskState::Pending, TaskState::Scheduled, TaskState::Retry, TaskState::Archived, TaskState::Aggregating]
+    {
         let fixture = listed().await;
         fixture.put_in(state, job("a").payload("old").header("k", "v")).await;
         let before = fixture.keyspace().await;
@@ -33,7 +35,7 @@ async fn update_payload_changes_the_message_and_nothing_else_in_every_state_but_
 
 #[tokio::test]
 async fn the_lock_follows_the_payload_with_the_time_it_has_left() {
-    for state in [State::Scheduled, State::Retry, State::Aggregating] {
+    for state in [TaskState::Scheduled, TaskState::Retry, TaskState::Aggregating] {
         let fixture = listed().await;
         fixture.put_in(state, job("a").payload("old").unique(Duration::from_secs(600))).await;
         fixture.run(&format!("EXPIRE {OLD_LOCK} 100")).await;
@@ -53,7 +55,7 @@ async fn the_lock_follows_the_payload_with_the_time_it_has_left() {
 #[tokio::test]
 async fn a_lock_that_has_run_out_is_not_taken_anew() {
     let fixture = listed().await;
-    fixture.put_in(State::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
     fixture.run(&format!("DEL {OLD_LOCK}")).await;
     update(&fixture, "a").await.unwrap();
     let locks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:unique:*"]).await;
@@ -70,8 +72,8 @@ async fn a_lock_that_has_run_out_is_not_taken_anew() {
 async fn update_payload_is_refused_where_another_task_has_the_lock_and_names_it() {
     let fixture = listed().await;
     let lock = Duration::from_secs(600);
-    fixture.put_in(State::Scheduled, job("a").payload("old").unique(lock)).await;
-    fixture.put_in(State::Scheduled, job("b").payload("new").unique(lock)).await;
+    fixture.put_in(TaskState::Scheduled, job("a").payload("old").unique(lock)).await;
+    fixture.put_in(TaskState::Scheduled, job("b").payload("new").unique(lock)).await;
     let before = fixture.keyspace().await;
     let error = update(&fixture, "a").await.unwrap_err();
     assert!(matches!(&error, Error::PayloadLocked { holder, .. } if holder == "b"), "{error}");
@@ -81,9 +83,9 @@ async fn update_payload_is_refused_where_another_task_has_the_lock_and_names_it(
 #[tokio::test]
 async fn update_payload_is_refused_for_tasks_that_are_active_completed_or_gone() {
     let fixture = listed().await;
-    fixture.put_in(State::Active, job("active")).await;
-    fixture.put_in(State::Completed, job("completed")).await;
-    fixture.put_in(State::Scheduled, job("torn")).await;
+    fixture.put_in(TaskState::Active, job("active")).await;
+    fixture.put_in(TaskState::Completed, job("completed")).await;
+    fixture.put_in(TaskState::Scheduled, job("torn")).await;
     fixture.run("HSET asynq:{q}:t:torn msg \u{1}").await;
     let before = fixture.keyspace().await;
     assert!(matches!(update(&fixture, "active").await, Err(Error::TaskActive { .. })));
@@ -99,7 +101,7 @@ async fn update_payload_is_refused_for_tasks_that_are_active_completed_or_gone()
 #[tokio::test]
 async fn of_many_updates_at_once_none_undoes_the_lock_of_another() {
     let fixture = listed().await;
-    fixture.put_in(State::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
     let inspector = Inspector::new(fixture.redis());
     let updates: Vec<_> = (0..16)
         .map(|n| {
@@ -119,7 +121,7 @@ async fn of_many_updates_at_once_none_undoes_the_lock_of_another() {
 #[tokio::test]
 async fn update_payload_fails_where_the_lock_has_another_type_and_changes_nothing() {
     let fixture = listed().await;
-    fixture.put_in(State::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
+    fixture.put_in(TaskState::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;
     let before = fixture.keyspace().await;
     let error = fixture.with_stray(NEW_LOCK, async || update(&fixture, "a").await).await.unwrap_err();
     assert!(is_wrong_type(&of_redis(error.clone())), "{error}");

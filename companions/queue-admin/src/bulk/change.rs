@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
 use queue_core::Clock as _;
-use queue_core::State;
+use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 
 use super::super::Inspector;
@@ -149,7 +149,7 @@ impl Inspector {
         &self,
         queue: &str,
         filter: &Filter,
-        states: &[State],
+        states: &[TaskState],
         verb: Verb,
         tell: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
@@ -212,7 +212,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
             let taken_before = page[..place_of_first].iter().filter(|(id, _)| gone.contains(id)).count();
             let seen = match (&place.group, place.state) {
                 (Some(group), _) => Seen::InGroup(group),
-                (None, State::Pending) => Seen::PendingAt(at + place_of_first - taken_before),
+                (None, TaskState::Pending) => Seen::PendingAt(at + place_of_first - taken_before),
                 (None, state) => Seen::In(state),
             };
             let changes = self.apply(seen, &ids).await?;
@@ -242,7 +242,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
 
     /// How many tasks the next call may change.
     fn room(&self, place: &Place) -> Result<usize, Error> {
-        let batch = if place.state == State::Pending { PENDING_BATCH } else { BATCH };
+        let batch = if place.state == TaskState::Pending { PENDING_BATCH } else { BATCH };
         if self.verb != Verb::Archive {
             return Ok(batch);
         }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::clock::date_from_secs;
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 
 use super::payload;
 
@@ -13,11 +13,11 @@ use super::payload;
 /// ```
 /// use std::time::Duration;
 ///
-/// use queue_core::State;
+/// use queue_core::TaskState;
 /// use queue_admin::Filter;
 ///
 /// let stuck = Filter::new()
-///     .state(State::Archived)
+///     .state(TaskState::Archived)
 ///     .task_type("email:*")
 ///     .error_contains("connection refused")
 ///     .older_than(Duration::from_secs(60 * 60))
@@ -29,7 +29,7 @@ use super::payload;
 /// tasks are compared, page by page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    pub(super) states: BTreeSet<State>,
+    pub(super) states: BTreeSet<TaskState>,
     pub(super) ids: BTreeSet<String>,
     group: Option<String>,
     task_type: Option<String>,
@@ -47,7 +47,7 @@ impl Filter {
 
     /// Tasks in this state; said several times, in one of them.
     #[must_use]
-    pub fn state(mut self, state: State) -> Self {
+    pub fn state(mut self, state: TaskState) -> Self {
         self.states.insert(state);
         self
     }
@@ -59,7 +59,7 @@ impl Filter {
         self
     }
 
-    /// Tasks of this group, in whatever state; add [`State::Aggregating`] for those that wait in it.
+    /// Tasks of this group, in whatever state; add [`TaskState::Aggregating`] for those that wait in it.
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
@@ -114,7 +114,7 @@ impl Filter {
     }
 
     /// The states to go through, of those an operation can deal with.
-    pub(super) fn states_of(&self, all: &[State]) -> Vec<State> {
+    pub(super) fn states_of(&self, all: &[TaskState]) -> Vec<TaskState> {
         if self.states.is_empty() { all.to_vec() } else { self.states.iter().copied().collect() }
     }
 
@@ -165,7 +165,7 @@ fn is_type(task_type: &str, wanted: &str) -> bool {
 
 /// What is known of a task that may match.
 pub(super) struct Candidate<'a> {
-    pub(super) state: State,
+    pub(super) state: TaskState,
     pub(super) message: Option<&'a TaskMessage>,
     /// Its score in the set of its state.
     pub(super) score: Option<i64>,
@@ -178,11 +178,13 @@ pub(super) struct Candidate<'a> {
 impl Candidate<'_> {
     fn since(&self) -> Option<DateTime<Utc>> {
         match self.state {
-            State::Pending => self.pending_since.map(DateTime::from_timestamp_nanos),
-            State::Active => self.started,
-            State::Retry => date_from_secs(self.message?.last_failed_at),
-            State::Completed => date_from_secs(self.message?.completed_at),
-            State::Scheduled | State::Archived | State::Aggregating => DateTime::from_timestamp(self.score?, 0),
+            TaskState::Pending => self.pending_since.map(DateTime::from_timestamp_nanos),
+            TaskState::Active => self.started,
+            TaskState::Retry => date_from_secs(self.message?.last_failed_at),
+            TaskState::Completed => date_from_secs(self.message?.completed_at),
+            TaskState::Scheduled | TaskState::Archived | TaskState::Aggregating => {
+                DateTime::from_timestamp(self.score?, 0)
+            }
         }
     }
 }
@@ -193,7 +195,7 @@ mod tests {
 
     const NOW: i64 = 1_700_000_000;
 
-    fn candidate(state: State, message: Option<&TaskMessage>) -> Candidate<'_> {
+    fn candidate(state: TaskState, message: Option<&TaskMessage>) -> Candidate<'_> {
         Candidate {
             state,
             message,
@@ -217,7 +219,7 @@ mod tests {
             headers: BTreeMap::from([("tenant".to_owned(), "7".to_owned())]),
             ..TaskMessage::default()
         };
-        let task = candidate(State::Retry, Some(&message));
+        let task = candidate(TaskState::Retry, Some(&message));
         let all = Filter::new()
             .task_type("email:*")
             .group("g")
@@ -242,7 +244,7 @@ mod tests {
     fn age_counts_from_when_a_task_came_into_its_state() {
         let message = TaskMessage { last_failed_at: NOW - 100, completed_at: NOW - 100, ..TaskMessage::default() };
         let (younger, older) = (Duration::from_secs(99), Duration::from_secs(100));
-        for state in State::ALL {
+        for state in TaskState::ALL {
             let task = candidate(state, Some(&message));
             assert!(matches(&Filter::new().older_than(younger), &task), "{state}");
             assert!(!matches(&Filter::new().older_than(older), &task), "{state}");
@@ -250,13 +252,13 @@ mod tests {
             let task = Candidate { state, message: Some(&unknown), score: None, pending_since: None, started: None };
             assert!(!matches(&Filter::new().older_than(Duration::ZERO), &task), "{state}");
         }
-        let future = Candidate { score: Some(NOW + 1), ..candidate(State::Scheduled, Some(&message)) };
+        let future = Candidate { score: Some(NOW + 1), ..candidate(TaskState::Scheduled, Some(&message)) };
         assert!(!matches(&Filter::new().older_than(Duration::ZERO), &future));
     }
 
     #[test]
     fn a_message_that_cannot_be_read_matches_what_asks_for_nothing_in_it() {
-        let task = candidate(State::Archived, None);
+        let task = candidate(TaskState::Archived, None);
         assert!(matches(&Filter::new(), &task));
         assert!(matches(&Filter::new().older_than(Duration::from_secs(5)), &task));
         assert!(!matches(&Filter::new().task_type("*"), &task));

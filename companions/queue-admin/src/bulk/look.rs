@@ -1,7 +1,7 @@
 //! Counting and finding.
 
 use queue_core::keys::QueueKeys;
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 
 use super::super::{Inspector, Page};
 use super::{Filter, PAGE};
@@ -20,7 +20,7 @@ impl Inspector {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
-        let states = filter.states_of(&State::ALL);
+        let states = filter.states_of(&TaskState::ALL);
         let places = self.places(&mut connection, &keys, &states).await?;
         if !filter.needs_hash() && filter.ids.is_empty() {
             return Ok(total(&self.sizes(&mut connection, &places).await?));
@@ -53,7 +53,7 @@ impl Inspector {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
-        let states = filter.states_of(&State::ALL);
+        let states = filter.states_of(&TaskState::ALL);
         let started = self.started(queue, filter, &states).await?;
         let (mut skip, mut found) = (page.skip, Vec::new());
         for place in self.places(&mut connection, &keys, &states).await? {

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock as _, State, TaskMessage};
+use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
 use super::tasks::Entry;
@@ -32,14 +32,14 @@ const PAGE: usize = 100;
 /// A list or set that holds tasks of one state, and for aggregating ones of one group.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    pub(super) state: State,
+    pub(super) state: TaskState,
     pub(super) group: Option<String>,
     pub(super) key: String,
 }
 
 impl Place {
     fn is_list(&self) -> bool {
-        matches!(self.state, State::Pending | State::Active)
+        matches!(self.state, TaskState::Pending | TaskState::Active)
     }
 
     /// The way through it. Who changes tasks must miss none; who looks wants the oldest first.
@@ -62,7 +62,7 @@ impl Inspector {
         &self,
         connection: &mut Connection,
         keys: &QueueKeys,
-        states: &[State],
+        states: &[TaskState],
     ) -> Result<Vec<Place>, Error> {
         let mut places = Vec::new();
         for &state in states {
@@ -89,8 +89,8 @@ impl Inspector {
     }
 
     /// When active tasks were started, if the filter asks for ages.
-    async fn started(&self, queue: &str, filter: &Filter, states: &[State]) -> Result<Started, Error> {
-        if !filter.needs_hash() || !states.contains(&State::Active) {
+    async fn started(&self, queue: &str, filter: &Filter, states: &[TaskState]) -> Result<Started, Error> {
+        if !filter.needs_hash() || !states.contains(&TaskState::Active) {
             return Ok(Started::new());
         }
         let servers = self.servers().await?;

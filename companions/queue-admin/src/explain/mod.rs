@@ -8,7 +8,7 @@ use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
-use queue_core::{Clock as _, State, TaskMessage};
+use queue_core::{Clock as _, TaskMessage, TaskState};
 pub use reason::Reason;
 
 use super::{Inspector, ServerInfo};
@@ -34,7 +34,7 @@ pub struct Explanation {
     /// Task type; `None` without a message that can be read.
     pub task_type: Option<String>,
     /// What its hash calls it; `None` where it does not.
-    pub state: Option<State>,
+    pub state: Option<TaskState>,
     /// The reasons, the one that matters most first. At least one.
     pub reasons: Vec<Reason>,
 }
@@ -126,7 +126,7 @@ impl Inspector {
             servers => servers.unwrap_or_default(),
         };
         facts.seen = seen;
-        if facts.seen.state == State::Pending.as_str() {
+        if facts.seen.state == TaskState::Pending.as_str() {
             facts.ahead = ahead(&mut connection, &keys, id).await?;
         }
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
@@ -228,7 +228,7 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     let entry = seen.entries.first();
     let score = entry.map_or(0, |entry| second(&entry.score));
     let waits = |due: Reason| if score <= now && entry.is_some() { Reason::Overdue { since: score } } else { due };
-    let state: Option<State> = seen.state.parse().ok();
+    let state: Option<TaskState> = seen.state.parse().ok();
     // What keeps any task of the queue from running.
     let (mut stopped, mut slow) = (Vec::new(), Vec::new());
     if let Some(since) = &facts.paused {
@@ -250,11 +250,11 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
         }
     }
     let error = || message.error_msg.clone();
-    if matches!(state, Some(State::Pending | State::Retry)) && message.error_msg.starts_with(NO_HANDLER) {
+    if matches!(state, Some(TaskState::Pending | TaskState::Retry)) && message.error_msg.starts_with(NO_HANDLER) {
         reasons.push(Reason::NoHandler { task_type: message.r#type.clone() });
     }
     match state {
-        Some(State::Pending) => {
+        Some(TaskState::Pending) => {
             reasons.extend(stopped);
             let since = facts.pending_since.filter(|since| since.saturating_add(NOTICED_WITHIN) < now);
             if let Some(since) = since.filter(|_| reasons.is_empty() && slow.is_empty()) {
@@ -267,11 +267,11 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             }
             reasons.extend(slow);
         }
-        Some(State::Scheduled) => {
+        Some(TaskState::Scheduled) => {
             reasons.push(waits(Reason::Scheduled { at: score }));
             reasons.extend(stopped);
         }
-        Some(State::Retry) => {
+        Some(TaskState::Retry) => {
             let (retried, max_retry) = (message.retried, message.retry);
             let retry = Reason::Retry { at: score, retried, max_retry, error: error() };
             if let overdue @ Reason::Overdue { .. } = waits(retry.clone()) {
@@ -280,14 +280,14 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.push(retry);
             reasons.extend(stopped);
         }
-        Some(State::Active) => reasons.push(running(queue, id, facts, now)),
-        Some(State::Archived) => reasons.push(Reason::Archived { at: score, error: error() }),
-        Some(State::Completed) => {
+        Some(TaskState::Active) => reasons.push(running(queue, id, facts, now)),
+        Some(TaskState::Archived) => reasons.push(Reason::Archived { at: score, error: error() }),
+        Some(TaskState::Completed) => {
             let at = Some(message.completed_at).filter(|at| *at > 0);
             reasons.push(Reason::Completed { at, until: score });
         }
-        Some(State::Aggregating) if seen.is_remains => reasons.push(Reason::Aggregated),
-        Some(State::Aggregating) => {
+        Some(TaskState::Aggregating) if seen.is_remains => reasons.push(Reason::Aggregated),
+        Some(TaskState::Aggregating) => {
             if let Some((group, size, oldest, youngest)) = facts.group.clone() {
                 reasons.push(match facts.deadline {
                     Some(deadline) => Reason::Aggregating { group, deadline },

@@ -1,7 +1,7 @@
 //! What can be done from the keyboard.
 
 pub(super) use queue_admin::Verb;
-use queue_core::State;
+use queue_core::TaskState;
 
 /// A change, of which the user is asked whether it is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum Action {
     /// Of a task.
     Task { verb: Verb, queue: String, id: String },
     /// Of all tasks of a queue in one state, or in one of its groups; so many they were when it was asked for.
-    All { verb: Verb, queue: String, state: State, group: Option<String>, count: u64 },
+    All { verb: Verb, queue: String, state: TaskState, group: Option<String>, count: u64 },
     /// Of a periodic entry.
     Cron(CronVerb, String),
 }
@@ -38,7 +38,7 @@ pub(super) trait Asked: Sized {
     fn of_key(key: char) -> Option<Self>;
     /// Whether it can be done to a task in this state; if not, why. Redis decides when it comes to it: the task
     /// may have moved since it was read.
-    fn allowed(self, state: State) -> Result<(), String>;
+    fn allowed(self, state: TaskState) -> Result<(), String>;
     fn word(self) -> &'static str;
     /// The same in the past.
     fn past(self) -> &'static str;
@@ -57,15 +57,15 @@ impl Asked for Verb {
         }
     }
 
-    fn allowed(self, state: State) -> Result<(), String> {
+    fn allowed(self, state: TaskState) -> Result<(), String> {
         let reason = match (self, state) {
-            (Self::Cancel, State::Active) => return Ok(()),
+            (Self::Cancel, TaskState::Active) => return Ok(()),
             (Self::Cancel, _) => "only a task that is active can be cancelled",
-            (_, State::Active) => "a task that is active can only be cancelled: c",
-            (Self::Run, State::Pending) => "it is pending already: the next free worker runs it",
-            (Self::Run, State::Completed) => "it is completed; it does not run again",
-            (Self::Archive, State::Archived) => "it is archived already",
-            (Self::Archive, State::Completed) => "it is completed; only tasks that may still run are archived",
+            (_, TaskState::Active) => "a task that is active can only be cancelled: c",
+            (Self::Run, TaskState::Pending) => "it is pending already: the next free worker runs it",
+            (Self::Run, TaskState::Completed) => "it is completed; it does not run again",
+            (Self::Archive, TaskState::Archived) => "it is archived already",
+            (Self::Archive, TaskState::Completed) => "it is completed; only tasks that may still run are archived",
             _ => return Ok(()),
         };
         Err(reason.to_owned())

@@ -1,6 +1,6 @@
 //! Which change a key asks for; the user is asked before it is made.
 
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::action::{Action, Asked as _, CronVerb, QueueVerb, Verb};
 use super::list::Moves as _;
@@ -79,7 +79,7 @@ pub(super) fn act(model: &mut Model, verb: Verb) {
             _ => return model.complain("it is not there"),
         },
         Screen::Workers { list, .. } => match list.selected() {
-            Some(worker) => (worker.queue.clone(), worker.task_id.clone(), State::Active),
+            Some(worker) => (worker.queue.clone(), worker.task_id.clone(), TaskState::Active),
             None => return,
         },
         _ => return,

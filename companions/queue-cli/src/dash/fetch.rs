@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_admin::{Error, Filter, Inspector, Page, Progress, SchedulerEntry};
-use queue_core::{Clock as _, State, SystemClock, TaskInfo};
+use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -163,7 +163,7 @@ async fn all(
     inspector: &Inspector,
     verb: Verb,
     queue: &str,
-    state: State,
+    state: TaskState,
     group: Option<&str>,
     answers: &mpsc::Sender<Answer>,
 ) -> Result<String, Error> {
@@ -184,7 +184,7 @@ async fn all(
 async fn some(
     inspector: &Inspector,
     queue: &str,
-    state: State,
+    state: TaskState,
     group: Option<&str>,
     page: Page,
 ) -> Result<Vec<TaskInfo>, Error> {

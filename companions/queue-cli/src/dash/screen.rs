@@ -1,19 +1,19 @@
 //! The screens: what each shows, and what it needs for that.
 
 use queue_admin::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 
 use super::list::{List, Moves, Row};
 
 /// The order of asynq's tabs, which is that of a task's life.
-pub(super) const TABS: [State; 7] = [
-    State::Active,
-    State::Pending,
-    State::Aggregating,
-    State::Scheduled,
-    State::Retry,
-    State::Archived,
-    State::Completed,
+pub(super) const TABS: [TaskState; 7] = [
+    TaskState::Active,
+    TaskState::Pending,
+    TaskState::Aggregating,
+    TaskState::Scheduled,
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
 ];
 
 /// A queue with what it takes of Redis' memory, if that is known.
@@ -49,7 +49,7 @@ pub(super) enum Screen {
 #[derive(Debug)]
 pub(super) struct QueueScreen {
     pub(super) name: String,
-    pub(super) state: State,
+    pub(super) state: TaskState,
     /// The group whose tasks are shown; without one, the state aggregating shows the groups.
     pub(super) group: Option<String>,
     /// Tasks before this page.
@@ -84,7 +84,7 @@ pub(super) enum Wanted {
     Servers,
     Cron,
     Groups { queue: String },
-    Tasks { queue: String, state: State, group: Option<String>, filter: String, skip: usize, size: usize },
+    Tasks { queue: String, state: TaskState, group: Option<String>, filter: String, skip: usize, size: usize },
     Task { queue: String, id: String },
     Events { entry: String, skip: usize, size: usize },
 }
@@ -108,7 +108,7 @@ pub(super) enum Found {
 }
 
 impl QueueScreen {
-    pub(super) fn new(name: String, state: State) -> Self {
+    pub(super) fn new(name: String, state: TaskState) -> Self {
         Self {
             name,
             state,
@@ -124,7 +124,7 @@ impl QueueScreen {
 
     /// Whether groups are shown and not tasks.
     pub(super) fn shows_groups(&self) -> bool {
-        self.state == State::Aggregating && self.group.is_none()
+        self.state == TaskState::Aggregating && self.group.is_none()
     }
 
     /// How many tasks there are to page through, as far as that is known.
@@ -136,7 +136,7 @@ impl QueueScreen {
     }
 
     /// Shows another state, from its beginning.
-    pub(super) fn turn_to(&mut self, state: State, height: usize) {
+    pub(super) fn turn_to(&mut self, state: TaskState, height: usize) {
         (self.state, self.group) = (state, None);
         self.tasks.set_filter(String::new(), height);
         self.rewind();

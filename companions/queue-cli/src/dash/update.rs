@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use queue_admin::ServerInfo;
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::action::{Action, Asked as _, Verb};
 use super::ask::{act, act_on_all, pause};
@@ -258,8 +258,8 @@ fn open(model: &mut Model) {
 }
 
 /// The first tab with something on it.
-fn first_tab(row: &super::screen::QueueRow) -> State {
-    TABS.into_iter().find(|state| row.info.count(*state) > 0).unwrap_or(State::Active)
+fn first_tab(row: &super::screen::QueueRow) -> TaskState {
+    TABS.into_iter().find(|state| row.info.count(*state) > 0).unwrap_or(TaskState::Active)
 }
 
 fn workers(server: &ServerInfo) -> Screen {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskOptions};
+use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::{Client, EnqueueError};
 
 use super::tasks::{
@@ -21,7 +21,7 @@ pub(super) enum End {
     /// Not enqueued: another task is the same.
     Refused,
     /// Still there, in this state.
-    In(State),
+    In(TaskState),
 }
 
 /// A task of the demo.
@@ -63,7 +63,7 @@ impl Scene {
 
     /// How many attempts Redis counts as finished.
     pub(super) fn processed(&self) -> u32 {
-        let succeeds = matches!(self.end, End::Done | End::In(State::Completed));
+        let succeeds = matches!(self.end, End::Done | End::In(TaskState::Completed));
         self.failed + if succeeds { self.tasks } else { 0 }
     }
 }
@@ -71,8 +71,8 @@ impl Scene {
 /// Enqueues everything.
 pub(super) async fn enqueue(client: &Client) -> Result<Vec<Scene>, CliError> {
     let mut scenes = Vec::new();
-    let completed = End::In(State::Completed);
-    let archived = End::In(State::Archived);
+    let completed = End::In(TaskState::Completed);
+    let archived = End::In(TaskState::Archived);
     let id = |id: &str| TaskOptions::new().task_id(id);
 
     client.enqueue_with(Welcome { to: "ada@example.com".to_owned() }, id("welcome-ada")).await?;
@@ -82,8 +82,13 @@ pub(super) async fn enqueue(client: &Client) -> Result<Vec<Scene>, CliError> {
     scenes.push(Scene::new("reminder-42", MAIL, "email:reminder", "starts in 3 s, then worked", End::Done));
 
     client.enqueue_with(Reminder { cart: 43 }, id("reminder-43").process_in(Duration::from_secs(24 * 60 * 60))).await?;
-    let tomorrow =
-        Scene::new("reminder-43", MAIL, "email:reminder", "starts tomorrow, so it waits", End::In(State::Scheduled));
+    let tomorrow = Scene::new(
+        "reminder-43",
+        MAIL,
+        "email:reminder",
+        "starts tomorrow, so it waits",
+        End::In(TaskState::Scheduled),
+    );
     scenes.push(tomorrow.tries(0, 0));
 
     client.enqueue_with(Charge { order: 1042, cents: 4_990 }, id("charge-1042")).await?;

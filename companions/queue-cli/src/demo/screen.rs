@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_admin::payload::shorten;
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::watch::{Place, Sight};
 use crate::error::CliError;
@@ -94,7 +94,7 @@ impl<'a> Screen<'a> {
             let mut line = format!("{:>5.1} s  {:<16} {}", elapsed.as_secs_f64(), sight.scene.id, now.0);
             if told.0.is_empty() {
                 let _ = write!(line, ": {}", sight.scene.shows);
-            } else if sight.scene.tasks == 1 && !sight.proof.is_empty() && sight.place != Place::In(State::Active) {
+            } else if sight.scene.tasks == 1 && !sight.proof.is_empty() && sight.place != Place::In(TaskState::Active) {
                 let after =
                     if sight.tries == 0 { "without a try".to_owned() } else { format!("after try {}", sight.tries) };
                 let _ = write!(line, " {after}: {}", sight.proof);
@@ -140,12 +140,12 @@ impl Style {
 
     fn place(self, sight: &Sight, text: &str) -> String {
         let code = match sight.place {
-            Place::In(State::Active) | Place::Left(_) => "1;36",
-            Place::In(State::Retry) => "33",
-            Place::In(State::Archived) => "31",
-            Place::In(State::Scheduled) => "34",
-            Place::In(State::Pending | State::Aggregating) => "2",
-            Place::Absent | Place::In(State::Completed) => "32",
+            Place::In(TaskState::Active) | Place::Left(_) => "1;36",
+            Place::In(TaskState::Retry) => "33",
+            Place::In(TaskState::Archived) => "31",
+            Place::In(TaskState::Scheduled) => "34",
+            Place::In(TaskState::Pending | TaskState::Aggregating) => "2",
+            Place::Absent | Place::In(TaskState::Completed) => "32",
         };
         self.paint(code, text)
     }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use queue_admin::payload::preview;
 use queue_admin::{Error, Inspector};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::scene::{End, Scene};
 use super::tasks::Shop;
@@ -14,7 +14,7 @@ pub(super) enum Place {
     /// Not in Redis.
     Absent,
     /// In this state.
-    In(State),
+    In(TaskState),
     /// A batch: this many are still there.
     Left(u64),
 }
@@ -53,7 +53,8 @@ impl Sight {
         match inspector.task(scene.queue, scene.id).await {
             Ok(task) => {
                 sight.place = Place::In(task.state);
-                sight.due = task.next_process_at.filter(|_| matches!(task.state, State::Scheduled | State::Retry));
+                sight.due =
+                    task.next_process_at.filter(|_| matches!(task.state, TaskState::Scheduled | TaskState::Retry));
                 sight.retried = Some(task.retried);
                 sight.proof = match &task.result {
                     Some(result) => preview(result, 200),
@@ -81,7 +82,7 @@ impl Sight {
         let scene = &self.scene;
         // A task that fails for the last time is archived without another retry being counted.
         let retried = match scene.end {
-            End::In(State::Archived) => scene.failed.saturating_sub(1),
+            End::In(TaskState::Archived) => scene.failed.saturating_sub(1),
             _ => scene.failed,
         };
         self.has_ended()

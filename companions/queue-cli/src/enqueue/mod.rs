@@ -142,7 +142,7 @@ struct Enqueued<'a> {
     id: &'a str,
     queue: &'a str,
     r#type: &'a str,
-    state: queue_core::State,
+    state: queue_core::TaskState,
     next_process_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 

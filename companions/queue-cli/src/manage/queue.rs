@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use queue_admin::QueueInfo;
 use queue_admin::payload::{harmless, shorten};
 use queue_admin::view;
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use super::history::{self, HistoryArgs};
@@ -143,7 +143,7 @@ fn describe(queue: &QueueInfo, memory: Option<u64>) -> String {
         _ => format!(", {failed} failed ({:.2} %)", 100.0 * failed as f64 / processed as f64),
     };
     let states: Vec<(&str, String)> =
-        State::ALL.iter().map(|state| (state.as_str(), thousands(queue.count(*state)))).collect();
+        TaskState::ALL.iter().map(|state| (state.as_str(), thousands(queue.count(*state)))).collect();
     let mut lines = vec![
         ("Queue", harmless(&queue.name)),
         ("Paused", if queue.paused { "yes".to_owned() } else { "no".to_owned() }),

@@ -6,7 +6,7 @@ use clap::Args;
 use queue_admin::QueueInfo;
 use queue_admin::payload::shorten;
 use queue_admin::view;
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use super::queues;
@@ -59,7 +59,7 @@ async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
         redis: session.redis().target().to_owned(),
         servers: servers.len(),
         busy_workers: servers.iter().map(|server| server.workers.len()).sum(),
-        states: State::ALL.map(|state| (state.as_str(), sum(&|queue| queue.count(state)))).into(),
+        states: TaskState::ALL.map(|state| (state.as_str(), sum(&|queue| queue.count(state)))).into(),
         processed_today: sum(&|queue| queue.processed),
         failed_today: sum(&|queue| queue.failed),
         processed_total: sum(&|queue| queue.processed_total),
@@ -104,9 +104,9 @@ fn about(info: Option<&BTreeMap<String, String>>) -> String {
 }
 
 fn by_state(stats: &Stats, out: &Output) -> String {
-    let columns = State::ALL.map(|state| format!("#{}", state.as_str().to_uppercase()));
+    let columns = TaskState::ALL.map(|state| format!("#{}", state.as_str().to_uppercase()));
     let mut rows = Rows::new(out, &columns.each_ref().map(String::as_str));
-    rows.add(State::ALL.map(|state| stats.states.get(state.as_str()).copied().unwrap_or(0).to_string()));
+    rows.add(TaskState::ALL.map(|state| stats.states.get(state.as_str()).copied().unwrap_or(0).to_string()));
     rows.render()
 }
 

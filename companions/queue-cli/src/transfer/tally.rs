@@ -2,7 +2,7 @@
 
 use queue_admin::payload::shorten;
 use queue_admin::{Inspector, QueueInfo};
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -28,7 +28,7 @@ pub(super) struct Tally {
     /// Whether the queue is paused now.
     pub(super) paused: bool,
     #[serde(skip)]
-    stored_by_state: [u64; State::ALL.len()],
+    stored_by_state: [u64; TaskState::ALL.len()],
     #[serde(skip)]
     before: Option<QueueInfo>,
 }
@@ -38,7 +38,7 @@ impl Tally {
         Self { queue: queue.to_owned(), before: Some(before), ..Self::default() }
     }
 
-    pub(super) fn count_stored(&mut self, state: State) {
+    pub(super) fn count_stored(&mut self, state: TaskState) {
         self.stored += 1;
         self.stored_by_state[place(state)] += 1;
     }
@@ -54,18 +54,18 @@ impl Tally {
         let after = inspector.queue(&self.queue).await?;
         self.paused = after.paused;
         let Some(before) = self.before.as_ref().filter(|_| after.paused && after.active == 0) else { return Ok(()) };
-        let fleeting = |state: &State| matches!(state, State::Completed | State::Archived);
-        let expected = |state: State| before.count(state) + self.stored_by_state[place(state)];
-        let lasting = || State::ALL.into_iter().filter(|state| !fleeting(state));
+        let fleeting = |state: &TaskState| matches!(state, TaskState::Completed | TaskState::Archived);
+        let expected = |state: TaskState| before.count(state) + self.stored_by_state[place(state)];
+        let lasting = || TaskState::ALL.into_iter().filter(|state| !fleeting(state));
         let all_there = lasting().map(expected).sum::<u64>() == lasting().map(|state| after.count(state)).sum::<u64>();
-        let none_more = State::ALL.into_iter().filter(fleeting).all(|state| after.count(state) <= expected(state));
+        let none_more = TaskState::ALL.into_iter().filter(fleeting).all(|state| after.count(state) <= expected(state));
         self.verified = Some(all_there && none_more);
         Ok(())
     }
 }
 
-fn place(state: State) -> usize {
-    State::ALL.iter().position(|other| *other == state).unwrap_or(0)
+fn place(state: TaskState) -> usize {
+    TaskState::ALL.iter().position(|other| *other == state).unwrap_or(0)
 }
 
 /// The tallies as a table.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use queue_admin::Page;
-use queue_core::State;
+use queue_core::TaskState;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::support::{Bench, queuectl};
@@ -42,7 +42,7 @@ nonsense
     }
     assert_eq!(bench.task("one").await.payload, &br#"{"z":1, "a":2.50}"#[..]);
     assert_eq!(bench.task("four").await.payload, &b"text"[..]);
-    assert_eq!(bench.task("ten").await.state, State::Scheduled);
+    assert_eq!(bench.task("ten").await.state, TaskState::Scheduled);
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_long_file_streams_in_order() {
     let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 3_500);
     assert!(lines.iter().enumerate().all(|(n, line)| line["line"] == n + 1 && line["id"] == format!("t{n}")));
-    let first = bench.inspector.tasks("default", State::Pending, Page { skip: 0, size: 2 }).await.unwrap();
+    let first = bench.inspector.tasks("default", TaskState::Pending, Page { skip: 0, size: 2 }).await.unwrap();
     assert_eq!(first.iter().map(|task| &*task.id).collect::<Vec<_>>(), ["t0", "t1"]);
 }
 

@@ -1,6 +1,6 @@
 //! `queuectl bench`: that it does the work it counts. How fast, no test can say.
 
-use queue_core::State;
+use queue_core::TaskState;
 use serde_json::Value;
 
 use crate::support::Bench;
@@ -18,7 +18,7 @@ async fn drain_empties_the_queue_of_tasks_that_others_put_there() {
     let report = bench.run(&["bench", "drain", "--queue", "default", "--json"]).await.json();
     assert_eq!(report["tasks"], 3);
     assert!(number(&report, "seconds") > 0.0 && number(&report, "per_second") > 0.0);
-    assert_eq!(bench.task("a").await.state, State::Completed);
+    assert_eq!(bench.task("a").await.state, TaskState::Completed);
     let report = bench.run(&["bench", "drain", "--queue", "default", "--json"]).await.json();
     assert_eq!(report["tasks"], 0, "there is nothing left");
 }

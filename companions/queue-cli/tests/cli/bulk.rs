@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::json;
 
 use crate::support::Bench;
@@ -28,7 +28,7 @@ async fn words(bench: &Bench, line: &str) -> crate::support::Done {
     bench.run(&line.split(' ').collect::<Vec<_>>()).await
 }
 
-async fn count(bench: &Bench, state: State) -> u64 {
+async fn count(bench: &Bench, state: TaskState) -> u64 {
     bench.inspector.queue("default").await.unwrap().count(state)
 }
 
@@ -41,7 +41,7 @@ async fn all_tasks_of_a_state_are_run_archived_and_deleted() {
     let expected =
         json!({"action": "run", "queue": "default", "matched": 602, "changed": 602, "skipped": 0, "trimmed": 0});
     assert_eq!(answer, expected);
-    assert_eq!((count(&bench, State::Pending).await, count(&bench, State::Archived).await), (602, 602));
+    assert_eq!((count(&bench, TaskState::Pending).await, count(&bench, TaskState::Archived).await), (602, 602));
     let answer = words(&bench, "task delete -q default -s archived -s pending -y").await.ok();
     assert_eq!(answer, "1,204 tasks are deleted\n");
     let answer = words(&bench, "task delete -q default -s archived -s pending").await.ok();
@@ -78,7 +78,7 @@ async fn tasks_are_chosen_by_what_they_are() {
     let dry = words(&bench, "task delete -q default -s scheduled --where user.id=5 --dry-run").await.ok();
     assert_eq!(dry, "would delete 2 scheduled tasks of queue \"default\" that fit\n");
     words(&bench, "task delete -q default -s scheduled --where user.id=5 -y").await.ok();
-    assert_eq!(count(&bench, State::Scheduled).await, 10);
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 10);
     assert_eq!(
         words(&bench, "task ls -q default -s scheduled --where user.id=5").await.ok(),
         "no scheduled tasks that fit in queue \"default\"\n"
@@ -101,17 +101,19 @@ async fn tasks_are_chosen_by_their_error_and_running_ones_canceled() {
     for (task_type, id) in [("slow", "s1"), ("slow", "s2"), ("bad", "b"), ("ugly", "u")] {
         bench.enqueue(task_type, id).await;
     }
-    for (id, state) in [("s1", State::Active), ("s2", State::Active), ("b", State::Archived), ("u", State::Archived)] {
+    for (id, state) in
+        [("s1", TaskState::Active), ("s2", TaskState::Active), ("b", TaskState::Archived), ("u", TaskState::Archived)]
+    {
         bench.wait_for(id, &[state]).await;
     }
     let answer = words(&bench, "task delete -q default -s archived --error route -y").await.ok();
     assert_eq!(answer, "1 task is deleted\n");
-    assert_eq!(bench.task("u").await.state, State::Archived);
+    assert_eq!(bench.task("u").await.state, TaskState::Archived);
     let asked = words(&bench, "task cancel -q default").await.failed(2);
     assert!(asked.contains("this would cancel 2 active tasks"), "{asked}");
     assert_eq!(words(&bench, "task cancel -q default --type slow -y").await.ok(), "2 tasks are asked to stop\n");
     for id in ["s1", "s2"] {
-        assert!(bench.wait_for(id, &[State::Retry]).await.last_error.is_some());
+        assert!(bench.wait_for(id, &[TaskState::Retry]).await.last_error.is_some());
     }
 }
 
@@ -128,7 +130,7 @@ async fn without_a_terminal_nothing_is_done_unasked() {
         let stderr = done.failed(2);
         assert!(stderr.contains(&format!("this would {act}; there is no terminal to ask on")), "{stderr}");
     }
-    assert_eq!(count(&bench, State::Scheduled).await, 1_204);
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 1_204);
 }
 
 #[tokio::test]
@@ -147,11 +149,11 @@ async fn in_a_terminal_one_is_asked() {
         assert_eq!(code, Some(1));
         assert!(screen.contains("nothing was changed"), "{screen:?}");
     }
-    assert_eq!(count(&bench, State::Scheduled).await, 3);
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 3);
     let (code, screen) = ask("y\n").await;
     assert_eq!(code, Some(0), "{screen:?}");
     assert!(screen.contains("3 tasks are deleted"), "{screen:?}");
-    assert_eq!(count(&bench, State::Scheduled).await, 0);
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 0);
 }
 
 #[tokio::test]
@@ -166,7 +168,7 @@ async fn queues_are_removed_with_what_asynq_asks_for() {
     // Not with the client from before, which has listed the queue a moment ago and would not do so again yet.
     words(&bench, "enqueue a --task-id active").await.ok();
     let _worker = bench.worker(&["--exec", "a=sh -c 'sleep 600'"]).await;
-    bench.wait_for("active", &[State::Active]).await;
+    bench.wait_for("active", &[TaskState::Active]).await;
     let stderr = words(&bench, "queue remove default --force --yes").await.failed(4);
     assert!(stderr.contains("being worked on"), "{stderr}");
 }
@@ -194,5 +196,5 @@ async fn what_cannot_be_chosen_is_wrong_usage() {
         assert!(stderr.contains(reason), "{arguments}: {stderr}");
     }
     words(&bench, "task run -q nowhere -s scheduled -y").await.failed(3);
-    assert_eq!(count(&bench, State::Scheduled).await, 1);
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 1);
 }

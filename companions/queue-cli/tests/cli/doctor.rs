@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{Bench, finish, queuectl};
@@ -79,7 +79,7 @@ async fn fix_mends_after_a_dump_and_restore_puts_back() {
     let done = bench.run(&["doctor", "--fix"]).await;
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("3 findings are left; repairs that delete something need --dump FILE"), "{done:?}");
-    assert_eq!(bench.task("lost").await.state, State::Pending);
+    assert_eq!(bench.task("lost").await.state, TaskState::Pending);
     let told = bench.run(&["doctor", "--fix", "--dump", "dump.jsonl", "--json"]).await.ok();
     let told = lines(&told);
     let summary = told.last().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use serde_json::json;
 
 use crate::support::{Bench, finish, queuectl};
@@ -68,7 +68,7 @@ async fn every_option_arrives() {
     let at = bench.run(&["enqueue", "t", "--at", "4102444800", "--json"]).await.json();
     assert_eq!(at["next_process_at"], json!("2100-01-01T00:00:00Z"));
     let id = bench.run(&["enqueue", "t", "--group", "g"]).await.ok();
-    assert_eq!(bench.task(id.trim_end()).await.state, State::Aggregating);
+    assert_eq!(bench.task(id.trim_end()).await.state, TaskState::Aggregating);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 
 use crate::support::Bench;
 
@@ -13,7 +13,7 @@ async fn a_program_gets_its_task_and_its_output_is_the_result() {
     let _worker = bench.worker(&["--exec", script]).await;
     let task = RawTask::new("a").payload("pay\0load\n").max_retry(7).header("k", "v ü");
     bench.enqueue_task(task, "id").await;
-    let done = bench.wait_for("id", &[State::Completed, State::Retry, State::Archived]).await;
+    let done = bench.wait_for("id", &[TaskState::Completed, TaskState::Retry, TaskState::Archived]).await;
     let expected = "pay\0load\nid\na\ndefault\n0\n7\n{\"k\":\"v \\u00fc\"}\none word\n";
     assert_eq!(String::from_utf8_lossy(&done.result.unwrap_or_default()), expected, "{:?}", done.last_error);
 }
@@ -24,7 +24,7 @@ async fn the_deadline_is_rfc_3339_and_the_earlier_of_timeout_and_deadline() {
     let _worker = bench.worker(&["--exec", "*=printenv TASK_DEADLINE"]).await;
     let at = std::time::UNIX_EPOCH + Duration::from_secs(4_102_444_800);
     bench.enqueue_task(RawTask::new("a").deadline(at), "id").await;
-    let done = bench.wait_for("id", &[State::Completed]).await;
+    let done = bench.wait_for("id", &[TaskState::Completed]).await;
     assert_eq!(done.result.unwrap(), &b"2100-01-01T00:00:00.000Z"[..]);
 }
 
@@ -38,14 +38,14 @@ async fn exit_codes_decide_what_happens() {
         bench.enqueue(task_type, task_type).await;
     }
     for (id, state, retried, error) in [
-        ("exit:0", State::Completed, 0, None),
-        ("exit:65", State::Archived, 0, Some("why")),
-        ("exit:75", State::Retry, 0, Some("why")),
-        ("exit:1", State::Retry, 1, Some("why")),
-        ("silent", State::Retry, 1, Some("exit code 1")),
-        ("killed", State::Retry, 1, Some("killed by SIGKILL, perhaps because the machine ran out of memory")),
+        ("exit:0", TaskState::Completed, 0, None),
+        ("exit:65", TaskState::Archived, 0, Some("why")),
+        ("exit:75", TaskState::Retry, 0, Some("why")),
+        ("exit:1", TaskState::Retry, 1, Some("why")),
+        ("silent", TaskState::Retry, 1, Some("exit code 1")),
+        ("killed", TaskState::Retry, 1, Some("killed by SIGKILL, perhaps because the machine ran out of memory")),
     ] {
-        let task = bench.wait_for(id, &[State::Completed, State::Archived, State::Retry]).await;
+        let task = bench.wait_for(id, &[TaskState::Completed, TaskState::Archived, TaskState::Retry]).await;
         assert_eq!((task.state, task.retried, task.last_error.as_deref()), (state, retried, error), "{id}");
     }
     // Standard error is forwarded, with the task it comes from.
@@ -66,7 +66,7 @@ async fn one_line_break_at_the_end_of_a_text_is_cut_and_bytes_are_left_alone() {
         ("protobuf", b"\x08\n", b"\x08\n"),
     ] {
         bench.enqueue_task(RawTask::new("a").payload(printed), id).await;
-        let task = bench.wait_for(id, &[State::Completed, State::Retry, State::Archived]).await;
+        let task = bench.wait_for(id, &[TaskState::Completed, TaskState::Retry, TaskState::Archived]).await;
         assert_eq!(task.result.as_deref().unwrap_or_default(), result, "{id}: {:?}", task.last_error);
     }
 }
@@ -76,7 +76,7 @@ async fn a_program_that_leaves_its_input_alone_is_fine() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "*=true"]).await;
     bench.enqueue_task(RawTask::new("a").payload(vec![b'x'; 8 * 1024 * 1024]), "id").await;
-    assert_eq!(bench.wait_for("id", &[State::Completed, State::Retry]).await.state, State::Completed);
+    assert_eq!(bench.wait_for("id", &[TaskState::Completed, TaskState::Retry]).await.state, TaskState::Completed);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_program_may_write_much_before_it_reads() {
     let script = "*=sh -c 'head -c 3000000 /dev/zero | tr \"\\\\0\" x; head -c 500000 /dev/zero >&2; cat'";
     let _worker = bench.worker(&["--exec", script]).await;
     bench.enqueue_task(RawTask::new("a").payload(vec![b'y'; 1_000_000]), "id").await;
-    let done = bench.wait_for("id", &[State::Completed, State::Retry]).await;
+    let done = bench.wait_for("id", &[TaskState::Completed, TaskState::Retry]).await;
     assert_eq!(done.result.map(|result| result.len()), Some(4_000_000), "{:?}", done.last_error);
 }
 
@@ -94,8 +94,8 @@ async fn a_result_that_is_too_long_is_archived_with_the_reason() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "*=head -c 17000000 /dev/zero"]).await;
     bench.enqueue("a", "id").await;
-    let task = bench.wait_for("id", &[State::Completed, State::Retry, State::Archived]).await;
-    assert_eq!(task.state, State::Archived);
+    let task = bench.wait_for("id", &[TaskState::Completed, TaskState::Retry, TaskState::Archived]).await;
+    assert_eq!(task.state, TaskState::Archived);
     assert!(task.last_error.unwrap().contains("more than 16 MiB of result"));
 }
 
@@ -104,8 +104,8 @@ async fn a_type_that_no_environment_can_hold_is_archived() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "*=true"]).await;
     bench.enqueue_as_go("a\0b", RawTask::new("t"), "nul").await;
-    let task = bench.wait_for("nul", &[State::Completed, State::Retry, State::Archived]).await;
-    assert_eq!(task.state, State::Archived, "{task:?}");
+    let task = bench.wait_for("nul", &[TaskState::Completed, TaskState::Retry, TaskState::Archived]).await;
+    assert_eq!(task.state, TaskState::Archived, "{task:?}");
 }
 
 #[tokio::test]
@@ -116,10 +116,10 @@ async fn a_program_that_disappears_costs_no_retry() {
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let _worker = bench.worker(&["--exec", "*=./program"]).await;
     bench.enqueue("a", "before").await;
-    bench.wait_for("before", &[State::Completed]).await;
+    bench.wait_for("before", &[TaskState::Completed]).await;
     std::fs::remove_file(&program).unwrap();
     bench.enqueue("a", "after").await;
-    let task = bench.wait_for("after", &[State::Completed, State::Retry, State::Archived]).await;
-    assert_eq!((task.state, task.retried), (State::Retry, 0));
+    let task = bench.wait_for("after", &[TaskState::Completed, TaskState::Retry, TaskState::Archived]).await;
+    assert_eq!((task.state, task.retried), (TaskState::Retry, 0));
     assert!(task.last_error.unwrap().starts_with("cannot run \"./program\""));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use tokio::time::Instant;
 
 use crate::support::{Bench, eventually, is_running, pids};
@@ -21,10 +21,10 @@ async fn a_timeout_kills_the_whole_group() {
     bench.enqueue_task(RawTask::new("deaf").timeout(Duration::from_secs(1)), "id").await;
     let pids = pids(&bench.path("pids"), 2).await;
     assert!(pids.iter().all(|pid| is_running(*pid)), "{pids:?}");
-    let task = bench.wait_for("id", &[State::Retry, State::Completed, State::Archived]).await;
+    let task = bench.wait_for("id", &[TaskState::Retry, TaskState::Completed, TaskState::Archived]).await;
     assert_eq!(
         (task.state, task.retried, task.last_error.as_deref()),
-        (State::Retry, 1, Some("context deadline exceeded"))
+        (TaskState::Retry, 1, Some("context deadline exceeded"))
     );
     // Not soon: when the task is free for others, its processes have ended.
     assert!(!pids.iter().any(|pid| is_running(*pid)), "{pids:?}");
@@ -38,7 +38,7 @@ async fn cancel_kills_the_whole_group() {
     let pids = pids(&bench.path("pids"), 2).await;
     let stdout = bench.run(&["task", "cancel", "id"]).await.ok();
     assert!(stdout.starts_with("asked 1 server to stop"), "{stdout}");
-    let task = bench.wait_for("id", &[State::Retry]).await;
+    let task = bench.wait_for("id", &[TaskState::Retry]).await;
     assert_eq!((task.retried, task.last_error.as_deref()), (1, Some("context canceled")));
     assert!(!pids.iter().any(|pid| is_running(*pid)), "{pids:?}");
 }
@@ -53,7 +53,7 @@ async fn a_shutdown_kills_what_does_not_end_and_puts_its_task_back() {
     assert_eq!(code, Some(0));
     assert!(!pids.iter().any(|pid| is_running(*pid)), "{pids:?}");
     let task = bench.task("id").await;
-    assert_eq!((task.state, task.retried), (State::Pending, 0));
+    assert_eq!((task.state, task.retried), (TaskState::Pending, 0));
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_shutdown_waits_for_programs_that_end_in_time() {
     bench.enqueue("a", "id").await;
     pids(&bench.path("pids"), 1).await;
     assert_eq!(worker.stop().await.0, Some(0));
-    assert_eq!(bench.task("id").await.state, State::Completed);
+    assert_eq!(bench.task("id").await.state, TaskState::Completed);
 }
 
 #[tokio::test]
@@ -85,9 +85,9 @@ async fn success_after_term_is_no_success_but_a_clear_word_counts() {
     }
     let pids = pids(&bench.path("pids"), 3).await;
     for (id, state, retried) in
-        [("end:0", State::Retry, 1), ("end:65", State::Archived, 0), ("end:75", State::Retry, 0)]
+        [("end:0", TaskState::Retry, 1), ("end:65", TaskState::Archived, 0), ("end:75", TaskState::Retry, 0)]
     {
-        let task = bench.wait_for(id, &[State::Retry, State::Completed, State::Archived]).await;
+        let task = bench.wait_for(id, &[TaskState::Retry, TaskState::Completed, TaskState::Archived]).await;
         assert_eq!((task.state, task.retried), (state, retried), "{id}");
     }
     assert_gone(&pids).await;
@@ -101,7 +101,7 @@ async fn what_a_program_leaves_running_is_ended_with_it() {
     let _worker = bench.worker(&["--exec", script]).await;
     let started = Instant::now();
     bench.enqueue("a", "id").await;
-    let task = bench.wait_for("id", &[State::Completed, State::Retry]).await;
+    let task = bench.wait_for("id", &[TaskState::Completed, TaskState::Retry]).await;
     assert_eq!(task.result.as_deref(), Some(&b"result"[..]), "{:?}", task.last_error);
     assert!(started.elapsed() < Duration::from_secs(20));
     let pids = pids(&bench.path("pids"), 2).await;
@@ -114,7 +114,7 @@ async fn a_stopped_program_is_ended_as_well() {
     let _worker = bench.worker(&["--exec", "*=sh -c 'echo $$ >> pids; kill -STOP $$'"]).await;
     bench.enqueue_task(RawTask::new("a").timeout(Duration::from_secs(1)), "id").await;
     let pids = pids(&bench.path("pids"), 1).await;
-    assert_eq!(bench.wait_for("id", &[State::Retry, State::Completed]).await.state, State::Retry);
+    assert_eq!(bench.wait_for("id", &[TaskState::Retry, TaskState::Completed]).await.state, TaskState::Retry);
     assert_gone(&pids).await;
 }
 
@@ -125,7 +125,7 @@ async fn a_worker_that_is_killed_leaves_no_program_behind() {
     // Some come and go before, so that the list of those to end is not just what was ever started.
     for id in ["1", "2", "3"] {
         bench.enqueue("short", id).await;
-        bench.wait_for(id, &[State::Completed]).await;
+        bench.wait_for(id, &[TaskState::Completed]).await;
     }
     bench.enqueue("deaf", "a").await;
     bench.enqueue("deaf", "b").await;

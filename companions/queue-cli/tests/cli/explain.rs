@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 
 use crate::support::Bench;
 
@@ -48,8 +48,8 @@ async fn a_task_that_a_worker_has_or_had_says_so() {
     bench.enqueue("t", "runs").await;
     bench.enqueue_task(RawTask::new("fails").payload("x"), "fails").await;
     let worker = bench.worker(&["--exec", "t=sh -c 'sleep 600'", "--exec", "fails=sh -c 'echo no >&2; exit 1'"]).await;
-    bench.wait_for("runs", &[State::Active]).await;
-    bench.wait_for("fails", &[State::Retry]).await;
+    bench.wait_for("runs", &[TaskState::Active]).await;
+    bench.wait_for("fails", &[TaskState::Retry]).await;
     assert_says(&told(&bench, "runs").await, &["a worker has it", "its lease ends at 2", "unless it is renewed"]);
     assert_says(&told(&bench, "fails").await, &["was retried 1 of 25 times", "the last error: "]);
     bench.ask::<i64>(&["ZADD", "asynq:{default}:lease", "5", "runs"]).await;
@@ -83,7 +83,7 @@ async fn a_task_whose_type_nobody_handles_is_told_of_by_explain_and_doctor() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "known=true"]).await;
     bench.enqueue("unknown", "round").await;
-    bench.wait_for("round", &[State::Retry]).await;
+    bench.wait_for("round", &[TaskState::Retry]).await;
     assert_says(&told(&bench, "round").await, &["has no handler for its type, \"unknown\"; it goes round"]);
     let doctor = bench.run(&["doctor"]).await;
     assert_eq!(doctor.code, Some(1));

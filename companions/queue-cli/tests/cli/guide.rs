@@ -4,7 +4,7 @@ use queue_admin::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use queue_core::State;
+use queue_core::TaskState;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
@@ -152,13 +152,13 @@ async fn the_worker_without_rust_does_what_the_document_shows() {
     let arguments = shell_words::split(worker).unwrap();
     let arguments: Vec<&str> = ["worker"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
     let _worker = bench.background(&arguments, "server started").await;
-    until(&bench, "ada", State::Completed).await;
-    until(&bench, "nobody", State::Archived).await;
+    until(&bench, "ada", TaskState::Completed).await;
+    until(&bench, "nobody", TaskState::Archived).await;
     assert_console(&bench, &block(&page, "console", "sent, attempt 1")).await;
 }
 
 /// Waits until a task of the queue `mail` is in this state.
-async fn until(bench: &Bench, id: &str, state: State) {
+async fn until(bench: &Bench, id: &str, state: TaskState) {
     let end = async {
         while bench.inspector.task("mail", id).await.unwrap().state != state {
             sleep(Duration::from_millis(10)).await;
@@ -172,7 +172,7 @@ async fn redis_cli_shows_what_the_document_says() {
     let (bench, page) = (Bench::new().await, document("docs/start.md"));
     assert_console(&bench, &block(&page, "console", "HGETALL")).await;
     let _worker = bench.worker(&["--queue", "mail", "--exec", "*=sleep 600"]).await;
-    until(&bench, "w7", State::Active).await;
+    until(&bench, "w7", TaskState::Active).await;
     assert_console(&bench, &block(&page, "console", "state owner")).await;
 }
 
@@ -189,7 +189,7 @@ async fn a_queue_is_moved_as_the_document_says() {
     let (old, new, cli) = (Bench::new().await, Bench::new().await, document("docs/cli.md"));
     run(&old, "queuectl enqueue t --queue mail --task-id moved").await;
     run(&old, &block(&cli, "sh", "--drain").replace("redis://new", new.redis.url())).await;
-    assert_eq!(new.inspector.task("mail", "moved").await.unwrap().state, State::Pending);
+    assert_eq!(new.inspector.task("mail", "moved").await.unwrap().state, TaskState::Pending);
     assert!(!new.inspector.queue("mail").await.unwrap().paused);
     let gone = old.inspector.queue("mail").await;
     assert!(matches!(gone, Err(Error::QueueNotFound(_))), "{gone:?}");

@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use queue_core::wire::{SchedulerEntry, ServerInfo, Timestamp, WorkerInfo};
-use queue_core::{State, TaskMessage};
+use queue_core::{TaskMessage, TaskState};
 
 use crate::support::Bench;
 
@@ -10,7 +10,7 @@ use crate::support::Bench;
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\r\n\u{8}x";
 
 /// Stores a task in a state as Go does, with such text wherever there is text.
-async fn store(bench: &Bench, queue: &str, state: State) {
+async fn store(bench: &Bench, queue: &str, state: TaskState) {
     let id = format!("{state}{EVIL}");
     let message = TaskMessage {
         r#type: format!("type{EVIL}"),
@@ -36,8 +36,8 @@ async fn store(bench: &Bench, queue: &str, state: State) {
     pipe.arg("result").arg(EVIL).arg("group").arg(&message.group_key).ignore();
     let place = format!("asynq:{{{queue}}}:{state}");
     match state {
-        State::Pending | State::Active => pipe.cmd("LPUSH").arg(place).arg(&id).ignore(),
-        State::Aggregating => pipe
+        TaskState::Pending | TaskState::Active => pipe.cmd("LPUSH").arg(place).arg(&id).ignore(),
+        TaskState::Aggregating => pipe
             .cmd("SADD")
             .arg(format!("asynq:{{{queue}}}:groups"))
             .arg(&message.group_key)
@@ -107,13 +107,14 @@ async fn control_characters_from_redis_never_reach_the_terminal() {
     let bench = Bench::new().await;
     let queue = format!("queue{EVIL}");
     for name in ["default", &queue] {
-        for state in State::ALL {
+        for state in TaskState::ALL {
             store(&bench, name, state).await;
         }
     }
     store_servers(&bench, &queue).await;
-    let task = |state: State| format!("{state}{EVIL}");
-    let (pending, archived, completed) = (task(State::Pending), task(State::Archived), task(State::Completed));
+    let task = |state: TaskState| format!("{state}{EVIL}");
+    let (pending, archived, completed) =
+        (task(TaskState::Pending), task(TaskState::Archived), task(TaskState::Completed));
     let group = format!("group{EVIL}");
     let entry = format!("entry{EVIL}");
     let q = queue.as_str();
@@ -149,7 +150,7 @@ async fn control_characters_from_redis_never_reach_the_terminal() {
         vec!["enqueue", "type\u{1b}", "--queue", "default"],
         vec!["export", "--queue", q],
     ];
-    for state in State::ALL {
+    for state in TaskState::ALL {
         commands.push(vec!["task", "ls", "--queue", q, "--state", state.as_str()]);
         commands.push(vec!["task", "ls", "--queue", q, "--state", state.as_str(), "--type", "type*"]);
     }
@@ -178,7 +179,7 @@ async fn control_characters_from_redis_never_reach_the_terminal() {
 #[tokio::test]
 async fn the_log_of_a_worker_obeys_nobody_either() {
     let bench = Bench::new().await;
-    for state in [State::Pending, State::Scheduled] {
+    for state in [TaskState::Pending, TaskState::Scheduled] {
         store(&bench, "default", state).await;
     }
     let worker = bench.worker(&["--exec", "never=true", "--unhandled", "archive"]).await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::Utc;
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -94,7 +94,7 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_u
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-const ENDS: [State; 3] = [State::Completed, State::Retry, State::Archived];
+const ENDS: [TaskState; 3] = [TaskState::Completed, TaskState::Retry, TaskState::Archived];
 
 #[tokio::test]
 async fn a_service_gets_its_task_and_its_answer_is_the_result() {
@@ -151,18 +151,18 @@ async fn the_status_decides_what_happens() {
         bench.enqueue(&path[..3], &path[..3]).await;
     }
     for (id, state, retried) in [
-        ("201", State::Completed, 0),
-        ("202", State::Completed, 0),
-        ("302", State::Retry, 1),
-        ("400", State::Archived, 0),
-        ("403", State::Retry, 0),
-        ("404", State::Archived, 0),
-        ("408", State::Retry, 1),
-        ("422", State::Archived, 0),
-        ("425", State::Retry, 1),
-        ("429", State::Retry, 0),
-        ("500", State::Retry, 1),
-        ("503", State::Retry, 1),
+        ("201", TaskState::Completed, 0),
+        ("202", TaskState::Completed, 0),
+        ("302", TaskState::Retry, 1),
+        ("400", TaskState::Archived, 0),
+        ("403", TaskState::Retry, 0),
+        ("404", TaskState::Archived, 0),
+        ("408", TaskState::Retry, 1),
+        ("422", TaskState::Archived, 0),
+        ("425", TaskState::Retry, 1),
+        ("429", TaskState::Retry, 0),
+        ("500", TaskState::Retry, 1),
+        ("503", TaskState::Retry, 1),
     ] {
         let task = bench.wait_for(id, &ENDS).await;
         assert_eq!((task.state, task.retried), (state, retried), "{id}");
@@ -178,7 +178,7 @@ async fn a_redirect_is_not_followed() {
     let _worker = bench.worker(&["--http", &service.rule("*", "302/Location:%20/else")]).await;
     bench.enqueue("a", "id").await;
     let task = bench.wait_for("id", &ENDS).await;
-    assert_eq!((task.state, task.retried), (State::Retry, 1));
+    assert_eq!((task.state, task.retried), (TaskState::Retry, 1));
     assert!(task.last_error.unwrap().contains("redirects are not followed"));
 }
 
@@ -202,11 +202,11 @@ async fn retry_after_is_honoured_and_spends_no_retry() {
         let task = bench.wait_for(id, &ENDS).await;
         let delay = (task.next_process_at.unwrap() - now).num_seconds();
         assert!((from..=to).contains(&delay), "{id}: {delay}");
-        assert_eq!((task.state, task.retried), (State::Retry, retried), "{id}");
+        assert_eq!((task.state, task.retried), (TaskState::Retry, retried), "{id}");
     }
     // A task without retries, which was archived at the first such answer.
     bench.enqueue_task(RawTask::new("secs").max_retry(0), "last").await;
-    assert_eq!(bench.wait_for("last", &ENDS).await.state, State::Retry);
+    assert_eq!(bench.wait_for("last", &ENDS).await.state, TaskState::Retry);
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn a_service_that_asks_for_no_wait_is_not_asked_again_and_again() {
     let _worker = bench.worker(&["--http", &service.rule("*", "429/Retry-After:%200")]).await;
     let before = SystemClock.now();
     bench.enqueue("a", "id").await;
-    let task = bench.wait_for("id", &[State::Retry]).await;
+    let task = bench.wait_for("id", &[TaskState::Retry]).await;
     assert!(task.next_process_at.unwrap() > before, "{task:?}");
 }
 
@@ -265,7 +265,7 @@ async fn what_cannot_be_reached_is_retried_without_telling_the_password() {
         bench.enqueue(id, id).await;
         let task = bench.wait_for(id, &ENDS).await;
         let error = task.last_error.unwrap_or_default();
-        assert_eq!((task.state, task.retried), (State::Retry, 1), "{error}");
+        assert_eq!((task.state, task.retried), (TaskState::Retry, 1), "{error}");
         assert!(!error.contains("secret") && !error.is_empty(), "{error}");
     }
     let error = bench.task("refused").await.last_error.unwrap();
@@ -280,7 +280,7 @@ async fn cancel_hangs_up() {
     eventually("the request arrives", || !service.requests.lock().unwrap().is_empty()).await;
     bench.run(&["task", "cancel", "id"]).await.ok();
     let task = bench.wait_for("id", &ENDS).await;
-    assert_eq!((task.state, task.last_error.as_deref()), (State::Retry, Some("context canceled")));
+    assert_eq!((task.state, task.last_error.as_deref()), (TaskState::Retry, Some("context canceled")));
     eventually("the service sees it", || !service.hung_up.lock().unwrap().is_empty()).await;
 }
 
@@ -290,6 +290,6 @@ async fn an_answer_without_end_is_archived() {
     let _worker = bench.worker(&["--http", &service.rule("*", "endless")]).await;
     bench.enqueue("a", "id").await;
     let task = bench.wait_for("id", &ENDS).await;
-    assert_eq!(task.state, State::Archived);
+    assert_eq!(task.state, TaskState::Archived);
     assert!(task.last_error.unwrap().contains("longer than 16 MiB"));
 }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{Bench, queuectl};
@@ -31,7 +31,7 @@ async fn all_states() -> (Bench, crate::support::Worker) {
     }
     bench.enqueue_task(RawTask::new("s").process_in(hour), "scheduled").await;
     bench.enqueue_task(RawTask::new("g").group("team"), "aggregating").await;
-    for state in State::ALL {
+    for state in TaskState::ALL {
         bench.wait_for(state.as_str(), &[state]).await;
     }
     (bench, worker)
@@ -40,7 +40,7 @@ async fn all_states() -> (Bench, crate::support::Worker) {
 #[tokio::test]
 async fn every_state_can_be_seen() {
     let (bench, _worker) = all_states().await;
-    for state in State::ALL {
+    for state in TaskState::ALL {
         let table = bench.run(&["task", "ls", "--queue", "default", "--state", state.as_str()]).await.ok();
         let rows: Vec<&str> = table.lines().collect();
         assert_eq!(rows.len(), 2, "{table}");
@@ -62,7 +62,7 @@ async fn every_state_can_be_seen() {
     };
     let queues = bench.run(&["queue", "ls", "--json"]).await.json();
     for counts in [&stats, &queues[0]] {
-        assert!(State::ALL.iter().all(|state| counts[state.as_str()] == 1), "{counts}");
+        assert!(TaskState::ALL.iter().all(|state| counts[state.as_str()] == 1), "{counts}");
     }
     assert!(stats["redis_info"]["redis_version"].is_string(), "{stats}");
     assert_eq!((&stats["servers"], &stats["failed_today"]), (&json!(1), &json!(2)));
@@ -130,7 +130,7 @@ async fn queues_are_paused_and_resumed() {
     let _worker = bench.worker(&["--exec", "*=true"]).await;
     let resumed = bench.run(&["queue", "resume", "default", "--json"]).await.json();
     assert_eq!(resumed, json!({"queue": "default", "paused": false, "changed": true, "exists": true}));
-    bench.wait_for("id", &[State::Completed]).await;
+    bench.wait_for("id", &[TaskState::Completed]).await;
     assert_eq!(bench.run(&["queue", "unpause", "default"]).await.ok(), "queue \"default\" is running already\n");
     assert!(bench.run(&["queue", "pause", "typo"]).await.ok().contains("is this the right name?"));
 }
@@ -160,14 +160,14 @@ async fn a_cancelation_goes_on_after_an_id_that_nobody_has() {
     let bench = Bench::new().await;
     bench.enqueue("t", "runs").await;
     let worker = bench.worker(&["--exec", "*=sleep 600"]).await;
-    bench.wait_for("runs", &[State::Active]).await;
+    bench.wait_for("runs", &[TaskState::Active]).await;
     let done = bench.run(&["task", "cancel", "nobody", "runs"]).await;
     assert!(done.stdout.starts_with("asked 1 server to stop working on task \"runs\""), "{done:?}");
     assert!(done.failed(3).contains("task \"nobody\" not found"));
-    bench.wait_for("runs", &[State::Retry]).await;
+    bench.wait_for("runs", &[TaskState::Retry]).await;
     // One that no server hears of: its worker is gone, and its lease has not ended.
     bench.enqueue("t", "orphan").await;
-    bench.wait_for("orphan", &[State::Active]).await;
+    bench.wait_for("orphan", &[TaskState::Active]).await;
     worker.kill().await;
     let stderr = bench.run(&["task", "cancel", "orphan"]).await.failed(1);
     assert!(stderr.contains("no server is listening"), "{stderr}");

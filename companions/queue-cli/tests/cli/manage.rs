@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::json;
 
 use crate::support::Bench;
@@ -22,11 +22,11 @@ async fn scheduled(ids: &[&str]) -> Bench {
 async fn tasks_are_run_archived_and_deleted_by_their_ids() {
     let bench = scheduled(&["a", "b", "c", "d"]).await;
     assert_eq!(bench.run(&["task", "run", "-q", "default", "-i", "a"]).await.ok(), "task \"a\" is pending now\n");
-    assert_eq!(bench.task("a").await.state, State::Pending);
+    assert_eq!(bench.task("a").await.state, TaskState::Pending);
     let archived = bench.run(&["task", "archive", "--queue=default", "--id=b", "--id=c", "--json"]).await.ok();
     let lines: Vec<serde_json::Value> = archived.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[1], json!({"action": "archive", "queue": "default", "id": "c"}));
-    assert_eq!(bench.task("b").await.state, State::Archived);
+    assert_eq!(bench.task("b").await.state, TaskState::Archived);
     for (verb, id) in [("delete", "b"), ("remove", "c"), ("rm", "d")] {
         bench.run(&["task", verb, "-q", "default", "-i", id]).await.ok();
     }
@@ -40,7 +40,7 @@ async fn what_a_state_forbids_has_an_exit_code_of_its_own() {
     bench.enqueue("a", "active").await;
     bench.inspector.archive_task("default", "archived").await.unwrap();
     let _worker = bench.worker(&["--unhandled=leave", "--exec", "a=sh -c 'sleep 600'"]).await;
-    bench.wait_for("active", &[State::Active]).await;
+    bench.wait_for("active", &[TaskState::Active]).await;
     for (arguments, code, reason) in [
         ("task run -q default -i pending", 4, "is pending already"),
         ("task archive -q default -i archived", 4, "is archived already"),
@@ -90,8 +90,8 @@ async fn a_queue_is_inspected_and_has_a_history() {
     let worker = bench.worker(&["--exec", "good=true", "--exec", "bad=false"]).await;
     bench.enqueue("good", "1").await;
     bench.enqueue("bad", "2").await;
-    bench.wait_for("1", &[State::Completed]).await;
-    bench.wait_for("2", &[State::Retry]).await;
+    bench.wait_for("1", &[TaskState::Completed]).await;
+    bench.wait_for("2", &[TaskState::Retry]).await;
     worker.stop().await;
     let queues = bench.run(&["queue", "inspect", "default", "--json"]).await.json();
     assert_eq!((&queues[0]["size"], &queues[0]["processed_today"]), (&json!(2), &json!(2)));
@@ -121,7 +121,7 @@ async fn asynqs_spelling_of_enqueue_works() {
                 --unique 10m --process_in 1h30m --retention 24h --group g";
     assert_eq!(bench.run(&line.split_whitespace().collect::<Vec<_>>()).await.ok(), "i\n");
     let task = bench.inspector.task("q", "i").await.unwrap();
-    assert_eq!((&task.payload[..], task.max_retry, task.state), (&b"payload"[..], 3, State::Scheduled));
+    assert_eq!((&task.payload[..], task.max_retry, task.state), (&b"payload"[..], 3, TaskState::Scheduled));
     assert_eq!((task.timeout, task.retention), (Some(Duration::from_secs(90)), 24 * HOUR));
     assert_eq!(task.group.as_deref(), Some("g"));
     bench.run(&["task", "enqueue", "--type_name=t", "--process_at=2100-01-31T18:00:00Z"]).await.ok();

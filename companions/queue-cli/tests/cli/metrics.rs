@@ -1,6 +1,6 @@
 //! Metrics over HTTP: `queuectl exporter`, and `queuectl worker --metrics-addr`.
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -48,7 +48,7 @@ async fn a_worker_serves_what_it_has_done() {
     let address = address(&worker.wait_for_line("metrics are served").await);
     for id in ["a", "b"] {
         bench.enqueue("t", id).await;
-        bench.wait_for(id, &[State::Completed]).await;
+        bench.wait_for(id, &[TaskState::Completed]).await;
     }
     let (_, text) = get(&address, "/metrics").await;
     let done = r#"asynq_worker_attempts_total{outcome="succeeded",queue="default",type="t"} 2"#;

@@ -26,7 +26,7 @@ impl Bench {
 
     async fn pending(&self) -> Vec<queue_core::TaskInfo> {
         let all = queue_admin::Page { skip: 0, size: 10_000 };
-        self.inspector.tasks("default", queue_core::State::Pending, all).await.unwrap_or_default()
+        self.inspector.tasks("default", queue_core::TaskState::Pending, all).await.unwrap_or_default()
     }
 
     async fn pending_of(&self, entry: &str) -> usize {

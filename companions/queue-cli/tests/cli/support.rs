@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_admin::{Error, Inspector};
-use queue_core::{RawTask, State, TaskInfo};
+use queue_core::{RawTask, TaskInfo, TaskState};
 use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -155,7 +155,7 @@ impl Bench {
     }
 
     /// Waits until a task of the queue `default` is in one of these states.
-    pub(crate) async fn wait_for(&self, id: &str, states: &[State]) -> TaskInfo {
+    pub(crate) async fn wait_for(&self, id: &str, states: &[TaskState]) -> TaskInfo {
         let end = Instant::now() + PATIENCE;
         loop {
             let found = match self.inspector.task("default", id).await {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::{Instant, sleep};
@@ -28,9 +28,11 @@ async fn full() -> Bench {
             "x=sh -c 'exit 65'",
         ])
         .await;
-    for (task_type, id, state) in
-        [("c", "completed", State::Completed), ("r", "retry", State::Retry), ("x", "archived", State::Archived)]
-    {
+    for (task_type, id, state) in [
+        ("c", "completed", TaskState::Completed),
+        ("r", "retry", TaskState::Retry),
+        ("x", "archived", TaskState::Archived),
+    ] {
         bench.enqueue(task_type, id).await;
         bench.wait_for(id, &[state]).await;
     }
@@ -102,7 +104,7 @@ async fn a_second_import_changes_nothing_and_says_so() {
     assert_eq!(content(&there).await, after);
     let answer = import(&there, &file, &["--json", "--again"]).await.json();
     assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["present"]), (&json!(1), &json!(10)));
-    assert_eq!(there.task("first").await.state, State::Pending);
+    assert_eq!(there.task("first").await.state, TaskState::Pending);
     let counter: u64 = there.ask(&["GET", "asynq:{default}:processed"]).await;
     assert_eq!(counter, 3, "counters are added once");
 }
@@ -237,7 +239,7 @@ async fn a_queue_in_use_is_exported_only_on_request() {
     let stderr = bench.run(&["export", "-q", "default"]).await.failed(4);
     assert!(stderr.contains("is not paused"), "{stderr}");
     let worker = bench.worker(&["--exec", "a=sh -c 'sleep 600'", "--unhandled=leave"]).await;
-    bench.wait_for("running", &[State::Active]).await;
+    bench.wait_for("running", &[TaskState::Active]).await;
     let done = bench.run(&["export", "-q", "default", "--drain", "300ms"]).await;
     assert_eq!(done.stdout, "");
     assert!(done.failed(4).contains("still run after the time given"));
@@ -249,7 +251,7 @@ async fn a_queue_in_use_is_exported_only_on_request() {
     assert!(done.stderr.contains("tasks may have run since"), "{done:?}");
     done.ok();
     for id in ["running", "waiting"] {
-        assert_eq!(there.task(id).await.state, State::Pending);
+        assert_eq!(there.task(id).await.state, TaskState::Pending);
     }
     let next: Vec<String> = there.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
     assert_eq!(next, ["waiting", "running"], "what had begun comes first");
@@ -271,7 +273,7 @@ async fn draining_waits_for_what_runs() {
     let bench = Bench::new().await;
     bench.enqueue("a", "id").await;
     let _worker = bench.worker(&["--exec", "a=sh -c 'while [ ! -e go ]; do sleep 0.05; done'"]).await;
-    bench.wait_for("id", &[State::Active]).await;
+    bench.wait_for("id", &[TaskState::Active]).await;
     let mut command = bench.command();
     command.args(["export", "--all", "--drain", "1m"]);
     let export = tokio::spawn(finish(command, b""));

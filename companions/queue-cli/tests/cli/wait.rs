@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -46,7 +46,7 @@ async fn each_end_has_its_exit_code() {
     let _worker = bench.worker(&["--exec", "good=true", "--exec", "bad=sh -c 'echo broken >&2; exit 65'"]).await;
     let stderr = gone.await.unwrap().failed(6);
     assert!(stderr.contains("a task without a retention leaves no trace"), "{stderr}");
-    bench.wait_for("archived", &[State::Archived]).await;
+    bench.wait_for("archived", &[TaskState::Archived]).await;
     let stderr = bench.run(&["task", "wait", "archived"]).await.failed(5);
     assert!(stderr.contains("was archived: broken"), "{stderr}");
     let stderr = bench.run(&["task", "wait", "late", "--timeout", "100ms"]).await.failed(124);

@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use rustix::process::Signal;
 
 use crate::support::{Bench, PATIENCE, signal};
@@ -22,7 +22,7 @@ async fn the_longest_pattern_wins_and_a_type_fits_itself_alone() {
         ("image", "any"),
     ] {
         bench.enqueue(task_type, task_type).await;
-        let task = bench.wait_for(task_type, &[State::Completed]).await;
+        let task = bench.wait_for(task_type, &[TaskState::Completed]).await;
         assert_eq!(task.result.as_deref(), Some(winner.as_bytes()), "{task_type}");
     }
 }
@@ -30,16 +30,16 @@ async fn the_longest_pattern_wins_and_a_type_fits_itself_alone() {
 #[tokio::test]
 async fn what_happens_to_tasks_that_fit_no_pattern_can_be_chosen() {
     for (choice, state, retried) in [
-        ("putback", State::Retry, 0),
-        ("fail", State::Retry, 1),
-        ("archive", State::Archived, 0),
-        ("leave", State::Pending, 0),
+        ("putback", TaskState::Retry, 0),
+        ("fail", TaskState::Retry, 1),
+        ("archive", TaskState::Archived, 0),
+        ("leave", TaskState::Pending, 0),
     ] {
         let bench = Bench::new().await;
         let _worker = bench.worker(&["--exec", "known=true", "--unhandled", choice]).await;
         bench.enqueue("unknown", "unknown").await;
         bench.enqueue("known", "known").await;
-        bench.wait_for("known", &[State::Completed]).await;
+        bench.wait_for("known", &[TaskState::Completed]).await;
         let task = bench.wait_for("unknown", &[state]).await;
         assert_eq!(task.retried, retried, "{choice}");
     }
@@ -105,7 +105,7 @@ async fn a_worker_that_is_told_to_end_says_what_it_waits_for_and_until_when() {
     let worker = bench.worker(&["--exec", "*=sleep 600", "--shutdown-timeout", "1h"]).await;
     for id in ["one", "two"] {
         bench.enqueue("nap", id).await;
-        bench.wait_for(id, &[State::Active]).await;
+        bench.wait_for(id, &[TaskState::Active]).await;
     }
     worker.signal(rustix::process::Signal::TERM);
     let line = worker.wait_for_line("waiting for what it works on").await;
@@ -162,9 +162,9 @@ async fn a_crashed_program_does_not_stop_the_worker() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "crash=sh -c 'kill -SEGV $$'", "--exec", "fine=true"]).await;
     bench.enqueue("crash", "crash").await;
-    bench.wait_for("crash", &[State::Retry]).await;
+    bench.wait_for("crash", &[TaskState::Retry]).await;
     bench.enqueue("fine", "fine").await;
-    bench.wait_for("fine", &[State::Completed]).await;
+    bench.wait_for("fine", &[TaskState::Completed]).await;
 }
 
 #[tokio::test]
@@ -174,10 +174,10 @@ async fn a_worker_whose_log_nobody_reads_goes_on() {
     worker.stop_reading().await;
     for id in ["1", "2", "3"] {
         bench.enqueue("a", id).await;
-        bench.wait_for(id, &[State::Archived]).await;
+        bench.wait_for(id, &[TaskState::Archived]).await;
     }
     bench.enqueue("fine", "fine").await;
-    bench.wait_for("fine", &[State::Completed]).await;
+    bench.wait_for("fine", &[TaskState::Completed]).await;
     assert_eq!(worker.stop().await.0, Some(0));
 }
 
@@ -187,7 +187,7 @@ async fn the_delay_between_attempts_can_be_chosen() {
         let bench = Bench::new().await;
         let _worker = bench.worker(&["--exec", "*=false", "--retry-delay", choice]).await;
         bench.enqueue("a", "id").await;
-        let task = bench.wait_for("id", &[State::Retry]).await;
+        let task = bench.wait_for("id", &[TaskState::Retry]).await;
         let delay = (task.next_process_at.unwrap() - task.last_failed_at.unwrap()).num_seconds();
         assert!((shortest..=longest).contains(&delay), "{choice}: {delay}");
     }
@@ -203,7 +203,7 @@ async fn programs_wait_so_ten_run_at_once_by_default_and_a_lease_can_be_longer()
     let cpus = std::thread::available_parallelism().unwrap().get();
     assert_eq!(servers[0]["concurrency"], cpus.max(10));
     bench.enqueue("a", "id").await;
-    bench.wait_for("id", &[State::Active]).await;
+    bench.wait_for("id", &[TaskState::Active]).await;
     let lease: f64 = bench.ask(&["ZSCORE", "asynq:{default}:lease", "id"]).await;
     let now: Vec<f64> = bench.ask(&["TIME"]).await;
     assert!(lease > now[0] + 500.0, "{lease} {now:?}");
@@ -221,9 +221,9 @@ async fn a_worker_whose_standard_error_nobody_reads_goes_on_and_ends_when_told()
     let mut worker = command.stderr(writer).spawn().unwrap();
     drop(command);
     bench.enqueue("long", "long").await;
-    bench.wait_for("long", &[State::Active]).await;
+    bench.wait_for("long", &[TaskState::Active]).await;
     bench.enqueue("loud", "loud").await;
-    bench.wait_for("loud", &[State::Completed]).await;
+    bench.wait_for("loud", &[TaskState::Completed]).await;
     let expiry = async || bench.ask::<i64>(&["ZSCORE", "asynq:{default}:lease", "long"]).await;
     let first = expiry().await;
     let renewed = async {
@@ -233,10 +233,10 @@ async fn a_worker_whose_standard_error_nobody_reads_goes_on_and_ends_when_told()
     };
     tokio::time::timeout(PATIENCE, renewed).await.unwrap();
     bench.enqueue("quick", "quick").await;
-    bench.wait_for("quick", &[State::Completed]).await;
+    bench.wait_for("quick", &[TaskState::Completed]).await;
     signal(worker.id().unwrap(), Signal::TERM);
     assert_eq!(tokio::time::timeout(PATIENCE, worker.wait()).await.unwrap().unwrap().code(), Some(0));
-    assert_eq!(bench.task("long").await.state, State::Pending);
+    assert_eq!(bench.task("long").await.state, TaskState::Pending);
     drop(reader);
 }
 
@@ -250,7 +250,7 @@ async fn lines_that_nobody_has_read_are_counted_once_somebody_reads() {
     let _worker = command.stderr(writer).spawn().unwrap();
     drop(command);
     bench.enqueue("loud", "loud").await;
-    bench.wait_for("loud", &[State::Completed]).await;
+    bench.wait_for("loud", &[TaskState::Completed]).await;
     let dropped = tokio::task::spawn_blocking(move || {
         let mut lines = std::io::BufReader::new(reader).lines().map(Result::unwrap);
         lines.find(|line| line.contains("log lines were dropped"))

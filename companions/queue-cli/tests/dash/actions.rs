@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 
 use crate::fleet::Fleet;
 use crate::terminal::{self, Terminal};
@@ -31,13 +31,13 @@ async fn tasks_are_run_archived_and_deleted_and_only_after_a_yes() {
     terminal.press(&["y"]);
     terminal.wait_for("task one is pending");
     terminal.wait_for(">two");
-    fleet.until("one", State::Pending).await;
+    fleet.until("one", TaskState::Pending).await;
     terminal.press(&["a"]);
     terminal.wait_for("Archive this task of mail?");
     terminal.press(&["y"]);
     terminal.wait_for("task two is archived");
     terminal.wait_for(">three");
-    fleet.until("two", State::Archived).await;
+    fleet.until("two", TaskState::Archived).await;
     terminal.press(&["Enter"]);
     terminal.wait_for("› three");
     terminal.wait_for("State       scheduled");
@@ -49,7 +49,7 @@ async fn tasks_are_run_archived_and_deleted_and_only_after_a_yes() {
     fleet.until_gone("three").await;
     terminal.press(&["q"]);
     terminal.wait_for(">four");
-    fleet.until("four", State::Scheduled).await;
+    fleet.until("four", TaskState::Scheduled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn a_running_task_is_cancelled_from_the_workers_of_its_server() {
     let mut fleet = Fleet::new().await;
     fleet.work();
     fleet.enqueue("long", RawTask::new("a").queue("mail")).await;
-    fleet.until("long", State::Active).await;
+    fleet.until("long", TaskState::Active).await;
     let terminal = Terminal::start(fleet.url(), (80, 24), "", &[]);
     terminal.wait_for(">mail");
     terminal.press(&["2"]);
@@ -113,7 +113,7 @@ async fn a_running_task_is_cancelled_from_the_workers_of_its_server() {
     terminal.wait_for("Cancel this task of mail?");
     terminal.press(&["y"]);
     terminal.wait_for("asked the servers to stop task long");
-    let task = fleet.until("long", State::Retry).await;
+    let task = fleet.until("long", TaskState::Retry).await;
     assert_eq!(task.retried, 1);
     terminal.wait_for("this server works on nothing");
 }

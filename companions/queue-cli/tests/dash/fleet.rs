@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use queue_admin::Inspector;
-use queue_core::{RawTask, State, TaskInfo};
+use queue_core::{RawTask, TaskInfo, TaskState};
 use queue_redis::Client;
 use queue_redis::embedded::RedisServer;
 use tokio::process::{Child, Command};
@@ -75,7 +75,7 @@ impl Fleet {
     }
 
     /// Waits until a task of the queue `mail` is in a state.
-    pub(crate) async fn until(&self, id: &str, state: State) -> TaskInfo {
+    pub(crate) async fn until(&self, id: &str, state: TaskState) -> TaskInfo {
         let end = Instant::now() + PATIENCE;
         loop {
             let found = self.inspector.task("mail", id).await;
@@ -119,12 +119,12 @@ impl Fleet {
         self.enqueue("scheduled", RawTask::new("s").queue("mail").payload("plain text").process_in(hour * 1_000)).await;
         self.enqueue("aggregating", RawTask::new("g").queue("mail").payload("x").group("team:1")).await;
         // The failed one would be tried again within a minute, and what is compared must stand still.
-        self.until("retry", State::Retry).await;
-        let in_42_days = self.until("scheduled", State::Scheduled).await.next_process_at.unwrap().timestamp();
+        self.until("retry", TaskState::Retry).await;
+        let in_42_days = self.until("scheduled", TaskState::Scheduled).await.next_process_at.unwrap().timestamp();
         let mut move_away = redis::cmd("ZADD");
         move_away.arg("asynq:{mail}:retry").arg("XX").arg("CH").arg(in_42_days).arg("retry");
         assert_eq!(self.ask::<u32>(&move_away).await, 1);
-        for state in State::ALL {
+        for state in TaskState::ALL {
             self.until(state.as_str(), state).await;
         }
         self.inspector.pause("mail").await.unwrap();

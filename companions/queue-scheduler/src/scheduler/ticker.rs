@@ -8,7 +8,7 @@ use chrono::DateTime;
 use futures_util::StreamExt as _;
 use queue_core::clock::At;
 use queue_core::options::Placement;
-use queue_core::{Clock, State, TaskInfo};
+use queue_core::{Clock, TaskInfo, TaskState};
 use queue_redis::log::{error, info, warn};
 use queue_redis::service::Service;
 use queue_redis::{
@@ -206,9 +206,9 @@ impl Ticker {
         let Some(hook) = &self.on_tick else { return };
         let Ok(task) = schedule.compose(step.tick, self.clock.now_ns()) else { return };
         let state = match task.placement {
-            Placement::Pending => State::Pending,
-            Placement::Scheduled { .. } => State::Scheduled,
-            Placement::Aggregating => State::Aggregating,
+            Placement::Pending => TaskState::Pending,
+            Placement::Scheduled { .. } => TaskState::Scheduled,
+            Placement::Aggregating => TaskState::Aggregating,
         };
         let ticked = Ticked {
             entry: &schedule.name,

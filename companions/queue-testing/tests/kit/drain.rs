@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskOptions};
+use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::Client;
 use queue_scheduler::Entry;
 use queue_testing::{Drain, End, TestQueue, assert_enqueued, refute_enqueued};
-use queue_worker::{Failure, Group, Job, RetryPolicy, Router, State as Shared, Unhandled};
+use queue_worker::{Failure, Group, Job, RetryPolicy, Router, State, Unhandled};
 
 use crate::Welcome;
 
@@ -35,7 +35,7 @@ async fn drain_works_what_handlers_enqueue() {
     #[task(type = "countdown")]
     struct Countdown(u32);
     let router = Router::new(queue.client().clone()).task(
-        async |Countdown(left): Countdown, Shared(client): Shared<Client>| -> Result<(), Failure> {
+        async |Countdown(left): Countdown, State(client): State<Client>| -> Result<(), Failure> {
             if left > 0 {
                 client.enqueue(Countdown(left - 1)).await?;
             }
@@ -66,7 +66,7 @@ async fn a_failed_task_waits_and_drain_for_lives_through_its_retries() {
     let ends: Vec<(u64, End)> =
         drained.of::<Welcome>().map(|attempt| (attempt.payload::<Welcome>().user, attempt.end)).collect();
     assert_eq!(ends, [(0, End::Retried), (1, End::Retried), (0, End::Archived), (1, End::Succeeded)]);
-    let archived = queue.tasks(State::Archived).await;
+    let archived = queue.tasks(TaskState::Archived).await;
     assert_eq!(archived[0].last_error.as_deref(), Some("no such user"));
     assert_eq!(archived[0].last_failed_at, Some(started + 2 * MINUTE));
 }
@@ -151,7 +151,7 @@ async fn a_task_that_kills_its_workers_is_archived_when_its_crash_budget_is_spen
         queue.inspector().pause("mail").await.unwrap();
         assert!(queue.drain_with(Welcome::router(), options).await.is_empty());
         queue.inspector().unpause("mail").await.unwrap();
-        assert_eq!(queue.tasks(State::Archived).await.len(), usize::from(crashes > 1));
+        assert_eq!(queue.tasks(TaskState::Archived).await.len(), usize::from(crashes > 1));
     }
 }
 

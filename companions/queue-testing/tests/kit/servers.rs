@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::{RawTask, State, TaskOptions};
+use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_testing::TestQueue;
 use queue_worker::{Job, Router};
 
@@ -50,10 +50,10 @@ async fn a_server_notices_at_once_that_the_clock_was_moved() {
     let queue = TestQueue::new();
     let server = queue.server(Welcome::router()).queues([("mail", 1)]).start().await.unwrap();
     queue.enqueue_with(Welcome { user: 7 }, TaskOptions::new().process_in(24 * HOUR).retention(HOUR)).await;
-    assert_eq!(queue.tasks(State::Scheduled).await.len(), 1);
+    assert_eq!(queue.tasks(TaskState::Scheduled).await.len(), 1);
     let began = tokio::time::Instant::now();
     queue.advance(24 * HOUR);
-    eventually(async || queue.tasks(State::Completed).await.len() == 1).await;
+    eventually(async || queue.tasks(TaskState::Completed).await.len() == 1).await;
     // In tokio's time, which no slow machine changes. By itself it would have looked after 5 s.
     assert!(began.elapsed() < Duration::from_secs(1), "it took {:?}", began.elapsed());
     server.shutdown().await;
@@ -64,9 +64,9 @@ async fn a_server_runs_with_tokios_time_paused() {
     let queue = TestQueue::new();
     let server = queue.server(Welcome::router()).queues([("mail", 1)]).start().await.unwrap();
     queue.enqueue(Welcome { user: 0 }).await;
-    eventually(async || queue.tasks(State::Retry).await.len() == 1).await;
+    eventually(async || queue.tasks(TaskState::Retry).await.len() == 1).await;
     let mut retries = 0;
-    while queue.tasks(State::Archived).await.is_empty() {
+    while queue.tasks(TaskState::Archived).await.is_empty() {
         queue.advance(HOUR);
         tokio::time::sleep(Duration::from_secs(60)).await;
         retries += 1;
@@ -85,10 +85,10 @@ async fn a_running_task_can_be_canceled() {
     let server = queue.server(router).start().await.unwrap();
     let task = queue.enqueue(RawTask::new("t").max_retry(0)).await;
     eventually(async || {
-        queue.tasks(State::Active).await.len() == 1 && queue.broker().cancel(&task.id).await.unwrap() == 1
+        queue.tasks(TaskState::Active).await.len() == 1 && queue.broker().cancel(&task.id).await.unwrap() == 1
     })
     .await;
-    eventually(async || !queue.tasks(State::Archived).await.is_empty()).await;
-    assert_eq!(queue.tasks(State::Archived).await[0].last_error.as_deref(), Some("context canceled"));
+    eventually(async || !queue.tasks(TaskState::Archived).await.is_empty()).await;
+    assert_eq!(queue.tasks(TaskState::Archived).await[0].last_error.as_deref(), Some("context canceled"));
     server.shutdown().await;
 }

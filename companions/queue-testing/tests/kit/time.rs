@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use queue_core::{Clock as _, RawTask, State, TaskOptions};
+use queue_core::{Clock as _, RawTask, TaskOptions, TaskState};
 use queue_redis::EnqueueError;
 use queue_testing::{TestQueue, refute_enqueued};
 
@@ -35,7 +35,7 @@ async fn the_lock_of_a_unique_task_ends_with_the_clock() {
     assert!(matches!(queue.client().enqueue(unique()).await, Err(EnqueueError::DuplicateTask { .. })));
     queue.advance(Duration::from_secs(1));
     queue.enqueue(unique()).await;
-    assert_eq!(queue.tasks(State::Pending).await.len(), 2);
+    assert_eq!(queue.tasks(TaskState::Pending).await.len(), 2);
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn retention_and_statistics_go_by_the_clock() {
     let queue = TestQueue::new();
     queue.enqueue_with(Welcome { user: 7 }, TaskOptions::new().retention(HOUR)).await;
     queue.drain(Welcome::router()).await.assert_succeeded(1);
-    let done = &queue.tasks(State::Completed).await[0];
+    let done = &queue.tasks(TaskState::Completed).await[0];
     assert_eq!((done.completed_at, done.result.as_deref()), (Some(queue.now()), Some(&b"\"to 7\""[..])));
     assert_eq!(queue.inspector().queue("mail").await.unwrap().processed, 1);
     queue.drain_for(2 * HOUR, Welcome::router()).await.assert_succeeded(0);
@@ -62,5 +62,5 @@ async fn a_deadline_passes_with_the_clock() {
     queue.advance(2 * HOUR);
     let drained = queue.drain(Welcome::router()).await;
     assert_eq!(drained[0].error.as_deref(), Some("context deadline exceeded"));
-    assert_eq!(queue.tasks(State::Archived).await.len(), 1);
+    assert_eq!(queue.tasks(TaskState::Archived).await.len(), 1);
 }

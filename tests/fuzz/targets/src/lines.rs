@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use clap::{Args as _, Command, FromArgMatches as _};
 use queue_core::options::compose;
-use queue_core::{State, TaskOptions};
+use queue_core::{TaskOptions, TaskState};
 
 use crate::when;
 use crate::words::Words;
@@ -49,5 +49,5 @@ fn filter(words: &mut Words<'_>) {
     let Ok(filter) = select::FilterArgs::from_arg_matches(&matches) else { return };
     let _ = (filter.is_empty(), filter.only_group());
     let _ = select::FilterArgs::group(filter.only_group().map(str::to_owned));
-    let _ = filter.filter(&State::ALL);
+    let _ = filter.filter(&TaskState::ALL);
 }

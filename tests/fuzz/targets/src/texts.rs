@@ -1,6 +1,6 @@
 //! Durations, cron specs, and other short texts.
 
-use queue_core::{State, crash::Crashes, duration, option_text};
+use queue_core::{TaskState, crash::Crashes, duration, option_text};
 use queue_scheduler::{Spec, Zone};
 
 use crate::words::Words;
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         }
         Err(error) => drop(error.to_string()),
     }
-    let _ = text.parse::<State>();
+    let _ = text.parse::<TaskState>();
     let _ = option_text::parse_queue(&text);
     let crashes = Crashes::parse(&text);
     assert_eq!(Crashes::parse(&crashes.to_string()), crashes);

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use prost::Message;
 use queue_core::wire::{SchedulerEnqueueEvent, SchedulerEntry, ServerInfo, Timestamp, WorkerInfo};
-use queue_core::{FromMessage as _, RawTask, State, TaskInfo, TaskMessage, option_text};
+use queue_core::{FromMessage as _, RawTask, TaskInfo, TaskMessage, TaskState, option_text};
 
 /// Reads the bytes as each of the messages.
 ///
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     if let Ok(message) = TaskMessage::from_bytes(Bytes::copy_from_slice(data)) {
         assert_eq!(TaskMessage::from_bytes(message.to_bytes()).as_ref(), Ok(&message));
         let _ = RawTask::from_message(&message);
-        for state in State::ALL {
+        for state in TaskState::ALL {
             let _ = format!("{:?}", TaskInfo::new(message.clone(), state));
         }
     }

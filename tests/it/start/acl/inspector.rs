@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_admin::{Filter, Inspector, Page};
 use queue_core::clock::ManualClock;
-use queue_core::{Clock as _, State, SystemClock};
+use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::{
     Listener, Redis,
     broker::{Broker, StoredTask},
@@ -17,7 +17,7 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     redis.ping().await.unwrap();
     let inspector = Inspector::with_clock(redis.clone(), Arc::new(ManualClock::at_secs(NOW)));
     fixture.broker.publish_queue(QUEUE).await.unwrap();
-    for state in State::ALL.into_iter().filter(|state| *state != State::Pending).chain([State::Pending]) {
+    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Pending).chain([TaskState::Pending]) {
         fixture.put_in(state, job(&state.to_string()).unique(HOUR).payload(state.to_string())).await;
     }
     let mut connection = fixture.redis().pooled().await.unwrap();
@@ -43,7 +43,7 @@ async fn looks(inspector: &Inspector) {
     inspector.queues().await.unwrap();
     inspector.queue(QUEUE).await.unwrap();
     inspector.history(QUEUE, 7).await.unwrap();
-    for state in State::ALL.into_iter().filter(|state| *state != State::Aggregating) {
+    for state in TaskState::ALL.into_iter().filter(|state| *state != TaskState::Aggregating) {
         inspector.tasks(QUEUE, state, page()).await.unwrap();
         inspector.task(QUEUE, &state.to_string()).await.unwrap();
     }
@@ -110,7 +110,7 @@ async fn changes(fixture: &Fixture, inspector: &Inspector) {
     let mut others = redis::Client::open(fixture.url()).unwrap().get_connection().unwrap();
     let mut forget = redis::cmd("ZREMRANGEBYRANK");
     forget.arg("asynq:{q}:scheduled").arg(0).arg(99);
-    let none = Filter::new().state(State::Scheduled).task_type("none");
+    let none = Filter::new().state(TaskState::Scheduled).task_type("none");
     inspector.archive_all(QUEUE, &none, |_| forget.exec(&mut others).unwrap()).await.unwrap();
     inspector.archive_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();
     inspector.run_all(QUEUE, &Filter::new(), |_| {}).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use queue_core::{RawTask, State};
+use queue_core::{RawTask, TaskState};
 use queue_redis::Redis;
 use queue_worker::{Event, Handle, Router, Server};
 use redis::Value;
@@ -50,7 +50,7 @@ async fn a_worker_with_the_documented_rights_of_upkeep_puts_its_queues_in_order_
     let mut told = events.wait(4).await;
     told.sort();
     assert_eq!(told, ["expires", "no-place", "unlisted-group", "unlisted-queue"]);
-    fixture.in_state("lost", State::Archived).await;
+    fixture.in_state("lost", TaskState::Archived).await;
     server.shutdown().await;
     let mut refused = refused(&fixture, "worker").await;
     refused.remove("info");

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
-use queue_core::{Clock as _, State, SystemClock, TaskMessage};
+use queue_core::{Clock as _, SystemClock, TaskMessage, TaskState};
 use queue_redis::{
     Listener, Redis, Semaphore,
     broker::{Broker, Completion, Delivery, Dequeued, GroupRules, Matching, Taken},
@@ -36,7 +36,7 @@ async fn listens(redis: &Redis) {
     let mut watch = listener.watch().expect("it has client tracking");
     watch.have_work(&[QUEUE]).await.unwrap();
     watch.waiting(QUEUE, &[(0, 99)]).await.unwrap();
-    watch.next_due(&[(QUEUE, State::Retry)]).await.unwrap();
+    watch.next_due(&[(QUEUE, TaskState::Retry)]).await.unwrap();
     watch.groups(QUEUE).await.unwrap();
 }
 
@@ -91,10 +91,10 @@ async fn reports(fixture: &Fixture, broker: &Broker) {
 }
 
 async fn maintains(fixture: &Fixture, broker: &Broker) {
-    broker.next_due(&[(QUEUE, State::Scheduled)]).await.unwrap();
+    broker.next_due(&[(QUEUE, TaskState::Scheduled)]).await.unwrap();
     fixture.put([job("due").process_in(HOUR), job("joins").process_in(HOUR).group("late")]).await;
     fixture.run("ZADD asynq:{q}:scheduled 1 ghost").await;
-    broker.forward(QUEUE, State::Scheduled, (NOW + 3_600) * 1_000_000_000, 0).await.unwrap();
+    broker.forward(QUEUE, TaskState::Scheduled, (NOW + 3_600) * 1_000_000_000, 0).await.unwrap();
     fixture.run("ZADD asynq:{q}:lease 1 ghost").await;
     fixture.run("LPUSH asynq:{q}:active ghost").await;
     broker.list_expired(QUEUE, NOW + 3_600, 0).await.unwrap();

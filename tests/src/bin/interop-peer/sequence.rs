@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_core::outcome::{Failure, Outcome as Ended};
-use queue_core::{Clock as _, RawTask, State, SystemClock};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::EnqueueError;
 
 use crate::Outcome;
@@ -89,7 +89,7 @@ async fn archive(mut steps: Steps) -> Outcome {
 async fn forward_scheduled(steps: &Steps) -> Outcome {
     steps.pause().await?;
     steps.put(job("f1").payload("f").process_in(Duration::from_secs(1))).await?;
-    steps.forward(State::Scheduled).await
+    steps.forward(TaskState::Scheduled).await
 }
 
 async fn forward_retry(mut steps: Steps) -> Outcome {
@@ -97,7 +97,7 @@ async fn forward_retry(mut steps: Steps) -> Outcome {
     let taken = steps.take("f2").await?;
     steps.pause().await?;
     steps.end(taken, failed(Failure::retry_in(Duration::ZERO, "again"))).await?;
-    steps.forward(State::Retry).await
+    steps.forward(TaskState::Retry).await
 }
 
 async fn requeue(mut steps: Steps) -> Outcome {

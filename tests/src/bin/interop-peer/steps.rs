@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_admin::Inspector;
 use queue_core::options::compose;
 use queue_core::outcome::{Outcome as Ended, Step, next_step};
-use queue_core::{Clock as _, RawTask, RetryPolicy, State, SystemClock, TaskOptions};
+use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskOptions, TaskState};
 use queue_redis::broker::{Aggregated, GroupRules, StagedTask};
 use queue_redis::{
     Client, EnqueueError, Redis,
@@ -102,7 +102,7 @@ impl Steps {
     }
 
     /// FORWARD, as soon as a task of this set is due.
-    pub(crate) async fn forward(&self, from: State) -> Outcome {
+    pub(crate) async fn forward(&self, from: TaskState) -> Outcome {
         loop {
             let forwarded = self.broker.forward(QUEUE, from, SystemClock.now_ns(), 0).await?;
             match (forwarded.moved, forwarded.next_due) {

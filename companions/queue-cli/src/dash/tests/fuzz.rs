@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::given::{answer, buffer, dashboard, entry, event, group, mail, noon, queue, seconds, server, task};
 use crate::dash::hear::hear;
@@ -52,7 +52,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 /// An answer that fits the question.
 fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
-    let state = State::ALL[(number % 7) as usize];
+    let state = TaskState::ALL[(number % 7) as usize];
     let date = chrono::DateTime::from_timestamp((number % (1 << 40)) as i64 - (1 << 38), 0);
     let row = |name: &String| {
         let mut row = if number.is_multiple_of(2) { mail() } else { queue("") };

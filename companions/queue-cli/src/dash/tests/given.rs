@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use queue_admin::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
-use queue_core::{State, TaskInfo, TaskMessage};
+use queue_core::{TaskInfo, TaskMessage, TaskState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -45,7 +45,7 @@ pub(super) fn mail() -> QueueRow {
     row
 }
 
-pub(super) fn task(id: &str, state: State) -> TaskInfo {
+pub(super) fn task(id: &str, state: TaskState) -> TaskInfo {
     let message = TaskMessage {
         r#type: "email:welcome".to_owned(),
         payload: br#"{"user":7}"#.as_slice().into(),
@@ -103,7 +103,7 @@ pub(super) fn answer(model: &mut Model, found: Found) {
     hear(model, Answer::Read { wanted, found: Box::new(Ok(found)), at });
 }
 
-pub(super) fn tasks(ids: &[&str], state: State) -> Found {
+pub(super) fn tasks(ids: &[&str], state: TaskState) -> Found {
     Found::Tasks { row: mail(), tasks: ids.iter().map(|id| task(id, state)).collect(), searched: None }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn retries(ids: &[&str]) -> Model {
     let mut model = dashboard();
     answer(&mut model, Found::Queues(vec![mail()]));
     keys(&mut model, "⏎llll");
-    answer(&mut model, tasks(ids, State::Retry));
+    answer(&mut model, tasks(ids, TaskState::Retry));
     model
 }
 

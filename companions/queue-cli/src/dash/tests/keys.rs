@@ -1,7 +1,7 @@
 //! What keys do.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use queue_core::State;
+use queue_core::TaskState;
 
 use super::given::{answer, dashboard, entry, group, keys, mail, ours, picture, queue, retries, task, tasks};
 use crate::dash::action::{Action, CronVerb, QueueVerb, Verb};
@@ -37,7 +37,7 @@ fn nothing_is_changed_before_a_yes() {
 fn the_question_is_about_the_task_that_was_selected_when_it_was_asked() {
     let mut model = retries(&["a", "b"]);
     keys(&mut model, "d");
-    answer(&mut model, tasks(&["b", "c"], State::Retry));
+    answer(&mut model, tasks(&["b", "c"], TaskState::Retry));
     assert_eq!(keys(&mut model, "y"), Some(on_task(Verb::Delete, "a")));
 }
 
@@ -64,16 +64,16 @@ fn all_tasks_of_a_tab_or_of_a_group_are_changed_by_capital_letters() {
     };
     let mut model = retries(&["a"]);
     assert_eq!(keys(&mut model, "Rn"), None);
-    assert_eq!(keys(&mut model, "Ry"), all(Verb::Run, State::Retry, None, 30));
+    assert_eq!(keys(&mut model, "Ry"), all(Verb::Run, TaskState::Retry, None, 30));
     assert_eq!(keys(&mut model, "Cy"), None);
     keys(&mut model, "/a⏎D");
     assert!(model.overlay.is_none() && picture(&model)[23].contains("a filter hides some"));
     keys(&mut model, "⎋hh");
     let groups = || Found::Groups(mail(), vec![group("g", 7)]);
     answer(&mut model, groups());
-    assert_eq!(keys(&mut model, "Dy"), all(Verb::Delete, State::Aggregating, Some("g"), 7));
+    assert_eq!(keys(&mut model, "Dy"), all(Verb::Delete, TaskState::Aggregating, Some("g"), 7));
     keys(&mut model, "⏎");
-    assert_eq!(keys(&mut model, "Ay"), all(Verb::Archive, State::Aggregating, Some("g"), 7));
+    assert_eq!(keys(&mut model, "Ay"), all(Verb::Archive, TaskState::Aggregating, Some("g"), 7));
     keys(&mut model, "D");
     let lines = picture(&model).join("\n");
     assert!(
@@ -106,7 +106,7 @@ fn what_a_state_does_not_allow_is_refused_with_the_reason() {
     assert!(picture(&model)[23].contains("? help"), "y is no key of its own");
     keys(&mut model, "c");
     assert!(picture(&model)[23].contains("only a task that is active can be cancelled"));
-    answer(&mut model, Found::Tasks { row: mail(), tasks: vec![task("a", State::Active)], searched: None });
+    answer(&mut model, Found::Tasks { row: mail(), tasks: vec![task("a", TaskState::Active)], searched: None });
     keys(&mut model, "d");
     assert!(model.overlay.is_none() && picture(&model)[23].contains("can only be cancelled"));
     assert_eq!(keys(&mut model, "cy"), Some(on_task(Verb::Cancel, "a")));
@@ -128,7 +128,7 @@ fn read_only_refuses_every_change() {
 fn the_selection_stays_on_its_task_while_tasks_move() {
     let mut model = retries(&["a", "b", "c"]);
     keys(&mut model, "j");
-    answer(&mut model, tasks(&["x", "y", "a", "b"], State::Retry));
+    answer(&mut model, tasks(&["x", "y", "a", "b"], TaskState::Retry));
     assert_eq!(selected(&model), "b");
 }
 
@@ -144,7 +144,7 @@ fn pages_are_turned_as_far_as_there_are_tasks() {
     assert_eq!(skipped(&model), (0, 16));
     keys(&mut model, "n");
     assert_eq!((skipped(&model), picture(&model)[7].as_str()), ((16, 16), " reading …"));
-    answer(&mut model, tasks(&["p"], State::Retry));
+    answer(&mut model, tasks(&["p"], TaskState::Retry));
     assert_eq!(picture(&model)[5], " retry 17-17 of 30");
     keys(&mut model, "n");
     assert_eq!(skipped(&model), (16, 16), "there are 30");
@@ -160,7 +160,7 @@ fn an_answer_to_an_earlier_question_is_not_shown() {
     let mut model = retries(&["a"]);
     let old = model.wanted();
     keys(&mut model, "l");
-    let found = Box::new(Ok(tasks(&["old"], State::Retry)));
+    let found = Box::new(Ok(tasks(&["old"], TaskState::Retry)));
     let at = model.now;
     hear(&mut model, Answer::Read { wanted: old, found, at });
     assert!(!picture(&model).join("").contains("old"));
@@ -189,7 +189,8 @@ fn a_filter_of_tasks_is_for_redis_and_begins_at_the_first_page() {
     keys(&mut model, "n/USER");
     let Wanted::Tasks { filter, skip, .. } = model.wanted() else { panic!() };
     assert_eq!((filter.as_str(), skip), ("user", 0));
-    let found = Found::Tasks { row: mail(), tasks: vec![task("hit", State::Retry)], searched: Some((1_000, false)) };
+    let found =
+        Found::Tasks { row: mail(), tasks: vec![task("hit", TaskState::Retry)], searched: Some((1_000, false)) };
     answer(&mut model, found);
     keys(&mut model, "⏎");
     assert_eq!(picture(&model)[5], " 1 matching, of the first 1000 tasks");
@@ -253,7 +254,7 @@ fn a_long_list_scrolls_and_follows_a_resize() {
 fn a_long_task_scrolls_to_its_end_and_no_further() {
     let mut model = retries(&["a"]);
     keys(&mut model, "⏎");
-    let mut long = task("a", State::Retry);
+    let mut long = task("a", TaskState::Retry);
     long.payload = format!("[{}0]", "0,".repeat(100)).into();
     answer(&mut model, Found::Task(Box::new(long)));
     keys(&mut model, "Gjjj");

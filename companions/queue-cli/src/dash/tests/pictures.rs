@@ -1,6 +1,6 @@
 //! What each screen looks like.
 
-use queue_core::State;
+use queue_core::TaskState;
 use ratatui::style::{Color, Modifier};
 
 use super::given::{
@@ -67,10 +67,10 @@ fn a_wide_terminal_has_a_bar_of_states_for_each_queue() {
 #[test]
 fn a_queue_with_its_states_and_tasks() {
     let mut model = retries(&["a", "b"]);
-    let mut failed = task("0af6b9d2-3b1c-4f5e-8a6d-112233445566", State::Retry);
+    let mut failed = task("0af6b9d2-3b1c-4f5e-8a6d-112233445566", TaskState::Retry);
     (failed.retried, failed.last_error) = (3, Some("smtp said\nno: 日本語".to_owned()));
     failed.next_process_at = Some(noon() + seconds(150));
-    answer(&mut model, Found::Tasks { row: mail(), tasks: vec![failed, task("b", State::Retry)], searched: None });
+    answer(&mut model, Found::Tasks { row: mail(), tasks: vec![failed, task("b", TaskState::Retry)], searched: None });
     shows(
         &model,
         "
@@ -95,7 +95,7 @@ fn groups_come_before_the_tasks_in_them() {
     let picture = picture(&model);
     assert_eq!(picture[6..9], [" GROUP          SIZE", ">team:1           12", " team:2            1"]);
     keys(&mut model, "⏎");
-    answer(&mut model, tasks(&["a"], State::Aggregating));
+    answer(&mut model, tasks(&["a"], TaskState::Aggregating));
     let picture = super::given::picture(&model);
     assert_eq!(picture[5], " aggregating 1-1 of 12 of group team:1");
     assert!(picture[7].starts_with(">a "), "{picture:#?}");
@@ -105,7 +105,7 @@ fn groups_come_before_the_tasks_in_them() {
 fn a_task_with_all_that_is_known_of_it() {
     let mut model = retries(&["x"]);
     keys(&mut model, "⏎");
-    let mut found = task("x", State::Retry);
+    let mut found = task("x", TaskState::Retry);
     (found.retried, found.last_error) = (1, Some("first line\nsecond \u{1b}[2J line".to_owned()));
     found.next_process_at = Some(noon() + seconds(5));
     found.headers = [("tenant".to_owned(), "acme".to_owned())].into();
@@ -196,7 +196,7 @@ fn an_outage_is_told_with_the_age_of_what_is_shown_and_goes_by_itself() {
     let lines = picture(&model);
     assert!(lines[2].starts_with(" REDIS IS AWAY (shown: 12s ago): queue"), "{lines:#?}");
     assert!(lines[8].starts_with(">a"), "{lines:#?}");
-    answer(&mut model, tasks(&["a"], State::Retry));
+    answer(&mut model, tasks(&["a"], TaskState::Retry));
     assert!(picture(&model)[7].starts_with(">a"));
 }
 

@@ -1,6 +1,6 @@
 //! Colours, of the sixteen that every terminal has, and none at all where none are wanted.
 
-use queue_core::State;
+use queue_core::TaskState;
 use ratatui::style::{Color, Modifier, Style};
 
 /// How things look. Nothing is told by colour alone.
@@ -47,31 +47,31 @@ impl Palette {
         self.coloured(Color::Cyan)
     }
 
-    pub(super) fn state(self, state: State) -> Style {
+    pub(super) fn state(self, state: TaskState) -> Style {
         self.coloured(match state {
-            State::Active => Color::Green,
-            State::Pending => Color::Cyan,
-            State::Aggregating => Color::Magenta,
-            State::Scheduled => Color::Blue,
-            State::Retry => Color::Yellow,
-            State::Archived => Color::Red,
-            State::Completed => Color::Gray,
+            TaskState::Active => Color::Green,
+            TaskState::Pending => Color::Cyan,
+            TaskState::Aggregating => Color::Magenta,
+            TaskState::Scheduled => Color::Blue,
+            TaskState::Retry => Color::Yellow,
+            TaskState::Archived => Color::Red,
+            TaskState::Completed => Color::Gray,
         })
     }
 
     /// What a bar is made of; without colours, each state has a filling of its own.
-    pub(super) fn filling(self, state: State) -> char {
+    pub(super) fn filling(self, state: TaskState) -> char {
         if self.colour {
             return '█';
         }
         match state {
-            State::Active => '█',
-            State::Pending => '▓',
-            State::Aggregating => '#',
-            State::Scheduled => '▒',
-            State::Retry => '%',
-            State::Archived => 'x',
-            State::Completed => '░',
+            TaskState::Active => '█',
+            TaskState::Pending => '▓',
+            TaskState::Aggregating => '#',
+            TaskState::Scheduled => '▒',
+            TaskState::Retry => '%',
+            TaskState::Archived => 'x',
+            TaskState::Completed => '░',
         }
     }
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use queue_admin::GroupInfo;
 use queue_admin::payload;
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
@@ -124,7 +124,7 @@ fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> 
             row.push(Cell::new(detail(task, model.now), palette.calm()));
         }
         row.push(match task.state {
-            State::Retry | State::Archived => Cell::new(excerpt(task), palette.warning()),
+            TaskState::Retry | TaskState::Archived => Cell::new(excerpt(task), palette.warning()),
             _ => Cell::new(excerpt(task), palette.plain()),
         });
         lines.push(table.row(row, selected));
@@ -137,32 +137,32 @@ fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> 
 }
 
 /// The names of the columns that depend on the state: one of a time, and one of a text.
-fn titles(state: State) -> (&'static str, &'static str) {
+fn titles(state: TaskState) -> (&'static str, &'static str) {
     match state {
-        State::Active => ("LEASE", "PAYLOAD"),
-        State::Pending | State::Aggregating => ("", "PAYLOAD"),
-        State::Scheduled => ("PROCESS IN", "PAYLOAD"),
-        State::Retry => ("NEXT TRY", "LAST ERROR"),
-        State::Archived => ("FAILED", "LAST ERROR"),
-        State::Completed => ("COMPLETED", "RESULT"),
+        TaskState::Active => ("LEASE", "PAYLOAD"),
+        TaskState::Pending | TaskState::Aggregating => ("", "PAYLOAD"),
+        TaskState::Scheduled => ("PROCESS IN", "PAYLOAD"),
+        TaskState::Retry => ("NEXT TRY", "LAST ERROR"),
+        TaskState::Archived => ("FAILED", "LAST ERROR"),
+        TaskState::Completed => ("COMPLETED", "RESULT"),
     }
 }
 
 fn detail(task: &TaskInfo, now: DateTime<Utc>) -> String {
     match task.state {
-        State::Active if task.is_orphaned => "orphaned".to_owned(),
-        State::Active => "held".to_owned(),
-        State::Scheduled | State::Retry => ago(task.next_process_at, now),
-        State::Archived => ago(task.last_failed_at, now),
-        State::Completed => ago(task.completed_at, now),
-        State::Pending | State::Aggregating => String::new(),
+        TaskState::Active if task.is_orphaned => "orphaned".to_owned(),
+        TaskState::Active => "held".to_owned(),
+        TaskState::Scheduled | TaskState::Retry => ago(task.next_process_at, now),
+        TaskState::Archived => ago(task.last_failed_at, now),
+        TaskState::Completed => ago(task.completed_at, now),
+        TaskState::Pending | TaskState::Aggregating => String::new(),
     }
 }
 
 fn excerpt(task: &TaskInfo) -> String {
     match task.state {
-        State::Retry | State::Archived => payload::shorten(task.last_error.as_deref().unwrap_or("-"), MAX_CELL),
-        State::Completed => task.result.as_deref().map_or_else(|| "-".to_owned(), bytes),
+        TaskState::Retry | TaskState::Archived => payload::shorten(task.last_error.as_deref().unwrap_or("-"), MAX_CELL),
+        TaskState::Completed => task.result.as_deref().map_or_else(|| "-".to_owned(), bytes),
         _ => bytes(&task.payload),
     }
 }

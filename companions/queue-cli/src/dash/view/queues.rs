@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use queue_core::State;
+use queue_core::TaskState;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -117,11 +117,11 @@ fn legend(row: &QueueRow, palette: Palette) -> Line<'static> {
 }
 
 /// The names of the states, so that all seven fit on a line with their counts.
-pub(super) fn short(state: State) -> &'static str {
+pub(super) fn short(state: TaskState) -> &'static str {
     match state {
-        State::Aggregating => "groups",
-        State::Completed => "done",
-        State::Scheduled => "sched",
+        TaskState::Aggregating => "groups",
+        TaskState::Completed => "done",
+        TaskState::Scheduled => "sched",
         state => state.as_str(),
     }
 }

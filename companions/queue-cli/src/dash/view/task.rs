@@ -1,7 +1,7 @@
 //! One task, with all that is known of it.
 
 use chrono::{DateTime, Utc};
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
@@ -51,7 +51,7 @@ fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)
     let one = |text: &str| vec![clean(&text.chars().take(MAX_VALUE).collect::<String>())];
     let date = |date: DateTime<Utc>| vec![when::date(date, now)];
     let state = match (task.state, task.is_orphaned) {
-        (State::Active, true) => "active, orphaned: its server is gone or silent".to_owned(),
+        (TaskState::Active, true) => "active, orphaned: its server is gone or silent".to_owned(),
         (state, _) => state.to_string(),
     };
     let retried = format!("{} of {}", task.retried, task.max_retry);
@@ -63,7 +63,7 @@ fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)
         ("Retried", one(&retried)),
     ];
     let mut add = |name, value: Option<Vec<String>>| facts.extend(value.map(|value| (name, value)));
-    let waits = matches!(task.state, State::Scheduled | State::Retry);
+    let waits = matches!(task.state, TaskState::Scheduled | TaskState::Retry);
     add("Next try", task.next_process_at.filter(|_| waits).map(date));
     add("Last failed", task.last_failed_at.map(date));
     add(

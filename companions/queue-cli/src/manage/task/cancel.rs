@@ -2,7 +2,7 @@
 
 use clap::Args;
 use queue_admin::{Inspector, Verb};
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use super::change::Choice;
@@ -37,7 +37,7 @@ struct Asked<'a> {
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     if let Some(queue) = &args.queue {
-        let choice = Choice { action: Verb::Cancel, queue, states: &[State::Active], filter: &args.filter };
+        let choice = Choice { action: Verb::Cancel, queue, states: &[TaskState::Active], filter: &args.filter };
         return choice.run(args.confirm, false, session, out).await;
     }
     if !args.filter.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
 /// Asks the servers; how many there were.
 async fn cancel(inspector: &Inspector, id: &str) -> Result<u64, CliError> {
     let tasks = everywhere(inspector, id).await?;
-    if let Some(task) = tasks.first().filter(|_| tasks.iter().all(|task| task.state != State::Active)) {
+    if let Some(task) = tasks.first().filter(|_| tasks.iter().all(|task| task.state != TaskState::Active)) {
         let text = format!("task {id:?} is {} and not running, so there is nothing to cancel", task.state);
         return Err(CliError::Coded(exit::REFUSED, text));
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use queue_admin::payload::harmless;
 use queue_admin::{Changed, Filter, Inspector, Progress, Verb};
-use queue_core::State;
+use queue_core::TaskState;
 use serde::Serialize;
 
 use super::select::FilterArgs;
@@ -25,7 +25,7 @@ pub(crate) struct ChangeArgs {
     ids: Vec<String>,
     /// All tasks in this state; may be given many times
     #[arg(short, long = "state", value_name = "S")]
-    states: Vec<State>,
+    states: Vec<TaskState>,
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub(crate) struct AllArgs {
     queue: String,
     /// State
     #[arg(short, long, value_name = "S")]
-    state: State,
+    state: TaskState,
     /// Only tasks of this group
     #[arg(short, long, value_name = "G", required_if_eq("state", "aggregating"))]
     group: Option<String>,
@@ -126,7 +126,7 @@ pub(crate) async fn all(action: Verb, args: AllArgs, session: &Session, out: &Ou
 pub(super) struct Choice<'a> {
     pub(super) action: Verb,
     pub(super) queue: &'a str,
-    pub(super) states: &'a [State],
+    pub(super) states: &'a [TaskState],
     pub(super) filter: &'a FilterArgs,
 }
 
@@ -141,7 +141,7 @@ impl Choice<'_> {
         if let Some(state) =
             self.states.iter().find(|state| !self.action.possible().any(|possible| possible == **state))
         {
-            let possible: Vec<&str> = self.action.possible().map(State::as_str).collect();
+            let possible: Vec<&str> = self.action.possible().map(TaskState::as_str).collect();
             let (verb, possible) = (self.action.as_str(), possible.join(", "));
             return Err(CliError::Usage(format!("cannot {verb} {state} tasks; it can be {possible}")));
         }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use queue_admin::payload::{harmless, pretty, shorten};
 use queue_admin::view;
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 
 use crate::error::CliError;
 use crate::manage::now;
@@ -50,7 +50,7 @@ fn describe(task: &TaskInfo) -> String {
     let optional = [
         ("Last error", task.last_error.as_deref().map(|error| shorten(error, 2_000))),
         ("Last failed", task.last_failed_at.map(date)),
-        ("Next try", task.next_process_at.filter(|_| task.state != State::Pending).map(date)),
+        ("Next try", task.next_process_at.filter(|_| task.state != TaskState::Pending).map(date)),
         ("Timeout", task.timeout.and_then(rough)),
         ("Deadline", task.deadline.map(date)),
         ("Group", task.group.as_deref().map(harmless)),

@@ -5,7 +5,7 @@ use clap::Args;
 use queue_admin::Page;
 use queue_admin::payload::{preview, shorten};
 use queue_admin::view;
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 
 use super::select::FilterArgs;
 use crate::error::CliError;
@@ -24,7 +24,7 @@ pub(crate) struct ListArgs {
     queue: String,
     /// State: active, pending, scheduled, retry, archived, completed or aggregating
     #[arg(short, long, value_name = "S")]
-    state: State,
+    state: TaskState,
     /// Which page, from 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
@@ -46,7 +46,7 @@ async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, 
     let page = Page { skip: (list.page as usize - 1).saturating_mul(size), size };
     let inspector = session.inspector();
     let tasks = match list.filter.only_group() {
-        Some(group) if list.state == State::Aggregating => inspector.group_tasks(&list.queue, group, page).await?,
+        Some(group) if list.state == TaskState::Aggregating => inspector.group_tasks(&list.queue, group, page).await?,
         _ if list.filter.is_empty() => inspector.tasks(&list.queue, list.state, page).await?,
         _ => inspector.find(&list.queue, &list.filter.filter(&[list.state]), page).await?,
     };
@@ -63,7 +63,7 @@ async fn ls(list: &ListArgs, session: &Session, out: &Output) -> Result<String, 
 
 /// A row for each task. What comes last is a text of any length; in a terminal that is too narrow for it, it
 /// goes on a line of its own, because wrapped columns are hard to read and their ids hard to copy.
-fn render(state: State, tasks: &[TaskInfo], now: DateTime<Utc>, out: &Output) -> String {
+fn render(state: TaskState, tasks: &[TaskInfo], now: DateTime<Utc>, out: &Output) -> String {
     let (columns, text_column) = columns(state);
     let mut wide = Rows::unwrapped(out, &[&columns[..], &[text_column]].concat());
     let mut narrow = Rows::unwrapped(out, &columns);
@@ -82,15 +82,15 @@ fn render(state: State, tasks: &[TaskInfo], now: DateTime<Utc>, out: &Output) ->
 }
 
 /// Each state shows what one wants to know of a task in it.
-fn columns(state: State) -> ([&'static str; 4], &'static str) {
+fn columns(state: TaskState) -> ([&'static str; 4], &'static str) {
     match state {
-        State::Active => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
-        State::Pending => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
-        State::Scheduled => (["ID", "TYPE", "RETRIED", "STARTS"], "PAYLOAD"),
-        State::Retry => (["ID", "TYPE", "RETRIED", "NEXT TRY"], "LAST ERROR"),
-        State::Archived => (["ID", "TYPE", "RETRIED", "LAST FAILED"], "LAST ERROR"),
-        State::Completed => (["ID", "TYPE", "RETRIED", "COMPLETED"], "RESULT"),
-        State::Aggregating => (["ID", "TYPE", "RETRIED", "GROUP"], "PAYLOAD"),
+        TaskState::Active => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
+        TaskState::Pending => (["ID", "TYPE", "RETRIED", ""], "PAYLOAD"),
+        TaskState::Scheduled => (["ID", "TYPE", "RETRIED", "STARTS"], "PAYLOAD"),
+        TaskState::Retry => (["ID", "TYPE", "RETRIED", "NEXT TRY"], "LAST ERROR"),
+        TaskState::Archived => (["ID", "TYPE", "RETRIED", "LAST FAILED"], "LAST ERROR"),
+        TaskState::Completed => (["ID", "TYPE", "RETRIED", "COMPLETED"], "RESULT"),
+        TaskState::Aggregating => (["ID", "TYPE", "RETRIED", "GROUP"], "PAYLOAD"),
     }
 }
 
@@ -98,16 +98,16 @@ fn cells(task: &TaskInfo, now: DateTime<Utc>) -> ([String; 4], String) {
     const WIDTH: usize = 100;
     let ago = |at: Option<DateTime<Utc>>| at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now));
     let detail = match task.state {
-        State::Active if task.is_orphaned => "orphaned".to_owned(),
-        State::Active | State::Pending => String::new(),
-        State::Scheduled | State::Retry => ago(task.next_process_at),
-        State::Archived => ago(task.last_failed_at),
-        State::Completed => ago(task.completed_at),
-        State::Aggregating => shorten(task.group.as_deref().unwrap_or("-"), 40),
+        TaskState::Active if task.is_orphaned => "orphaned".to_owned(),
+        TaskState::Active | TaskState::Pending => String::new(),
+        TaskState::Scheduled | TaskState::Retry => ago(task.next_process_at),
+        TaskState::Archived => ago(task.last_failed_at),
+        TaskState::Completed => ago(task.completed_at),
+        TaskState::Aggregating => shorten(task.group.as_deref().unwrap_or("-"), 40),
     };
     let text = match task.state {
-        State::Retry | State::Archived => shorten(task.last_error.as_deref().unwrap_or("-"), WIDTH),
-        State::Completed => preview(task.result.as_deref().unwrap_or(b"-"), WIDTH),
+        TaskState::Retry | TaskState::Archived => shorten(task.last_error.as_deref().unwrap_or("-"), WIDTH),
+        TaskState::Completed => preview(task.result.as_deref().unwrap_or(b"-"), WIDTH),
         _ => preview(&task.payload, WIDTH),
     };
     let retried = format!("{}/{}", task.retried, task.max_retry);

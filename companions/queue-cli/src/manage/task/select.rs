@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_admin::Filter;
-use queue_core::State;
+use queue_core::TaskState;
 
 use crate::when;
 
@@ -68,7 +68,7 @@ impl FilterArgs {
     }
 
     /// The same for the library, over tasks in these states.
-    pub(crate) fn filter(&self, states: &[State]) -> Filter {
+    pub(crate) fn filter(&self, states: &[TaskState]) -> Filter {
         let mut filter = states.iter().fold(Filter::new(), |filter, state| filter.state(*state));
         if let Some(group) = &self.group {
             filter = filter.group(group);

@@ -6,7 +6,7 @@ use clap::Args;
 use queue_admin::payload::{pretty, shorten};
 use queue_admin::view;
 use queue_admin::{Error, Inspector};
-use queue_core::{State, TaskInfo};
+use queue_core::{TaskInfo, TaskState};
 use queue_redis::Listener;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -135,8 +135,8 @@ async fn wait(
         match look(&inspector, queue, id).await {
             Ok(Some(task)) => {
                 let outcome = match task.state {
-                    State::Completed => Some(Outcome::Completed),
-                    State::Archived => Some(Outcome::Archived),
+                    TaskState::Completed => Some(Outcome::Completed),
+                    TaskState::Archived => Some(Outcome::Archived),
                     _ => None,
                 };
                 last = Some(task);

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use queue_admin::{Filter, Page};
 use queue_core::options::compose;
-use queue_core::{RawTask, State, TaskOptions};
+use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::{
     Error,
     broker::{Completion, Dequeued, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken},
@@ -37,8 +37,8 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
             }
             Err(error) => Err(error),
         },
-        4 => broker.forward(QUEUE, State::Retry, NOW, 0).await.map(drop),
-        5 => broker.next_due(&[(QUEUE, State::Retry), (QUEUE, State::Scheduled)]).await.map(drop),
+        4 => broker.forward(QUEUE, TaskState::Retry, NOW, 0).await.map(drop),
+        5 => broker.next_due(&[(QUEUE, TaskState::Retry), (QUEUE, TaskState::Scheduled)]).await.map(drop),
         6 => broker.delete_expired_completed(QUEUE, NOW).await.map(drop),
         7 => broker.trim_archived(QUEUE, NOW).await.map(drop),
         8 => enqueue(world, RawTask::new("t").task_id("id")).await,
@@ -67,7 +67,7 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
 
 /// The same for what operators ask.
 async fn look(world: &World, number: u8, seed: u8) {
-    let state = State::ALL[usize::from(seed) % State::ALL.len()];
+    let state = TaskState::ALL[usize::from(seed) % TaskState::ALL.len()];
     let inspector = &world.inspector;
     let page = Page { skip: usize::from(seed % 3), size: 7 };
     let _: Result<(), queue_admin::Error> = match number {
