@@ -1,10 +1,10 @@
 -- owns: whether a run still belongs to the worker that reports on it; writes nothing.
 --
--- A lease names its run: whoever takes a task sets an expiry of its own, and nobody can take one before
--- the last expiry has passed by 30 s, so that no two runs have the same. The worker says which expiries
--- it has set (several while an answer to a renewal is outstanding). run, the token in the hash, tells
--- runs apart that a lost answer has brought into the same second; empty where that cannot be.
--- expiry is the score of the task's lease.
+-- A lease names its run: whoever takes a task sets an expiry of its own. Nobody takes a task over before its last
+-- expiry has passed by 7 s, so no two runs have the same expiry. The worker says which expiries it has set (several
+-- while an answer to a renewal is outstanding). `run` is the token in the hash. It tells runs apart that a lost answer
+-- has brought into the same second; it is empty where that cannot happen.
+-- `expiry` is the score of the task's lease.
 -- RETURNS
 --   a  yes
 --   o  no: it was recovered, and may be somebody else's by now

@@ -108,6 +108,17 @@ fn the_wire_format_lists_all_families_of_keys_with_their_types() {
 }
 
 #[test]
+fn the_page_on_scripts_lists_every_script() {
+    let page = fs::read_to_string(root().join("lua/README.md")).unwrap();
+    let files = fs::read_dir(root().join("lua")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let scripts: Vec<_> = names.filter(|name| name.ends_with(".lua")).collect();
+    assert!(scripts.len() > 40, "only {} scripts", scripts.len());
+    let missing: Vec<_> = scripts.iter().filter(|name| !page.contains(&format!("]({name})"))).collect();
+    assert!(missing.is_empty(), "lua/README.md leaves out {missing:?}");
+}
+
+#[test]
 fn the_faults_that_the_doctor_finds_are_all_described_and_counted_right() {
     let text = fs::read_to_string(root().join("docs/doctor.md")).unwrap();
     for fault in Fault::ALL {

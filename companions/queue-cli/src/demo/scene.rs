@@ -145,7 +145,7 @@ pub(super) async fn enqueue(client: &Client) -> Result<Vec<Scene>, CliError> {
     for outcome in client.enqueue_many(newsletters).await {
         outcome?;
     }
-    let mut batch = Scene::new("500 newsletters", BULK, "email:newsletter", "enqueued in 5 calls to Redis", End::Done);
+    let mut batch = Scene::new("500 newsletters", BULK, "email:newsletter", "enqueued at once, in batches", End::Done);
     (batch.tasks, batch.tries) = (NEWSLETTERS, NEWSLETTERS);
     scenes.push(batch);
 
