@@ -7,23 +7,15 @@ use crate::store::number::integer;
 use crate::store::reply::{Answer, Refusal, Reply};
 use crate::store::value::Hash;
 
-pub(super) fn hset(data: &mut Data, args: Args<'_>) -> Answer {
-    set_all(data, args, "hset").map(Reply::count)
-}
-
-pub(super) fn hmset(data: &mut Data, args: Args<'_>) -> Answer {
-    set_all(data, args, "hmset").map(|_| Reply::OK)
-}
-
 /// Returns how many fields are new.
-fn set_all(data: &mut Data, args: Args<'_>, command: &str) -> Result<usize, Refusal> {
+pub(super) fn hset(data: &mut Data, args: Args<'_>) -> Answer {
     if args.len().is_multiple_of(2) {
-        return Err(Refusal(format!("ERR wrong number of arguments for '{command}' command")));
+        return Err(Refusal("ERR wrong number of arguments for 'hset' command".to_owned()));
     }
-    data.edit(&args[0], |hash: &mut Hash| {
+    Ok(Reply::count(data.edit(&args[0], |hash: &mut Hash| {
         let pairs = args[1..].chunks_exact(2);
         pairs.filter(|pair| hash.insert(pair[0].clone(), pair[1].clone()).is_none()).count()
-    })
+    })?))
 }
 
 pub(super) fn hsetnx(data: &mut Data, args: Args<'_>) -> Answer {

@@ -1,6 +1,6 @@
 //! Keys as such, whatever they hold.
 
-use super::{Args, is};
+use super::Args;
 use crate::store::data::Data;
 use crate::store::number::integer;
 use crate::store::pattern;
@@ -29,28 +29,6 @@ pub(super) fn rename(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-pub(super) fn renamenx(data: &mut Data, args: Args<'_>) -> Answer {
-    if data.get(&args[1]).is_some() && data.get(&args[0]).is_some() {
-        return Ok(Reply::Integer(0));
-    }
-    rename(data, args).map(|_| Reply::Integer(1))
-}
-
-pub(super) fn copy(data: &mut Data, args: Args<'_>) -> Answer {
-    let replaces = match args.get(2) {
-        None => false,
-        Some(word) if is(word, "REPLACE") => true,
-        Some(_) => return Err(Refusal::syntax()),
-    };
-    let Some(value) = data.get(&args[0]).cloned() else { return Ok(Reply::Integer(0)) };
-    if data.get(&args[1]).is_some() && !replaces {
-        return Ok(Reply::Integer(0));
-    }
-    let expiry = data.expiry(&args[0]).flatten();
-    data.put(&args[1], value, expiry);
-    Ok(Reply::Integer(1))
-}
-
 /// Something that is the same for equal values, and otherwise of no use: nothing restores it.
 pub(super) fn dump(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(data.get(&args[0]).map_or(Reply::Nil, |value| Reply::text(format!("{value:?}"))))
@@ -64,36 +42,17 @@ pub(super) fn xadd(data: &mut Data, args: Args<'_>) -> Answer {
 
 pub(super) fn expire(data: &mut Data, args: Args<'_>) -> Answer {
     let from = data.now_ms();
-    set_expiry(data, args, 1_000, from)
-}
-
-pub(super) fn pexpire(data: &mut Data, args: Args<'_>) -> Answer {
-    let from = data.now_ms();
-    set_expiry(data, args, 1, from)
+    set_expiry(data, args, from)
 }
 
 pub(super) fn expireat(data: &mut Data, args: Args<'_>) -> Answer {
-    set_expiry(data, args, 1_000, 0)
+    set_expiry(data, args, 0)
 }
 
-pub(super) fn pexpireat(data: &mut Data, args: Args<'_>) -> Answer {
-    set_expiry(data, args, 1, 0)
-}
-
-/// `unit`: milliseconds in a unit of the argument.
-fn set_expiry(data: &mut Data, args: Args<'_>, unit: i64, from_ms: i64) -> Answer {
+fn set_expiry(data: &mut Data, args: Args<'_>, from_ms: i64) -> Answer {
     let too_far = || Refusal("ERR invalid expire time in 'expire' command".to_owned());
-    let at = integer(&args[1])?.checked_mul(unit).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(too_far)?;
-    let Some(old) = data.expiry(&args[0]) else { return Ok(Reply::Integer(0)) };
-    let applies = match args.get(2) {
-        None => true,
-        Some(word) if is(word, "NX") => old.is_none(),
-        Some(word) if is(word, "XX") => old.is_some(),
-        Some(word) if is(word, "GT") => old.is_some_and(|old| at > old),
-        Some(word) if is(word, "LT") => old.is_none_or(|old| at < old),
-        Some(_) => return Err(Refusal::syntax()),
-    };
-    Ok(Reply::Integer(i64::from(applies && data.set_expiry(&args[0], Some(at)))))
+    let at = integer(&args[1])?.checked_mul(1_000).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(too_far)?;
+    Ok(Reply::Integer(i64::from(data.set_expiry(&args[0], Some(at)))))
 }
 
 pub(super) fn persist(data: &mut Data, args: Args<'_>) -> Answer {
@@ -122,8 +81,4 @@ pub(super) fn pttl(data: &mut Data, args: Args<'_>) -> Answer {
 
 pub(super) fn expiretime(data: &mut Data, args: Args<'_>) -> Answer {
     end_of(data, args, |at| (at + 500).div_euclid(1_000))
-}
-
-pub(super) fn pexpiretime(data: &mut Data, args: Args<'_>) -> Answer {
-    end_of(data, args, |at| at)
 }

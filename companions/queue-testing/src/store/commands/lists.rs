@@ -42,33 +42,12 @@ fn pop(data: &mut Data, args: Args<'_>, take: fn(&mut List) -> Option<Vec<u8>>) 
 }
 
 pub(super) fn rpoplpush(data: &mut Data, args: Args<'_>) -> Answer {
-    move_one(data, &args[0], &args[1], List::pop_back, List::push_front)
-}
-
-pub(super) fn lmove(data: &mut Data, args: Args<'_>) -> Answer {
-    let side = |word: &[u8]| match () {
-        () if is(word, "LEFT") => Ok(true),
-        () if is(word, "RIGHT") => Ok(false),
-        () => Err(Refusal::syntax()),
-    };
-    let take: fn(&mut List) -> Option<Vec<u8>> = if side(&args[2])? { List::pop_front } else { List::pop_back };
-    let give: fn(&mut List, Vec<u8>) = if side(&args[3])? { List::push_front } else { List::push_back };
-    move_one(data, &args[0], &args[1], take, give)
-}
-
-fn move_one(
-    data: &mut Data,
-    from: &[u8],
-    to: &[u8],
-    take: fn(&mut List) -> Option<Vec<u8>>,
-    give: fn(&mut List, Vec<u8>),
-) -> Answer {
-    if data.read::<List>(from)?.is_none() {
+    if data.read::<List>(&args[0])?.is_none() {
         return Ok(Reply::Nil);
     }
-    data.read::<List>(to)?;
-    let Some(item) = data.edit(from, take)? else { return Ok(Reply::Nil) };
-    data.edit(to, |list: &mut List| give(list, item.clone()))?;
+    data.read::<List>(&args[1])?;
+    let Some(item) = data.edit(&args[0], List::pop_back)? else { return Ok(Reply::Nil) };
+    data.edit(&args[1], |list: &mut List| list.push_front(item.clone()))?;
     Ok(Reply::Bulk(item))
 }
 
@@ -124,11 +103,6 @@ fn position(index: &[u8], length: usize) -> Result<Option<usize>, Refusal> {
     let size = i64::try_from(length).unwrap_or(i64::MAX);
     let index = if index < 0 { index.saturating_add(size) } else { index };
     Ok(usize::try_from(index).ok().filter(|at| *at < length))
-}
-
-pub(super) fn lindex(data: &mut Data, args: Args<'_>) -> Answer {
-    let Some(list) = data.read::<List>(&args[0])? else { return Ok(Reply::Nil) };
-    Ok(Reply::or_nil(position(&args[1], list.len())?.map(|at| list[at].clone())))
 }
 
 pub(super) fn lset(data: &mut Data, args: Args<'_>) -> Answer {

@@ -11,7 +11,7 @@ use crate::store::data::Data;
 use crate::store::number::{count, integer};
 use crate::store::pattern;
 use crate::store::reply::{Answer, Refusal, Reply};
-use crate::store::value::{Hash, Set, SortedSet};
+use crate::store::value::{Set, SortedSet};
 
 /// A place in the order; never 0, which is the cursor of the beginning and of the end. Redis' cursors fit
 /// into an i64 as well.
@@ -73,13 +73,6 @@ pub(super) fn scan(data: &mut Data, args: Args<'_>) -> Answer {
         }
     }
     reply(next, found)
-}
-
-pub(super) fn hscan(data: &mut Data, args: Args<'_>) -> Answer {
-    let walk = Walk::parse(&args[1..])?;
-    let hash = data.read::<Hash>(&args[0])?.into_iter().flatten();
-    let (next, pairs) = walk.step(hash.map(|(field, value)| (field.clone(), value.clone())));
-    reply(next, pairs.into_iter().flat_map(|(field, value)| [Reply::Bulk(field), Reply::Bulk(value)]).collect())
 }
 
 pub(super) fn sscan(data: &mut Data, args: Args<'_>) -> Answer {

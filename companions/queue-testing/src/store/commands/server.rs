@@ -17,10 +17,6 @@ pub(super) fn flush(data: &mut Data, _: Args<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-pub(super) fn echo(_: &mut Data, args: Args<'_>) -> Answer {
-    Ok(Reply::text(args[0].clone()))
-}
-
 pub(super) fn publish(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::count(data.clients.publish(&args[0], &args[1])))
 }
@@ -29,10 +25,6 @@ pub(super) fn time(data: &mut Data, _: Args<'_>) -> Answer {
     let now = data.now_ms();
     let (secs, micros) = (now.div_euclid(1_000), now.rem_euclid(1_000) * 1_000);
     Ok(Reply::bulks([secs, micros].map(|part| part.to_string().into_bytes())))
-}
-
-pub(super) fn role(_: &mut Data, _: Args<'_>) -> Answer {
-    Ok(Reply::Array(vec![Reply::text("master"), Reply::Integer(0), Reply::Array(Vec::new())]))
 }
 
 pub(super) fn info(data: &mut Data, _: Args<'_>) -> Answer {

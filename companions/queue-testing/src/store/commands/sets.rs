@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::store::data::Data;
-use crate::store::number::integer;
+use crate::store::number::count;
 use crate::store::reply::{Answer, Reply};
 use crate::store::value::Set;
 
@@ -32,32 +32,10 @@ pub(super) fn sismember(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::Integer(i64::from(has)))
 }
 
-pub(super) fn smismember(data: &mut Data, args: Args<'_>) -> Answer {
-    let set = data.read::<Set>(&args[0])?;
-    let has = |member| Reply::Integer(i64::from(set.is_some_and(|set| set.contains(member))));
-    Ok(Reply::Array(args[1..].iter().map(has).collect()))
-}
-
-fn any(set: &Set) -> Option<Vec<u8>> {
-    set.iter().nth(fastrand::usize(..set.len().max(1))).cloned()
-}
-
-pub(super) fn spop(data: &mut Data, args: Args<'_>) -> Answer {
-    Ok(Reply::or_nil(data.edit(&args[0], |set: &mut Set| any(set).inspect(|member| drop(set.take(member))))?))
-}
-
-/// Without a count: one member; with one: so many different ones, or with repetitions if it is negative.
+/// So many different members.
 pub(super) fn srandmember(data: &mut Data, args: Args<'_>) -> Answer {
-    let count = args.get(1).map(|text| integer(text)).transpose()?;
-    let Some(set) = data.read::<Set>(&args[0])? else {
-        return Ok(count.map_or(Reply::Nil, |_| Reply::Array(Vec::new())));
-    };
-    let Some(count) = count else { return Ok(Reply::or_nil(any(set))) };
-    let most = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    if count < 0 {
-        return Ok(Reply::bulks(std::iter::repeat_with(|| any(set)).take(most).flatten()));
-    }
-    let mut members: Vec<Vec<u8>> = set.iter().cloned().collect();
+    let most = count(&args[1])?;
+    let mut members: Vec<Vec<u8>> = data.read::<Set>(&args[0])?.into_iter().flatten().cloned().collect();
     fastrand::shuffle(&mut members);
     members.truncate(most);
     Ok(Reply::bulks(members))

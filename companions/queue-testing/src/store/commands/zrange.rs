@@ -110,11 +110,6 @@ pub(super) fn zrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
     Query { by_score: true, ..Query::default() }.read(&args[3..])?.run(data, &args[0], &args[1], &args[2])
 }
 
-pub(super) fn zrevrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
-    let query = Query { by_score: true, backwards: true, ..Query::default() };
-    query.read(&args[3..])?.run(data, &args[0], &args[1], &args[2])
-}
-
 pub(super) fn zremrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
     let bounds = Bounds::parse(&args[1], &args[2])?;
     remove(data, &args[0], |set| bounds.members(set).map(|(member, _)| member.to_vec()).collect())
