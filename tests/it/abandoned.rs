@@ -93,21 +93,21 @@ async fn stays_as_it_is(fixture: &Fixture) {
 }
 
 #[tokio::test]
-async fn after_enqueue() {
+async fn a_server_goes_on_after_enqueue() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR)]).await;
     runs_to_its_end(&fixture, "a 0").await;
 }
 
 #[tokio::test]
-async fn after_schedule() {
+async fn a_server_goes_on_after_schedule() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR).process_in(Duration::from_secs(1))]).await;
     runs_to_its_end(&fixture, "a 0").await;
 }
 
 #[tokio::test]
-async fn after_add_to_group() {
+async fn a_server_goes_on_after_add_to_group() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR).group("g")]).await;
     // It waits for an aggregator, and no server without one touches it.
@@ -115,7 +115,7 @@ async fn after_add_to_group() {
 }
 
 #[tokio::test]
-async fn after_dequeue() {
+async fn a_server_goes_on_after_dequeue() {
     let fixture = Fixture::start().await;
     taken(&fixture, job("a").unique(HOUR)).await;
     fixture.expire_leases().await;
@@ -123,7 +123,7 @@ async fn after_dequeue() {
 }
 
 #[tokio::test]
-async fn after_dequeue_matching() {
+async fn a_server_goes_on_after_dequeue_matching() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a").unique(HOUR)]).await;
     let matching =
@@ -135,7 +135,7 @@ async fn after_dequeue_matching() {
 }
 
 #[tokio::test]
-async fn after_extend_lease() {
+async fn a_server_goes_on_after_extend_lease() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     let mut connection = fixture.redis().pooled().await.unwrap();
@@ -149,7 +149,7 @@ async fn after_extend_lease() {
 }
 
 #[tokio::test]
-async fn after_write_result() {
+async fn a_server_goes_on_after_write_result() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").retention(HOUR)).await;
     assert_eq!(fixture.broker.write_result(&task.run, b"half").await.unwrap(), Verdict::Applied);
@@ -161,7 +161,7 @@ async fn after_write_result() {
 }
 
 #[tokio::test]
-async fn after_retry() {
+async fn a_server_goes_on_after_retry() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     assert_eq!(end(&fixture, &task, failed()).await, Verdict::Applied);
@@ -169,7 +169,7 @@ async fn after_retry() {
 }
 
 #[tokio::test]
-async fn after_a_retry_without_penalty() {
+async fn a_server_goes_on_after_snooze() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     let put_back = Outcome::Failed(Failure::put_back(Duration::ZERO, "busy"));
@@ -178,7 +178,7 @@ async fn after_a_retry_without_penalty() {
 }
 
 #[tokio::test]
-async fn after_forward() {
+async fn a_server_goes_on_after_forward() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     end(&fixture, &task, failed()).await;
@@ -187,7 +187,7 @@ async fn after_forward() {
 }
 
 #[tokio::test]
-async fn after_requeue() {
+async fn a_server_goes_on_after_requeue() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     assert_eq!(end(&fixture, &task, Outcome::Aborted).await, Verdict::Applied);
@@ -195,7 +195,7 @@ async fn after_requeue() {
 }
 
 #[tokio::test]
-async fn after_requeue_run() {
+async fn a_server_goes_on_after_requeue_run() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     assert_eq!(
@@ -206,7 +206,7 @@ async fn after_requeue_run() {
 }
 
 #[tokio::test]
-async fn after_list_expired() {
+async fn a_server_goes_on_after_list_expired() {
     let fixture = Fixture::start().await;
     taken(&fixture, job("a").unique(HOUR)).await;
     fixture.expire_leases().await;
@@ -220,7 +220,7 @@ async fn after_list_expired() {
 }
 
 #[tokio::test]
-async fn after_archive() {
+async fn a_server_goes_on_after_archive() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").max_retry(0)).await;
     assert_eq!(end(&fixture, &task, failed()).await, Verdict::Applied);
@@ -228,7 +228,7 @@ async fn after_archive() {
 }
 
 #[tokio::test]
-async fn after_complete() {
+async fn a_server_goes_on_after_complete() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").retention(Duration::from_secs(1))).await;
     assert_eq!(end(&fixture, &task, Outcome::Done(Some("r".into()))).await, Verdict::Applied);
@@ -245,7 +245,7 @@ async fn after_complete() {
 }
 
 #[tokio::test]
-async fn after_done() {
+async fn a_server_goes_on_after_done() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
     assert_eq!(end(&fixture, &task, Outcome::Done(None)).await, Verdict::Applied);

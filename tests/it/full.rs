@@ -51,7 +51,7 @@ async fn needs_no_memory<T>(prepare: impl AsyncFn(&Fixture) -> T, act: impl Asyn
 }
 
 #[tokio::test]
-async fn nothing_new_is_taken_in() {
+async fn a_full_redis_refuses_new_tasks() {
     let fixture = Fixture::start().await;
     fill(&fixture).await;
     let later = fixture.compose(job("b").process_in(SECOND));
@@ -63,7 +63,7 @@ async fn nothing_new_is_taken_in() {
 }
 
 #[tokio::test]
-async fn dequeue_of_one_and_of_many() {
+async fn dequeue_needs_no_memory() {
     for count in [1, 2] {
         needs_no_memory(
             async |fixture| fixture.put(["a", "b", "c"].map(job)).await,
@@ -77,7 +77,7 @@ async fn dequeue_of_one_and_of_many() {
 }
 
 #[tokio::test]
-async fn dequeue_matching() {
+async fn dequeue_of_certain_types_needs_no_memory() {
     let wanted = Matching { types: vec!["job".into()], ids: vec!["a".into(), "b".into()], ..Matching::default() };
     needs_no_memory(
         async |fixture| fixture.put([RawTask { task_type: "other".into(), ..job("a") }, job("b")]).await,
@@ -92,7 +92,7 @@ async fn dequeue_matching() {
 }
 
 #[tokio::test]
-async fn extend_lease() {
+async fn extend_lease_needs_no_memory() {
     needs_no_memory(
         async |fixture| fixture.active(job("a")).await.run,
         async |fixture, run| {
@@ -105,7 +105,7 @@ async fn extend_lease() {
 }
 
 #[tokio::test]
-async fn done_of_one_and_of_many() {
+async fn done_needs_no_memory() {
     for count in [1, 2] {
         needs_no_memory(
             async |fixture| fixture.active_batch((0..count).map(|n| job(&n.to_string()))).await,
@@ -120,7 +120,7 @@ async fn done_of_one_and_of_many() {
 }
 
 #[tokio::test]
-async fn complete_with_a_result() {
+async fn complete_needs_no_memory() {
     needs_no_memory(
         async |fixture| fixture.active(job("a").retention(60 * SECOND)).await,
         async |fixture, task| {
@@ -134,7 +134,7 @@ async fn complete_with_a_result() {
 }
 
 #[tokio::test]
-async fn retry_archive_and_requeue() {
+async fn retry_archive_and_requeue_need_no_memory() {
     let active = async |fixture: &Fixture| fixture.active(job("a")).await;
     needs_no_memory(active, async |fixture, task| {
         let message = TaskMessage { error_msg: "no".into(), retried: 1, ..task.message.clone() };
@@ -164,7 +164,7 @@ async fn retry_archive_and_requeue() {
 
 /// Into a group it looked like a group of another type.
 #[tokio::test]
-async fn forward_of_tasks_with_and_without_a_group() {
+async fn forward_needs_no_memory() {
     for groups in [["", ""], ["g", "g"], ["", "g"], ["g", ""]] {
         needs_no_memory(
             async |fixture| {
@@ -197,7 +197,7 @@ async fn list_expired_drops_an_id_without_a_task() {
 }
 
 #[tokio::test]
-async fn groups_from_staging_to_the_new_task() {
+async fn groups_become_tasks_without_memory() {
     let member = |id: &str| job(id).group("g");
     needs_no_memory(
         async |fixture| fixture.put(["a", "b"].map(member)).await,
@@ -232,7 +232,7 @@ async fn groups_from_staging_to_the_new_task() {
 
 /// More than a hundred go another way.
 #[tokio::test]
-async fn a_large_set_is_aggregated() {
+async fn a_large_set_is_aggregated_without_memory() {
     needs_no_memory(
         async |fixture| {
             fixture.put_many(0..101).await;

@@ -59,7 +59,7 @@ async fn assert_each_ran_once(url: &str, events: &Events, tasks: usize) {
 }
 
 #[tokio::test]
-async fn scripts_that_redis_has_forgotten() {
+async fn each_task_runs_once_although_redis_forgets_its_scripts() {
     let redis = RedisServer::start().await.unwrap();
     let events = Events::default();
     let client = Client::new(redis.redis());
@@ -73,7 +73,7 @@ async fn scripts_that_redis_has_forgotten() {
 }
 
 #[tokio::test]
-async fn connections_that_are_cut_again_and_again() {
+async fn each_task_runs_once_although_connections_are_cut_again_and_again() {
     let redis = RedisServer::start().await.unwrap();
     let events = Events::default();
     let client = Client::new(redis.redis());
@@ -93,7 +93,7 @@ async fn connections_that_are_cut_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_crash_of_redis_in_the_middle_of_work() {
+async fn each_task_runs_once_although_redis_crashes() {
     let mut redis = RedisProcess::start(&[]).await;
     let url = redis.url();
     let events = Events::default();
@@ -112,7 +112,7 @@ async fn a_crash_of_redis_in_the_middle_of_work() {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs_for_longer_than_anybody_waits() {
+async fn each_task_runs_once_although_redis_hangs_for_longer_than_anybody_waits() {
     let redis = RedisServer::start().await.unwrap();
     let brief = Duration::from_millis(150);
     let options = RedisOptions { connect_timeout: brief, response_timeout: brief, ..RedisOptions::default() };
@@ -133,7 +133,7 @@ async fn a_redis_that_hangs_for_longer_than_anybody_waits() {
 }
 
 #[tokio::test]
-async fn a_redis_without_client_tracking() {
+async fn a_server_polls_where_redis_refuses_client_tracking() {
     let redis = RedisServer::start().await.unwrap();
     command::<()>(redis.url(), "ACL SETUSER default -client +client|list").await;
     let (events, client) = (Events::default(), Client::new(redis.redis()));
@@ -153,7 +153,7 @@ async fn a_redis_without_client_tracking() {
 
 /// asynq's servers ask again at once, as fast as the network allows (W11).
 #[tokio::test]
-async fn a_queue_that_redis_refuses_to_serve() {
+async fn a_queue_that_redis_refuses_is_left_alone_and_the_others_are_served() {
     let redis = RedisServer::start().await.unwrap();
     let (url, events, client) = (redis.url(), Events::default(), Client::new(redis.redis()));
     for key in ["pending", "scheduled", "retry", "lease", "completed", "archived"] {

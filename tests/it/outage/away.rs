@@ -4,7 +4,7 @@ use super::trial::Trial;
 use crate::support::RedisProcess;
 
 #[tokio::test]
-async fn a_redis_that_ends_and_is_started_again() {
+async fn servers_and_clients_outlast_a_restart_of_redis() {
     let mut redis = RedisProcess::start(&[]).await;
     let mut trial = Trial::start(&redis.url()).await;
     trial.expect();

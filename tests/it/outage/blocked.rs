@@ -4,7 +4,7 @@ use super::trial::Trial;
 use crate::support::{Fixture, Hanging, RedisProcess, occupy, plain_connection};
 
 #[tokio::test]
-async fn a_redis_that_a_long_script_blocks() {
+async fn servers_and_clients_outlast_a_long_script() {
     let fixture = Fixture::start().await;
     fixture.run("CONFIG SET lua-time-limit 10").await;
     let mut trial = Trial::start(fixture.url()).await;
@@ -17,7 +17,7 @@ async fn a_redis_that_a_long_script_blocks() {
 }
 
 #[tokio::test]
-async fn a_redis_that_starts_again_and_reads_its_data_for_long() {
+async fn servers_and_clients_outlast_a_redis_that_reads_its_data() {
     let mut redis = RedisProcess::start(&["--appendonly", "no", "--rdbcompression", "no"]).await;
     let mut trial = Trial::start(&redis.url()).await;
     let mut raw = plain_connection(redis.url()).await;
@@ -34,7 +34,7 @@ async fn a_redis_that_starts_again_and_reads_its_data_for_long() {
 }
 
 #[tokio::test]
-async fn a_redis_that_hangs() {
+async fn servers_and_clients_outlast_a_redis_that_hangs() {
     let fixture = Fixture::start().await;
     let mut trial = Trial::start(fixture.url()).await;
     trial.expect();

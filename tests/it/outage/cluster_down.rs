@@ -4,7 +4,7 @@ use super::trial::Trial;
 use crate::support::{Process, QUEUE, eventually};
 
 #[tokio::test]
-async fn a_cluster_that_loses_a_slot_and_finds_it_again() {
+async fn servers_and_clients_outlast_a_slot_that_nobody_serves() {
     let node = Process::cluster_of_one().await;
     let url = format!("redis+cluster://127.0.0.1:{}", node.port);
     let slot = queue_core::keys::QueueKeys::new(QUEUE).slot().to_string();

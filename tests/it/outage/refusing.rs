@@ -15,7 +15,7 @@ async fn refusing(words: &str, begin: &str, end: &str) {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_made_a_replica_and_a_master_again() {
+async fn servers_and_clients_outlast_a_time_as_replica() {
     // A master that is not there: the data stay.
     refusing("this is a replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE").await;
 }
@@ -33,12 +33,12 @@ async fn a_replica_that_does_not_answer_without_its_master() {
 }
 
 #[tokio::test]
-async fn a_redis_without_the_replicas_it_wants() {
+async fn servers_and_clients_outlast_missing_replicas() {
     refusing("too few replicas", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0").await;
 }
 
 #[tokio::test]
-async fn a_redis_that_cannot_write_its_snapshot() {
+async fn servers_and_clients_outlast_a_snapshot_that_fails() {
     let fixture = Fixture::start().await;
     let mut trial = Trial::start(fixture.url()).await;
     // A directory stands where the snapshot is to be; not even root can rename a file to that.

@@ -20,20 +20,20 @@ async fn closed(fixture: &Fixture, url: &str, words: &str, begin: &str, end: &st
 }
 
 #[tokio::test]
-async fn a_redis_with_as_many_connections_as_it_allows() {
+async fn servers_and_clients_outlast_a_redis_without_free_connections() {
     let fixture = Fixture::start().await;
     closed(&fixture, fixture.url(), "maxclients", "CONFIG SET maxclients 1", "CONFIG SET maxclients 1000").await;
 }
 
 #[tokio::test]
-async fn a_redis_that_asks_for_a_password_for_a_while() {
+async fn servers_and_clients_outlast_a_password_that_redis_asks_for() {
     let fixture = Fixture::start().await;
     let begin = "CONFIG SET requirepass new";
     closed(&fixture, fixture.url(), "put the password into the URL", begin, r"ACL SETUSER default nopass").await;
 }
 
 #[tokio::test]
-async fn a_redis_whose_password_is_changed_and_changed_back() {
+async fn servers_and_clients_outlast_another_password() {
     let fixture = Fixture::start().await;
     fixture.run("CONFIG SET requirepass old").await;
     let url = format!("redis-socket://:old@{}", fixture.socket().display());

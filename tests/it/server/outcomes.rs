@@ -163,7 +163,7 @@ async fn a_payload_that_cannot_be_decoded_is_archived_without_calling_the_handle
 }
 
 #[tokio::test]
-async fn what_is_no_task_in_the_queue_hinders_nobody() {
+async fn dequeue_skips_ids_without_a_readable_task() {
     let fixture = Fixture::start().await;
     fixture.put([job("torn"), job("misplaced")]).await;
     fixture.run("HSET asynq:{q}:t:torn msg \u{1}").await;

@@ -72,7 +72,7 @@ async fn a_shutdown_waits_for_handlers_and_takes_no_more() {
 }
 
 #[tokio::test]
-async fn what_has_not_ended_in_time_is_put_back_in_front_without_spending_a_retry() {
+async fn tasks_that_outlast_the_shutdown_timeout_are_requeued_in_front_without_spending_a_retry() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let server = fixture.server(hanging(&events)).concurrency(2).shutdown_timeout(Duration::from_millis(100));
@@ -187,7 +187,7 @@ async fn a_server_does_not_start_without_redis() {
 
 /// A take that was on its way had its tasks started, up to a hundred for each call.
 #[tokio::test]
-async fn what_a_take_brings_after_quiet_is_put_back_unspent_in_front_and_in_order() {
+async fn a_take_that_ends_after_quiet_is_requeued_in_front_and_in_order() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let work = with(&events, async |events: Events, job: Job| events.tell(job.id()));

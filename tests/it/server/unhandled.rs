@@ -18,7 +18,7 @@ fn router(events: &Events) -> Router {
 }
 
 #[tokio::test]
-async fn they_are_put_back_for_30_seconds_unless_told_otherwise() {
+async fn unhandled_tasks_are_snoozed_for_30_seconds_by_default() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a").max_retry(0)]).await;
     let server = fixture.server(Router::new(())).start().await.unwrap();
@@ -31,7 +31,7 @@ async fn they_are_put_back_for_30_seconds_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn they_can_fail_as_in_asynq() {
+async fn unhandled_tasks_can_fail_as_in_asynq() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a"), unknown("b").max_retry(0)]).await;
     let server = fixture.server(Router::new(())).unhandled(Unhandled::Fail).start().await.unwrap();
@@ -43,7 +43,7 @@ async fn they_can_fail_as_in_asynq() {
 }
 
 #[tokio::test]
-async fn they_can_be_archived() {
+async fn unhandled_tasks_can_be_archived() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a")]).await;
     let server = fixture.server(Router::new(())).unhandled(Unhandled::Archive).start().await.unwrap();
@@ -53,7 +53,7 @@ async fn they_can_be_archived() {
 }
 
 #[tokio::test]
-async fn they_can_be_left_where_they_are() {
+async fn unhandled_tasks_can_be_left_where_they_are() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     fixture.enqueue([unknown("u1"), job("a"), unknown("u2"), unknown("u3"), job("b")]).await;
@@ -75,7 +75,7 @@ async fn they_can_be_left_where_they_are() {
 }
 
 #[tokio::test]
-async fn ours_are_found_behind_many_of_others() {
+async fn handled_tasks_are_found_behind_many_of_others() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     fixture.enqueue((0..350).map(|n| unknown(&format!("u{n}"))).chain([job("a")])).await;
@@ -88,7 +88,7 @@ async fn ours_are_found_behind_many_of_others() {
 }
 
 #[tokio::test]
-async fn a_fallback_serves_them() {
+async fn a_fallback_serves_types_without_a_handler() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let tell = with(&events, async |events: Events, job: Job| events.tell(job.task_type()));
@@ -100,7 +100,7 @@ async fn a_fallback_serves_them() {
 }
 
 #[tokio::test]
-async fn one_put_back_runs_when_a_server_with_a_handler_comes() {
+async fn a_snoozed_task_runs_when_a_server_with_a_handler_comes() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a")]).await;
     let put_back = Unhandled::PutBack(Duration::ZERO);
@@ -117,7 +117,7 @@ const OURS: usize = 25;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn two_of_ours_that_come_a_moment_apart_are_both_noticed() {
+async fn two_handled_tasks_a_moment_apart_are_both_noticed() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
@@ -135,7 +135,7 @@ async fn two_of_ours_that_come_a_moment_apart_are_both_noticed() {
 }
 
 #[tokio::test]
-async fn the_first_of_ours_after_a_start_is_noticed() {
+async fn the_first_handled_task_after_a_start_is_noticed() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
@@ -152,7 +152,7 @@ async fn the_first_of_ours_after_a_start_is_noticed() {
 }
 
 #[tokio::test]
-async fn those_that_are_put_back_behind_others_are_noticed() {
+async fn snoozed_tasks_behind_others_are_noticed() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     fixture.enqueue((0..150).map(|n| unknown(&format!("u{n}")))).await;
@@ -177,7 +177,7 @@ async fn those_that_are_put_back_behind_others_are_noticed() {
 
 /// They come in while all slots are taken, so that nobody looks.
 #[tokio::test]
-async fn ours_in_a_burst_of_others_are_found_and_in_their_order() {
+async fn handled_tasks_in_a_burst_of_others_are_found_in_their_order() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let door = Arc::new(Notify::new());

@@ -106,7 +106,7 @@ fn an_active_task_has_a_worker_that_renews_or_is_silent() {
 }
 
 #[test]
-fn what_has_ended_and_what_waits_in_a_group() {
+fn an_ended_task_and_one_in_a_group_say_so() {
     assert_eq!(told(&facts("archived", "archived", "5")), ["archived"]);
     assert_eq!(told(&facts("completed", "completed", "5")), ["completed"]);
     let crashed = Facts { crashes: Crashes::parse("6 5@host"), ..facts("archived", "archived", "5") };

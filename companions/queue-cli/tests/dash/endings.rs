@@ -14,7 +14,7 @@ async fn started(environment: &[(&str, &str)]) -> (Fleet, Terminal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_and_signals_end_it_and_give_the_terminal_back() {
+async fn keys_and_signals_end_the_dashboard_and_give_the_terminal_back() {
     if !terminal::is_there() {
         return;
     }
@@ -52,7 +52,7 @@ async fn after_a_panic_or_an_error_the_terminal_is_given_back_and_the_message_ca
 }
 
 #[tokio::test]
-async fn without_a_terminal_or_with_wrong_flags_it_says_so() {
+async fn the_dashboard_refuses_wrong_flags_and_a_pipe() {
     let run = async |arguments: &[&str]| {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_queuectl"));
         let output = command.env_remove("REDIS_URL").args(arguments).output().await.unwrap();

@@ -8,7 +8,7 @@ use crate::fleet::Fleet;
 use crate::terminal::{self, Terminal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_view_at_80_by_24() {
+async fn every_view_fits_80_by_24() {
     if !terminal::is_there() {
         return;
     }
@@ -130,7 +130,7 @@ async fn every_view_at_80_by_24() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_view_in_a_wide_terminal() {
+async fn every_view_fills_a_wide_terminal() {
     if !terminal::is_there() {
         return;
     }
@@ -191,7 +191,7 @@ async fn every_view_in_a_wide_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_follows_the_size_of_the_terminal_down_to_nothing() {
+async fn the_dashboard_follows_the_size_of_the_terminal_down_to_nothing() {
     if !terminal::is_there() {
         return;
     }

@@ -12,7 +12,7 @@ use crate::dash::model::Answer;
 use crate::dash::screen::Found;
 
 #[test]
-fn queues_with_their_figures_and_the_course_of_the_selected_one() {
+fn the_view_of_queues_shows_figures_and_the_course_of_the_selected_one() {
     let mut model = dashboard();
     let mut low = queue("low");
     low.info.paused = true;
@@ -65,7 +65,7 @@ fn a_wide_terminal_has_a_bar_of_states_for_each_queue() {
 }
 
 #[test]
-fn a_queue_with_its_states_and_tasks() {
+fn the_view_of_a_queue_shows_its_states_and_tasks() {
     let mut model = retries(&["a", "b"]);
     let mut failed = task("0af6b9d2-3b1c-4f5e-8a6d-112233445566", TaskState::Retry);
     (failed.retried, failed.last_error) = (3, Some("smtp said\nno: 日本語".to_owned()));
@@ -102,7 +102,7 @@ fn groups_come_before_the_tasks_in_them() {
 }
 
 #[test]
-fn a_task_with_all_that_is_known_of_it() {
+fn the_view_of_a_task_shows_all_that_is_known_of_it() {
     let mut model = retries(&["x"]);
     keys(&mut model, "⏎");
     let mut found = task("x", TaskState::Retry);
@@ -135,7 +135,7 @@ fn a_task_with_all_that_is_known_of_it() {
 }
 
 #[test]
-fn servers_and_what_they_work_on() {
+fn the_view_of_servers_shows_what_they_work_on() {
     let mut model = dashboard();
     keys(&mut model, "2");
     answer(&mut model, Found::Servers(vec![server()]));
@@ -164,7 +164,7 @@ fn servers_and_what_they_work_on() {
 }
 
 #[test]
-fn periodic_entries_and_their_history() {
+fn the_view_of_cron_shows_entries_and_their_history() {
     let mut model = dashboard();
     keys(&mut model, "3");
     answer(&mut model, Found::Cron(vec![ours(entry())]));
