@@ -8,8 +8,8 @@
 --   1  pending  asynq:{<queue>}:pending  LIST
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
---   2  now_ns   unix time in nanoseconds
---   3  each     how many arguments each task has: 2, or 4 if any of them has a lock
+--   2  now_ns       unix time in nanoseconds
+--   3  each         how many arguments each task has: 2, or 4 if any of them has a lock
 --   then for each task
 --   +1 id       task id
 --   +2 msg      encoded task message

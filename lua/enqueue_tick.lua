@@ -1,9 +1,8 @@
 -- enqueue_tick: claim a tick of a periodic entry and enqueue its task, in one step.
 --
 -- Transition: (absent) -> pending, scheduled or aggregating      Go: none; each of its schedulers enqueues
--- Differs from Go: of any number of schedulers one enqueues a tick. Every
--- tick up to the field upto is dealt with. Where a failover has lost that field, the task id, which names
--- the tick, refuses a second task as long as the first is there.
+-- Differs from Go: of any number of schedulers one enqueues a tick. Every tick up to the field upto is dealt with. If a
+-- failover has lost that field, the task id, which names the tick, refuses a second task as long as the first is there.
 --
 -- KEYS
 --   1  entry    asynq:{<queue>}:x:cron:<entry>          HASH

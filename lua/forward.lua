@@ -2,8 +2,8 @@
 --
 -- Transition: scheduled | retry -> pending | aggregating      Go: forwardCmd
 -- Differs from Go: a group that receives a task is listed (W20), and a task that was scheduled with a group
--- joins it (W21); an id without a task is dropped and
--- counted instead of becoming one without a message (W12); says when to come back (W05).
+-- joins it (W21); an id without a task is dropped and counted instead of becoming one without a message (W12); says
+-- when to come back (W05).
 --
 -- KEYS
 --   1  source   asynq:{<queue>}:scheduled or :retry  ZSET

@@ -1,4 +1,4 @@
--- reclaim: put tasks of a set whose aggregation was lost back into their group, up to 100 per call.
+-- reclaim: return tasks of a set whose aggregation was lost to their group, up to 100 per call.
 --
 -- Transition: aggregating stays aggregating        Go: reclaimStateAggregationSetsCmd
 -- Differs from Go: the group is listed again (W19); bounded, and whoever still aggregates the set is refused
@@ -15,7 +15,7 @@
 --   3  task_prefix  asynq:{<queue>}:t:
 -- DERIVED
 --   task_prefix .. id
--- RETURNS how many tasks were put back, and how many are left in the set; -1 twice when the set is not
+-- RETURNS how many tasks were returned, and how many are left in the set; -1 twice when the set is not
 --   listed, or its deadline is later
 -- needs: write
 local set, sets, group, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,4 +1,4 @@
--- requeue: put active tasks back in front, to be taken next, without spending a retry; 1 to 100 per call.
+-- requeue: make active tasks pending again, in front, to be taken next, without spending a retry; 1 to 100 per call.
 --
 -- Transition: active -> pending            Go: requeueCmd
 -- Differs from Go: fenced by owns (W09); pending_since is set, so that latency is shown (W47).

@@ -1,4 +1,4 @@
--- requeue_run: put back the tasks of a dequeue whose reply was lost on the way.
+-- requeue_run: requeue the tasks of a dequeue whose reply was lost on the way.
 --
 -- Transition: active -> pending            Go: none (they wait for their lease and lose a retry, W10)
 -- All tasks of one dequeue have the same lease expiry, and few others do, so that the leases find them
@@ -17,7 +17,7 @@
 --   6  skip         how many of them to leave out
 -- DERIVED
 --   task_prefix .. id
--- RETURNS how many leases were looked at, and how many tasks were put back
+-- RETURNS how many leases were looked at, and how many tasks were requeued
 -- needs: is_wrong_type make_pending remove_active
 local active, lease, pending = KEYS[1], KEYS[2], KEYS[3]
 local task_prefix, run, expires, now_ns, limit, skip = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]

@@ -2,8 +2,8 @@
 -- at once.
 --
 -- Transition: aggregating stays aggregating        Go: aggregationCheckCmd
--- Differs from Go: nothing is begun while the queue is paused; a set has a largest size also where max_size is off. Where a group has more tasks than
--- go into the set, at most 500 are moved; the same call again moves more into the same set.
+-- Differs from Go: nothing is begun while the queue is paused; a set has a largest size even if max_size is off. If a
+-- group has more tasks than the set may have, at most 500 are moved; the same call again moves more into the same set.
 --
 -- KEYS
 --   1  group      asynq:{<queue>}:g:<group>           ZSET
