@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use queue_admin::Inspector;
-use queue_worker::{Handle, Job, Router, Server};
+use queue_worker::{Handle, Job, Router};
 use tokio::sync::Notify;
 
 use super::{Calling, Speed, Working, enqueue};
@@ -38,11 +38,7 @@ impl Counting {
                 }
             }
         };
-        let server = Server::new(session.redis().clone(), Router::new(()).fallback(handler))
-            .queues([(queue, 1)])
-            .concurrency(working.concurrency as usize)
-            .start()
-            .await?;
+        let server = super::serve(session, queue, working, Router::new(()).fallback(handler)).await?;
         Ok(Self { server, worked, reached })
     }
 

@@ -6,6 +6,7 @@ mod drain;
 mod enqueue;
 mod late;
 mod latency;
+mod samples;
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use clap::{Args, Subcommand};
 use queue_admin::{Error, Inspector};
 use queue_core::RawTask;
 use queue_core::options::check_queue_name;
+use queue_worker::{Handle, Router, Server};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -162,6 +164,11 @@ impl Speed {
 
 fn task(queue: &str, payload: Vec<u8>) -> RawTask {
     RawTask::new("bench:noop").payload(payload).queue(queue)
+}
+
+async fn serve(session: &Session, queue: &str, working: &Working, router: Router) -> Result<Handle, CliError> {
+    let server = Server::new(session.redis().clone(), router).queues([(queue, 1)]);
+    Ok(server.concurrency(working.concurrency as usize).start().await?)
 }
 
 /// Other tasks would be counted among those that are measured.
