@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use queue_core::keys::{KeyFamily, KeyType, queue_families, shared_families};
 use queue_redis::Fault;
+use queue_redis::broker::{MAX_BATCH, SET_BATCH, SHORT_BATCH};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -105,6 +106,20 @@ fn the_wire_format_lists_all_families_of_keys_with_their_types() {
     let known: BTreeMap<String, String> =
         families.map(|KeyFamily { name, key_type, .. }| ((*name).to_owned(), word(*key_type).to_owned())).collect();
     assert_eq!(documented, known);
+}
+
+#[test]
+fn the_documents_tell_the_sizes_of_batches_that_the_code_has() {
+    for (file, sentence) in [
+        ("docs/architecture.md", format!("Up to {SHORT_BATCH} `done` and {SET_BATCH} `complete` travel in a call")),
+        ("docs/compare.md", format!("{SHORT_BATCH} per call to Redis ({SET_BATCH} scheduled ones)")),
+        ("docs/design.md", format!("### Why {SHORT_BATCH} tasks in a call, and never more than {MAX_BATCH}?")),
+        ("docs/tune.md", format!("{SHORT_BATCH} tasks in a call to Redis")),
+        ("docs/weaknesses.md", format!("up to {SHORT_BATCH} tasks per call")),
+    ] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains(&sentence), "{file} does not say {sentence:?}");
+    }
 }
 
 #[test]

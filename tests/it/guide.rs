@@ -207,6 +207,27 @@ fn the_figures_of_what_falls_short_are_the_measured_ones() {
 }
 
 #[test]
+fn the_durations_in_the_table_of_options_are_the_defaults_of_the_code() {
+    let (page, code) = (read("docs/options.md"), read("queue-worker/src/server/options.rs"));
+    let code = code.split("impl Default for Options").nth(1).unwrap();
+    for (option, field) in [
+        ("shutdown_timeout", "shutdown_timeout"),
+        ("cancel_grace", "cancel_grace"),
+        ("poll_interval", "poll_interval"),
+        ("lease", "lease"),
+        ("reconcile_interval", "reconcile"),
+        ("group_grace_period", "grace_period"),
+    ] {
+        let seconds = code.split(&format!("{field}: Duration::from_secs(")).nth(1).and_then(|rest| rest.split(')').next());
+        let seconds: u64 = seconds.unwrap_or_else(|| panic!("{field}")).parse().unwrap();
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{option}`"))).unwrap();
+        let told = row.split(" | ").nth(1).unwrap().split(", ").next().unwrap();
+        let is = if seconds >= 60 { format!("{} min", seconds / 60) } else { format!("{seconds} s") };
+        assert_eq!(told, is, "{option} in docs/options.md");
+    }
+}
+
+#[test]
 fn the_weaknesses_are_counted_right() {
     let page = read("docs/weaknesses.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| W")).collect();
