@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_what_go_writes() {
+    fn durations_are_written_as_go_writes_them() {
         for (ns, text) in [
             (0, "0s"),
             (1, "1ns"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_a_duration() {
+    fn texts_that_are_no_duration_are_refused() {
         for text in ["", "90", "-", "1.2.3s", "5x", ".s", "300000000h", "1h-5m", "99999999999999999999s"] {
             assert!(parse(text).is_err(), "{text}");
         }

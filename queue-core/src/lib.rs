@@ -57,6 +57,3 @@ macro_rules! debug_as_text {
         })*
     };
 }
-
-/// The version of Go asynq whose data format this crate speaks.
-pub const ASYNQ_VERSION: &str = "0.26.0";

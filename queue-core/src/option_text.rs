@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_read_back() {
+    fn option_texts_tell_the_queue() {
         for queue in ["low", "a \"b\" \\ c", "Привет", "tab\there"] {
             let text = format(&TaskOptions::new().queue(queue));
             assert_eq!(parse_queue(&text[0]).as_deref(), Some(queue));

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused() {
+    fn options_that_cannot_be_honoured_are_refused() {
         let refused = |task| compose(task, TaskOptions::new(), NOW).unwrap_err();
         assert_eq!(refused(RawTask::new(" ")), OptionError::BlankType);
         assert_eq!(refused(RawTask::new("t").queue("\t")), OptionError::BlankQueue);

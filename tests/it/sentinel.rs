@@ -109,7 +109,7 @@ async fn of_two_words_of_sentinels_the_younger_is_believed() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told() {
+async fn connecting_through_sentinels_says_what_is_wrong() {
     let watched = Watched::start().await;
     let unknown = watched.url().replace("mymaster", "other");
     let error = Redis::connect(&unknown).await.unwrap_err().to_string();

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_alone() {
+    fn other_arguments_stay_as_they_are() {
         for line in [
             "queuectl --embedded demo",
             "queuectl enqueue --embedded img/resize",

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_first_part_and_ends_with_the_last() {
+    fn an_outage_begins_with_the_first_part_that_fails_and_ends_with_the_last() {
         let (outage, told) = watched();
         let (mut one, mut other) = (Part::new(&outage, "one"), Part::new(&outage, "other"));
         one.failed(&away());

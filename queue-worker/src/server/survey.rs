@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_are_taken_in_their_order_although_slots_are_few() {
+    fn handled_tasks_are_taken_in_their_order_although_slots_are_few() {
         let (mut list, mut survey) = (List::default(), Survey::default());
         (0..2_000).for_each(|n| list.push(n % 3 == 0));
         let expected: Vec<String> = list.ids.iter().rev().filter(|id| id.starts_with('o')).cloned().collect();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_ours_that_comes_back_is_taken_again() {
+    fn a_handled_task_that_comes_back_is_taken_again() {
         let (mut list, mut survey) = (list_of_others(500), Survey::default());
         list.push(true);
         list.settle(&mut survey);
@@ -458,7 +458,7 @@ mod tests {
 
     /// Whatever happens between looks, ours are found when it is quiet; and the questions stay few.
     #[test]
-    fn ours_are_found_whatever_others_do_meanwhile() {
+    fn handled_tasks_are_found_whatever_others_do_meanwhile() {
         for seed in 0..60 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut list, mut survey) = (list_of_others(random.usize(..3_000)), Survey::default());

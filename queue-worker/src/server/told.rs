@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_told_while_nobody_waits_is_kept_once() {
+    async fn news_while_nobody_waits_are_kept_once() {
         let told = Told::default();
         told.tell(Some(3));
         told.tell(Some(5));

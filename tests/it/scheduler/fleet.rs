@@ -75,7 +75,7 @@ async fn schedulers_may_carry_different_entries() {
 }
 
 #[tokio::test]
-async fn one_that_comes_later_or_starts_again_repeats_nothing() {
+async fn a_scheduler_that_comes_later_or_starts_again_repeats_nothing() {
     let stage = Stage::new().await;
     let first = stage.start([entry("e", "* * * * *")]).await;
     stage.tick("e", MINUTE).await;

@@ -34,7 +34,7 @@ async fn missed_ticks_are_let_go_or_made_up_for() {
 }
 
 #[tokio::test]
-async fn two_that_come_back_at_the_same_time_make_up_once() {
+async fn two_schedulers_that_come_back_together_make_up_once() {
     let stage = Stage::new().await;
     let hourly = || [entry("e", "@hourly").missed(Missed::All(10))];
     stage.start(hourly()).await.shutdown().await;

@@ -132,7 +132,7 @@ async fn ticks_of_a_pause_without_schedulers_do_not_count_as_missed() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_leaves_nothing() {
+async fn a_forgotten_entry_leaves_nothing() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
     register(&fixture, "@daily", "a", true, 0, T).await;

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_said_has_to_apply() {
+    fn a_filter_wants_all_its_conditions() {
         let message = TaskMessage {
             r#type: "email:send".into(),
             payload: r#"{"to":"ada"}"#.into(),

@@ -134,7 +134,7 @@ async fn without_a_terminal_nothing_is_done_unasked() {
 }
 
 #[tokio::test]
-async fn in_a_terminal_one_is_asked() {
+async fn bulk_changes_ask_in_a_terminal() {
     let bench = scheduled(3).await;
     let ask = async |answer: &str| {
         let mut command = bench.command();

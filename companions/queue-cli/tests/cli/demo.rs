@@ -25,7 +25,7 @@ async fn every_task_ends_where_it_should() {
 
 #[cfg(feature = "memory")]
 #[tokio::test]
-async fn with_memory_it_needs_no_redis_server() {
+async fn the_demo_in_memory_needs_no_redis_server() {
     let mut command = queuectl();
     command.args(["demo", "--memory"]).env("PATH", "");
     let stdout = finish(command, b"").await.ok();
@@ -87,7 +87,7 @@ async fn a_redis_with_tasks_in_its_queues_is_refused_and_an_empty_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_it_quietly() {
+async fn a_signal_ends_the_demo_quietly() {
     let mut command = queuectl();
     let mut child = command.arg("demo").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -82,7 +82,7 @@ async fn refute_enqueued_fails_with_the_task() {
 }
 
 #[tokio::test]
-async fn every_queue_is_another_one() {
+async fn test_queues_share_nothing() {
     let (first, second) = (TestQueue::new(), TestQueue::new());
     first.enqueue(Welcome { user: 7 }).await;
     refute_enqueued!(second, Welcome);

@@ -46,7 +46,7 @@ async fn the_last_attempt_archives() {
 }
 
 #[tokio::test]
-async fn time_group_and_uniqueness_play_no_part() {
+async fn run_inline_ignores_time_group_and_uniqueness() {
     let task = || RawTask::new("t").group("g").unique(Duration::from_secs(60)).process_in(Duration::from_secs(60));
     let router = Router::new(()).route("t", async |_: Job| {});
     for _ in 0..2 {

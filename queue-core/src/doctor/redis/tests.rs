@@ -33,7 +33,7 @@ fn faults(findings: &[Finding]) -> Vec<(Severity, Fault)> {
 }
 
 #[test]
-fn a_good_redis_gives_nothing_to_say() {
+fn a_good_redis_has_no_findings() {
     for role in ROLES {
         assert_eq!(start(role, |_, _| {}), []);
     }

@@ -288,7 +288,7 @@ fn go_spends_retries_on_crashes_and_archives_when_none_are_left() {
 }
 
 #[test]
-fn in_a_mixed_fleet_it_runs_as_often_as_both_budgets_allow_and_not_once_more() {
+fn a_task_in_a_mixed_fleet_runs_as_often_as_both_budgets_allow_and_not_once_more() {
     let runs = |times: u64| {
         let first = [(11, Step::Start(0), 1)];
         let rest = (1..times).map(|n| (20 + n, Step::Start(0), 2));

@@ -42,16 +42,22 @@ pub(super) fn xadd(data: &mut Data, args: Args<'_>) -> Answer {
 
 pub(super) fn expire(data: &mut Data, args: Args<'_>) -> Answer {
     let from = data.now_ms();
-    set_expiry(data, args, from)
+    set_expiry(data, args, 1_000, from)
+}
+
+pub(super) fn pexpire(data: &mut Data, args: Args<'_>) -> Answer {
+    let from = data.now_ms();
+    set_expiry(data, args, 1, from)
 }
 
 pub(super) fn expireat(data: &mut Data, args: Args<'_>) -> Answer {
-    set_expiry(data, args, 0)
+    set_expiry(data, args, 1_000, 0)
 }
 
-fn set_expiry(data: &mut Data, args: Args<'_>, from_ms: i64) -> Answer {
+/// `unit`: milliseconds in a unit of the argument.
+fn set_expiry(data: &mut Data, args: Args<'_>, unit: i64, from_ms: i64) -> Answer {
     let too_far = || Refusal("ERR invalid expire time in 'expire' command".to_owned());
-    let at = integer(&args[1])?.checked_mul(1_000).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(too_far)?;
+    let at = integer(&args[1])?.checked_mul(unit).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(too_far)?;
     Ok(Reply::Integer(i64::from(data.set_expiry(&args[0], Some(at)))))
 }
 

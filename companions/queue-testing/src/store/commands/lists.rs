@@ -42,12 +42,32 @@ fn pop(data: &mut Data, args: Args<'_>, take: fn(&mut List) -> Option<Vec<u8>>) 
 }
 
 pub(super) fn rpoplpush(data: &mut Data, args: Args<'_>) -> Answer {
+    move_one(data, args, List::pop_back, List::push_front)
+}
+
+pub(super) fn lmove(data: &mut Data, args: Args<'_>) -> Answer {
+    let side = |word: &[u8]| match () {
+        () if is(word, "LEFT") => Ok(true),
+        () if is(word, "RIGHT") => Ok(false),
+        () => Err(Refusal::syntax()),
+    };
+    let take = if side(&args[2])? { List::pop_front } else { List::pop_back };
+    let give = if side(&args[3])? { List::push_front } else { List::push_back };
+    move_one(data, args, take, give)
+}
+
+fn move_one(
+    data: &mut Data,
+    args: Args<'_>,
+    take: fn(&mut List) -> Option<Vec<u8>>,
+    give: fn(&mut List, Vec<u8>),
+) -> Answer {
     if data.read::<List>(&args[0])?.is_none() {
         return Ok(Reply::Nil);
     }
     data.read::<List>(&args[1])?;
-    let Some(item) = data.edit(&args[0], List::pop_back)? else { return Ok(Reply::Nil) };
-    data.edit(&args[1], |list: &mut List| list.push_front(item.clone()))?;
+    let Some(item) = data.edit(&args[0], take)? else { return Ok(Reply::Nil) };
+    data.edit(&args[1], |list: &mut List| give(list, item.clone()))?;
     Ok(Reply::Bulk(item))
 }
 

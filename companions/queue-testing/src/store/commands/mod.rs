@@ -48,7 +48,7 @@ impl Command {
     pub(crate) fn keys<'a>(&self, args: Args<'a>) -> Args<'a> {
         let count = match self.name {
             "del" | "exists" | "mget" | "unlink" => args.len(),
-            "rename" | "rpoplpush" => 2,
+            "lmove" | "rename" | "rpoplpush" => 2,
             "cluster" | "config" | "dbsize" | "flushall" | "info" | "keys" | "memory" | "publish" | "scan" | "time" => 0,
             _ => 1,
         };
@@ -99,6 +99,7 @@ table! {
     "expiretime" 1, First, keys::expiretime;
     "keys" 1, Nothing, keys::keys;
     "persist" 1, Nothing, keys::persist;
+    "pexpire" 2, Nothing, keys::pexpire;
     "pttl" 1, First, keys::pttl;
     "rename" 2, Nothing, keys::rename;
     "ttl" 1, First, keys::ttl;
@@ -110,6 +111,7 @@ table! {
     "incr" 1, Nothing, strings::incr;
     "incrby" 2, Nothing, strings::incrby;
     "mget" 1.., All, strings::mget;
+    "mset" 2.., Nothing, strings::mset;
     "set" 2.., Nothing, strings::set;
     "setnx" 2, Nothing, strings::setnx;
 
@@ -127,6 +129,7 @@ table! {
     "hvals" 1, First, hashes::hvals;
 
     "llen" 1, First, lists::llen;
+    "lmove" 4, Nothing, lists::lmove;
     "lpop" 1..2, Nothing, lists::lpop;
     "lpos" 2.., First, lists::lpos;
     "lpush" 2.., Nothing, lists::lpush;

@@ -15,6 +15,14 @@ pub(super) fn mget(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::Array(args.iter().map(text).collect()))
 }
 
+pub(super) fn mset(data: &mut Data, args: Args<'_>) -> Answer {
+    if !args.len().is_multiple_of(2) {
+        return Err(Refusal("ERR wrong number of arguments for 'mset' command".to_owned()));
+    }
+    args.chunks_exact(2).for_each(|pair| data.put(&pair[0], Value::Text(pair[1].clone()), None));
+    Ok(Reply::OK)
+}
+
 pub(super) fn setnx(data: &mut Data, args: Args<'_>) -> Answer {
     if data.get(&args[0]).is_some() {
         return Ok(Reply::Integer(0));
@@ -23,7 +31,7 @@ pub(super) fn setnx(data: &mut Data, args: Args<'_>) -> Answer {
     Ok(Reply::Integer(1))
 }
 
-/// Knows the options `NX`, `EX` and `PX`.
+/// Knows the options `NX`, `EX`, `PX` and `KEEPTTL`.
 pub(super) fn set(data: &mut Data, args: Args<'_>) -> Answer {
     let invalid = || Refusal("ERR invalid expire time in 'set' command".to_owned());
     let (mut end, mut only_new) = (None, false);
@@ -32,6 +40,10 @@ pub(super) fn set(data: &mut Data, args: Args<'_>) -> Answer {
         let unit = match option {
             word if is(word, "NX") => {
                 only_new = true;
+                continue;
+            }
+            word if is(word, "KEEPTTL") => {
+                end = data.expiry(&args[0]).flatten();
                 continue;
             }
             word if is(word, "EX") => 1_000,
