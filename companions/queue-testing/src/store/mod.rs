@@ -40,7 +40,7 @@ const PIPE: usize = 64 * 1024;
 ///
 /// let redis = Store::new().redis();
 /// let task = Client::new(redis.clone()).enqueue(RawTask::new("email:welcome")).await?;
-/// assert_eq!(Inspector::new(redis).task("default", &task.id).await?.kind, "email:welcome");
+/// assert_eq!(Inspector::new(redis).task("default", &task.id).await?.task_type, "email:welcome");
 /// # Ok(()) }
 /// ```
 ///
