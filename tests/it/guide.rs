@@ -218,7 +218,8 @@ fn the_durations_in_the_table_of_options_are_the_defaults_of_the_code() {
         ("reconcile_interval", "reconcile"),
         ("group_grace_period", "grace_period"),
     ] {
-        let seconds = code.split(&format!("{field}: Duration::from_secs(")).nth(1).and_then(|rest| rest.split(')').next());
+        let seconds =
+            code.split(&format!("{field}: Duration::from_secs(")).nth(1).and_then(|rest| rest.split(')').next());
         let seconds: u64 = seconds.unwrap_or_else(|| panic!("{field}")).parse().unwrap();
         let row = page.lines().find(|line| line.starts_with(&format!("| `{option}`"))).unwrap();
         let told = row.split(" | ").nth(1).unwrap().split(", ").next().unwrap();

@@ -49,7 +49,9 @@ impl Command {
         let count = match self.name {
             "del" | "exists" | "mget" | "unlink" => args.len(),
             "lmove" | "rename" | "rpoplpush" => 2,
-            "cluster" | "config" | "dbsize" | "flushall" | "info" | "keys" | "memory" | "publish" | "scan" | "time" => 0,
+            "cluster" | "config" | "dbsize" | "flushall" | "info" | "keys" | "memory" | "publish" | "scan" | "time" => {
+                0
+            }
             _ => 1,
         };
         &args[..count.min(args.len())]
