@@ -45,7 +45,7 @@ pub(crate) struct EnqueueArgs {
     options: OptionArgs,
 
     /// Enqueue the tasks of a file (`-`: standard input), one JSON object on each line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "source", "option"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "source", "option"])]
     batch: Option<PathBuf>,
 }
 
