@@ -23,6 +23,8 @@ pub mod doctor;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+#[doc(hidden)]
+pub mod leader;
 mod link;
 mod listener;
 #[doc(hidden)]

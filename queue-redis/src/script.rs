@@ -234,6 +234,9 @@ scripts! {
     MEND_TASK = "mend_task";
     REMOVE_KEY = "remove_key";
     PUT_BACK_ENTRY = "put_back_entry";
+    LEAD = "lead";
+    TAKE_DUTIES = "take_duties";
+    PUT_OFF_DUTY = "put_off_duty";
 }
 
 #[cfg(test)]

@@ -301,6 +301,12 @@ async fn servers_are_listed_busy_or_idle() {
     fixture.broker.renew_server_state(&mut connection, &server, now).await.unwrap();
     assert_eq!(inspector.servers().await.unwrap().len(), 1);
     assert!(!fixture.broker.claim_upkeep(QUEUE, "uuid", SECOND).await.unwrap(), "nobody had it");
+    assert!(fixture.broker.lead("uuid", SECOND).await.unwrap());
+    make_room(&fixture).await;
+    fixture.broker.ask_for_duty("duty", "subject", 5).await.unwrap();
+    fill(&fixture).await;
+    assert_eq!(fixture.broker.take_duties(5, 7, 1).await.unwrap(), ["duty subject"]);
+    assert!(fixture.broker.put_off_duty("duty subject", 7, Some(8)).await.unwrap());
     make_room(&fixture).await;
     assert!(fixture.broker.claim_upkeep(QUEUE, "uuid", 60 * SECOND).await.unwrap());
     fill(&fixture).await;

@@ -158,6 +158,8 @@ static SHARED: &[KeyFamily] = &[
     asynq("asynq:schedulers:{<host>:<pid>:<uuid>}", List, Note, "its TTL; doctor, if it has none"),
     asynq("asynq:scheduler_history:<entry>", SortedSet, Note, "its TTL, if a scheduler of ours wrote it last"),
     asynq("asynq:sema:<scope>", SortedSet, Note, "the next one who acquires a token"),
+    ours(super::LEADER, KeyType::String, Note, "its TTL"),
+    ours(super::DUTIES, SortedSet, Note, "the leader: a duty without a subject ends"),
     ours(super::CRON_ENTRIES, SortedSet, Note, "schedulers; the removal of the entry's queue"),
 ];
 

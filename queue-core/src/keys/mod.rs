@@ -18,6 +18,11 @@ pub const WORKERS: &str = "asynq:workers";
 pub const SCHEDULERS: &str = "asynq:schedulers";
 /// Sorted set of our own periodic entries (`<entry> <queue>`) by the second they were last carried.
 pub const CRON_ENTRIES: &str = "asynq:x:cron";
+/// String that names the server which looks after what belongs to no queue alone. Not asynq's.
+pub const LEADER: &str = "asynq:x:leader";
+/// Sorted set of what the leader has to do (`<duty> <subject>`) by the Unix time in milliseconds of the next look. Not
+/// asynq's.
+pub const DUTIES: &str = "asynq:x:duties";
 /// Pub/sub channel on which the id of a task to cancel is published.
 pub const CANCEL_CHANNEL: &str = "asynq:cancel";
 /// The queue a task goes to when none is named.

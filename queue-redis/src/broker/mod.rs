@@ -2,6 +2,7 @@
 
 mod apply;
 mod cron;
+pub(crate) mod duties;
 mod enqueue;
 mod examine;
 mod finish;

@@ -19,6 +19,9 @@ use crate::link::server::Server;
 /// How long nothing may be heard before the listener asks whether Redis is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// What our keys that belong to no queue begin with.
+const OURS: &str = "asynq:x:";
+
 /// A connection that listens.
 pub(super) struct Ear {
     source: Source,
@@ -176,7 +179,10 @@ fn changed(key: &[u8]) -> Signal {
         let name = prefix.strip_prefix(b"asynq:{")?.strip_suffix(b"}:")?;
         Some((std::str::from_utf8(name).ok()?.to_owned(), std::str::from_utf8(&key[prefix.len()..]).ok()?))
     });
-    let Some((queue, part)) = part else { return Signal::Everything };
+    let Some((queue, part)) = part else {
+        let shared = str::from_utf8(key).ok().filter(|key| key.starts_with(OURS));
+        return shared.map_or(Signal::Everything, |key| Signal::Shared(key.to_owned()));
+    };
     match part {
         "pending" | "paused" => Signal::Work(queue),
         "scheduled" | "retry" => Signal::Schedule(queue),
@@ -210,6 +216,7 @@ mod tests {
             assert_eq!(changed(format!("asynq:{{mail}}:{part}").as_bytes()), signal);
         }
         assert_eq!(changed(b"asynq:queues"), Signal::Everything);
+        assert_eq!(changed(b"asynq:x:duties"), Signal::Shared("asynq:x:duties".to_owned()));
         assert_eq!(changed(b"asynq:{\xff}:pending"), Signal::Everything);
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
+use crate::broker::duties::{first_duty, read_first};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
 };
@@ -49,6 +50,8 @@ pub enum Signal {
     Group(String, String),
     /// Something else of this queue has changed, perhaps from nothing to something or back.
     Holding(String, Holding),
+    /// This key, which belongs to no queue, has changed.
+    Shared(String),
     /// Anything that was looked at may have changed.
     Everything,
     /// The connection broke; connect again.
@@ -268,6 +271,15 @@ impl Watch {
         }
         let heads = self.look("ZRANGE", &heads_of(&filled)).await?;
         Ok(spread(read_heads(&self.redis, &filled, heads).await, there))
+    }
+
+    /// As [`Broker::first_duty`](crate::broker::Broker::first_duty). Afterwards the first change of any duty gives
+    /// [`Signal::Shared`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn first_duty(&mut self) -> Result<Option<i64>, Error> {
+        Ok(read_first(self.look("ZRANGE", &first_duty()).await?))
     }
 
     /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or

@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
+use queue_redis::leader::{Duty, Leader};
 use queue_redis::service::{Outage, Services};
 use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
 use tokio::sync::Semaphore;
@@ -325,6 +326,14 @@ impl Server {
         self
     }
 
+    /// Has the leader of the fleet do this as well, when it is this server's turn to be it. A duty should be known to all
+    /// servers: one that does not know it leaves the lead to others when it meets it.
+    #[doc(hidden)]
+    pub fn duty(mut self, duty: impl Duty) -> Self {
+        self.options.duties.push(Arc::new(duty));
+        self
+    }
+
     /// Runs until the process is told to end: TERM, INT or HUP drains and stops, a second one of them stops
     /// at once; TSTP stops taking tasks and goes on working. Told so before it has started, it ends without; and so does
     /// the next one, if it is told between a start that failed and that.
@@ -454,6 +463,11 @@ impl Server {
             let (queues, identity, interval) = (queues.clone(), identity.clone(), options.reconcile);
             let reconciler = Reconciler::new(broker.clone(), doctor, queues, identity, interval, observers.clone());
             upkeep.start(until_end, reconciler);
+        }
+        if !options.duties.is_empty() {
+            let duties = std::mem::take(&mut options.duties).into();
+            let leader = Leader::new(broker.clone(), time.clock(), identity.id(), duties);
+            upkeep.start(until_end, leader.told(wakeups.watches(), wakeups.duties.clone()));
         }
         if let Some((interval, hook)) = options.health.clone() {
             upkeep.start(until_end, HealthCheck { redis, outage: outage.clone(), interval, hook });

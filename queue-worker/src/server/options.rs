@@ -8,6 +8,7 @@ use std::time::Duration;
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, SystemClock};
+use queue_redis::leader::Duty;
 use queue_redis::{
     Error,
     broker::{GroupRules, MAX_SET},
@@ -70,6 +71,7 @@ pub(super) struct Options {
     pub(super) max_result_bytes: usize,
     pub(super) on_error: Option<Box<ErrorHook>>,
     pub(super) health: Option<(Duration, Arc<HealthHook>)>,
+    pub(super) duties: Vec<Arc<dyn Duty>>,
     pub(super) start_check: bool,
     pub(super) observers: Observers,
     pub(super) span: Box<SpanHook>,
@@ -148,6 +150,7 @@ impl Default for Options {
             max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
             health: None,
+            duties: Vec::new(),
             start_check: true,
             observers: Observers::default(),
             span: Box::new(default_span),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::keys::DUTIES;
 use queue_redis::service::{Fresh, Service};
 use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
 
@@ -86,7 +87,8 @@ impl Subscriber {
             }
             Signal::Group(..) => wakeups.groups.notify_one(),
             Signal::Holding(queue, holding) => wakeups.holding(number(&queue), holding),
-            Signal::Everything => wakeups.everything(),
+            Signal::Shared(key) if key == DUTIES => wakeups.duties.notify_one(),
+            Signal::Shared(_) | Signal::Everything => wakeups.everything(),
             Signal::Lost => {}
         }
     }

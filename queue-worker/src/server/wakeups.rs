@@ -1,5 +1,7 @@
 //! What wakes the loops of a server: what the subscriber has heard of Redis.
 
+use std::sync::Arc;
+
 use queue_redis::{Watch, broker::Holding};
 use tokio::sync::Notify;
 use tokio::sync::watch;
@@ -15,6 +17,8 @@ pub(super) struct Wakeups {
     pub(super) schedule: Told,
     /// Wakes the aggregator when a group has changed.
     pub(super) groups: Notify,
+    /// Wakes the leader when somebody has asked for a duty.
+    pub(super) duties: Arc<Notify>,
     /// Which queues have something to be looked after, by kind.
     holdings: [Told; Holding::WATCHED.len()],
     /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
@@ -23,8 +27,8 @@ pub(super) struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Self {
-        let (work, schedule, groups, holdings) = Default::default();
-        Self { work, schedule, groups, holdings, watch: watch::channel(None).0 }
+        let (work, schedule, groups, duties, holdings) = Default::default();
+        Self { work, schedule, groups, duties, holdings, watch: watch::channel(None).0 }
     }
 }
 
@@ -35,6 +39,7 @@ impl Wakeups {
         self.schedule.tell_everything();
         self.holdings.iter().for_each(Told::tell_everything);
         self.groups.notify_one();
+        self.duties.notify_one();
     }
 
     /// A queue has changed in this.
@@ -51,6 +56,11 @@ impl Wakeups {
 
     pub(super) fn watch(&self) -> Option<Watch> {
         self.watch.borrow().clone()
+    }
+
+    /// The same for those who keep it.
+    pub(super) fn watches(&self) -> watch::Receiver<Option<Watch>> {
+        self.watch.subscribe()
     }
 
     /// There is another listening connection, or none.

@@ -12,7 +12,7 @@ use queue_redis::{
 use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis};
 
 /// The keys of a queue and those of all, and what each should be.
-const KEYS: [(&str, &str); 22] = [
+const KEYS: [(&str, &str); 24] = [
     ("asynq:{q}:pending", "list"),
     ("asynq:{q}:active", "list"),
     ("asynq:{q}:lease", "zset"),
@@ -34,11 +34,13 @@ const KEYS: [(&str, &str); 22] = [
     ("asynq:workers", "zset"),
     ("asynq:schedulers", "zset"),
     ("asynq:x:cron", "zset"),
+    ("asynq:x:leader", "string"),
+    ("asynq:x:duties", "zset"),
     ("asynq:sema:s", "zset"),
 ];
 
 /// Everything that is done to a queue, by name.
-const OPERATIONS: [&str; 42] = [
+const OPERATIONS: [&str; 46] = [
     "client enqueue",
     "enqueue",
     "enqueue unique",
@@ -81,6 +83,10 @@ const OPERATIONS: [&str; 42] = [
     "pause",
     "count all",
     "semaphore",
+    "lead",
+    "ask for duty",
+    "take duties",
+    "put off duty",
 ];
 
 async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<(), Error> {
@@ -164,6 +170,10 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
             let until = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
             semaphore.acquire("holder", until).await.map(|permit| permit.map_or((), std::mem::forget))
         }
+        "lead" => broker.lead("server", Duration::from_secs(3)).await.map(drop),
+        "ask for duty" => broker.ask_for_duty("duty", "subject", NOW).await,
+        "take duties" => broker.take_duties(NOW, NOW + 10, 10).await.map(drop),
+        "put off duty" => broker.put_off_duty("duty subject", NOW + 10, Some(NOW)).await.map(drop),
         other => panic!("{other:?} is not written"),
     }
 }

@@ -1,9 +1,15 @@
 //! What an idle server asks: whether there is anything to look after.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
 use queue_admin::Inspector;
 use queue_core::wire::ServerInfo;
+use queue_redis::leader::{Duty, Looked};
 use queue_redis::{
-    Redis, RedisOptions,
+    Error, Redis, RedisOptions,
     broker::{Broker, Holding},
 };
 use queue_worker::{Job, Router, Server};
@@ -85,4 +91,45 @@ async fn a_server_says_that_it_lives_and_what_it_works_on_before_after_and_while
     eventually("the task has ended", gone).await;
     eventually("it is not listed any more", async || works_on().await == Some(Vec::new())).await;
     server.shutdown().await;
+}
+
+#[derive(Clone, Default)]
+struct Count(Arc<AtomicUsize>);
+
+impl Duty for Count {
+    fn name(&self) -> &'static str {
+        "count"
+    }
+
+    fn look<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(Looked { commands: 0, next: None }) })
+    }
+}
+
+#[tokio::test]
+async fn servers_elect_nobody_without_a_duty_and_hear_of_one_at_once() {
+    let (fixture, count) = (Fixture::start().await, Count::default());
+    let redis = fixture.another_redis();
+    let calls: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let seen = calls.clone();
+    redis.on_call(move |call| seen.lock().unwrap().push(call.operation));
+    let duties = ["lead", "take_duties", "put_off_duty"];
+    let asked = || calls.lock().unwrap().iter().filter(|call| duties.contains(call)).copied().collect::<Vec<_>>();
+    let servers = [redis, fixture.another_redis()]
+        .map(|redis| Server::new(redis, Router::new(())).queues([("q", 1)]).duty(count.clone()).start());
+    let servers = futures_util::future::try_join_all(servers).await.unwrap();
+    // Long enough for a heartbeat, and whatever else an idle server does.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(asked(), [""; 0]);
+    assert!(!fixture.cmd::<bool>(&["EXISTS", "asynq:x:leader"]).await);
+    let looks = || count.0.load(Ordering::SeqCst);
+    for round in 1..=3 {
+        fixture.broker.ask_for_duty("count", "s", 0).await.unwrap();
+        eventually("the duty is done", async || looks() == round).await;
+        eventually("nothing is left", async || fixture.broker.first_duty().await.unwrap().is_none()).await;
+    }
+    for server in servers {
+        server.shutdown().await;
+    }
 }

@@ -13,6 +13,7 @@ mod delete_tasks;
 mod dequeue;
 mod dequeue_matching;
 mod done;
+mod duties;
 mod enqueue;
 mod enqueue_tick;
 mod entry;

@@ -19,7 +19,7 @@ const QUEUE: &str = "q";
 pub(super) async fn make(world: &World, number: u8, seed: u8) {
     let (queue, token) = (Arc::from(QUEUE), Arc::from("token:1"));
     let World { broker, client, .. } = world;
-    let _: Result<(), Error> = match number % 36 {
+    let _: Result<(), Error> = match number % 37 {
         0 => work(world, broker.clone().timed(seed & 1 == 0).dequeue(&queue, 10, &token, NOW + 30).await).await,
         1 => {
             let matching = Matching { types: vec!["t".to_owned()], ids: vec!["a".into()], ..Matching::default() };
@@ -95,6 +95,7 @@ async fn look(world: &World, number: u8, seed: u8) {
             Ok(_) => inspector.reader(QUEUE, true).next().await.map(drop),
             Err(error) => Err(error),
         },
+        35 => duties(world, seed).await.map_err(queue_admin::Error::from),
         _ => inspector.redis_info().await.map(drop),
     }
     .inspect_err(|error| drop(format!("{error} {error:?}")));
@@ -150,4 +151,14 @@ async fn groups(world: &World, seed: u8) -> Result<(), Error> {
     broker.read_set(&mut set).await?;
     broker.extend_set(&set, NOW).await?;
     broker.delete_aggregated(QUEUE).await.map(drop)
+}
+
+async fn duties(world: &World, seed: u8) -> Result<(), Error> {
+    let (broker, held) = (&world.broker, NOW + 10);
+    broker.first_duty().await?;
+    broker.lead("server", Duration::from_secs(3)).await?;
+    for duty in broker.take_duties(NOW, held, usize::from(seed)).await? {
+        broker.put_off_duty(&duty, held, None).await?;
+    }
+    Ok(())
 }

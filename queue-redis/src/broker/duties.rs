@@ -1,0 +1,87 @@
+//! What belongs to no queue alone, and who looks after it: `lead.lua`, `take_duties.lua`, `put_off_duty.lua`.
+
+use std::time::Duration;
+
+use queue_core::keys;
+use redis::{FromRedisValue as _, Value};
+
+use super::Broker;
+use crate::error::Error;
+use crate::script::{LEAD, PUT_OFF_DUTY, TAKE_DUTIES};
+
+impl Broker {
+    /// Asks the leader to look at this by then (Unix milliseconds), or earlier if somebody has asked for that. Belongs
+    /// before the write that gives the duty something to do: one that finds nothing ends.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn ask_for_duty(&self, duty: &str, subject: &str, at_ms: i64) -> Result<(), Error> {
+        let mut ask = redis::cmd("ZADD");
+        ask.arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{duty} {subject}"));
+        self.redis.query("ZADD", &ask).await
+    }
+
+    /// When the first duty is to be looked at (Unix milliseconds); `None` where there is none.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn first_duty(&self) -> Result<Option<i64>, Error> {
+        Ok(read_first(self.redis.pipeline("ZRANGE", &first_duty()).await?))
+    }
+
+    /// Makes a server the leader for `lives`, or lets it stay that for so long; returns whether it is.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn lead(&self, server: &str, lives: Duration) -> Result<bool, Error> {
+        let mut call = LEAD.call(1);
+        call.arg(keys::LEADER).arg(server).arg(queue_core::clock::secs_ceil(lives).max(1));
+        match self.redis.run(&LEAD, &call).await? {
+            Value::Int(leads) => Ok(leads == 1),
+            reply => Err(Error::unexpected(LEAD.name, &reply)),
+        }
+    }
+
+    /// The duties that are due, `count` at the most, as `<duty> <subject>`. They are due again at `held_ms`, unless
+    /// [`put_off_duty`](Self::put_off_duty) says otherwise.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn take_duties(&self, now_ms: i64, held_ms: i64, count: usize) -> Result<Vec<String>, Error> {
+        let mut call = TAKE_DUTIES.call(1);
+        call.arg(keys::DUTIES).arg(now_ms).arg(held_ms).arg(count);
+        let reply = self.redis.run(&TAKE_DUTIES, &call).await?;
+        let taken = Vec::<Vec<u8>>::from_redis_value(reply)
+            .map_err(|error| self.redis.explain(TAKE_DUTIES.name, error.into()))?;
+        Ok(taken.into_iter().map(|duty| String::from_utf8_lossy(&duty).into_owned()).collect())
+    }
+
+    /// A duty that was taken until `held_ms` was done, and is looked at again at `next_ms`, or never where there is
+    /// nothing more to do. Returns whether that was noted: if somebody has asked for it meanwhile, that counts.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn put_off_duty(&self, duty: &str, held_ms: i64, next_ms: Option<i64>) -> Result<bool, Error> {
+        let mut call = PUT_OFF_DUTY.call(1);
+        call.arg(keys::DUTIES).arg(duty).arg(held_ms).arg(next_ms.map(|next| next.to_string()).unwrap_or_default());
+        match self.redis.run(&PUT_OFF_DUTY, &call).await? {
+            Value::Int(noted) => Ok(noted == 1),
+            reply => Err(Error::unexpected(PUT_OFF_DUTY.name, &reply)),
+        }
+    }
+}
+
+/// What the look at the first duty is answered with.
+pub(crate) type First = (Vec<(Vec<u8>, f64)>,);
+
+/// A look at the first duty.
+pub(crate) fn first_duty() -> redis::Pipeline {
+    let mut look = redis::pipe();
+    look.cmd("ZRANGE").arg(keys::DUTIES).arg(0).arg(0).arg("WITHSCORES");
+    look
+}
+
+pub(crate) fn read_first((first,): First) -> Option<i64> {
+    // Casting a float saturates.
+    first.first().map(|(_, at)| at.ceil() as i64)
+}

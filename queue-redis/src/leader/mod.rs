@@ -1,0 +1,298 @@
+//! The leader: of all servers of a fleet, one looks after what belongs to no queue alone.
+//!
+//! What it has to do are duties. Whoever gives a duty something to do asks for it first
+//! ([`Broker::ask_for_duty`]); the servers hear of that, elect a leader if there is none, and it looks until the duty
+//! says that nothing is left. Where there is no duty, there is no leader and no call.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
+use queue_core::Clock;
+use tokio::sync::{Notify, watch};
+
+use crate::broker::Broker;
+use crate::error::Error;
+use crate::listener::Watch;
+use crate::log::panic::Catch;
+use crate::log::{info, warn};
+use crate::service::Service;
+
+/// How long a leader leads that is not heard of again.
+const LEADS: Duration = Duration::from_secs(3);
+/// How old its claim may be when it takes duties.
+const RENEWS: Duration = Duration::from_secs(1);
+/// When a duty that was taken is due again, if its leader was lost.
+const HELD_MS: i64 = 10_000;
+/// How long a look may take; less than a duty is held, so that no two servers look at the same time.
+const LOOKS: Duration = Duration::from_secs(5);
+/// How many duties are looked at at the same time.
+const AT_ONCE: usize = 10;
+/// When a look that failed is tried again, and a duty that this server does not know is left to another.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
+/// How long a server that met such a duty leaves the lead to others.
+const STANDS_BACK: Duration = Duration::from_secs(30);
+/// How often all that is due is done at a stretch, at the most: a duty may be due again at once.
+const ROUNDS: usize = 100;
+/// How often to look for duties where Redis does not tell of them.
+const POLL: Duration = Duration::from_secs(15);
+/// Where it does, nothing has to be looked for.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many commands a second all duties together may give: a hundredth of what a small Redis does.
+const COMMANDS_PER_SECOND: u32 = 1_000;
+
+/// Something that one server of the fleet does for all.
+///
+/// A look is repeated when it fails, when its leader is lost half-way, and when it was asked for meanwhile: it has to be
+/// right however often it is done, and wherever it was broken off.
+pub trait Duty: Send + Sync + 'static {
+    /// Its name, without blanks.
+    fn name(&self) -> &'static str;
+
+    /// Looks at one subject once. It may be dropped where it waits.
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>>;
+}
+
+/// What a look at one subject of a duty came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    /// How many commands it gave to Redis, scripts for so many as they give. All duties share a budget.
+    pub commands: u32,
+    /// When to look again; `None` when there is nothing more to do.
+    pub next: Option<Duration>,
+}
+
+/// The duties that a server knows.
+pub type Duties = Arc<[Arc<dyn Duty>]>;
+
+/// The loop of a server that leads when it is its turn.
+#[derive(Clone)]
+pub struct Leader {
+    broker: Broker,
+    clock: Arc<dyn Clock>,
+    server: Arc<str>,
+    duties: Duties,
+    told: Arc<Notify>,
+    watch: Option<watch::Receiver<Option<Watch>>>,
+    poll: Duration,
+    /// Another server leads, as far as is known; this one steps in when a duty is late.
+    follows: bool,
+    /// There is no duty.
+    is_idle: bool,
+    /// When it claimed the lead last.
+    claimed: Option<Instant>,
+    /// Until when it leaves the lead to others.
+    stands_back: Option<Instant>,
+    /// By when all commands have been given, had they been given at the rate that is allowed.
+    paid: Instant,
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let duties: Vec<&str> = self.duties.iter().map(|duty| duty.name()).collect();
+        f.debug_struct("Leader").field("server", &self.server).field("duties", &duties).finish_non_exhaustive()
+    }
+}
+
+impl Service for Leader {
+    const NAME: &'static str = "leader";
+    const WORK: &'static str = "looking after what belongs to no queue alone";
+
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        // What was told up to now, the look will show.
+        let _ = self.told.notified().now_or_never();
+        let first = self.first_duty().await?;
+        self.is_idle = first.is_none();
+        let Some(first) = first else { return Ok(self.longest()) };
+        if let Some(until) = self.stands_back {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return Ok(left);
+            }
+            self.stands_back = None;
+        }
+        // Whoever leads is first; the others are there for when he is not.
+        let waits = if self.follows { patience() } else { Duration::ZERO };
+        let due = first.saturating_add(millis(waits));
+        let left = due.saturating_sub(self.now_ms());
+        if left > 0 {
+            return Ok(Duration::from_millis(left.unsigned_abs()).min(self.longest()));
+        }
+        if !self.lead().await? {
+            return Ok(patience());
+        }
+        self.look_after().await
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        if self.follows && !self.is_idle {
+            return tokio::time::sleep(pause).await;
+        }
+        let told = tokio::time::timeout(pause, self.told.notified()).await;
+        if told.is_ok() && self.follows {
+            tokio::time::sleep(patience()).await;
+        }
+    }
+}
+
+/// How much later than the leader the others come: he has had time to renew his claim, or has lost it. It differs, so
+/// that they do not all come together.
+fn patience() -> Duration {
+    LEADS.mul_f64(1.0 + fastrand::f64())
+}
+
+fn millis(pause: Duration) -> i64 {
+    i64::try_from(pause.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Leader {
+    /// Leads as the server of this id, by this clock, and does these duties. It looks for them every 15 s.
+    pub fn new(broker: Broker, clock: Arc<dyn Clock>, server: impl Into<Arc<str>>, duties: Duties) -> Self {
+        Self {
+            broker,
+            clock,
+            server: server.into(),
+            duties,
+            told: Arc::default(),
+            watch: None,
+            poll: POLL,
+            follows: false,
+            is_idle: true,
+            claimed: None,
+            stands_back: None,
+            paid: Instant::now(),
+        }
+    }
+
+    /// Looks for duties by the listening connection that is there, and when `told` is notified because
+    /// [`Signal::Shared`](crate::Signal::Shared) was heard of them.
+    #[must_use]
+    pub fn told(mut self, watch: watch::Receiver<Option<Watch>>, told: Arc<Notify>) -> Self {
+        (self.watch, self.told) = (Some(watch), told);
+        self
+    }
+
+    /// How often to look for duties where Redis does not tell of them.
+    #[must_use]
+    pub fn poll(mut self, interval: Duration) -> Self {
+        self.poll = interval;
+        self
+    }
+
+    /// Does all that is due, whoever leads: for those who have the queues to themselves. Returns when the next duty is due
+    /// (Unix milliseconds).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn do_all(&mut self) -> Result<Option<i64>, Error> {
+        for _ in 0..ROUNDS {
+            let first = self.broker.first_duty().await?;
+            if first.is_none_or(|first| first > self.now_ms()) {
+                return Ok(first);
+            }
+            self.look_at_some().await?;
+        }
+        Ok(Some(self.now_ms()))
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.clock.now_ns().div_euclid(1_000_000)
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        self.watch.as_ref().and_then(|watch| watch.borrow().clone())
+    }
+
+    fn longest(&self) -> Duration {
+        if self.watch().is_some() { NEVER } else { self.poll }
+    }
+
+    /// When the first duty is due. On the listening connection, which is then told about changes.
+    async fn first_duty(&self) -> Result<Option<i64>, Error> {
+        if let Some(mut watch) = self.watch()
+            && let Ok(first) = watch.first_duty().await
+        {
+            return Ok(first);
+        }
+        // The listening connection is being replaced; when that is done, there will be another look.
+        self.broker.first_duty().await
+    }
+
+    /// Whether this server leads from now on.
+    async fn lead(&mut self) -> Result<bool, Error> {
+        let asked = Instant::now();
+        if self.claimed.is_some_and(|claimed| asked.duration_since(claimed) < RENEWS) {
+            return Ok(true);
+        }
+        let led = self.claimed.take().is_some_and(|claimed| asked.duration_since(claimed) < LEADS);
+        let leads = self.broker.lead(&self.server, LEADS).await?;
+        if leads && !led {
+            info!(server = &*self.server, "this server leads");
+        }
+        self.claimed = leads.then_some(asked);
+        self.follows = !leads;
+        Ok(leads)
+    }
+
+    /// Does what is due as long as the claim is young, and returns how long to pause before the next look.
+    async fn look_after(&mut self) -> Result<Duration, Error> {
+        while self.claimed.is_some_and(|claimed| claimed.elapsed() < RENEWS) {
+            let looked = self.look_at_some().await?;
+            // What was not used up is there for a second.
+            let ahead = self.paid.saturating_duration_since(Instant::now());
+            if let Some(pause) = ahead.checked_sub(Duration::from_secs(1)) {
+                return Ok(pause);
+            }
+            if looked < AT_ONCE {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Takes some duties and does them; returns how many.
+    async fn look_at_some(&mut self) -> Result<usize, Error> {
+        let now = self.now_ms();
+        let held = now.saturating_add(HELD_MS);
+        let taken = self.broker.take_duties(now, held, AT_ONCE).await?;
+        let looks = join_all(taken.iter().map(|duty| self.look_at(duty, held))).await;
+        let mut commands = 2;
+        for look in &looks {
+            match look {
+                Ok(Some(given)) => commands += given + 1,
+                Ok(None) => {
+                    self.stands_back = Some(Instant::now() + STANDS_BACK);
+                    (self.claimed, self.follows) = (None, true);
+                }
+                Err(_) => {}
+            }
+        }
+        self.paid = self.paid.max(Instant::now()) + Duration::from_secs(1) * commands / COMMANDS_PER_SECOND;
+        looks.into_iter().collect::<Result<Vec<_>, _>>().map(|_| taken.len())
+    }
+
+    /// Looks at one; returns how many commands that took, `None` if this server does not know the duty.
+    async fn look_at(&self, duty: &str, held: i64) -> Result<Option<u32>, Error> {
+        let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
+        let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
+            warn!(duty, "this server does not know the duty, and leaves the lead to another one");
+            let again = self.now_ms().saturating_add(millis(AFTER_A_FAILURE));
+            self.broker.put_off_duty(duty, held, Some(again)).await?;
+            return Ok(None);
+        };
+        let looked = match Catch(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
+            Ok(Ok(looked)) => looked.map_err(|error| error.to_string()),
+            Ok(Err(_)) => Err(format!("it took longer than {} s", LOOKS.as_secs())),
+            Err(panicked) => Err(panicked.to_string()),
+        };
+        let looked = looked.unwrap_or_else(|error| {
+            warn!(duty, error, "a duty could not be done; it is tried again");
+            Looked { commands: 0, next: Some(AFTER_A_FAILURE) }
+        });
+        let next = looked.next.map(|pause| self.now_ms().saturating_add(millis(pause)));
+        self.broker.put_off_duty(duty, held, next).await?;
+        Ok(Some(looked.commands))
+    }
+}

@@ -1,0 +1,70 @@
+//! `lead`, `take_duties` and `put_off_duty`: what the leader has to do, and who it is.
+
+use std::time::Duration;
+
+use crate::support::Fixture;
+
+const LEASE: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn lead_makes_one_server_the_leader_until_it_is_not_heard_of() {
+    let fixture = Fixture::start().await;
+    assert!(fixture.broker.lead("a", LEASE).await.unwrap());
+    fixture.run("PEXPIRE asynq:x:leader 500").await;
+    let before = fixture.keyspace().await;
+    assert!(!fixture.broker.lead("b", LEASE).await.unwrap());
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(fixture.broker.lead("a", LEASE).await.unwrap());
+    assert!(fixture.cmd::<i64>(&["PTTL", "asynq:x:leader"]).await > 1_000, "it leads for longer");
+    fixture.run("DEL asynq:x:leader").await;
+    assert!(fixture.broker.lead("b", LEASE).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_duty_is_asked_for_at_the_earliest_time_that_anybody_named() {
+    let fixture = Fixture::start().await;
+    let before = fixture.keyspace().await;
+    assert_eq!(fixture.broker.first_duty().await.unwrap(), None);
+    for (at, first) in [(5_000, 5_000), (7_000, 5_000), (3_000, 3_000)] {
+        fixture.broker.ask_for_duty("flow", "f 1", at).await.unwrap();
+        assert_eq!(fixture.broker.first_duty().await.unwrap(), Some(first));
+    }
+    fixture.keyspace().await.assert_changes_since(&before, "+ x:duties flow f 1: score 3000");
+}
+
+#[tokio::test]
+async fn take_duties_takes_what_is_due_and_gives_it_to_nobody_else_until_the_hold_ends() {
+    let fixture = Fixture::start().await;
+    for (subject, at) in [("a", 1_000), ("b", 2_000), ("c", 3_000), ("d", 9_000)] {
+        fixture.broker.ask_for_duty("flow", subject, at).await.unwrap();
+    }
+    let take = async |now, count| fixture.broker.take_duties(now, now + 10_000, count).await.unwrap();
+    assert_eq!(take(4_000, 2).await, ["flow a", "flow b"]);
+    assert_eq!(take(4_000, 2).await, ["flow c"]);
+    assert!(take(4_000, 2).await.is_empty());
+    assert_eq!(take(14_000, 9).await, ["flow d", "flow a", "flow b", "flow c"], "they were not done");
+}
+
+#[tokio::test]
+async fn put_off_duty_says_when_it_is_next_and_yields_to_those_who_asked_meanwhile() {
+    let fixture = Fixture::start().await;
+    let broker = &fixture.broker;
+    for subject in ["later", "over", "again", "taken"] {
+        broker.ask_for_duty("flow", subject, 1_000).await.unwrap();
+    }
+    broker.take_duties(1_000, 11_000, 9).await.unwrap();
+    broker.ask_for_duty("flow", "again", 1_500).await.unwrap();
+    fixture.run("ZADD asynq:x:duties 21000 flow:taken").await;
+    let before = fixture.keyspace().await;
+    assert!(broker.put_off_duty("flow later", 11_000, Some(5_000)).await.unwrap());
+    assert!(broker.put_off_duty("flow over", 11_000, None).await.unwrap());
+    assert!(!broker.put_off_duty("flow again", 11_000, None).await.unwrap());
+    assert!(!broker.put_off_duty("flow:taken", 11_000, None).await.unwrap(), "another leader has it");
+    assert!(!broker.put_off_duty("flow gone", 11_000, Some(5_000)).await.unwrap());
+    fixture.keyspace().await.assert_changes_since(
+        &before,
+        "- x:duties flow later: score 11000
+         + x:duties flow later: score 5000
+         - x:duties flow over: score 11000",
+    );
+}
