@@ -146,6 +146,18 @@ fn the_faults_that_the_doctor_finds_are_all_described_and_counted_right() {
     assert!(page.contains(&count), "docs/operate.md does not say {count:?}");
 }
 
+#[test]
+fn the_reasons_that_explain_gives_are_all_described() {
+    let (page, code) = ("docs/doctor.md", "companions/queue-admin/src/explain/reason.rs");
+    let [page, code] = [page, code].map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let words = code.split("fn as_str").nth(1).and_then(|rest| rest.split("    }\n\n").next()).unwrap();
+    let reasons: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
+    assert!(reasons.len() > 20, "only {reasons:?}");
+    let table = page.split("| `reason` | the task |").nth(1).unwrap();
+    let missing: Vec<_> = reasons.iter().filter(|reason| !table.contains(&format!("`{reason}`"))).collect();
+    assert!(missing.is_empty(), "docs/doctor.md leaves out {missing:?}");
+}
+
 /// The words of a text that are named as metrics are, without what a histogram adds.
 fn metrics(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

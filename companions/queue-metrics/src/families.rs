@@ -1,9 +1,6 @@
 //! The metrics of workers: names, meanings, labels, buckets.
 
-use prometheus::core::Collector;
-use prometheus::{
-    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result as Registered,
-};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Result as Registered};
 
 /// From a millisecond to an hour: tasks are of all kinds.
 const TASK_SECONDS: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0, 3600.0];
@@ -14,128 +11,107 @@ const CALL_SECONDS: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.
 /// No call carries more than 100.
 const BATCH_TASKS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 
-pub(crate) struct Families {
-    pub(crate) attempts: IntCounterVec,
-    pub(crate) attempt_seconds: HistogramVec,
-    pub(crate) wait_seconds: HistogramVec,
-    pub(crate) in_flight: IntGaugeVec,
-    pub(crate) start_delay_seconds: HistogramVec,
-    pub(crate) interruptions: IntCounterVec,
-    pub(crate) take_tasks: HistogramVec,
-    pub(crate) report_tasks: HistogramVec,
-    pub(crate) refused: IntCounterVec,
-    pub(crate) recovered: IntCounterVec,
-    pub(crate) reconciled: IntCounterVec,
-    pub(crate) forwarded: IntCounterVec,
-    pub(crate) unreadable: IntCounterVec,
-    pub(crate) slots: IntGauge,
-    pub(crate) reports_waiting: IntGauge,
-    pub(crate) call_seconds: HistogramVec,
-    pub(crate) call_errors: IntCounterVec,
-}
-
-impl Families {
-    pub(crate) fn new() -> Self {
-        const TYPE: &[&str] = &["queue", "type"];
-        const QUEUE: &[&str] = &["queue"];
-        Self {
-            attempts: counter(
-                "asynq_worker_attempts_total",
-                "Attempts that ended, by what becomes of the task",
-                &["queue", "type", "outcome"],
-            ),
-            attempt_seconds: histogram(
-                "asynq_worker_attempt_seconds",
-                "How long attempts ran, whatever their outcome",
-                TYPE,
-                TASK_SECONDS,
-            ),
-            wait_seconds: histogram(
-                "asynq_worker_wait_seconds",
-                "How long tasks were pending before their attempt started",
-                TYPE,
-                TASK_SECONDS,
-            ),
-            in_flight: gauge("asynq_worker_in_flight", "Attempts that are running", TYPE),
-            start_delay_seconds: histogram(
-                "asynq_worker_start_delay_seconds",
-                "From Redis' answer to the start of the attempt",
-                QUEUE,
-                DELAY_SECONDS,
-            ),
-            interruptions: counter(
-                "asynq_worker_interruptions_total",
-                "Attempts that were told to stop before they had ended",
-                &["queue", "reason"],
-            ),
-            take_tasks: histogram("asynq_worker_take_tasks", "Tasks in each take that gave any", QUEUE, BATCH_TASKS),
-            report_tasks: histogram(
-                "asynq_worker_report_tasks",
-                "Attempts reported on by each call",
-                QUEUE,
-                BATCH_TASKS,
-            ),
-            refused: counter(
-                "asynq_worker_reports_refused_total",
-                "Attempts whose report was refused: the task was deleted, or recovered by another server",
-                QUEUE,
-            ),
-            recovered: counter(
-                "asynq_worker_recovered_total",
-                "Tasks taken over from servers that went silent, by what becomes of them",
-                &["queue", "outcome"],
-            ),
-            reconciled: counter(
-                "asynq_worker_reconciled_total",
-                "What was not in order and was put right, by what it was",
-                &["queue", "fault"],
-            ),
-            forwarded: counter(
-                "asynq_worker_forwarded_total",
-                "Scheduled and retried tasks that were made pending",
-                QUEUE,
-            ),
-            unreadable: counter("asynq_worker_unreadable_total", "Tasks archived because nobody can read them", QUEUE),
-            slots: single("asynq_worker_slots", "Tasks that the servers of this process run at once"),
-            reports_waiting: single("asynq_worker_reports_waiting", "Attempts that ended and are not reported yet"),
-            call_seconds: histogram(
-                "asynq_redis_call_seconds",
-                "How long calls to Redis took, failed ones included",
-                &["operation"],
-                CALL_SECONDS,
-            ),
-            call_errors: counter(
-                "asynq_redis_call_errors_total",
-                "Calls to Redis that failed, by why",
-                &["operation", "reason"],
-            ),
+/// The metrics of something: each field has its type and its definition, and stands here alone.
+macro_rules! families {
+    ($(#[$about:meta])* $name:ident { $($field:ident: $type:ty = $definition:expr,)* }) => {
+        $(#[$about])*
+        pub(crate) struct $name {
+            $(pub(crate) $field: $type,)*
         }
-    }
 
-    pub(crate) fn all(&self) -> [Box<dyn Collector>; 17] {
-        [
-            Box::new(self.attempts.clone()),
-            Box::new(self.attempt_seconds.clone()),
-            Box::new(self.wait_seconds.clone()),
-            Box::new(self.in_flight.clone()),
-            Box::new(self.start_delay_seconds.clone()),
-            Box::new(self.interruptions.clone()),
-            Box::new(self.take_tasks.clone()),
-            Box::new(self.report_tasks.clone()),
-            Box::new(self.refused.clone()),
-            Box::new(self.recovered.clone()),
-            Box::new(self.reconciled.clone()),
-            Box::new(self.forwarded.clone()),
-            Box::new(self.unreadable.clone()),
-            Box::new(self.slots.clone()),
-            Box::new(self.reports_waiting.clone()),
-            Box::new(self.call_seconds.clone()),
-            Box::new(self.call_errors.clone()),
-        ]
-    }
+        impl $name {
+            pub(crate) fn new() -> Self {
+                Self { $($field: $definition,)* }
+            }
 
-    pub(crate) fn register(&self, registry: &Registry) -> Registered<()> {
-        self.all().into_iter().try_for_each(|family| registry.register(family))
+            pub(crate) fn all(&self) -> Vec<Box<dyn prometheus::core::Collector>> {
+                vec![$(Box::new(self.$field.clone()),)*]
+            }
+
+            pub(crate) fn register(&self, registry: &prometheus::Registry) -> prometheus::Result<()> {
+                self.all().into_iter().try_for_each(|family| registry.register(family))
+            }
+        }
+    };
+}
+pub(crate) use families;
+
+const TYPE: &[&str] = &["queue", "type"];
+pub(crate) const QUEUE: &[&str] = &["queue"];
+
+families! {
+    /// What workers do.
+    Families {
+        attempts: IntCounterVec = counter(
+            "asynq_worker_attempts_total",
+            "Attempts that ended, by what becomes of the task",
+            &["queue", "type", "outcome"],
+        ),
+        attempt_seconds: HistogramVec = histogram(
+            "asynq_worker_attempt_seconds",
+            "How long attempts ran, whatever their outcome",
+            TYPE,
+            TASK_SECONDS,
+        ),
+        wait_seconds: HistogramVec = histogram(
+            "asynq_worker_wait_seconds",
+            "How long tasks were pending before their attempt started",
+            TYPE,
+            TASK_SECONDS,
+        ),
+        in_flight: IntGaugeVec = gauge("asynq_worker_in_flight", "Attempts that are running", TYPE),
+        start_delay_seconds: HistogramVec = histogram(
+            "asynq_worker_start_delay_seconds",
+            "From Redis' answer to the start of the attempt",
+            QUEUE,
+            DELAY_SECONDS,
+        ),
+        interruptions: IntCounterVec = counter(
+            "asynq_worker_interruptions_total",
+            "Attempts that were told to stop before they had ended",
+            &["queue", "reason"],
+        ),
+        take_tasks: HistogramVec = histogram("asynq_worker_take_tasks", "Tasks in each take that gave any", QUEUE, BATCH_TASKS),
+        report_tasks: HistogramVec = histogram(
+            "asynq_worker_report_tasks",
+            "Attempts reported on by each call",
+            QUEUE,
+            BATCH_TASKS,
+        ),
+        refused: IntCounterVec = counter(
+            "asynq_worker_reports_refused_total",
+            "Attempts whose report was refused: the task was deleted, or recovered by another server",
+            QUEUE,
+        ),
+        recovered: IntCounterVec = counter(
+            "asynq_worker_recovered_total",
+            "Tasks taken over from servers that went silent, by what becomes of them",
+            &["queue", "outcome"],
+        ),
+        reconciled: IntCounterVec = counter(
+            "asynq_worker_reconciled_total",
+            "What was not in order and was put right, by what it was",
+            &["queue", "fault"],
+        ),
+        forwarded: IntCounterVec = counter(
+            "asynq_worker_forwarded_total",
+            "Scheduled and retried tasks that were made pending",
+            QUEUE,
+        ),
+        unreadable: IntCounterVec = counter("asynq_worker_unreadable_total", "Tasks archived because nobody can read them", QUEUE),
+        slots: IntGauge = single("asynq_worker_slots", "Tasks that the servers of this process run at once"),
+        reports_waiting: IntGauge = single("asynq_worker_reports_waiting", "Attempts that ended and are not reported yet"),
+        call_seconds: HistogramVec = histogram(
+            "asynq_redis_call_seconds",
+            "How long calls to Redis took, failed ones included",
+            &["operation"],
+            CALL_SECONDS,
+        ),
+        call_errors: IntCounterVec = counter(
+            "asynq_redis_call_errors_total",
+            "Calls to Redis that failed, by why",
+            &["operation", "reason"],
+        ),
     }
 }
 

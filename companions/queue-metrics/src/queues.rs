@@ -12,6 +12,7 @@ use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::log::{info, warn};
 use tracing::debug;
 
+use crate::families::sound;
 use crate::memory::Memory;
 use crate::shown::{Seen, Shown};
 use crate::text;
@@ -84,7 +85,9 @@ impl QueueMetrics {
         };
         self.tell(complaint);
         shown.scrape_seconds.set(began.elapsed().as_secs_f64());
-        shown.registry
+        let registry = Registry::new();
+        sound("the metrics of queues", shown.register(&registry));
+        registry
     }
 
     /// Shows all queues; returns what the last one that failed has to say.

@@ -224,7 +224,7 @@ impl fmt::Display for Reason {
             Self::Behind { ahead: 1 } => f.write_str("it is pending, and one task is before it"),
             Self::Behind { ahead } => write!(f, "it is pending, and {ahead} tasks are before it"),
             Self::Busy { running, slots } => {
-                write!(f, "the servers of its queue work on {running} tasks and run {slots} at once")
+                write!(f, "all {slots} slots of the servers on its queue are busy, with {running} tasks")
             }
             Self::Next => f.write_str(
                 "it is pending and next to be taken; if it stays so, the servers have no handler for its type, or \

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::ready;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use futures_util::{StreamExt as _, stream};
@@ -14,19 +14,16 @@ use tokio::sync::mpsc;
 
 use super::{describe, is_stdin, line};
 use crate::error::{CliError, complain, exit, is_taken};
-use crate::lines::{MAX_LINE, next_line};
+use crate::lines::{Numbered, send_chunks};
 use crate::output::Output;
 use crate::session::Session;
 
 /// Most lines that are enqueued together.
 const CHUNK_LINES: usize = 1_000;
-/// And most bytes, so that a file of large payloads does not fill the memory.
-const CHUNK_BYTES: usize = 4 * 1024 * 1024;
-/// What is read at once. A chunk ends when this is used up, so that it is also about a chunk of short lines.
-const BUFFER: usize = 256 * 1024;
 
-/// A line's number, and its task or why it is none.
-type Entry = (u64, Result<RawTask, String>);
+fn read(input: impl Read, chunks: &mpsc::Sender<Vec<Numbered<RawTask>>>) -> io::Result<()> {
+    send_chunks(input, CHUNK_LINES, chunks, line::parse)
+}
 
 /// Enqueues a file. It is read on a thread of its own, so that the next lines are parsed while Redis stores
 /// the last ones, and in chunks, so that its length does not matter.
@@ -37,7 +34,7 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
         if is_stdin(&file) { Box::new(io::stdin()) } else { Box::new(File::open(&file).map_err(cannot_read)?) };
     // One chunk waits while another is stored.
     let (send, mut chunks) = mpsc::channel(1);
-    let reader = tokio::task::spawn_blocking(move || read(BufReader::with_capacity(BUFFER, input), &send));
+    let reader = tokio::task::spawn_blocking(move || read(input, &send));
 
     let (lines, refused) = (Cell::new(0_u64), Cell::new(0_u64));
     // Of those, the ones whose id or lock another task has.
@@ -122,45 +119,14 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
     }
 }
 
-/// Reads lines and hands them on in chunks: when one is full, and when no more is there at the moment, so
-/// that the tasks of a slow writer do not wait for one another.
-fn read(mut input: BufReader<impl Read>, chunks: &mpsc::Sender<Vec<Entry>>) -> io::Result<()> {
-    let (mut chunk, mut bytes) = (Vec::new(), 0);
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        let complete = next_line(&mut input, &mut line)?;
-        bytes += line.len();
-        let content = line.trim_ascii();
-        if !complete {
-            chunk.push((number, Err(format!("it is longer than {} MiB", MAX_LINE / (1024 * 1024)))));
-        } else if !content.is_empty() {
-            chunk.push((number, line::parse(content)));
-        }
-        let at_end = line.is_empty();
-        let full = chunk.len() >= CHUNK_LINES || bytes >= CHUNK_BYTES;
-        // Without another line in the buffer, the next read may wait.
-        let may_wait = !input.buffer().contains(&b'\n');
-        if !chunk.is_empty() && (full || at_end || may_wait) {
-            bytes = 0;
-            if chunks.blocking_send(std::mem::take(&mut chunk)).is_err() {
-                return Ok(());
-            }
-        }
-        if at_end {
-            break;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::CHUNK_BYTES;
 
-    fn chunks(input: &str) -> Vec<Vec<Entry>> {
+    fn chunks(input: &str) -> Vec<Vec<Numbered<RawTask>>> {
         let (send, mut receive) = mpsc::channel(1_000);
-        read(BufReader::with_capacity(BUFFER, input.as_bytes()), &send).unwrap();
+        read(input.as_bytes(), &send).unwrap();
         drop(send);
         std::iter::from_fn(|| receive.blocking_recv()).collect()
     }
@@ -196,7 +162,7 @@ mod tests {
         }
         let (send, mut receive) = mpsc::channel(10);
         let input = Piecemeal(vec![b"{\"type\":\"b\"}\n", b"{\"type\":\"a\"}\n"]);
-        read(BufReader::with_capacity(BUFFER, input), &send).unwrap();
+        read(input, &send).unwrap();
         assert_eq!(receive.blocking_recv().unwrap()[0].0, 1);
         assert_eq!(receive.blocking_recv().unwrap()[0].0, 2);
     }

@@ -1,7 +1,7 @@
 //! `queuectl import`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use super::tally::{Tally, render};
 use crate::error::{CliError, complain, exit};
-use crate::lines::{MAX_LINE, next_line};
+use crate::lines::send_chunks;
 use crate::output::Output;
 use crate::progress;
 use crate::session::Session;
@@ -62,9 +62,6 @@ struct Summary<'a> {
     complete: bool,
 }
 
-/// A line with its number, or why it is none.
-type Numbered = (u64, Result<Line, String>);
-
 crate::command::simple!(ImportArgs);
 
 async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -81,7 +78,7 @@ async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), Cl
     let bar = if size > 0 { progress::bar("importing", size, "bytes") } else { ProgressBar::hidden() };
     let (send, mut lines) = mpsc::channel(1);
     let watched = bar.clone();
-    let reader = tokio::task::spawn_blocking(move || read(BufReader::new(watched.wrap_read(input)), &send));
+    let reader = tokio::task::spawn_blocking(move || send_chunks(watched.wrap_read(input), MAX_BATCH, &send, parse));
 
     let mut import = Import::new(session, args.again);
     while let Some(chunk) = lines.recv().await {
@@ -97,28 +94,8 @@ async fn run(args: ImportArgs, session: &Session, out: &Output) -> Result<(), Cl
     import.finish(out).await
 }
 
-/// Reads lines and hands them on in portions.
-fn read(mut input: BufReader<impl Read>, lines: &mpsc::Sender<Vec<Numbered>>) -> io::Result<()> {
-    let (mut chunk, mut bytes) = (Vec::new(), 0);
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        let complete = next_line(&mut input, &mut line)?;
-        let at_end = line.is_empty();
-        bytes += line.len();
-        if !complete {
-            chunk.push((number, Err(format!("it is longer than {} MiB", MAX_LINE / (1024 * 1024)))));
-        } else if !line.trim_ascii().is_empty() {
-            chunk.push((number, serde_json::from_slice(&line).map_err(|error| error.to_string())));
-        }
-        if at_end || chunk.len() >= MAX_BATCH || bytes >= MAX_BATCH_BYTES {
-            bytes = 0;
-            if lines.blocking_send(std::mem::take(&mut chunk)).is_err() || at_end {
-                break;
-            }
-        }
-    }
-    Ok(())
+fn parse(line: &[u8]) -> Result<Line, String> {
+    serde_json::from_slice(line).map_err(|error| error.to_string())
 }
 
 /// An import on its way.

@@ -5,8 +5,8 @@ use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use super::queue::bytes;
-use super::table::{Cell, Column, Table, widest};
-use super::{ago, nothing};
+use super::table::{Cell, Column, widest};
+use super::{ago, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::CronRow;
@@ -26,28 +26,21 @@ pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: 
         Column::text("ENTRY", 8, widest(|entry| &entry.id, most)),
         Column::text("OPTIONS", 8, usize::MAX),
     ];
-    let table = Table::new(columns, cells, palette);
-    let mut lines = vec![table.header()];
-    for (row, selected) in list.on_screen(model.height()) {
-        let entry = &row.entry;
-        let next = match row.paused {
+    let empty = "no scheduler is running, or none has entries";
+    rows(model, list, columns, cells, palette, empty, |CronRow { entry, paused, .. }, _| {
+        let next = match paused {
             true => Cell::new("PAUSED", palette.warning()),
             false => Cell::new(ago(entry.next, model.now), palette.plain()),
         };
-        let row = vec![
+        vec![
             Cell::new(&entry.spec, palette.calm()),
             Cell::new(&entry.task_type, palette.strong()),
             next,
             Cell::new(ago(entry.prev, model.now), palette.plain()),
             Cell::new(&entry.id, palette.plain()),
             Cell::new(entry.options.join(" "), palette.plain()),
-        ];
-        lines.push(table.row(row, selected));
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "no scheduler is running, or none has entries", palette));
-    }
-    lines
+        ]
+    })
 }
 
 pub(super) fn events(
@@ -75,16 +68,9 @@ pub(super) fn events(
         Line::styled(history, palette.label()),
     ];
     let columns = vec![Column::text("TASK", 20, 40), Column::text("ENQUEUED", 12, 44)];
-    let table = Table::new(columns, cells, palette);
-    lines.push(table.header());
-    for (event, selected) in list.on_screen(model.height()) {
+    lines.extend(rows(model, list, columns, cells, palette, "its task has not been enqueued yet", |event, _| {
         let at = event.enqueued_at.map_or_else(|| "-".to_owned(), |at| when::date(at, model.now));
-        lines.push(
-            table.row(vec![Cell::new(&event.task_id, palette.plain()), Cell::new(at, palette.plain())], selected),
-        );
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "its task has not been enqueued yet", palette));
-    }
+        vec![Cell::new(&event.task_id, palette.plain()), Cell::new(at, palette.plain())]
+    }));
     lines
 }

@@ -17,6 +17,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use self::palette::Palette;
+use self::table::{Cell, Column, Table};
 use super::list::{List, Moves as _, Row};
 use super::model::Model;
 use super::screen::Screen;
@@ -166,14 +167,28 @@ fn bottom(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
     Line::styled(cut(&format!(" ? help  {keys}"), cells), palette.label())
 }
 
-/// What stands in the place of rows when there are none.
-fn nothing<T: Row>(list: &List<T>, empty: &str, palette: Palette) -> Line<'static> {
-    let text = match (list.is_loaded(), list.filter().is_empty()) {
-        (false, _) => "reading …",
-        (true, false) => "nothing matches the filter",
-        (true, true) => empty,
-    };
-    Line::styled(format!(" {text}"), palette.label())
+/// The rows of a list as a table, or why there are none.
+fn rows<T: Row>(
+    model: &Model,
+    list: &List<T>,
+    columns: Vec<Column>,
+    cells: usize,
+    palette: Palette,
+    empty: &str,
+    row: impl Fn(&T, &Table) -> Vec<Cell>,
+) -> Vec<Line<'static>> {
+    let table = Table::new(columns, cells, palette);
+    let rows = list.on_screen(model.height()).into_iter().map(|(one, selected)| table.row(row(one, &table), selected));
+    let mut lines: Vec<_> = std::iter::once(table.header()).chain(rows).collect();
+    if list.shown().is_empty() {
+        let text = match (list.is_loaded(), list.filter().is_empty()) {
+            (false, _) => "reading …",
+            (true, false) => "nothing matches the filter",
+            (true, true) => empty,
+        };
+        lines.push(Line::styled(format!(" {text}"), palette.label()));
+    }
+    lines
 }
 
 /// How far a date is from now, or that there is none.

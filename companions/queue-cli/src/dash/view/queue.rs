@@ -8,8 +8,8 @@ use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use super::queues::{course, memory, short};
-use super::table::{Cell, Column, Table, widest};
-use super::{ago, nothing};
+use super::table::{Cell, Column, widest};
+use super::{ago, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::{QueueScreen, TABS};
@@ -84,16 +84,10 @@ fn position(queue: &QueueScreen, palette: Palette) -> Line<'static> {
 fn groups(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> Vec<Line<'static>> {
     let list: &List<GroupInfo> = &queue.groups;
     let name = widest(list.all().iter().map(|group| group.name.as_str())).max(12);
-    let table = Table::new(vec![Column::text("GROUP", 12, name), Column::number("SIZE", 6)], cells, palette);
-    let mut lines = vec![table.header()];
-    for (group, selected) in list.on_screen(model.height()) {
-        let cells = vec![Cell::new(&group.name, palette.strong()), Cell::new(count(group.size), palette.plain())];
-        lines.push(table.row(cells, selected));
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "no groups in this queue", palette));
-    }
-    lines
+    let columns = vec![Column::text("GROUP", 12, name), Column::number("SIZE", 6)];
+    rows(model, list, columns, cells, palette, "no groups in this queue", |group, _| {
+        vec![Cell::new(&group.name, palette.strong()), Cell::new(count(group.size), palette.plain())]
+    })
 }
 
 fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> Vec<Line<'static>> {
@@ -112,9 +106,8 @@ fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> 
         columns.push(Column::text(time, 11, 11));
     }
     columns.push(Column::text(text, 10, usize::MAX));
-    let table = Table::new(columns, cells, palette);
-    let mut lines = vec![table.header()];
-    for (task, selected) in list.on_screen(model.height()) {
+    let empty = if list.is_loaded() { format!("no {} tasks", queue.state) } else { String::new() };
+    rows(model, list, columns, cells, palette, &empty, |task, _| {
         let mut row = vec![
             Cell::new(&task.id, palette.plain()),
             Cell::new(&task.task_type, palette.strong()),
@@ -127,13 +120,8 @@ fn tasks(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> 
             TaskState::Retry | TaskState::Archived => Cell::new(excerpt(task), palette.warning()),
             _ => Cell::new(excerpt(task), palette.plain()),
         });
-        lines.push(table.row(row, selected));
-    }
-    if list.shown().is_empty() {
-        let empty = if queue.tasks.is_loaded() { format!("no {} tasks", queue.state) } else { String::new() };
-        lines.push(nothing(list, &empty, palette));
-    }
-    lines
+        row
+    })
 }
 
 /// The names of the columns that depend on the state: one of a time, and one of a text.

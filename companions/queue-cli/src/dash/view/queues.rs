@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use super::table::{Cell, Column, Table, widest};
-use super::{areas, nothing};
+use super::{areas, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::samples::spark;
@@ -35,29 +35,22 @@ pub(super) fn lines(model: &Model, list: &List<QueueRow>, cells: usize, palette:
     if cells >= WITH_BARS {
         columns.push(Column::text("TASKS BY STATE", 14, 60));
     }
-    let table = Table::new(columns, cells, palette);
-    let mut lines = vec![table.header()];
-    let height = model.height();
-    for (row, selected) in list.on_screen(height) {
-        lines.push(line(model, &table, row, selected, palette));
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "no queues yet: a queue is there once a task was enqueued", palette));
-    }
+    let empty = "no queues yet: a queue is there once a task was enqueued";
+    let mut lines = rows(model, list, columns, cells, palette, empty, |row, table| line(model, table, row, palette));
     if areas::has_panel(model) {
-        lines.resize_with(height + 1, Line::default);
+        lines.resize_with(model.height() + 1, Line::default);
         lines.extend(list.selected().map(|row| panel(model, row, cells, palette)).unwrap_or_default());
     }
     lines
 }
 
-fn line(model: &Model, table: &Table, row: &QueueRow, selected: bool, palette: Palette) -> Line<'static> {
+fn line(model: &Model, table: &Table, row: &QueueRow, palette: Palette) -> Vec<Cell> {
     let queue = &row.info;
     let failed = if queue.failed > 0 { palette.warning() } else { palette.plain() };
     let (state, look) = if queue.paused { ("PAUSED", palette.warning()) } else { ("RUN", palette.good()) };
     let course = model.samples.of(&queue.name);
     let throughput = course.map(|course| spark(&course.processed, table.width(8))).unwrap_or_default();
-    let cells = vec![
+    vec![
         Cell::new(&queue.name, palette.strong()),
         Cell::new(state, look),
         Cell::new(count(queue.size()), palette.plain()),
@@ -68,8 +61,7 @@ fn line(model: &Model, table: &Table, row: &QueueRow, selected: bool, palette: P
         Cell::new(percent(queue.failed, queue.processed), failed),
         Cell::new(throughput, palette.good()),
         Cell::Drawn(bar(row, table.width(9), palette)),
-    ];
-    table.row(cells, selected)
+    ]
 }
 
 /// What a queue takes of Redis' memory.

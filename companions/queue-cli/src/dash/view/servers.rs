@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use queue_admin::{ServerInfo, WorkerInfo};
 use ratatui::text::{Line, Span};
 
-use super::nothing;
 use super::palette::Palette;
 use super::queue::bytes;
-use super::table::{Cell, Column, Table, widest};
+use super::rows;
+use super::table::{Cell, Column, widest};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::text::cut;
@@ -23,25 +23,18 @@ pub(super) fn lines(model: &Model, list: &List<ServerInfo>, cells: usize, palett
         Column::text("STARTED", 12, 12),
         Column::text("QUEUES", 10, usize::MAX),
     ];
-    let table = Table::new(columns, cells, palette);
-    let mut lines = vec![table.header()];
-    for (server, selected) in list.on_screen(model.height()) {
+    rows(model, list, columns, cells, palette, "no server is running", |server, _| {
         let state = if server.status == "active" { palette.good() } else { palette.warning() };
         let busy = format!("{}/{}", server.workers.len(), server.concurrency);
-        let row = vec![
+        vec![
             Cell::new(&server.host, palette.strong()),
             Cell::new(server.pid.to_string(), palette.plain()),
             Cell::new(&server.status, state),
             Cell::new(busy, palette.plain()),
             Cell::new(super::ago(server.started, model.now), palette.plain()),
             Cell::new(queues(server), palette.plain()),
-        ];
-        lines.push(table.row(row, selected));
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "no server is running", palette));
-    }
-    lines
+        ]
+    })
 }
 
 /// Queues with their priorities, the highest first.
@@ -77,22 +70,16 @@ pub(super) fn workers(
         Column::number("DEADLINE", 8),
         Column::text("PAYLOAD", 8, usize::MAX),
     ];
-    let table = Table::new(columns, cells, palette);
-    lines.push(table.header());
-    for (worker, selected) in list.on_screen(model.height()) {
-        let row = vec![
+    lines.extend(rows(model, list, columns, cells, palette, "this server works on nothing", |worker, _| {
+        vec![
             Cell::new(&worker.task_id, palette.plain()),
             Cell::new(&worker.task_type, palette.strong()),
             Cell::new(&worker.queue, palette.plain()),
             Cell::new(apart(worker.started, Some(model.now)), palette.calm()),
             Cell::new(apart(Some(model.now), worker.deadline), palette.plain()),
             Cell::new(bytes(&worker.payload), palette.plain()),
-        ];
-        lines.push(table.row(row, selected));
-    }
-    if list.shown().is_empty() {
-        lines.push(nothing(list, "this server works on nothing", palette));
-    }
+        ]
+    }));
     lines
 }
 
