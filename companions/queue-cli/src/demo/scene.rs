@@ -104,7 +104,7 @@ pub(super) async fn enqueue(client: &Client) -> Result<Vec<Scene>, CliError> {
     scenes.push(address.tries(1, 1).proof("no such street: Nowhere Lane"));
 
     client.enqueue_with(Parcel { order: 1042 }, id("parcel-1042")).await?;
-    let parcel = Scene::new("parcel-1042", SHOP, "parcel:book", "put back once, at no cost of a retry", completed);
+    let parcel = Scene::new("parcel-1042", SHOP, "parcel:book", "snoozed once, at no cost of a retry", completed);
     scenes.push(parcel.tries(2, 0).proof("parcel for 1042 booked"));
 
     let sold = vec![("lamp".to_owned(), 31), ("chair".to_owned(), 11)];

@@ -91,7 +91,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "30s")]
     lease: Duration,
 
-    /// How long running tasks may go on after TERM or Ctrl-C; then they are stopped and put back
+    /// How long running tasks may go on after TERM or Ctrl-C; then they are stopped and requeued
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "8s")]
     shutdown_timeout: Duration,
 
@@ -132,7 +132,7 @@ in the environment. Standard output is the result, up to 16 MiB; of a text, the
 line break at its end is cut.
   exit code 0    done
   65             archive, no retry
-  75             put back, without spending a retry
+  75             snooze, without spending a retry
   anything else  retry, with the last line of standard error as the message
 On timeout, cancel and shutdown the whole process group gets TERM, and KILL
 after the grace time; an exit code 0 after TERM does not count as done. What a
@@ -141,7 +141,7 @@ program leaves running in its process group is ended as well.
 Services get the payload as the body of a POST, and X-Task-Id, X-Task-Type,
 X-Task-Queue, X-Task-Retried, X-Task-Max-Retry, X-Task-Deadline, X-Task-Headers.
   2xx                          done, the body is the result
-  429, and all other 4xx and   put back, without spending a retry: for as long
+  429, and all other 4xx and   snooze, without spending a retry: for as long
   5xx with Retry-After         as that says, or else as --retry-delay does
   other 4xx, but 408 and 425   archive, no retry
   anything else                retry
@@ -152,7 +152,7 @@ X-Task-Queue, X-Task-Retried, X-Task-Max-Retry, X-Task-Deadline, X-Task-Headers.
 /// What to do with tasks whose type fits no rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum UnhandledChoice {
-    /// Put them back for 30 s, without spending a retry
+    /// Snooze them for 30 s, without spending a retry
     Putback,
     /// Leave them where they are
     Leave,
