@@ -22,7 +22,7 @@ for _, id in ipairs(redis.call('ZRANGE', set, from, from + 99)) do
     reply[#reply + 1] = id
     reply[#reply + 1] = msg
     bytes = bytes + #msg
-    if bytes > 4 * 1024 * 1024 then
+    if bytes > 4194304 then
       break
     end
   else

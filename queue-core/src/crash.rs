@@ -10,7 +10,7 @@ use std::time::Duration;
 use chrono::DateTime;
 
 use crate::clock::secs_ceil;
-use crate::options::FARTHEST;
+use crate::limits::LAST_SECOND;
 use crate::outcome::Step;
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
@@ -123,7 +123,7 @@ pub fn step_after_crash(message: &TaskMessage, crashes: &Crashes, limit: u32, no
             policy.delay(&as_if, LEASE_EXPIRED)
         }
     };
-    let at = now.saturating_add(secs_ceil(delay)).min(FARTHEST);
+    let at = now.saturating_add(secs_ceil(delay)).min(LAST_SECOND);
     Step::Retry { message: after, at, is_failure: true }
 }
 

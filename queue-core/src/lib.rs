@@ -10,7 +10,7 @@
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
 //! * [`retry`]: how long to wait before the next attempt.
-//! * [`limits`]: margins and intervals by which several crates go.
+//! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.

@@ -1,11 +1,112 @@
-//! Numbers by which several crates go, so that they agree.
+//! Margins, intervals and bounds: the numbers by which more than one part goes, or which users are told.
+//!
+//! Each stands here once. Crates read it here; tests compare the scripts and the documents with it
+//! ([`table`] is printed in `docs/numbers.md`). What only one file goes by, and nobody is told, stands in that file.
 
-/// Seconds that a task is leased for, as in asynq. Its worker renews the lease every 5 s.
-pub const LEASE_SECS: i64 = 30;
+use std::time::Duration;
 
-/// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks that differ
-/// between hosts.
-pub const RECOVERY_MARGIN_SECS: i64 = 30;
+macro_rules! limits {
+    ($($(#[doc = $reason:literal])+ $name:ident: $type:ty = $value:expr;)+) => {
+        $($(#[doc = $reason])+ pub const $name: $type = $value;)+
 
-/// The same for a task that no server says it works on. A server that has the task says so every 5 s.
-pub const SILENT_MARGIN_SECS: i64 = 7;
+        /// All of them: name, value and reason.
+        pub fn table() -> Vec<(&'static str, String, String)> {
+            vec![$((stringify!($name), format!("{:?}", $name), concat!($($reason),+).trim().to_owned())),+]
+        }
+    };
+}
+
+const MIB: usize = 1024 * 1024;
+const DAY_SECS: i64 = 24 * 60 * 60;
+
+limits! {
+    /// Seconds that a task is leased for unless the server is told otherwise, as in asynq.
+    LEASE_SECS: i64 = 30;
+    /// The longest pause between two renewals of a lease, as in asynq: of a lease of 30 s five may fail.
+    LEASE_RENEWAL: Duration = Duration::from_secs(5);
+    /// Seconds after the end of a lease before anybody takes the task over, as in asynq. They cover clocks that differ
+    /// between hosts.
+    RECOVERY_MARGIN_SECS: i64 = 30;
+    /// The same for a task that no server says it works on. A server that has the task says so with each heartbeat.
+    SILENT_MARGIN_SECS: i64 = 7;
+    /// How long nothing is recovered or reclaimed after Redis was away: leases and deadlines have passed meanwhile, and
+    /// whoever is alive renews his within this time.
+    RENEWED_WITHIN: Duration = Duration::from_secs(12);
+    /// How long nothing of others is judged by the time after the clock has leapt: everybody asks Redis within a
+    /// heartbeat, and renews leases within another 5 s, aggregations within another 10 s.
+    CLOCK_SETTLES: Duration = Duration::from_secs(20);
+
+    /// How often a server tells what it is and works on, as in asynq.
+    HEARTBEAT: Duration = Duration::from_secs(5);
+    /// Seconds a server is listed after its last heartbeat: two of them. A pending task that was not taken in this time
+    /// has a reason to wait.
+    SERVER_TTL_SECS: i64 = 10;
+    /// Seconds by which the clock of a scheduler may be ahead of Redis'. Beyond that its calls are refused: it would
+    /// deal with ticks to come.
+    SCHEDULER_AHEAD_SECS: i64 = 60;
+    /// How often a scheduler tells about its entries.
+    SCHEDULER_HEARTBEAT: Duration = Duration::from_secs(10);
+    /// Seconds a scheduler's entries are shown after its last heartbeat: two of them.
+    ENTRY_SHOWN_SECS: i64 = 20;
+    /// Seconds an entry, its pause and its last tick are remembered after the last scheduler carried it: a year.
+    ENTRY_TTL_SECS: i64 = 366 * DAY_SECS;
+    /// Seconds the history of an entry is kept after its last event: 30 days. asynq never lets it go.
+    HISTORY_TTL_SECS: i64 = 30 * DAY_SECS;
+    /// Events kept of an entry, as in asynq.
+    HISTORY_EVENTS: usize = 1_000;
+
+    /// The longest pause between two looks for due tasks, as in asynq.
+    FORWARD_INTERVAL: Duration = Duration::from_secs(5);
+    /// The longest pause between two looks at leases while there are any, and for lost sets. asynq: 60 s.
+    RECOVER_INTERVAL: Duration = Duration::from_secs(5);
+    /// The same while there are none: a task that is taken now cannot be lost for longer than this.
+    IDLE_INTERVAL: Duration = Duration::from_secs(15);
+    /// How often completed tasks are looked at whose retention has ended; asynq: 8 s. Every fourth time archived ones
+    /// are, too.
+    CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15);
+    /// The longest pause between two looks at groups, as in asynq; a shorter grace period shortens it. A group whose
+    /// aggregation failed is tried again after it.
+    GROUP_INTERVAL: Duration = Duration::from_secs(7);
+    /// Seconds after which an aggregation counts as lost, as in asynq.
+    AGGREGATION_SECS: i64 = 120;
+    /// How often the deadline of a running aggregation is moved.
+    AGGREGATION_RENEWAL: Duration = Duration::from_secs(10);
+    /// How long a queue counts as listed after this process listed it. asynq never lists it again, so that a queue that
+    /// somebody removed stays unseen for the life of the process.
+    QUEUE_LISTED_FOR: Duration = Duration::from_secs(60);
+
+    /// The most tasks one call of a script takes, so that no call keeps others waiting for long.
+    MAX_BATCH: usize = 100;
+    /// How many tasks the client and the server send or take in one call, where they have a choice. That is enough for
+    /// nearly all that batches save, and Redis is back for others after 50 to 130 µs.
+    SHORT_BATCH: usize = 25;
+    /// The same for tasks that go into a sorted set one by one as they come, scheduled or completed: such a one takes
+    /// twice as long, and three times while Redis' table of the set grows.
+    SET_BATCH: usize = 15;
+    /// Tasks that an operator's command changes or imports in one call. A hundred keep Redis busy for 1.3 ms, and others
+    /// are to wait no longer than 1 ms.
+    CHANGE_BATCH: usize = 50;
+    /// The most bytes of messages that travel in one call. A call that is larger than Redis' limit for one
+    /// (`client-query-buffer-limit`, 1 GB by default) costs the connection, and with it every task in it.
+    MAX_BATCH_BYTES: usize = 4 * MIB;
+    /// A take asks for no more tasks once their messages have so many bytes: its answer is on its way for as long as
+    /// they take, and with it what else is waited for on the same connection.
+    MAX_TAKE_BYTES: usize = MIB;
+    /// The most tasks that are aggregated at once, also where no `max_size` is set.
+    MAX_SET: usize = 10_000;
+    /// The most bytes of payload and headers that a client sends in one task, unless told otherwise. Go has no limit.
+    /// Each heartbeat of a Go server writes the payloads of its running tasks again, and Redis itself refuses values
+    /// beyond 512 MB (`proto-max-bulk-len`).
+    MAX_TASK_BYTES: usize = 16 * MIB;
+    /// The most bytes of a result that a server keeps, unless told otherwise. Whoever looks at the task reads all of it.
+    MAX_RESULT_BYTES: usize = 16 * MIB;
+
+    /// How many archived tasks a queue keeps. asynq's nominal 10,000 are 9,999 in effect; so are ours.
+    ARCHIVE_MAX: u32 = 9_999;
+    /// Seconds an archived task is kept: 90 days, as in asynq.
+    ARCHIVE_MAX_AGE_SECS: i64 = 90 * DAY_SECS;
+    /// Seconds a counter of a day lives: 90 days, as in asynq.
+    STATS_TTL_SECS: i64 = 90 * DAY_SECS;
+    /// The last second of the year 9999; later ones Redis would print with an exponent, which Go cannot read.
+    LAST_SECOND: i64 = 253_402_300_799;
+}

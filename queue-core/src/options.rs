@@ -1,5 +1,6 @@
 //! The options of a task, and the rules that compose them into a message.
 
+use crate::limits::LAST_SECOND;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -272,9 +273,6 @@ pub struct Composed {
     pub generated_id: bool,
 }
 
-/// The last second of the year 9999; later ones Redis would print with an exponent, which Go cannot read.
-pub(crate) const FARTHEST: i64 = 253_402_300_799;
-
 /// Composes a task and the options of the call into what is stored, by asynq's rules.
 ///
 /// A time in the future wins over a group; the group then stays in the message, and the task joins it
@@ -349,7 +347,7 @@ fn compose_checked(
         Placement::Pending
     };
     for (option, value) in [("deadline", deadline), ("timeout", timeout), ("retention", retention)] {
-        if value > FARTHEST {
+        if value > LAST_SECOND {
             return Err(OptionError::TimeTooFar { option });
         }
     }
@@ -365,7 +363,7 @@ fn compose_checked(
                 _ => 0,
             };
             let ttl = secs_ceil(ttl).saturating_add(waiting);
-            if ttl > FARTHEST {
+            if ttl > LAST_SECOND {
                 return Err(OptionError::TimeTooFar { option: "unique" });
             }
             (QueueKeys::new(&queue).unique(&task_type, payload.as_deref()), ttl)

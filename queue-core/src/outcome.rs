@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::limits::LAST_SECOND;
 use crate::mask::mask_passwords;
-use crate::options::{DEFAULT_TIMEOUT, FARTHEST};
+use crate::options::DEFAULT_TIMEOUT;
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
 
@@ -170,7 +171,7 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         Outcome::Done(result) => {
             let mut message = message.clone();
             message.completed_at = now;
-            let expires_at = now.saturating_add(message.retention).min(FARTHEST);
+            let expires_at = now.saturating_add(message.retention).min(LAST_SECOND);
             return Step::Complete { message, expires_at, result };
         }
         Outcome::Failed(Failure::Revoke(_)) => return Step::Done,
@@ -195,7 +196,7 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
     if counts {
         message.retried = message.retried.saturating_add(1);
     }
-    let at = now.saturating_add(crate::clock::secs_ceil(delay)).min(FARTHEST);
+    let at = now.saturating_add(crate::clock::secs_ceil(delay)).min(LAST_SECOND);
     Step::Retry { message, at, is_failure: counts }
 }
 
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn no_delay_is_longer_than_go_can_read() {
         let Step::Retry { at, .. } = step(&message(), Failure::retry_in(Duration::MAX, "later")) else { panic!() };
-        assert_eq!(at, FARTHEST);
+        assert_eq!(at, LAST_SECOND);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use queue_core::keys::{KeyFamily, KeyType, queue_families, shared_families};
+use queue_core::limits;
 use queue_redis::Fault;
 use queue_redis::broker::{MAX_BATCH, SET_BATCH, SHORT_BATCH};
 
@@ -179,4 +180,67 @@ fn alerts_and_dashboard_ask_for_metrics_that_the_documents_list() {
         assert!(unknown.is_empty(), "{file} asks for metrics that nobody exports: {unknown:?}");
     }
     assert!(serde_json::from_str::<serde_json::Value>(&read("deploy/grafana/dashboard.json")).is_ok());
+}
+
+#[test]
+fn margins_intervals_and_bounds_are_listed_as_queue_core_has_them() {
+    let rows = limits::table().into_iter().map(|(name, value, reason)| format!("| `{name}` | {value} | {reason} |"));
+    let expected = rows.collect::<Vec<_>>().join("\n");
+    let page = fs::read_to_string(root().join("docs/numbers.md")).unwrap();
+    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(listed.join("\n") == expected, "docs/numbers.md has to have these rows:\n{expected}");
+}
+
+#[test]
+fn documents_state_margins_intervals_and_bounds_as_queue_core_has_them() {
+    use limits::*;
+    let days = |secs: i64| secs / (24 * 60 * 60);
+    let (renewal, heartbeat) = (LEASE_RENEWAL.as_secs(), HEARTBEAT.as_secs());
+    let (aggregation, settles, renewed) =
+        (AGGREGATION_RENEWAL.as_secs(), CLOCK_SETTLES.as_secs(), RENEWED_WITHIN.as_secs());
+    let archive_max = format!("{},{:03}", ARCHIVE_MAX / 1_000, ARCHIVE_MAX % 1_000);
+    let kept = days(ARCHIVE_MAX_AGE_SECS);
+    for (document, sentence) in [
+        ("promises", format!("a lease and {SILENT_MARGIN_SECS} to")),
+        ("promises", format!("Recovery waits {RECOVERY_MARGIN_SECS} s instead of {SILENT_MARGIN_SECS} s if")),
+        ("promises", format!("for the first {renewed} s")),
+        ("retries", format!("a lease and {SILENT_MARGIN_SECS} to")),
+        ("retries", format!("stays for {kept} days, or until {archive_max} younger")),
+        ("state-machine", format!("Its lease ends {LEASE_SECS} s (")),
+        ("state-machine", format!("Then another {SILENT_MARGIN_SECS} s have to go by")),
+        (
+            "state-machine",
+            format!("servers say so every {heartbeat} s, and what they said is forgotten after {SERVER_TTL_SECS} s"),
+        ),
+        ("state-machine", format!("in touch with Redis for {renewed} s")),
+        ("state-machine", format!("{RECOVERY_MARGIN_SECS} s go by instead of {SILENT_MARGIN_SECS},")),
+        ("state-machine", format!("aggregator, every {aggregation} s")),
+        ("state-machine", format!("server, every {renewal} s")),
+        ("state-machine", format!("tasks of a set with more than {MAX_BATCH}")),
+        ("architecture", format!("| every {renewal} s; every sixth of a shorter lease")),
+        ("architecture", format!("| every {heartbeat} s |")),
+        (
+            "architecture",
+            format!("| {SILENT_MARGIN_SECS} s after the end of the next lease, {RECOVERY_MARGIN_SECS} s where"),
+        ),
+        ("architecture", format!("every {} s, archived ones every minute", CLEAN_UP_INTERVAL.as_secs())),
+        ("architecture", format!("when a group changes and every {} s", GROUP_INTERVAL.as_secs())),
+        ("architecture", format!("without client tracking {} s", FORWARD_INTERVAL.as_secs())),
+        ("architecture", format!("Up to {SHORT_BATCH} `done` and {SET_BATCH} `complete`")),
+        ("architecture", format!("after {kept} days, or when {archive_max} younger")),
+        (
+            "design",
+            format!(
+                "within {heartbeat} s and renews within another {renewal} s (aggregations {aggregation} s); for {settles} s"
+            ),
+        ),
+        ("design", format!("Why {archive_max} archived tasks?")),
+        ("options", format!("| `lease` | {LEASE_SECS} s |")),
+        ("options", format!("renewed every {renewal} s")),
+        ("differences", format!("its deadline is moved every {aggregation} s")),
+        ("wire-format", format!("expire {} days after the first count", days(STATS_TTL_SECS))),
+    ] {
+        let text = fs::read_to_string(root().join(format!("docs/{document}.md"))).unwrap().replace('\n', " ");
+        assert!(text.contains(&sentence), "docs/{document}.md does not say {sentence:?}");
+    }
 }

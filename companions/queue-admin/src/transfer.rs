@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::STATS_TTL_SECS;
 use queue_core::wire::TaskMessage;
 
 use queue_redis::broker::{FIELDS_LEFT_BEHIND, next_batch};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::lenient::total;
 
 /// How many days counters are kept.
-const DAYS: i64 = 90;
+const DAYS: i64 = STATS_TTL_SECS / (24 * 60 * 60);
 /// Passes over a queue before it counts as one that never comes to rest.
 const MAX_PASSES: u32 = 10;
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 pub(crate) const MAX_LINE: usize = 256 * 1024 * 1024;
 
 /// Most bytes of a chunk, so that a file of large lines does not fill the memory.
-pub(crate) const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const CHUNK_BYTES: usize = queue_core::limits::MAX_BATCH_BYTES;
 /// What is read at once. A chunk ends when this is used up, so that it is also about a chunk of short lines.
 const BUFFER: usize = 256 * 1024;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::clock::secs_ceil;
 use queue_core::crash::DEFAULT_LIMIT;
+use queue_core::limits::GROUP_INTERVAL;
 use queue_core::limits::LEASE_SECS;
 use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
@@ -21,8 +22,6 @@ use queue_worker::{End, Failure, Router, Unhandled, WorkOptions};
 use crate::attempt::{AggregatedGroup, Attempt, Drained};
 use crate::queue::TestQueue;
 
-/// Seconds after which a group is tried again whose aggregation failed, as with a server; then twice as long each time.
-const GROUP_PAUSE: i64 = 7;
 /// Attempts after which a drain gives up: a handler that enqueues its own task would never let it end.
 const MOST: usize = 10_000;
 
@@ -260,7 +259,7 @@ impl Worker<'_> {
                     let pause = match failure {
                         Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => secs_ceil(delay),
                         // A server tries again at least every two minutes; in a year of a test that would be no end.
-                        _ => GROUP_PAUSE.saturating_mul(1 << failures.min(40)),
+                        _ => GROUP_INTERVAL.as_secs().cast_signed().saturating_mul(1 << failures.min(40)),
                     };
                     let again = now.saturating_add(pause.max(1));
                     next = Some(next.map_or(again, |next| next.min(again)));

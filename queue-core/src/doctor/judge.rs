@@ -5,11 +5,12 @@ use bytes::Bytes;
 use super::{Entry, Fault, Remedy, Target, Whereabouts};
 use crate::keys::QueueKeys;
 // A repaired task is leased as by a take: long enough for a worker that still has it to renew.
-use crate::limits::LEASE_SECS;
+use crate::limits::{LAST_SECOND, LEASE_SECS};
 use crate::{TaskMessage, TaskState};
 
 /// The largest score that is a time, in the year 9999.
-const FARTHEST: f64 = 253_402_300_799.0;
+#[expect(clippy::cast_precision_loss, reason = "it has 38 bits")]
+const FARTHEST: f64 = LAST_SECOND as f64;
 
 /// A place in which ids stand.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 
 use prost::Message as _;
 use queue_core::keys::{self, QueueKeys};
+use queue_core::limits::{ENTRY_SHOWN_SECS, ENTRY_TTL_SECS, HISTORY_EVENTS, HISTORY_TTL_SECS};
 use queue_core::options::Composed;
 use queue_core::wire::{SchedulerEnqueueEvent, SchedulerEntry, TaskMessage, Timestamp};
 use redis::{FromRedisValue, Value};
@@ -10,16 +11,7 @@ use redis::{FromRedisValue, Value};
 use super::{Broker, enqueue::place_of};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{ENQUEUE_TICK, PAUSE_ENTRY, REGISTER_ENTRY, RELEASE_ENTRY};
-
-/// Seconds an entry is shown after the last heartbeat of the scheduler that shows it: two heartbeats.
-const SHOWN_TTL_SECS: i64 = 20;
-/// Seconds an entry, its pause and its last tick are remembered after the last scheduler carried it: a year.
-const ENTRY_TTL_SECS: i64 = 366 * 24 * 60 * 60;
-/// Seconds the history of an entry is kept after its last event: 30 days (asynq never lets it go, W29).
-const HISTORY_TTL_SECS: i64 = 30 * 24 * 60 * 60;
-/// Events kept of an entry, as in asynq.
-const MAX_EVENTS: isize = 1_000;
+use crate::script::{ENQUEUE_TICK, PAUSE_ENTRY, REGISTER_ENTRY, RELEASE_ENTRY, Word};
 
 /// What happens to a tick while the task of the run before is unfinished, that is neither gone, completed
 /// nor archived.
@@ -190,11 +182,14 @@ impl Broker {
         let mut call = PAUSE_ENTRY.call(1);
         let since = since.map(|since| since.to_string()).unwrap_or_default();
         call.arg(QueueKeys::new(queue).cron_entry(name)).arg(since).arg(now);
-        match self.redis.run(&PAUSE_ENTRY, &call).await? {
-            Value::Int(changed @ 0..=1) => Ok(Some(changed == 1)),
-            Value::Int(2) => Ok(None),
-            reply => Err(Error::unexpected(PAUSE_ENTRY.name, &reply)),
-        }
+        let reply = self.redis.run(&PAUSE_ENTRY, &call).await?;
+        let answer = |word| match word {
+            Word::Applied => Some(Some(true)),
+            Word::AlreadyThere => Some(Some(false)),
+            Word::Missing => Some(None),
+            _ => None,
+        };
+        super::verdicts(PAUSE_ENTRY.name, &reply, 1, answer).map(|answers| answers[0])
     }
 
     /// Claims a tick of an entry and enqueues its task, in one step.
@@ -236,7 +231,7 @@ impl Broker {
         let keys = QueueKeys::new(&template.queue);
         let mut call = REGISTER_ENTRY.call(1);
         call.arg(keys.cron_entry(name)).arg(if fresh { "register" } else { "beat" }).arg(now).arg(known);
-        call.arg(scheduler).arg(SHOWN_TTL_SECS).arg(ENTRY_TTL_SECS).arg(spec);
+        call.arg(scheduler).arg(ENTRY_SHOWN_SECS).arg(ENTRY_TTL_SECS).arg(spec);
         call.arg("task").arg(&template.to_bytes()[..]).arg("unique").arg(unique_ttl);
         call.arg("overlap").arg(overlap.as_str()).arg("policy").arg(policy);
         let reply = self.redis.run(&REGISTER_ENTRY, &call).await?;
@@ -275,7 +270,7 @@ impl Broker {
         now: i64,
     ) -> Result<(), Error> {
         let mut index = redis::pipe();
-        index.cmd("ZADD").arg(keys::SCHEDULERS).arg(now + SHOWN_TTL_SECS).arg(key).ignore();
+        index.cmd("ZADD").arg(keys::SCHEDULERS).arg(now + ENTRY_SHOWN_SECS).arg(key).ignore();
         index.cmd("ZREMRANGEBYSCORE").arg(keys::SCHEDULERS).arg("-inf").arg(now - 1).ignore();
         for (name, queue) in carried {
             index.cmd("ZADD").arg(keys::CRON_ENTRIES).arg(now).arg(format!("{name} {queue}")).ignore();
@@ -290,7 +285,7 @@ impl Broker {
         }
         if !shown.is_empty() {
             // Whole seconds, or Redis refuses it after the list has been written (R18, W30).
-            list.cmd("EXPIRE").arg(key).arg(SHOWN_TTL_SECS).ignore();
+            list.cmd("EXPIRE").arg(key).arg(ENTRY_SHOWN_SECS).ignore();
         }
         connection.pipeline::<()>("writing the scheduler's entries", &list).await
     }
@@ -327,7 +322,7 @@ impl Broker {
         let mut record = redis::pipe();
         record.atomic();
         record.cmd("ZADD").arg(&key).arg(at_ns.div_euclid(1_000_000_000)).arg(event.encode_to_vec()).ignore();
-        record.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(-MAX_EVENTS - 1).ignore();
+        record.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(-(HISTORY_EVENTS as isize) - 1).ignore();
         record.cmd("EXPIRE").arg(&key).arg(HISTORY_TTL_SECS).ignore();
         self.redis.pooled().await?.pipeline::<()>("recording an enqueue event", &record).await
     }

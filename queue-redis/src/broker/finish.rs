@@ -6,20 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::keys::{QueueKeys, utc_day};
+use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
 use super::maintain::ExpiredLease;
 use super::take::Run;
-use super::{Broker, STATS_TTL_SECS, verdicts};
+use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT, Word};
-
-/// How many archived tasks a queue keeps. asynq's nominal 10 000 are 9 999 in effect; so are ours.
-pub const ARCHIVE_MAX: u32 = 9_999;
-/// How long archived tasks are kept: 90 days.
-pub(super) const ARCHIVE_MAX_AGE_SECS: i64 = 90 * 24 * 60 * 60;
 
 /// What became of a report on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

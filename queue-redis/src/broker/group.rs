@@ -16,14 +16,11 @@ use redis::Value;
 
 use super::enqueue::place_of;
 use super::finish::counted;
-use super::{Broker, MAX_BATCH, verdicts};
+use super::{Broker, MAX_BATCH, MAX_SET, verdicts};
 use crate::error::Error;
 use crate::script::{
     AGGREGATE, ARCHIVE_STAGED, DELETE_AGGREGATED, EXTEND_SET, LIST_READY_GROUPS, READ_SET, STAGE, Script, Word,
 };
-
-/// The most tasks that are aggregated at once, also where no `max_size` is set.
-pub const MAX_SET: usize = 10_000;
 
 /// When a group is to be aggregated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use queue_core::{TaskMessage, TaskState};
 use redis::Value;
 
-use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, Verdict, counted, verdict, with_crashes};
+use super::finish::{Verdict, counted, verdict, with_crashes};
 use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, Search, verdicts};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};

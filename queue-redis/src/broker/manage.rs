@@ -3,9 +3,9 @@
 
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use redis::{Cmd, Value};
 
-use super::finish::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use super::{Broker, verdicts};
 use crate::error::Error;
 use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, RUN_TASKS, UPDATE_PAYLOAD, Word};

@@ -21,14 +21,16 @@ mod waiting;
 pub use apply::{Ended, Travel};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
-pub use finish::ARCHIVE_MAX;
 pub use finish::{Completion, Report, Side, Verdict};
-pub use group::{Aggregated, GroupRules, MAX_SET, ReadyGroups, StagedSet, StagedTask};
+pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
 pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
+pub use queue_core::limits::{
+    ARCHIVE_MAX, MAX_BATCH, MAX_BATCH_BYTES, MAX_SET, MAX_TAKE_BYTES, SET_BATCH, SHORT_BATCH,
+};
 pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
 pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
@@ -40,25 +42,6 @@ use std::iter::Peekable;
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::script::Word;
-
-/// The most tasks one call of a script takes, so that no call keeps others waiting for long.
-pub const MAX_BATCH: usize = 100;
-
-/// How many tasks the client and the server send or take in one call, where they have a choice. That is enough for
-/// nearly all that batches save, and Redis is back for others after 50 to 130 µs (see `bench/`).
-pub const SHORT_BATCH: usize = 25;
-
-/// The same for tasks that go into a sorted set one by one as they come, scheduled or completed: such a one takes twice
-/// as long, and three times while Redis' table of the set grows.
-pub const SET_BATCH: usize = 15;
-
-/// The most bytes of messages that should travel in one call. A call that is larger than Redis' limit for
-/// one (`client-query-buffer-limit`, 1 GB by default) costs the connection, and with it every task in it.
-pub const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
-
-/// A take asks for no more tasks once their messages have so many bytes: its answer is on its way for as long as they
-/// take, and with it what else is waited for on the same connection.
-pub const MAX_TAKE_BYTES: usize = 1024 * 1024;
 
 /// Takes from `items` what one call should carry: at most `most`, and no more bytes than
 /// [`MAX_BATCH_BYTES`], but at least one.
@@ -76,9 +59,6 @@ pub fn next_batch<T, I: Iterator<Item = T>>(
     }
     batch
 }
-
-/// Seconds a day counter lives: 90 days, as in asynq.
-const STATS_TTL_SECS: i64 = 90 * 24 * 60 * 60;
 
 /// The transitions of tasks on one Redis; cheap to clone.
 ///

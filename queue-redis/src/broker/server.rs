@@ -2,6 +2,7 @@
 
 use prost::Message as _;
 use queue_core::keys;
+use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::wire::{ServerInfo, WorkerInfo};
 use redis::Value;
 
@@ -9,9 +10,6 @@ use super::{Broker, ExpiredLease};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{CLEAR_SERVER_STATE, LIST_SERVER, WRITE_SERVER_STATE};
-
-/// Seconds a server is listed after its last heartbeat.
-const SERVER_TTL_SECS: i64 = 10;
 
 impl Broker {
     /// Tells what a server is and what it works on, for asynqmon and the like; forgets servers that have

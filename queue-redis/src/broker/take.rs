@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message as _;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::{LEASE_SECS, RECOVERY_MARGIN_SECS};
 use queue_core::wire::{TaskMessage, WireError};
 use redis::{Cmd, Value};
 
@@ -44,7 +45,7 @@ struct Expiries {
 /// which reports carry as long as a renewal is unanswered; so is one of Go's, if a recoverer of this project was
 /// first, which removes the token. Go's recoverers leave it; but they take the task 30 s after that end at the
 /// earliest, for 30 s. An owner gives up before it gets that far.
-const OURS_FOR: i64 = 60;
+const OURS_FOR: i64 = RECOVERY_MARGIN_SECS + LEASE_SECS;
 
 impl Run {
     pub(super) fn new(queue: Arc<str>, id: Vec<u8>, token: Arc<str>, expires: i64) -> Self {

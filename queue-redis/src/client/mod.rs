@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use queue_core::clock::Clock;
+use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, TaskOptions, TaskState};
 
@@ -22,20 +23,13 @@ use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;
 
-/// How long a queue counts as listed after we listed it. asynq never lists it again, so a queue that
-/// somebody removed stays invisible for the life of the process (W27).
-const LISTED_FOR: Duration = Duration::from_secs(60);
-
 /// When to list a queue again that could not be listed, although it was before.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// So many queues are remembered as listed: names may be made of what users send.
 const MAX_LISTED: usize = 10_000;
 
-/// The most bytes of payload and headers that a client sends in one task, unless told otherwise: 16 MiB. Go has no
-/// limit. Each heartbeat of a server writes the payloads of its running tasks again, and Redis itself refuses
-/// values beyond 512 MB (`proto-max-bulk-len`).
-pub const MAX_TASK_BYTES: usize = 16 * 1024 * 1024;
+pub use queue_core::limits::MAX_TASK_BYTES;
 
 /// Why a task was not enqueued.
 #[derive(thiserror::Error)]
@@ -390,7 +384,8 @@ impl Store {
 
     async fn list(&self, queue: &str) -> Result<(), Error> {
         let now = Instant::now();
-        let known = |listed: &HashMap<String, Instant>| listed.get(queue).is_some_and(|at| now - *at < LISTED_FOR);
+        let known =
+            |listed: &HashMap<String, Instant>| listed.get(queue).is_some_and(|at| now - *at < QUEUE_LISTED_FOR);
         if known(&self.listed.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(());
         }
@@ -401,12 +396,12 @@ impl Store {
             // In a cluster the list may be on a node that is down, while the queue is not. It was listed once, and
             // will be again, a little later.
             Err(error) if error.is_transient() && listed.contains_key(queue) => {
-                now.checked_sub(LISTED_FOR - LIST_AGAIN).unwrap_or(now)
+                now.checked_sub(QUEUE_LISTED_FOR - LIST_AGAIN).unwrap_or(now)
             }
             Err(error) => return Err(error),
         };
         if listed.len() >= MAX_LISTED {
-            listed.retain(|_, at| now - *at < LISTED_FOR);
+            listed.retain(|_, at| now - *at < QUEUE_LISTED_FOR);
             if listed.len() >= MAX_LISTED {
                 listed.clear();
             }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use queue_core::doctor::{Entry, Fault, Finding, Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
+use queue_core::limits::AGGREGATION_SECS;
 use queue_core::outcome::NO_HANDLER;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
@@ -10,9 +11,6 @@ use super::{Examination, Holder, Step, Trail, mark};
 use crate::broker::{ListedSet, MAX_BATCH};
 use crate::connection::Connection;
 use crate::error::Error;
-
-/// How long after its end an aggregation counts as one that no server will put back: Go's look once a minute.
-const LOST_SECS: i64 = 120;
 
 /// How many types without a handler are told of.
 const MAX_TYPES: usize = 1_000;
@@ -263,7 +261,7 @@ impl Examination {
             if tasks == 0 {
                 let found = Finding::new(Fault::EmptySet, Some(queue), key.as_bytes());
                 findings.push(found.repair(repair(false)));
-            } else if (deadline as i64) < now - LOST_SECS {
+            } else if (deadline as i64) < now - AGGREGATION_SECS {
                 let found = Finding::new(Fault::LostAggregation, Some(queue), key.as_bytes());
                 findings.push(found.detail(format!("{tasks} tasks")).repair(repair(true)));
             }

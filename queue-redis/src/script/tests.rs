@@ -275,3 +275,36 @@ fn headers_state_the_bounds_that_the_callers_keep() {
         }
     }
 }
+
+/// A bound that a script has of its own, with the file in which it stands.
+const OWN_NUMBERS: [(&str, usize); 7] = [
+    ("message_field", 128), // varints of protobuf
+    ("choose_type", 1_000), // how far a task may have moved since it was seen
+    ("find_pending", 50),   // likewise, towards the head
+    ("find_pending", 349),  // likewise, towards the tail
+    ("remove_active", 300), // the window in which several ids are searched together
+    ("stage", 500),         // tasks moved at a time: twice as many words, of which Lua unpacks thousands
+    ("examine_task", 999),  // sets in which a task is looked for, less one
+];
+
+#[test]
+fn bounds_in_scripts_are_those_of_queue_core() {
+    use queue_core::limits::{
+        HISTORY_EVENTS, HISTORY_TTL_SECS, MAX_BATCH, MAX_BATCH_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
+    };
+    let [history_ttl, ahead] = [HISTORY_TTL_SECS, SCHEDULER_AHEAD_SECS].map(|secs| usize::try_from(secs).unwrap());
+    // A range up to the hundredth ends at 99, counted from 0.
+    let shared = [MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, history_ttl, HISTORY_EVENTS - 1, ahead];
+    let mut unused: BTreeSet<_> = OWN_NUMBERS.into_iter().collect();
+    for (name, text) in every_text() {
+        let code = code(text);
+        for word in code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '%') {
+            // Smaller ones are positions of arguments.
+            let Some(number) = word.parse().ok().filter(|number| *number > 20) else { continue };
+            let is_own = OWN_NUMBERS.contains(&(name, number));
+            assert!(is_own || shared.contains(&number), "{name}: {number} is no limit of queue-core");
+            unused.remove(&(name, number));
+        }
+    }
+    assert_eq!(unused, BTreeSet::new(), "no script has these");
+}

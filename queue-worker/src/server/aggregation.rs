@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use queue_core::limits::{AGGREGATION_RENEWAL, AGGREGATION_SECS};
 use queue_core::options::{DEFAULT_TIMEOUT, compose_for};
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{RawTask, RetryPolicy, TaskMessage};
@@ -27,10 +28,6 @@ use crate::log::{error, info, warn};
 use crate::panic::{self, Catch};
 use crate::routes::Routes;
 
-/// Seconds after which an aggregation counts as lost, as in asynq; prolonged while it runs.
-const DEADLINE: i64 = 120;
-/// How often it is prolonged.
-const PROLONG: Duration = Duration::from_secs(10);
 /// How long a call to Redis is repeated: well within what is left of the deadline.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -69,7 +66,7 @@ impl Means {
     async fn aggregate(&self, aggregation: &Aggregation, id: &str, rules: GroupRules) -> Option<Ended> {
         let Aggregation { queue, group, .. } = aggregation;
         let now = self.time.now();
-        Some(match self.broker.stage(queue, group, id, rules, now, now + DEADLINE).await {
+        Some(match self.broker.stage(queue, group, id, rules, now, now + AGGREGATION_SECS).await {
             Ok(None) => return None,
             // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
             Ok(Some(mut set)) => match Catch(std::pin::pin!(work(self, aggregation, &mut set))).await {
@@ -293,9 +290,9 @@ async fn attend(
             answer = &mut work => return Ok(answer.unwrap_or_else(|panicked| Err(panicked.into()))),
             () = means.stop.cancelled() => break "the server shuts down",
             () = tokio::time::sleep_until(end) => break "it took more than 30 minutes",
-            () = tokio::time::sleep(PROLONG) => {
+            () = tokio::time::sleep(AGGREGATION_RENEWAL) => {
                 // If Redis cannot be asked, the next call may come in time.
-                lost = means.broker.extend_set(set, means.time.now() + DEADLINE).await.is_ok_and(|held| !held);
+                lost = means.broker.extend_set(set, means.time.now() + AGGREGATION_SECS).await.is_ok_and(|held| !held);
                 if lost {
                     break "its tasks were given to somebody else";
                 }

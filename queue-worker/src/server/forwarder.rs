@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::TaskState;
+use queue_core::limits::FORWARD_INTERVAL;
 use queue_redis::service::Service;
 use queue_redis::{
     Error,
@@ -21,8 +22,6 @@ use super::wakeups::Wakeups;
 use crate::events::{Event, Observers};
 use crate::log::{error, info, warn};
 
-/// Longest pause between two looks, as in asynq, and when something is wrong with a set.
-const INTERVAL: Duration = Duration::from_secs(5);
 /// So many sets that are known to have tasks are looked at again in that time.
 const SWEPT: usize = 100;
 /// Shortest: a burst of new scheduled tasks is not a burst of looks.
@@ -114,7 +113,7 @@ impl Forwarder {
     }
 
     fn longest(&self) -> Duration {
-        if self.wakeups.watch().is_none() { INTERVAL } else { self.queues.safety_interval() }
+        if self.wakeups.watch().is_none() { FORWARD_INTERVAL } else { self.queues.safety_interval() }
     }
 
     /// When the next task is due that can be moved, as far as is known, in Unix seconds.
@@ -129,7 +128,7 @@ impl Forwarder {
         if let Some((next, _)) = self.due.first() {
             pause = pause.min(self.time.until(*next));
         }
-        if self.refused.is_empty() { pause } else { pause.min(INTERVAL) }
+        if self.refused.is_empty() { pause } else { pause.min(FORWARD_INTERVAL) }
     }
 
     /// Forwards what is due, and learns of the sets that are doubtful when they are.
@@ -243,13 +242,13 @@ impl Set {
             let (queue, set) = (&self.queue, self.state);
             warn!(queue = %queue, %set, tasks = stayed, "due tasks stay: keys of other types stand where their groups should be");
         }
-        let again = now.saturating_add(INTERVAL.as_secs() as i64);
+        let again = now.saturating_add(FORWARD_INTERVAL.as_secs() as i64);
         self.held_up = Some(next_due.unwrap_or(again).min(again));
         self.held_up
     }
 
     fn refuse(&mut self, error: &Error) {
-        if self.refused.replace(Instant::now() + INTERVAL).is_none() {
+        if self.refused.replace(Instant::now() + FORWARD_INTERVAL).is_none() {
             error!(queue = %self.queue, set = %self.state, %error, "the set cannot be forwarded; looking at it again every few seconds");
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::limits::HEARTBEAT;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::service::Service;
 use queue_redis::{Error, broker::Broker};
@@ -14,9 +15,6 @@ use super::queues::Queues;
 use super::running::Running;
 use super::shutdown::Shutdown;
 use super::time::Time;
-
-/// As in asynq; what is written lives for twice as long.
-const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The most bytes of payloads that one heartbeat writes, and of one of them. With all of them, a hundred large tasks
 /// would make more traffic every 5 s than taking them did.
@@ -50,7 +48,7 @@ impl Service for Heartbeater {
         let _ = self.time.compare(self.broker.redis()).await;
         let briefly = std::mem::take(&mut self.was_idle) && !self.beats.is_multiple_of(WHOLE_EVERY);
         self.was_idle = self.beat(briefly).await?;
-        Ok(INTERVAL)
+        Ok(HEARTBEAT)
     }
 
     async fn wait(&mut self, pause: Duration) {
@@ -59,7 +57,7 @@ impl Service for Heartbeater {
 
     fn delay(&self) -> Duration {
         // The first beat was written before the start.
-        INTERVAL
+        HEARTBEAT
     }
 }
 

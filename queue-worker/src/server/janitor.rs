@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::CLEAN_UP_INTERVAL;
 use queue_redis::service::{Service, worse};
 use queue_redis::{
     Error,
@@ -13,8 +14,6 @@ use super::holdings::Holdings;
 use super::time::Time;
 use crate::log::info;
 
-/// How often completed tasks are looked at; asynq: 8 s.
-const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15);
 /// In how many of these rounds archives are looked at: what is in them may be up to 90 days old.
 const TRIM_EVERY: u32 = 4;
 

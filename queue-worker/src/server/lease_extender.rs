@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::LEASE_RENEWAL;
 use queue_core::limits::RECOVERY_MARGIN_SECS;
 use queue_redis::service::Service;
 use queue_redis::{
@@ -17,7 +18,7 @@ use crate::job::{CancelReason, Job};
 
 /// Longest pause between two renewals, as in asynq. A renewal whose answer is lost is told from another
 /// worker's lease by the short step it makes, so that long leases are not renewed less often.
-const LONGEST_RENEWAL: Duration = Duration::from_secs(5);
+const LONGEST_RENEWAL: Duration = LEASE_RENEWAL;
 
 #[derive(Clone)]
 pub(super) struct LeaseExtender {

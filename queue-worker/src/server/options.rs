@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::{GROUP_INTERVAL, LEASE_SECS};
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
 use queue_core::{Clock, SystemClock};
@@ -42,8 +43,7 @@ pub enum Unhandled {
     Archive,
 }
 
-/// The most bytes of a result that a server keeps, unless told otherwise.
-pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+pub use queue_core::limits::MAX_RESULT_BYTES;
 
 /// The longest lease, and the longest pause between looks.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -80,8 +80,6 @@ pub(super) struct Options {
     pub(super) correct_clock: bool,
 }
 
-/// Longest pause between two looks at groups, as in asynq; a shorter grace period shortens it.
-const CHECK_INTERVAL: Duration = Duration::from_secs(7);
 /// Longest pause between two looks at all groups, where the next that will be ready are known.
 const LONGEST_CHECK: Duration = Duration::from_secs(60);
 
@@ -123,7 +121,7 @@ impl GroupPace {
     }
 
     pub(super) fn check_interval(self) -> Duration {
-        CHECK_INTERVAL.min(self.grace_period)
+        GROUP_INTERVAL.min(self.grace_period)
     }
 }
 
@@ -143,7 +141,7 @@ impl Default for Options {
             shutdown_timeout: Duration::from_secs(8),
             cancel_grace: Duration::from_secs(1),
             poll_interval: Duration::from_secs(1),
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(LEASE_SECS.unsigned_abs()),
             max_crashes: queue_core::crash::DEFAULT_LIMIT,
             reconcile: Duration::from_secs(300),
             unhandled: Unhandled::PutBack(Duration::from_secs(30)),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_redis::service::{Backoff, Outage, Service};
 use queue_redis::{
     Error,
@@ -31,9 +32,6 @@ use super::starts::start;
 use super::survey::Survey;
 use crate::events::Event;
 use crate::log::{error, info, warn};
-
-/// How long a queue counts as listed (rule R7) after this server listed it.
-const LISTED_FOR: Duration = Duration::from_secs(60);
 
 /// How long a queue is left alone that Redis refuses to serve, for example because one of its keys has a
 /// wrong type.
@@ -610,7 +608,7 @@ impl Taker {
     /// removed it does not list it again (W27).
     fn list(&mut self, queue: &Arc<str>) {
         let now = Instant::now();
-        if self.listed.get(queue).is_some_and(|at| now - *at < LISTED_FOR) {
+        if self.listed.get(queue).is_some_and(|at| now - *at < QUEUE_LISTED_FOR) {
             return;
         }
         self.listed.insert(queue.clone(), now);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::{IDLE_INTERVAL, RECOVER_INTERVAL, RENEWED_WITHIN};
 use queue_redis::service::Service;
 use queue_redis::{
     Error,
@@ -13,14 +14,6 @@ use queue_redis::{
 use super::holdings::Holdings;
 use super::time::Time;
 use crate::log::{info, warn};
-
-/// How often lost sets are looked for while there are sets. asynq: 60 s.
-const RECLAIM_INTERVAL: Duration = Duration::from_secs(5);
-/// The same while there are none: a set is lost after two minutes at the earliest.
-const IDLE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long nothing is reclaimed after Redis was away. Deadlines have passed in the meantime, and whoever is
-/// alive prolongs his every 10 s.
-const PATIENCE: Duration = Duration::from_secs(12);
 
 /// The sets that the last look has found.
 type Seen = HashMap<Arc<str>, HashSet<ListedSet>>;
@@ -42,7 +35,7 @@ impl Service for Reclaimer {
         if self.was_away {
             self.broker.redis().ping().await?;
             self.was_away = false;
-            return Ok(PATIENCE);
+            return Ok(RENEWED_WITHIN);
         }
         let mut seen = std::mem::take(&mut self.seen);
         let reclaimed = self.reclaim_in_all(&mut seen).await;
@@ -52,7 +45,7 @@ impl Service for Reclaimer {
             return Err(error);
         }
         let idle = self.seen.values().all(HashSet::is_empty);
-        let interval = if idle { IDLE_INTERVAL } else { RECLAIM_INTERVAL };
+        let interval = if idle { IDLE_INTERVAL } else { RECOVER_INTERVAL };
         Ok(interval.mul_f64(0.8 + 0.4 * fastrand::f64()))
     }
 }

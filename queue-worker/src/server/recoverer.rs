@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use queue_core::RetryPolicy;
 use queue_core::crash::{Crashes, step_after_crash};
-use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
+use queue_core::limits::{IDLE_INTERVAL, RECOVER_INTERVAL, RECOVERY_MARGIN_SECS, RENEWED_WITHIN, SILENT_MARGIN_SECS};
 use queue_redis::service::{Service, worse};
 use queue_redis::{
     Error,
@@ -22,13 +22,6 @@ use crate::log::{error, warn};
 use crate::panic;
 use crate::routes::Routes;
 
-/// How often leases are looked at. asynq: 60 s, which is how long a crash goes unnoticed there.
-const RECOVER_INTERVAL: Duration = Duration::from_secs(5);
-/// The same while there are no leases: whoever takes a task now cannot lose it for another 12 s.
-const RECOVER_IDLE: Duration = Duration::from_secs(15);
-/// How long nothing is recovered after Redis was away: leases have ended in the meantime, and whoever is
-/// alive needs this long at the most to renew his, or to report.
-const PATIENCE: Duration = Duration::from_secs(12);
 /// Queues that are looked at at the same time: Redis may be far away.
 const QUEUES_AT_ONCE: usize = 16;
 /// So many leases that have ended, in an active list so long, are met in the order of the list: to search the list for
@@ -37,6 +30,7 @@ const MANY_ENDED: u64 = 100;
 const LONG_LIST: u64 = 1_000;
 /// How many ids of the active list one call may be searching, half a millisecond's worth.
 const IDS_SEARCHED: u64 = 40_000;
+
 /// What became of the tasks of a page.
 #[derive(Default)]
 struct Page {
@@ -80,17 +74,17 @@ impl Service for Recoverer {
 
     async fn run_once(&mut self) -> Result<Duration, Error> {
         // This process was stopped, perhaps its machine, and others with it: they have to renew first.
-        if self.heard.next.is_some_and(|next| next.elapsed() > PATIENCE) {
+        if self.heard.next.is_some_and(|next| next.elapsed() > RENEWED_WITHIN) {
             self.heard = Heard::away();
         }
         if self.heard.was_away || self.time.is_settling() {
             // Not by a look at the leases: the first one that is answered would already recover.
             self.broker.redis().ping().await?;
             self.heard = Heard::default();
-            return Ok(PATIENCE);
+            return Ok(RENEWED_WITHIN);
         }
         let margin = match self.heard.since {
-            Some(since) if since.elapsed() >= PATIENCE => SILENT_MARGIN_SECS,
+            Some(since) if since.elapsed() >= RENEWED_WITHIN => SILENT_MARGIN_SECS,
             _ => RECOVERY_MARGIN_SECS,
         };
         match self.recover(margin).await {
@@ -123,7 +117,7 @@ impl Recoverer {
     /// How long to wait before leases are looked at again, of which the next one ends at `next`.
     fn pause(&self, next: Option<i64>, margin: i64) -> Duration {
         let jitter = 0.8 + 0.4 * fastrand::f64();
-        let Some(next) = next else { return RECOVER_IDLE.mul_f64(jitter) };
+        let Some(next) = next else { return IDLE_INTERVAL.mul_f64(jitter) };
         // Of servers that wait for the same lease, one is first.
         let left = self.time.until(next.saturating_add(margin)) + Duration::from_millis(fastrand::u64(10..500));
         left.min(RECOVER_INTERVAL.mul_f64(jitter))

@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::Clock;
+use queue_core::limits::CLOCK_SETTLES;
 use queue_redis::{Error, Redis, RedisClock};
-
-/// How long after a leap of the time what others hold is not judged by it: everybody asks Redis within 5 s, and renews
-/// his leases within another 5 s, his aggregations within 10 s.
-const SETTLES: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Time {
@@ -68,6 +65,6 @@ impl Time {
     /// Whether the time has leapt so lately that those who are alive may not have renewed by the new one what they
     /// hold. Ask for the time first: then this says whether to go by it.
     pub(super) fn is_settling(&self) -> bool {
-        self.corrected.as_ref().and_then(|clock| clock.leapt_ago()).is_some_and(|ago| ago < SETTLES)
+        self.corrected.as_ref().and_then(|clock| clock.leapt_ago()).is_some_and(|ago| ago < CLOCK_SETTLES)
     }
 }

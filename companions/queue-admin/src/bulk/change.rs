@@ -6,6 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::{CHANGE_BATCH, SHORT_BATCH};
 
 use super::super::Inspector;
 use super::super::tasks::Entry;
@@ -18,10 +19,8 @@ use queue_redis::Connection;
 use queue_redis::broker::ARCHIVE_MAX;
 use queue_redis::broker::{Change, Seen};
 
-/// Ids per call of a script, so that none takes longer than a millisecond; see `docs/design.md`.
-const BATCH: usize = 50;
-/// The same for pending tasks: each call searches the list once, which takes half of that by itself.
-const PENDING_BATCH: usize = 25;
+/// Pending tasks per call: each call searches the list once, which takes half of that by itself.
+const PENDING_BATCH: usize = SHORT_BATCH;
 /// How often the pending list is gone through for tasks that have moved away from where they were seen.
 const PASSES: usize = 5;
 
@@ -242,7 +241,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
 
     /// How many tasks the next call may change.
     fn room(&self, place: &Place) -> Result<usize, Error> {
-        let batch = if place.state == TaskState::Pending { PENDING_BATCH } else { BATCH };
+        let batch = if place.state == TaskState::Pending { PENDING_BATCH } else { CHANGE_BATCH };
         if self.verb != Verb::Archive {
             return Ok(batch);
         }

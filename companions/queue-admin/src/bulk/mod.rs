@@ -17,6 +17,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
+use queue_core::limits::MAX_BATCH;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
@@ -27,7 +28,7 @@ use queue_redis::Connection;
 use walk::{Order, Walk};
 
 /// Ids looked at in one go. The messages of so many tasks are in memory at a time.
-const PAGE: usize = 100;
+const PAGE: usize = MAX_BATCH;
 
 /// A list or set that holds tasks of one state, and for aggregating ones of one group.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use queue_core::crash::Crashes;
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
+use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
 use queue_core::{Clock as _, TaskMessage, TaskState};
@@ -17,9 +18,6 @@ use queue_redis::Error as RedisError;
 use crate::error::Error;
 use queue_redis::Connection;
 
-/// Seconds after which a pending task should have been taken, if a server has places free. Servers tell every 5 s what
-/// they work on.
-const NOTICED_WITHIN: i64 = 10;
 /// Locks that are told of an id without a task.
 const MAX_LOCKS: usize = 10;
 
@@ -256,7 +254,7 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     match state {
         Some(TaskState::Pending) => {
             reasons.extend(stopped);
-            let since = facts.pending_since.filter(|since| since.saturating_add(NOTICED_WITHIN) < now);
+            let since = facts.pending_since.filter(|since| since.saturating_add(SERVER_TTL_SECS) < now);
             if let Some(since) = since.filter(|_| reasons.is_empty() && slow.is_empty()) {
                 reasons.push(Reason::PassedOver { since });
             }

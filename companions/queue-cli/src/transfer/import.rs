@@ -9,6 +9,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use queue_admin::Inspector;
 use queue_admin::payload::harmless;
+use queue_core::limits::CHANGE_BATCH;
 use queue_core::options::check_existing_queue_name;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::{
@@ -27,9 +28,6 @@ use crate::progress;
 use crate::session::Session;
 use queue_admin::export::{End, Header, Line, QueueLine, TaskLine, VERSION};
 
-/// Tasks per call. A hundred keep Redis busy for 1.3 ms (100,000 tasks of 100 bytes, on a busy machine), and others
-/// are to wait no longer than 1 ms.
-const BATCH: usize = 50;
 /// How often a call is sent again while Redis does not answer, with [`PAUSE`] in between.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -196,7 +194,7 @@ impl Import {
                 self.batch.push((number, task));
             }
         }
-        if self.batch.len() >= BATCH || self.bytes >= MAX_BATCH_BYTES {
+        if self.batch.len() >= CHANGE_BATCH || self.bytes >= MAX_BATCH_BYTES {
             self.flush().await?;
         }
         Ok(())

@@ -3,13 +3,10 @@
 use std::io::Write as _;
 
 use queue_admin::payload::{harmless, text};
+use queue_core::limits::MAX_RESULT_BYTES;
 use queue_redis::Stderr;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tracing::info;
-
-/// The longest result that is kept. Redis takes more, but a result is read as a whole by everything that
-/// looks at the task.
-pub(super) const MAX_RESULT: usize = 16 * 1024 * 1024;
 
 /// The longest piece of a line that is forwarded at once and kept as the message.
 const MAX_LINE: usize = 8 * 1024;
@@ -32,7 +29,7 @@ impl Result {
     }
 
     fn add(&mut self, bytes: &[u8]) {
-        if self.too_long || self.bytes.len() + bytes.len() > MAX_RESULT {
+        if self.too_long || self.bytes.len() + bytes.len() > MAX_RESULT_BYTES {
             self.too_long = true;
             self.bytes = Vec::new();
         } else {
@@ -158,8 +155,8 @@ mod tests {
     fn a_result_is_whole_or_none() {
         let mut result = Result::default();
         result.add(b"half");
-        result.add(&vec![0; MAX_RESULT - 4]);
-        assert_eq!(result.bytes.len(), MAX_RESULT);
+        result.add(&vec![0; MAX_RESULT_BYTES - 4]);
+        assert_eq!(result.bytes.len(), MAX_RESULT_BYTES);
         result.add(b"x");
         assert_eq!(result.into_bytes(), None);
     }

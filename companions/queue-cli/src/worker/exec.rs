@@ -1,5 +1,6 @@
 //! Works tasks by running programs.
 
+use queue_core::limits::MAX_RESULT_BYTES;
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};
 use tracing::info;
 
-use super::capture::{Errors, Forward, MAX_RESULT, Result as ResultBytes};
+use super::capture::{Errors, Forward, Result as ResultBytes};
 use super::command::Command;
 use super::environment;
 use super::group::Group;
@@ -79,7 +80,7 @@ impl Exec {
         };
         judge(status, last_line)?;
         let result = result.into_bytes().ok_or_else(|| {
-            let limit = MAX_RESULT / (1024 * 1024);
+            let limit = MAX_RESULT_BYTES / (1024 * 1024);
             Failure::archive(format!(
                 "the program succeeded, but wrote more than {limit} MiB of result; let it store that elsewhere and print where"
             ))

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use queue_admin::payload::{harmless, shorten};
+use queue_core::limits::MAX_RESULT_BYTES;
 use queue_core::{Clock as _, SystemClock};
 use queue_worker::{Failure, Job};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 use tracing::info;
 
-use super::capture::MAX_RESULT;
 use super::header::Headers;
 use super::{environment, retry_after};
 use crate::error::CliError;
@@ -109,11 +109,11 @@ fn headers(job: &Job) -> Result<HeaderMap, Failure> {
 async fn judge(response: Response) -> Result<Bytes, Failure> {
     let status = response.status();
     if status.is_success() {
-        return match body(response, MAX_RESULT).await.map_err(failed)? {
+        return match body(response, MAX_RESULT_BYTES).await.map_err(failed)? {
             (body, true) => Ok(body),
             (_, false) => Err(Failure::archive(format!(
                 "the service succeeded, but its answer is longer than {} MiB; let it store that elsewhere and answer where",
-                MAX_RESULT / (1024 * 1024)
+                MAX_RESULT_BYTES / (1024 * 1024)
             ))),
         };
     }

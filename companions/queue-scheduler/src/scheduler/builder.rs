@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::limits::SCHEDULER_HEARTBEAT;
 use queue_core::{Clock, SystemClock};
 use queue_redis::{Redis, RedisClock};
 
@@ -46,7 +47,7 @@ impl SchedulerBuilder {
             clock: clock.clone(),
             corrected: Some(clock),
             poll_interval: Duration::from_secs(1),
-            heartbeat_interval: Duration::from_secs(10),
+            heartbeat_interval: SCHEDULER_HEARTBEAT,
             on_tick: None,
             on_problem: None,
             provider: None,

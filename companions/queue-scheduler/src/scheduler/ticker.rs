@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use futures_util::StreamExt as _;
 use queue_core::clock::At;
+use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::Placement;
 use queue_core::{Clock, TaskInfo, TaskState};
 use queue_redis::log::{error, info, warn};
@@ -25,8 +26,6 @@ use crate::schedule::{Schedule, Step};
 
 /// Entries dealt with at the same time.
 const AT_ONCE: usize = 32;
-/// How long a queue counts as listed after we listed it, as in the client.
-const LISTED_FOR: Duration = Duration::from_secs(60);
 /// How often the end of the run before is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The longest pause after failures.
@@ -193,7 +192,7 @@ impl Ticker {
     async fn list(&self, queue: &str) -> Result<(), Error> {
         let now = Instant::now();
         let listed = || self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed().get(queue).is_some_and(|at| now - *at < LISTED_FOR) {
+        if listed().get(queue).is_some_and(|at| now - *at < QUEUE_LISTED_FOR) {
             return Ok(());
         }
         self.broker.publish_queue(queue).await?;
