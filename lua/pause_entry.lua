@@ -9,20 +9,20 @@
 -- ARGV
 --   1  since  unix second at which it is paused; empty to resume it
 --   2  now    unix time in seconds
--- RETURNS
---   1  done
---   0  it was so already
---   2  there is no such entry; nothing was written
+-- RETURNS one letter
+--   a  applied
+--   t  it was so already
+--   m  there is no such entry; nothing was written
 local entry, since, now = KEYS[1], ARGV[1], ARGV[2]
 
 if redis.call('EXISTS', entry) == 0 then
-  return 2
+  return 'm'
 end
 if since ~= '' then
-  return redis.call('HSETNX', entry, 'paused', since)
+  return redis.call('HSETNX', entry, 'paused', since) == 1 and 'a' or 't'
 end
 if redis.call('HDEL', entry, 'paused') == 0 then
-  return 0
+  return 't'
 end
 -- A clock that is ahead must not deal with the ticks of the days to come.
 now = math.min(tonumber(now), tonumber(redis.call('TIME')[1]))
@@ -30,4 +30,4 @@ now = math.min(tonumber(now), tonumber(redis.call('TIME')[1]))
 if now - 1 > tonumber(redis.call('HGET', entry, 'upto') or now) then
   redis.call('HSET', entry, 'upto', string.format('%.0f', now - 1))
 end
-return 1
+return 'a'

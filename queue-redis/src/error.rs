@@ -93,16 +93,6 @@ pub enum Error {
         /// The reply, shortened.
         reply: String,
     },
-    /// A result is larger than the server keeps.
-    #[error(
-        "the result has {bytes} bytes, and this server keeps {limit} at the most; store it elsewhere and keep its address, or raise the limit (Server::max_result_bytes)"
-    )]
-    ResultTooLarge {
-        /// Bytes of the result.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
 }
 
 queue_core::debug_as_text!(Error);

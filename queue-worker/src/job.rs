@@ -32,6 +32,27 @@ pub enum CancelReason {
     Shutdown = 4,
 }
 
+/// Why a result was not stored.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResultError {
+    /// It is larger than the server keeps ([`Server::max_result_bytes`](crate::Server::max_result_bytes)).
+    #[error(
+        "the result has {bytes} bytes, and this server keeps {limit} at the most; store it elsewhere and keep its address, or raise the limit (Server::max_result_bytes)"
+    )]
+    TooLarge {
+        /// Bytes of the result.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Redis could not be asked, or refused.
+    #[error(transparent)]
+    Redis(#[from] Error),
+}
+
+queue_core::debug_as_text!(ResultError);
+
 /// One attempt at one task; cheap to clone. Also an extractor, and the request that layers see.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -187,13 +208,11 @@ impl Job {
     /// those that end in the archive, can be looked at after they have ended.
     ///
     /// # Errors
-    /// When Redis cannot be asked or refuses, or the result is larger than the server keeps
-    /// ([`Server::max_result_bytes`](crate::Server::max_result_bytes)). Returns `false`, having written nothing, when the task is
-    /// no longer this handler's.
-    pub async fn write_result(&self, result: impl AsRef<[u8]>) -> Result<bool, Error> {
+    /// See [`ResultError`]. Returns `false`, having written nothing, when the task is no longer this handler's.
+    pub async fn write_result(&self, result: impl AsRef<[u8]>) -> Result<bool, ResultError> {
         let (bytes, limit) = (result.as_ref().len(), self.inner.max_result_bytes);
         if bytes > limit {
-            return Err(Error::ResultTooLarge { bytes, limit });
+            return Err(ResultError::TooLarge { bytes, limit });
         }
         let verdict = self.inner.broker.write_result(&self.inner.run, result.as_ref()).await?;
         Ok(matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied))

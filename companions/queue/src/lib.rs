@@ -27,8 +27,8 @@ pub use queue_redis::{
 #[cfg(feature = "worker")]
 pub use queue_worker::{
     Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, End, Event, Extension, FromJob,
-    FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked, Route, Router, Server,
-    ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract, from_fn,
+    FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked, ResultError, Route, Router,
+    Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract, from_fn,
 };
 
 #[cfg(feature = "admin")]

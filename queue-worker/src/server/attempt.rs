@@ -6,10 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::At;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
-use queue_redis::{
-    Error,
-    broker::{Report, Side},
-};
+use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug};
@@ -19,7 +16,7 @@ use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
 use crate::events::{End, Event, is_revoked};
-use crate::job::{CancelReason, Job};
+use crate::job::{CancelReason, Job, ResultError};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch, Panicked};
 use crate::routes::Routes;
@@ -143,7 +140,7 @@ pub(crate) async fn work(routes: &Routes, limits: &Limits, job: &Job, span: &Spa
     let outcome = try_to_work(routes, limits, job, span).await?;
     match &outcome {
         Outcome::Done(Some(result)) if job.message().retention > 0 && result.len() > limits.max_result_bytes => {
-            let error = Error::ResultTooLarge { bytes: result.len(), limit: limits.max_result_bytes };
+            let error = ResultError::TooLarge { bytes: result.len(), limit: limits.max_result_bytes };
             // The work is done; doing it again would not make its result any smaller.
             Some(Outcome::Failed(Failure::archive(error)))
         }
