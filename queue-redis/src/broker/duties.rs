@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::keys;
-use redis::{FromRedisValue as _, Value};
+use redis::FromRedisValue as _;
 
 use super::Broker;
 use crate::error::Error;
@@ -36,10 +36,7 @@ impl Broker {
     pub async fn lead(&self, server: &str, lives: Duration) -> Result<bool, Error> {
         let mut call = LEAD.call(1);
         call.arg(keys::LEADER).arg(server).arg(queue_core::clock::secs_ceil(lives).max(1));
-        match self.redis.run(&LEAD, &call).await? {
-            Value::Int(leads) => Ok(leads == 1),
-            reply => Err(Error::unexpected(LEAD.name, &reply)),
-        }
+        Ok(self.integer(&LEAD, &call).await? == 1)
     }
 
     /// The duties that are due, `count` at the most, as `<duty> <subject>`. They are due again at `held_ms`, unless
@@ -64,10 +61,7 @@ impl Broker {
     pub async fn put_off_duty(&self, duty: &str, held_ms: i64, next_ms: Option<i64>) -> Result<bool, Error> {
         let mut call = PUT_OFF_DUTY.call(1);
         call.arg(keys::DUTIES).arg(duty).arg(held_ms).arg(next_ms.map(|next| next.to_string()).unwrap_or_default());
-        match self.redis.run(&PUT_OFF_DUTY, &call).await? {
-            Value::Int(noted) => Ok(noted == 1),
-            reply => Err(Error::unexpected(PUT_OFF_DUTY.name, &reply)),
-        }
+        Ok(self.integer(&PUT_OFF_DUTY, &call).await? == 1)
     }
 }
 

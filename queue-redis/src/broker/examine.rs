@@ -112,10 +112,7 @@ impl Broker {
         suspect.groups.iter().for_each(|group| {
             call.arg(&group[..]);
         });
-        match self.redis.run(&MEND_TASK, &call).await? {
-            Value::Int(done) => Ok(done == 1),
-            reply => Err(Error::unexpected(MEND_TASK.name, &reply)),
-        }
+        Ok(self.integer(&MEND_TASK, &call).await? == 1)
     }
 
     /// Deletes a key if it still is what `copy` (its `DUMP`) says; for a lock, if the task that it names
@@ -129,19 +126,13 @@ impl Broker {
         let (task, message) = holder.unwrap_or((key, b""));
         let mut call = REMOVE_KEY.call(2);
         call.arg(key).arg(task).arg(copy).arg(message);
-        match self.redis.run(&REMOVE_KEY, &call).await? {
-            Value::Int(done) => Ok(done == 1),
-            reply => Err(Error::unexpected(REMOVE_KEY.name, &reply)),
-        }
+        Ok(self.integer(&REMOVE_KEY, &call).await? == 1)
     }
 
     /// Lists an id again in a list (`score` empty) or set; returns whether it was not there.
     pub(crate) async fn put_back_entry(&self, key: &[u8], id: &[u8], score: &str) -> Result<bool, Error> {
         let mut call = PUT_BACK_ENTRY.call(1);
         call.arg(key).arg(id).arg(score);
-        match self.redis.run(&PUT_BACK_ENTRY, &call).await? {
-            Value::Int(done) => Ok(done == 1),
-            reply => Err(Error::unexpected(PUT_BACK_ENTRY.name, &reply)),
-        }
+        Ok(self.integer(&PUT_BACK_ENTRY, &call).await? == 1)
     }
 }

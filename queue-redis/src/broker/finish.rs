@@ -15,7 +15,7 @@ use super::take::Run;
 use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, WRITE_RESULT, Word};
+use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, TRIM_ARCHIVED, WRITE_RESULT, Word};
 
 /// What became of a report on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,13 +337,10 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn trim_archived(&self, queue: &str, now: i64) -> Result<usize, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = crate::script::TRIM_ARCHIVED.call(1);
+        let mut call = TRIM_ARCHIVED.call(1);
         call.arg(keys.archived()).arg(keys.task_prefix()).arg(now - ARCHIVE_MAX_AGE_SECS);
         call.arg(ARCHIVE_MAX).arg(super::SHORT_BATCH);
-        match self.redis.run(&crate::script::TRIM_ARCHIVED, &call).await? {
-            Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
-            reply => Err(Error::unexpected(crate::script::TRIM_ARCHIVED.name, &reply)),
-        }
+        Ok(usize::try_from(self.integer(&TRIM_ARCHIVED, &call).await?).unwrap_or(0))
     }
 }
 

@@ -321,10 +321,7 @@ impl Broker {
         let keys = QueueKeys::new(&set.queue);
         let mut call = EXTEND_SET.call(2);
         call.arg(set.key(&keys)).arg(keys.aggregation_sets()).arg(set.count).arg(deadline);
-        match self.redis.run(&EXTEND_SET, &call).await? {
-            Value::Int(done) => Ok(done == 1),
-            reply => Err(Error::unexpected(EXTEND_SET.name, &reply)),
-        }
+        Ok(self.integer(&EXTEND_SET, &call).await? == 1)
     }
 
     /// Deletes tasks that were aggregated in sets too large to be deleted at once, a few sets per call;
@@ -347,10 +344,8 @@ impl Broker {
                     call.arg(&task.member).arg(task.lock(&keys));
                 }
                 deleted += tasks.len();
-                match self.redis.run(&DELETE_AGGREGATED, &call).await? {
-                    Value::Int(0) => break,
-                    Value::Int(_) => {}
-                    reply => return Err(Error::unexpected(DELETE_AGGREGATED.name, &reply)),
+                if self.integer(&DELETE_AGGREGATED, &call).await? == 0 {
+                    break;
                 }
             }
         }

@@ -338,9 +338,6 @@ impl Broker {
         let keys = QueueKeys::new(queue);
         let mut call = DELETE_EXPIRED_COMPLETED.call(1);
         call.arg(keys.completed()).arg(keys.task_prefix()).arg(now).arg(SHORT_BATCH);
-        match self.redis.run(&DELETE_EXPIRED_COMPLETED, &call).await? {
-            Value::Int(count) => Ok(usize::try_from(count).unwrap_or(0)),
-            reply => Err(Error::unexpected(DELETE_EXPIRED_COMPLETED.name, &reply)),
-        }
+        Ok(usize::try_from(self.integer(&DELETE_EXPIRED_COMPLETED, &call).await?).unwrap_or(0))
     }
 }

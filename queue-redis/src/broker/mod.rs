@@ -39,9 +39,11 @@ pub use waiting::{IdRange, Waiting};
 
 use std::iter::Peekable;
 
+use redis::{Cmd, Value};
+
 use crate::connection::Redis;
 use crate::error::Error;
-use crate::script::Word;
+use crate::script::{Script, Word};
 
 /// Takes from `items` what one call should carry: at most `most`, and no more bytes than
 /// [`MAX_BATCH_BYTES`], but at least one.
@@ -97,6 +99,14 @@ impl Broker {
         self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
     }
 
+    /// Makes a call whose answer is how many of something, or 1 for yes and 0 for no.
+    async fn integer(&self, script: &'static Script, call: &Cmd) -> Result<u64, Error> {
+        match self.redis.run(script, call).await? {
+            Value::Int(number) => Ok(u64::try_from(number).unwrap_or(0)),
+            reply => Err(Error::unexpected(script.name, &reply)),
+        }
+    }
+
     /// The id of the task that holds a uniqueness lock.
     ///
     /// # Errors
@@ -127,14 +137,12 @@ impl Broker {
 /// The letters of a reply, one for each task.
 fn verdicts<T>(
     operation: &'static str,
-    reply: &redis::Value,
+    reply: &Value,
     count: usize,
     parse: impl Fn(Word) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
     let parsed = match reply {
-        redis::Value::BulkString(text) if text.len() == count => {
-            text.iter().map(|letter| parse(Word::of(*letter)?)).collect()
-        }
+        Value::BulkString(text) if text.len() == count => text.iter().map(|letter| parse(Word::of(*letter)?)).collect(),
         _ => None,
     };
     parsed.ok_or_else(|| Error::unexpected(operation, reply))

@@ -1,11 +1,11 @@
 //! The removal of a queue: `begin_removal.lua`, `sweep.lua`, `finish_removal.lua`.
 
 use queue_core::keys::QueueKeys;
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use super::Broker;
 use crate::error::Error;
-use crate::script::{BEGIN_REMOVAL, FINISH_REMOVAL, SWEEP, Script};
+use crate::script::{BEGIN_REMOVAL, FINISH_REMOVAL, SWEEP};
 
 impl Broker {
     /// Stops a queue that is to be removed: it is paused, and marked. Returns how many tasks are being worked
@@ -49,13 +49,6 @@ impl Broker {
         call.arg(keys.lease()).arg(keys.paused()).arg(keys.removing());
         call.arg(keys.processed_total()).arg(keys.failed_total()).arg(keys.prefix());
         Ok(self.integer(&FINISH_REMOVAL, &call).await? == 1)
-    }
-
-    async fn integer(&self, script: &'static Script, call: &Cmd) -> Result<u64, Error> {
-        match self.redis.run(script, call).await? {
-            Value::Int(number) => Ok(u64::try_from(number).unwrap_or(0)),
-            reply => Err(Error::unexpected(script.name, &reply)),
-        }
     }
 }
 

@@ -123,10 +123,7 @@ impl Broker {
         for counter in &counters {
             call.arg(counter.value).arg(counter.expires_at.unwrap_or(0));
         }
-        match self.redis.run(&RESTORE_QUEUE, &call).await? {
-            Value::Int(done) => Ok(done == 1),
-            other => Err(Error::unexpected(RESTORE_QUEUE.name, &other)),
-        }
+        Ok(self.integer(&RESTORE_QUEUE, &call).await? == 1)
     }
 }
 
