@@ -74,7 +74,7 @@ impl Broker {
             let queue = &report.run.queue;
             let mut applied = match step {
                 Step::Done => {
-                    let reports: Vec<Report> = those.iter().map(|ended| ended.ended().0.clone()).collect();
+                    let reports: Vec<&Report> = those.iter().map(|ended| ended.ended().0).collect();
                     self.done(queue, &reports, now).await?
                 }
                 Step::Complete { .. } => {

@@ -1,6 +1,7 @@
 //! The end of a run: `done.lua`, `complete.lua`, `retry.lua`, `archive.lua`, `requeue.lua`,
 //! `write_result.lua`, `extend_lease.lua`.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
 use super::maintain::ExpiredLease;
-use super::take::Run;
+use super::take::{Expiries, Run};
 use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -111,13 +112,13 @@ impl Report {
     }
 
     /// What the owner knew of its lease when a call was made.
-    fn known(&self) -> Option<String> {
-        self.seen_expiry.is_none().then(|| self.run.expiries())
+    fn known(&self) -> Option<Expiries> {
+        self.seen_expiry.is_none().then(|| self.run.known())
     }
 
     /// Whether a refusal may be due to a renewal, on another connection, that has overtaken the call: the
     /// call has to be made again, with what is known by now.
-    fn was_overtaken(&self, verdict: Verdict, known: &Option<String>) -> bool {
+    fn was_overtaken(&self, verdict: Verdict, known: &Option<Expiries>) -> bool {
         verdict == Verdict::Lost && known.is_some() && self.known() != *known
     }
 }
@@ -140,22 +141,23 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses; the same reports may then be sent again.
-    pub async fn done(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
-        let mut known: Vec<_> = reports.iter().map(Report::known).collect();
-        let mut verdicts = self.done_once(queue, reports, now).await?;
+    pub async fn done(&self, queue: &str, reports: &[impl Borrow<Report>], now: i64) -> Result<Vec<Verdict>, Error> {
+        let reports: Vec<&Report> = reports.iter().map(Borrow::borrow).collect();
+        let mut known: Vec<_> = reports.iter().map(|report| report.known()).collect();
+        let mut verdicts = self.done_once(queue, &reports, now).await?;
         loop {
-            let again = overtaken(reports.iter(), &verdicts, &mut known);
+            let again = overtaken(reports.iter().copied(), &verdicts, &mut known);
             if again.is_empty() {
                 return Ok(verdicts);
             }
-            let subset: Vec<Report> = again.iter().map(|at| reports[*at].clone()).collect();
+            let subset: Vec<&Report> = again.iter().map(|at| reports[*at]).collect();
             for (at, verdict) in again.into_iter().zip(self.done_once(queue, &subset, now).await?) {
                 verdicts[at] = verdict;
             }
         }
     }
 
-    async fn done_once(&self, queue: &str, reports: &[Report], now: i64) -> Result<Vec<Verdict>, Error> {
+    async fn done_once(&self, queue: &str, reports: &[&Report], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
         let mut call = DONE.call(2 + reports.len());
         call.arg(keys.active()).arg(keys.lease());
@@ -163,7 +165,7 @@ impl Broker {
             call.arg(report.run.task_key(&keys));
         }
         counted(&mut call, &keys, now);
-        with_side(&mut call, reports.iter());
+        with_side(&mut call, reports.iter().copied());
         for report in reports {
             report.fence(&mut call, report.resent);
             call.arg(&report.unique_key);
@@ -371,7 +373,7 @@ fn renewed(reply: &Value, runs: &[Run], expires: i64) -> Result<Vec<Verdict>, Er
 fn overtaken<'a>(
     reports: impl Iterator<Item = &'a Report>,
     verdicts: &[Verdict],
-    known: &mut [Option<String>],
+    known: &mut [Option<Expiries>],
 ) -> Vec<usize> {
     let mut again = Vec::new();
     for (at, report) in reports.enumerate() {

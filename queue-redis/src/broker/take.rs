@@ -33,8 +33,8 @@ pub struct Run {
 }
 
 /// What is known of the end of a lease, in Unix seconds.
-#[derive(Debug)]
-struct Expiries {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expiries {
     confirmed: i64,
     /// Set by renewals that were not answered, or not yet.
     attempted: Vec<i64>,
@@ -102,6 +102,10 @@ impl Run {
     /// Whether a renewal was not answered, or not yet: then the token has to help.
     pub(super) fn is_uncertain(&self) -> bool {
         !self.lock().attempted.is_empty()
+    }
+
+    pub(super) fn known(&self) -> Expiries {
+        self.lock().clone()
     }
 
     /// The expiries that the lease may have, as `lua/lib/owns.lua` reads them.

@@ -282,7 +282,7 @@ impl Leader {
             self.broker.put_off_duty(duty, held, Some(again)).await?;
             return Ok(None);
         };
-        let looked = match Catch(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
+        let looked = match Catch::new(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
             Ok(Ok(looked)) => looked.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err(format!("it took longer than {} s", LOOKS.as_secs())),
             Err(panicked) => Err(panicked.to_string()),

@@ -16,6 +16,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
+
 use crate::log::error;
 
 thread_local! {
@@ -78,15 +80,27 @@ pub fn discard<T>(value: T) -> Result<(), Panicked> {
     catch(|| drop(value))
 }
 
-/// Runs a future; a panic in it is an error.
-#[derive(Debug)]
-pub struct Catch<F>(pub F);
+pin_project! {
+    /// Runs a future; a panic in it is an error. Keeps the future until it is dropped itself.
+    #[derive(Debug)]
+    pub struct Catch<F> {
+        #[pin]
+        future: F,
+    }
+}
 
-impl<F: Future + Unpin> Future for Catch<F> {
+impl<F> Catch<F> {
+    /// Begins nothing yet.
+    pub fn new(future: F) -> Self {
+        Self { future }
+    }
+}
+
+impl<F: Future> Future for Catch<F> {
     type Output = Result<F::Output, Panicked>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match catch(|| Pin::new(&mut self.0).poll(context)) {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch(|| self.project().future.poll(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
             Err(panicked) => Poll::Ready(Err(panicked)),

@@ -136,7 +136,7 @@ impl Services {
         self.tasks.spawn(async move {
             while !stop.is_cancelled() {
                 let mut fresh = service.clone();
-                let Err(panicked) = Catch(Box::pin(fresh.run(&stop, &outage))).await else { return };
+                let Err(panicked) = Catch::new(Box::pin(fresh.run(&stop, &outage))).await else { return };
                 error!(service = S::NAME, error = %panicked, "a loop panicked; it is started again");
                 stop.run_until_cancelled(tokio::time::sleep(AFTER_A_PANIC)).await;
             }

@@ -46,8 +46,8 @@ pub(super) struct Ack {
 }
 
 impl Ack {
-    pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Self {
-        Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false }
+    pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Box<Self> {
+        Box::new(Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false })
     }
 
     /// Nothing is left to be written; the task is no longer in hand.
@@ -71,11 +71,11 @@ impl Drop for Ack {
         let step = std::mem::replace(&mut self.step, Step::Requeue);
         let (slot, shared) = (self.slot.take(), self.shared.clone());
         let again = Self { ticket: self.ticket, report, step, slot, shared, sent: self.sent, settled: false };
-        self.shared.acks.send([again]);
+        self.shared.acks.send([Box::new(again)]);
     }
 }
 
-impl Ended for Ack {
+impl Ended for Box<Ack> {
     fn ended(&self) -> (&Report, &Step) {
         (&self.report, &self.step)
     }
@@ -85,21 +85,21 @@ impl Ended for Ack {
 #[derive(Debug)]
 pub(super) struct Acks {
     // Unbounded, because what is in it is bounded by the slots.
-    sender: UnboundedSender<Ack>,
+    sender: UnboundedSender<Box<Ack>>,
     unwritten: AtomicUsize,
     all_written: Notify,
     pub(super) trouble: Arc<Trouble>,
 }
 
 impl Acks {
-    pub(super) fn new(trouble: Arc<Trouble>) -> (Self, UnboundedReceiver<Ack>) {
+    pub(super) fn new(trouble: Arc<Trouble>) -> (Self, UnboundedReceiver<Box<Ack>>) {
         let (sender, receiver) = unbounded_channel();
         let (unwritten, all_written) = Default::default();
         (Self { sender, unwritten, all_written, trouble }, receiver)
     }
 
     /// Hands reports to the loop.
-    pub(super) fn send(&self, acks: impl IntoIterator<Item = Ack>) {
+    pub(super) fn send(&self, acks: impl IntoIterator<Item = Box<Ack>>) {
         for mut ack in acks {
             if !std::mem::replace(&mut ack.sent, true) {
                 self.unwritten.fetch_add(1, Ordering::AcqRel);
@@ -134,7 +134,7 @@ impl Acks {
 pub(super) struct AckWriter {
     pub(super) shared: Arc<Shared>,
     /// Locked while the loop runs: one that panicked leaves it to the next.
-    pub(super) acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Ack>>>,
+    pub(super) acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Box<Ack>>>>,
 }
 
 impl Service for AckWriter {
@@ -179,7 +179,7 @@ impl Service for AckWriter {
     }
 }
 
-fn gather(acks: &mut UnboundedReceiver<Ack>, gathered: &mut Vec<Ack>) {
+fn gather(acks: &mut UnboundedReceiver<Box<Ack>>, gathered: &mut Vec<Box<Ack>>) {
     while gathered.len() < 50 * SHORT_BATCH
         && let Ok(ack) = acks.try_recv()
     {
@@ -187,7 +187,7 @@ fn gather(acks: &mut UnboundedReceiver<Ack>, gathered: &mut Vec<Ack>) {
     }
 }
 
-async fn send(shared: &Arc<Shared>, gathered: Vec<Ack>, stop: &CancellationToken) {
+async fn send(shared: &Arc<Shared>, gathered: Vec<Box<Ack>>, stop: &CancellationToken) {
     let mut batches = batches(gathered);
     let slots: Vec<_> = batches.iter_mut().flat_map(Batch::free_slots).collect();
     let writes = join_all(batches.into_iter().map(|batch| attempt(shared, batch, false)));
@@ -203,12 +203,12 @@ async fn send(shared: &Arc<Shared>, gathered: Vec<Ack>, stop: &CancellationToken
 }
 
 /// Reports that one call can carry.
-struct Batch(Vec<Ack>);
+struct Batch(Vec<Box<Ack>>);
 
 impl Batch {
     /// The slots that nobody else holds.
     fn free_slots(&mut self) -> Vec<Arc<Slot>> {
-        let free = |ack: &mut Ack| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
+        let free = |ack: &mut Box<Ack>| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
         self.0.iter_mut().filter_map(free).collect()
     }
 
@@ -233,9 +233,9 @@ impl Batch {
     }
 }
 
-fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
+fn batches(gathered: Vec<Box<Ack>>) -> Vec<Batch> {
     let mut batches = Vec::new();
-    let mut open: HashMap<(Arc<str>, Travel), (Vec<Ack>, usize)> = HashMap::new();
+    let mut open: HashMap<(Arc<str>, Travel), (Vec<Box<Ack>>, usize)> = HashMap::new();
     for ack in gathered {
         let (travel, bytes) = Travel::of(&ack.step);
         if travel == Travel::Alone {

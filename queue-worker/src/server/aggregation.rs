@@ -1,6 +1,7 @@
 //! One aggregation: the tasks of a group become one task.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl Means {
         Some(match self.broker.stage(queue, group, id, rules, now, now + AGGREGATION_SECS).await {
             Ok(None) => return None,
             // Aggregators are caught where they run. This is for what is beside them: what their errors say, their `Drop`.
-            Ok(Some(mut set)) => match Catch(std::pin::pin!(work(self, aggregation, &mut set))).await {
+            Ok(Some(mut set)) => match Catch::new(work(self, aggregation, &mut set)).await {
                 Ok(Ok(ended) | Err(ended)) => ended,
                 Err(panicked) => Ended::Failed(panicked.into()),
             },
@@ -281,7 +282,7 @@ async fn attend(
     set: &StagedSet,
     work: impl Future<Output = Result<RawTask, Failure>>,
 ) -> Result<Result<RawTask, Failure>, Ended> {
-    let mut work = Catch(Box::pin(work));
+    let mut work = pin!(Catch::new(work));
     let end = Instant::now() + DEFAULT_TIMEOUT;
     let mut lost = false;
     let why = loop {

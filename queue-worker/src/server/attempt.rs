@@ -30,7 +30,7 @@ macro_rules! attempt_line {
 
 /// Runs the handler of a task; gives the report on the outcome, unless others have the task by now. The slot goes with it:
 /// it is free again when the outcome is written.
-pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) -> Option<Ack> {
+pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) -> Option<Box<Ack>> {
     let report = Report::by_owner(job.run().clone(), job.message(), Side::default());
     let mut ack = Ack::new(shared.clone(), ticket, report, slot);
     let began = begin(&shared, &job);
@@ -42,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         max_result_bytes: shared.options.max_result_bytes,
     };
     // Handlers are caught where they run. This is for what is beside them: the `Clone` of a layer, a subscriber.
-    let caught = Catch(std::pin::pin!(work(&shared.routes, &limits, &job, &span))).await;
+    let caught = Catch::new(work(&shared.routes, &limits, &job, &span)).await;
     let Some(outcome) = caught.unwrap_or_else(|panicked| Some(failed(panicked))) else {
         // Whoever has the task now will report on it.
         ack.settle();
@@ -162,7 +162,7 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
     let deadline = Instant::now() + Duration::from_nanos(left).min(LONGEST);
     debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), attempt = job.attempt(), "task started");
 
-    let mut handler = Catch(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
+    let mut handler = Catch::new(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));
     let mut answer = tokio::select! {
         biased;
         answer = &mut handler => Some(answer),

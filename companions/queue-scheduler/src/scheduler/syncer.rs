@@ -51,7 +51,7 @@ impl Syncer {
         let shared = &self.shared;
         let mut managed = self.managed.lock().await;
         // A panic of the provider is one of its errors.
-        let provided = Catch(Box::pin(async { self.provider.entries().await })).await??;
+        let provided = Catch::new(async { self.provider.entries().await }).await??;
         let (mut seen, mut wanted, mut problems) = (BTreeSet::new(), Vec::new(), Vec::new());
         for entry in provided {
             let checked = entry.check(&self.zone).and_then(|schedule| {
