@@ -10,7 +10,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::poll_fn;
 use queue_redis::broker::{Delivery, Taken};
@@ -27,6 +27,10 @@ use crate::events::Event;
 use crate::job::Job;
 use crate::log::{error, warn};
 use crate::panic;
+
+/// How long attempts run one after another before all else has its turn: the connection that writes the last reports,
+/// the loops that take the next tasks, and what the attempts have woken on their thread.
+const TURN: Duration = Duration::from_micros(50);
 
 /// An attempt that may be polled; its report, unless others have the task by now.
 type Attempt = Pin<Box<dyn Future<Output = Option<Box<Ack>>> + Send>>;
@@ -92,9 +96,11 @@ async fn alone(shared: Arc<Shared>, mut attempt: Attempt) {
 async fn together(shared: Arc<Shared>, attempts: Vec<Attempt>) {
     // Sent at the end: whoever writes them would be woken on this thread, and wait for the next attempt there.
     let mut ended = Vec::with_capacity(attempts.len());
+    let mut turn = Instant::now();
     for mut attempt in attempts {
-        if !has_budget_remaining() {
+        if !has_budget_remaining() || turn.elapsed() >= TURN {
             tokio::task::yield_now().await;
+            turn = Instant::now();
         }
         if !shared.pace.is_short() {
             shared.handlers.spawn(alone(shared.clone(), attempt));
