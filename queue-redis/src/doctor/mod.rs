@@ -16,6 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 pub use mend::Copied;
 pub use queue_core::doctor::{Fault, Finding, Severity};
 use queue_core::doctor::{Repair, Suspect, Whereabouts, judge};
@@ -229,6 +230,15 @@ impl Examination {
     /// # Errors
     /// When Redis cannot be asked or refuses. The step is lost then, and the examination incomplete.
     pub async fn next(&mut self) -> Result<Option<Vec<Finding>>, Error> {
+        self.boxed_step().await
+    }
+
+    /// Boxed, so that a program has one copy of the doctor, not one for each crate that calls it.
+    fn boxed_step(&mut self) -> BoxFuture<'_, Result<Option<Vec<Finding>>, Error>> {
+        Box::pin(self.take_step())
+    }
+
+    async fn take_step(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         self.doctor.clock.refresh(&self.doctor.redis).await?;
         if let Step::Settings = step {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_redis::PoolError;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, Value};
 
@@ -211,6 +211,15 @@ impl Server {
         if let Some(found) = self.existing() {
             return Ok(found);
         }
+        self.connect().await
+    }
+
+    /// Boxed, since it is seldom called, from many places, each of which would have a copy of it in the program.
+    fn connect(&self) -> BoxFuture<'_, Result<(u64, MultiplexedConnection), Error>> {
+        Box::pin(self.connect_once())
+    }
+
+    async fn connect_once(&self) -> Result<(u64, MultiplexedConnection), Error> {
         let failures = self.lock().failures;
         let _single = self.connecting.lock().await;
         if let Some(found) = self.existing() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use futures_util::future::BoxFuture;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
@@ -80,14 +81,18 @@ impl Source {
     }
 
     /// A connection of one's own.
-    pub(crate) async fn own(&self, options: &RedisOptions) -> Result<Own, PoolError> {
-        match self {
-            Self::Network { pool, .. } => pool.get().await.map(Own::Pooled),
-            Self::InProcess(_) => {
-                let connection = self.multiplexed(options.config()).await;
-                connection.map(Own::InProcess).map_err(PoolError::Backend)
+    ///
+    /// Boxed, since it is large and called from many places, each of which would have a copy of it in the program.
+    pub(crate) fn own<'a>(&'a self, options: &'a RedisOptions) -> BoxFuture<'a, Result<Own, PoolError>> {
+        Box::pin(async {
+            match self {
+                Self::Network { pool, .. } => pool.get().await.map(Own::Pooled),
+                Self::InProcess(_) => {
+                    let connection = self.multiplexed(options.config()).await;
+                    connection.map(Own::InProcess).map_err(PoolError::Backend)
+                }
             }
-        }
+        })
     }
 }
 

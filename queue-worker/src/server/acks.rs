@@ -30,10 +30,13 @@ use super::trouble::{Refusal, Trouble};
 use crate::events::Event;
 use crate::log::warn;
 
+/// Boxed, since it changes hands some twenty times.
+pub(super) type Ack = Box<Unsettled>;
+
 /// A report, from the beginning of the attempt until it is settled, and what becomes free by it.
 ///
 /// One that is dropped before, whoever panicked, is sent to the loop again: without an outcome yet, the task is put back.
-pub(super) struct Ack {
+pub(super) struct Unsettled {
     ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
@@ -45,8 +48,8 @@ pub(super) struct Ack {
     settled: bool,
 }
 
-impl Ack {
-    pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Box<Self> {
+impl Unsettled {
+    pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Ack {
         Box::new(Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false })
     }
 
@@ -58,7 +61,7 @@ impl Ack {
     }
 }
 
-impl Drop for Ack {
+impl Drop for Unsettled {
     fn drop(&mut self) {
         if self.settled {
             if self.sent {
@@ -75,7 +78,7 @@ impl Drop for Ack {
     }
 }
 
-impl Ended for Box<Ack> {
+impl Ended for Ack {
     fn ended(&self) -> (&Report, &Step) {
         (&self.report, &self.step)
     }
@@ -85,21 +88,21 @@ impl Ended for Box<Ack> {
 #[derive(Debug)]
 pub(super) struct Acks {
     // Unbounded, because what is in it is bounded by the slots.
-    sender: UnboundedSender<Box<Ack>>,
+    sender: UnboundedSender<Ack>,
     unwritten: AtomicUsize,
     all_written: Notify,
     pub(super) trouble: Arc<Trouble>,
 }
 
 impl Acks {
-    pub(super) fn new(trouble: Arc<Trouble>) -> (Self, UnboundedReceiver<Box<Ack>>) {
+    pub(super) fn new(trouble: Arc<Trouble>) -> (Self, UnboundedReceiver<Ack>) {
         let (sender, receiver) = unbounded_channel();
         let (unwritten, all_written) = Default::default();
         (Self { sender, unwritten, all_written, trouble }, receiver)
     }
 
     /// Hands reports to the loop.
-    pub(super) fn send(&self, acks: impl IntoIterator<Item = Box<Ack>>) {
+    pub(super) fn send(&self, acks: impl IntoIterator<Item = Ack>) {
         for mut ack in acks {
             if !std::mem::replace(&mut ack.sent, true) {
                 self.unwritten.fetch_add(1, Ordering::AcqRel);
@@ -134,7 +137,7 @@ impl Acks {
 pub(super) struct AckWriter {
     pub(super) shared: Arc<Shared>,
     /// Locked while the loop runs: one that panicked leaves it to the next.
-    pub(super) acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Box<Ack>>>>,
+    pub(super) acks: Arc<tokio::sync::Mutex<UnboundedReceiver<Ack>>>,
 }
 
 impl Service for AckWriter {
@@ -179,7 +182,7 @@ impl Service for AckWriter {
     }
 }
 
-fn gather(acks: &mut UnboundedReceiver<Box<Ack>>, gathered: &mut Vec<Box<Ack>>) {
+fn gather(acks: &mut UnboundedReceiver<Ack>, gathered: &mut Vec<Ack>) {
     while gathered.len() < 50 * SHORT_BATCH
         && let Ok(ack) = acks.try_recv()
     {
@@ -187,7 +190,7 @@ fn gather(acks: &mut UnboundedReceiver<Box<Ack>>, gathered: &mut Vec<Box<Ack>>) 
     }
 }
 
-async fn send(shared: &Arc<Shared>, gathered: Vec<Box<Ack>>, stop: &CancellationToken) {
+async fn send(shared: &Arc<Shared>, gathered: Vec<Ack>, stop: &CancellationToken) {
     let mut batches = batches(gathered);
     let slots: Vec<_> = batches.iter_mut().flat_map(Batch::free_slots).collect();
     let writes = join_all(batches.into_iter().map(|batch| attempt(shared, batch, false)));
@@ -203,12 +206,12 @@ async fn send(shared: &Arc<Shared>, gathered: Vec<Box<Ack>>, stop: &Cancellation
 }
 
 /// Reports that one call can carry.
-struct Batch(Vec<Box<Ack>>);
+struct Batch(Vec<Ack>);
 
 impl Batch {
     /// The slots that nobody else holds.
     fn free_slots(&mut self) -> Vec<Arc<Slot>> {
-        let free = |ack: &mut Box<Ack>| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
+        let free = |ack: &mut Ack| ack.slot.take_if(|slot| Arc::strong_count(slot) == 1);
         self.0.iter_mut().filter_map(free).collect()
     }
 
@@ -233,9 +236,9 @@ impl Batch {
     }
 }
 
-fn batches(gathered: Vec<Box<Ack>>) -> Vec<Batch> {
+fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
     let mut batches = Vec::new();
-    let mut open: HashMap<(Arc<str>, Travel), (Vec<Box<Ack>>, usize)> = HashMap::new();
+    let mut open: HashMap<(Arc<str>, Travel), (Vec<Ack>, usize)> = HashMap::new();
     for ack in gathered {
         let (travel, bytes) = Travel::of(&ack.step);
         if travel == Travel::Alone {

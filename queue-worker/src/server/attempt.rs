@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug};
 
-use super::acks::Ack;
+use super::acks::{Ack, Unsettled};
 use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
@@ -30,9 +30,9 @@ macro_rules! attempt_line {
 
 /// Runs the handler of a task; gives the report on the outcome, unless others have the task by now. The slot goes with it:
 /// it is free again when the outcome is written.
-pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) -> Option<Box<Ack>> {
+pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Slot>) -> Option<Ack> {
     let report = Report::by_owner(job.run().clone(), job.message(), Side::default());
-    let mut ack = Ack::new(shared.clone(), ticket, report, slot);
+    let mut ack = Unsettled::new(shared.clone(), ticket, report, slot);
     let began = begin(&shared, &job);
     let span = shared.span_guard.call("the function that makes spans", || (shared.options.span)(&job));
     let span = span.unwrap_or_else(|| default_span(&job));

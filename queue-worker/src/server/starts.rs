@@ -33,7 +33,7 @@ use crate::panic;
 const TURN: Duration = Duration::from_micros(50);
 
 /// An attempt that may be polled; its report, unless others have the task by now.
-type Attempt = Pin<Box<dyn Future<Output = Option<Box<Ack>>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = Option<Ack>> + Send>>;
 
 /// Starts what was taken, each task in a slot and, where the queue has a limit, in a place.
 pub(super) fn start(shared: &Arc<Shared>, taken: Vec<Taken>, slots: &mut Vec<Arc<Slot>>, places: &mut Vec<Place>) {
@@ -74,7 +74,7 @@ fn attempt(shared: &Arc<Shared>, delivery: Delivery, slot: Arc<Slot>) -> Attempt
 }
 
 /// Polls an attempt for the first time, and learns from it.
-fn begin(pace: &Pace, attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Option<Box<Ack>>> {
+fn begin(pace: &Pace, attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Option<Ack>> {
     let began = Instant::now();
     let polled = attempt.as_mut().poll(context);
     pace.learn(polled.is_ready(), began.elapsed());
