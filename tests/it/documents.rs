@@ -94,6 +94,7 @@ fn word(key_type: KeyType) -> &'static str {
         KeyType::List => "LIST",
         KeyType::Set => "SET",
         KeyType::Hash => "HASH",
+        KeyType::Stream => "STREAM",
     }
 }
 

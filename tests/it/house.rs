@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Crates that users put into production, each with its default features.
-const SHIPPED: [&str; 12] = [
+const SHIPPED: [&str; 13] = [
     "queue",
     "queue-core",
     "queue-macros",
@@ -14,6 +14,7 @@ const SHIPPED: [&str; 12] = [
     "queue-otel",
     "queue-crypt",
     "queue-admin",
+    "queue-web",
     "queue",
     "queue-cli",
 ];

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "queue-core",
     "queue-redis",
     "queue-worker",
@@ -20,6 +20,7 @@ const CRATES: [&str; 15] = [
     "companions/queue-otel",
     "companions/queue-scheduler",
     "companions/queue-testing",
+    "companions/queue-web",
     "bench",
     "tests/chaos",
     "tests/fuzz/targets",

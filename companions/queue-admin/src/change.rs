@@ -91,11 +91,37 @@ impl Inspector {
     /// [`Error::PayloadLocked`], [`Error::TaskChanged`], [`Error::Unreadable`]; or Redis cannot be asked or
     /// refuses.
     pub async fn update_payload(&self, queue: &str, id: &str, payload: impl Into<Bytes>) -> Result<(), Error> {
+        self.replace_payload(queue, id, payload.into(), None).await
+    }
+
+    /// What tells a task apart from what it was and will be: a hash of its message and state.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`]; or Redis cannot be asked or refuses.
+    pub async fn task_version(&self, queue: &str, id: &str) -> Result<String, Error> {
         self.require_queue(queue).await?;
-        let payload = payload.into();
+        let (message, state) = self.raw(queue, id).await?;
+        Ok(version_of(&message, state))
+    }
+
+    /// As [`update_payload`](Self::update_payload); with a version, only if the task is still the same.
+    ///
+    /// # Errors
+    /// The same, and [`Error::VersionChanged`].
+    pub async fn replace_payload(
+        &self,
+        queue: &str,
+        id: &str,
+        payload: Bytes,
+        version: Option<&str>,
+    ) -> Result<(), Error> {
+        self.require_queue(queue).await?;
         let (name, task) = (queue.to_owned(), id.to_owned());
         for _ in 0..ATTEMPTS {
             let (old, state) = self.raw(queue, id).await?;
+            if version.is_some_and(|version| version != version_of(&old, state)) {
+                return Err(Error::VersionChanged { queue: name, id: task });
+            }
             let mut message = TaskMessage::from_bytes(old.clone()).map_err(|source| Error::Unreadable {
                 queue: name.clone(),
                 id: task.clone(),
@@ -127,6 +153,11 @@ impl Inspector {
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         Ok((message.ok_or_else(missing)?.into(), state.and_then(|state| state.parse().ok())))
     }
+}
+
+fn version_of(message: &[u8], state: Option<TaskState>) -> String {
+    let state = state.map_or("", TaskState::as_str);
+    format!("{:x}", md5::compute([state.as_bytes(), b" ", message].concat()))
 }
 
 /// Puts the payload into the message, and the lock that belongs to it. A lock whose name was not made from

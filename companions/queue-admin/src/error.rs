@@ -2,6 +2,13 @@
 
 use queue_redis::Error as RedisError;
 
+use crate::role::Permission;
+
+/// A text that is no cursor, or not one of this list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is no cursor of this list; begin anew without one")]
+pub struct BadCursor;
+
 /// Why something cannot be looked at or changed. An error of Redis, or of the way there, is [`Redis`](Self::Redis).
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +16,18 @@ pub enum Error {
     /// Redis could not be asked, or has refused.
     #[error(transparent)]
     Redis(#[from] RedisError),
+    /// A list cannot go on there.
+    #[error(transparent)]
+    BadCursor(#[from] BadCursor),
+    /// The role does not include it.
+    #[error("the role does not allow it; it needs the permission {}", permission.as_str())]
+    Forbidden {
+        /// What is needed.
+        permission: Permission,
+    },
+    /// It cannot be written down who does this, so it was not done.
+    #[error("nothing was done, because the audit ({key}) cannot be written: {0}", key = queue_core::keys::AUDIT)]
+    Unaudited(#[source] RedisError),
     /// There is no such queue.
     #[error("queue {0:?} not found")]
     QueueNotFound(String),
@@ -111,6 +130,14 @@ pub enum Error {
         /// Task id.
         id: String,
     },
+    /// The task is no longer what it was when it was looked at.
+    #[error("task {id:?} in queue {queue:?} has changed since it was looked at; look again")]
+    VersionChanged {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
     /// Tasks in this state cannot be dealt with like this.
     #[error("tasks that are {state} cannot be {verb}{hint}")]
     StateRefused {
@@ -148,6 +175,6 @@ queue_core::debug_as_text!(Error);
 impl Error {
     /// Whether trying again later can help without anybody changing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Redis(error) if error.is_transient())
+        matches!(self, Self::Redis(error) | Self::Unaudited(error) if error.is_transient())
     }
 }

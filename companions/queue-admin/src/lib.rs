@@ -3,7 +3,9 @@
 //! # What is here
 //!
 //! * [`Inspector`]: looks at queues, tasks and servers, and changes what no worker has.
-//! * [`Filter`]: which of many tasks are counted, found or changed; [`Verb`]: what can be done to them.
+//! * [`Filter`]: which of many tasks are counted, found, listed or changed; it can be written as text.
+//! * [`Action`]: the table of all that operators can do. [`Admin`] does it for somebody: it checks the [`Role`], and writes
+//!   the audit.
 //! * [`Explanation`]: why a task is not running.
 //! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::broker::Broker` stores it there. [`export`]: the lines of a file
 //!   that carries it.
@@ -11,18 +13,24 @@
 //!
 //! `queue_redis::Doctor` examines and repairs queues; it is there because servers do some of that by themselves.
 
+mod admin;
+mod audit;
+mod board;
 mod bulk;
 mod change;
 mod cron;
+mod entries;
 mod error;
 mod explain;
 pub mod export;
 mod groups;
 mod lenient;
+pub mod line;
 mod memory;
 pub mod payload;
 mod queues;
 mod remove;
+mod role;
 mod schedulers;
 mod servers;
 mod stats;
@@ -30,19 +38,25 @@ mod tasks;
 mod transfer;
 mod verb;
 pub mod view;
+mod wait;
 
-pub use bulk::{Changed, Filter, Progress};
+pub use admin::Admin;
+pub use audit::{Actor, AuditEntry, AuditPage, Outcome};
+pub use board::{Board, BoardRow};
+pub use bulk::{Changed, Cursor, Direction, Filter, FilterError, Listing, Progress, Searched};
 pub use cron::{CronEntry, CronEvent};
-pub use error::Error;
+pub use error::{BadCursor, Error};
 pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
 pub use queues::QueueInfo;
+pub use role::{Permission, Role};
 pub use schedulers::{EnqueueEvent, SchedulerEntry};
 pub use servers::{ServerInfo, WorkerInfo};
 pub use stats::DailyStats;
 pub use tasks::Page;
 pub use transfer::{Reader, Unfit};
-pub use verb::Verb;
+pub use verb::{Action, ActionInfo, CronVerb, QueueVerb, Verb};
+pub use wait::Waited;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures_util::{StreamExt as _, stream};
 use queue_core::keys::QueueKeys;
-use queue_core::{Clock as _, TaskInfo, TaskMessage, TaskState};
+use queue_core::{Clock as _, RawTask, TaskInfo, TaskMessage, TaskState};
 
 use super::Inspector;
 use queue_redis::Connection;
@@ -9,6 +10,9 @@ use queue_redis::Error as RedisError;
 
 use crate::error::Error;
 use crate::lenient::sorted;
+
+/// Queues that are searched at the same time: there may be thousands of them, on a Redis far away.
+const AT_ONCE: usize = 32;
 
 /// A part of a long list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +158,42 @@ impl Inspector {
         task.result = result.map(Bytes::from);
         task.is_orphaned = state == TaskState::Active && score.is_none_or(|expiry| expiry as i64 <= now.timestamp());
         Ok(task)
+    }
+}
+
+impl Inspector {
+    /// The task of this id, if it has this type and payload: whoever enqueues again finds what is there already.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task), but that there is none is an answer.
+    pub async fn same_task(&self, queue: &str, id: &str, as_this: &RawTask) -> Result<Option<TaskInfo>, Error> {
+        match self.task(queue, id).await {
+            Ok(task) => {
+                let payload = as_this.payload.as_deref().unwrap_or_default();
+                Ok(Some(task).filter(|task| task.task_type == as_this.task_type && task.payload == payload))
+            }
+            Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The tasks of this id, in all queues that are listed; empty where there is none.
+    ///
+    /// # Errors
+    /// When the message of one cannot be read, or Redis cannot be asked or refuses.
+    pub async fn task_everywhere(&self, id: &str) -> Result<Vec<TaskInfo>, Error> {
+        let queues = self.queues().await?;
+        let mut looks = stream::iter(queues).map(|queue| async move { self.task(&queue, id).await }).buffered(AT_ONCE);
+        let mut found = Vec::new();
+        while let Some(seen) = looks.next().await {
+            match seen {
+                Ok(task) => found.push(task),
+                // The queue may be removed while we look.
+                Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
     }
 }
 

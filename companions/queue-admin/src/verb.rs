@@ -1,10 +1,11 @@
-//! What can be done to tasks: one table for the command line, the dashboard, and whatever else operators use.
+//! What operators can do: one table for the command line, the dashboards, the REST API and the audit.
 
 use queue_core::TaskState;
 use serde::Serialize;
 
 use crate::Inspector;
 use crate::error::Error;
+use crate::role::Permission;
 
 /// What can be done to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -18,6 +19,154 @@ pub enum Verb {
     Delete,
     /// Ask their servers to stop them.
     Cancel,
+}
+
+/// What can be done to a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QueueVerb {
+    /// Hand its tasks to no worker.
+    Pause,
+    /// Hand them out again.
+    Resume,
+    /// Remove it with all that belongs to it.
+    Remove,
+}
+
+/// What can be done to a periodic entry of ours; those of Go's schedulers can only be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CronVerb {
+    /// Let its ticks pass.
+    Pause,
+    /// Take it up again.
+    Resume,
+    /// Enqueue its task now.
+    Run,
+    /// Forget it and its history.
+    Remove,
+}
+
+/// All that an operator can do. Servers can be looked at; nothing can be done to them from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// To one task.
+    Task(Verb),
+    /// To all tasks that fit.
+    Tasks(Verb),
+    /// Give a task another payload.
+    Update,
+    /// Put tasks into a queue.
+    Enqueue,
+    /// To a queue.
+    Queue(QueueVerb),
+    /// To a periodic entry.
+    Cron(CronVerb),
+}
+
+/// A line of the table: what is said of an action, and where it can be had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ActionInfo {
+    /// Which one.
+    pub action: Action,
+    /// Its name in the audit.
+    pub name: &'static str,
+    /// What a button says, and the question before it.
+    pub word: &'static str,
+    /// The same in the past: `3 tasks archived`.
+    pub past: &'static str,
+    /// What follows, to be read before it is done.
+    pub consequence: &'static str,
+    /// The key in `queuectl dash`, in upper case for all that fit. Some keys have one meaning for each thing.
+    pub key: Option<char>,
+    /// The command of `queuectl`.
+    pub command: &'static str,
+    /// Method and path below `/api/v1`; `None` where the REST API has none yet.
+    pub route: Option<(&'static str, &'static str)>,
+    /// What somebody needs to do it.
+    pub permission: Permission,
+    /// Whether it makes room in Redis, so that it is done although the audit cannot be written for want of room.
+    pub frees_memory: bool,
+}
+
+macro_rules! actions {
+    ($($action:expr, $name:literal, $word:literal, $past:literal, $key:expr, $command:literal, $route:expr, $permission:ident, $frees:literal,
+        $consequence:literal;)*) => {
+        &[$(ActionInfo {
+            action: $action, name: $name, word: $word, past: $past, consequence: $consequence, key: $key,
+            command: $command, route: $route, permission: Permission::$permission, frees_memory: $frees,
+        },)*]
+    };
+}
+
+use Action::{Cron, Enqueue, Queue, Task, Tasks, Update};
+
+static ACTIONS: &[ActionInfo] = actions! {
+    Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
+        Some(("POST", "/queues/{queue}/tasks/{id}/run")), Run, false,
+        "It becomes pending now, whatever it was waiting for.";
+    Task(Verb::Archive), "task.archive", "Archive", "archived", Some('a'), "task archive",
+        Some(("POST", "/queues/{queue}/tasks/{id}/archive")), Archive, false,
+        "It does not run until somebody runs it; archived tasks are kept 90 days.";
+    Task(Verb::Delete), "task.delete", "Delete", "deleted", Some('d'), "task delete",
+        Some(("DELETE", "/queues/{queue}/tasks/{id}")), Delete, true,
+        "It cannot be brought back.";
+    Task(Verb::Cancel), "task.cancel", "Cancel", "asked to stop", Some('c'), "task cancel",
+        Some(("POST", "/queues/{queue}/tasks/{id}/cancel")), Cancel, false,
+        "Its server is asked to stop it; it counts as failed and is retried.";
+    Tasks(Verb::Run), "tasks.run", "Run", "made pending", Some('R'), "task run",
+        Some(("POST", "/queues/{queue}/bulk")), Run, false,
+        "They become pending now, whatever they were waiting for.";
+    Tasks(Verb::Archive), "tasks.archive", "Archive", "archived", Some('A'), "task archive",
+        Some(("POST", "/queues/{queue}/bulk")), Archive, false,
+        "They do not run until somebody runs them; archived tasks are kept 90 days.";
+    Tasks(Verb::Delete), "tasks.delete", "Delete", "deleted", Some('D'), "task delete",
+        Some(("POST", "/queues/{queue}/bulk")), Delete, true,
+        "They cannot be brought back.";
+    Tasks(Verb::Cancel), "tasks.cancel", "Cancel", "asked to stop", Some('C'), "task cancel",
+        Some(("POST", "/queues/{queue}/bulk")), Cancel, false,
+        "Their servers are asked to stop them; they count as failed and are retried.";
+    Update, "task.update", "Change the payload of", "changed", None, "task update",
+        Some(("PUT", "/queues/{queue}/tasks/{id}/payload")), Update, false,
+        "Its attempts from now on get the new payload; the old one is gone.";
+    Enqueue, "task.enqueue", "Enqueue", "enqueued", None, "enqueue",
+        Some(("POST", "/queues/{queue}/tasks")), Enqueue, false,
+        "A worker takes it when its turn comes.";
+    Queue(QueueVerb::Pause), "queue.pause", "Pause", "paused", Some('s'), "queue pause",
+        Some(("PUT", "/queues/{queue}/pause")), Pause, false,
+        "Its tasks are handed to no worker; those that are active go on.";
+    Queue(QueueVerb::Resume), "queue.resume", "Resume", "resumed", Some('s'), "queue resume",
+        Some(("DELETE", "/queues/{queue}/pause")), Pause, false,
+        "Its tasks are handed to workers again.";
+    Queue(QueueVerb::Remove), "queue.remove", "Delete", "deleted", Some('d'), "queue remove",
+        Some(("DELETE", "/queues/{queue}")), Remove, true,
+        "A queue that still has tasks is not deleted.";
+    Cron(CronVerb::Pause), "cron.pause", "Pause", "paused", Some('s'), "cron pause",
+        Some(("PUT", "/cron/{entry}/pause")), Cron, false,
+        "Its ticks enqueue nothing, and do not count as missed.";
+    Cron(CronVerb::Resume), "cron.resume", "Resume", "resumed", Some('s'), "cron resume",
+        Some(("DELETE", "/cron/{entry}/pause")), Cron, false,
+        "Its ticks enqueue its task again, from the next one on.";
+    Cron(CronVerb::Run), "cron.run", "Run", "run", Some('r'), "cron run",
+        Some(("POST", "/cron/{entry}/run")), Cron, false,
+        "Its task is enqueued now; that counts as a run.";
+    Cron(CronVerb::Remove), "cron.remove", "Forget", "forgotten", None, "cron remove",
+        Some(("DELETE", "/cron/{entry}")), Remove, true,
+        "Its state and history are deleted. One that a scheduler still carries comes back.";
+};
+
+impl Action {
+    /// The whole table.
+    pub fn all() -> &'static [ActionInfo] {
+        ACTIONS
+    }
+
+    /// Its line in the table.
+    ///
+    /// # Panics
+    /// Never: a test walks all actions.
+    pub fn info(self) -> &'static ActionInfo {
+        ACTIONS.iter().find(|info| info.action == self).expect("the table has every action")
+    }
 }
 
 impl Verb {
@@ -84,7 +233,10 @@ impl Inspector {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::role::Role;
 
     #[test]
     fn a_verb_goes_through_no_state_to_which_it_cannot_be_done() {
@@ -93,5 +245,26 @@ mod tests {
             assert!(verb.usual_states().iter().all(|state| possible.contains(state)), "{verb:?}");
         }
         assert_eq!(Verb::Cancel.possible().collect::<Vec<_>>(), [TaskState::Active]);
+    }
+
+    #[test]
+    fn the_table_has_every_action_once_and_every_permission_is_somebodys() {
+        for verb in Verb::ALL {
+            assert_eq!(Action::Task(verb).info().command, Action::Tasks(verb).info().command);
+        }
+        for verb in [QueueVerb::Pause, QueueVerb::Resume, QueueVerb::Remove] {
+            assert!(Action::Queue(verb).info().name.starts_with("queue."));
+        }
+        for verb in [CronVerb::Pause, CronVerb::Resume, CronVerb::Run, CronVerb::Remove] {
+            assert!(Action::Cron(verb).info().name.starts_with("cron."));
+        }
+        let (update, enqueue) = (Action::Update.info(), Action::Enqueue.info());
+        assert_eq!((update.permission, enqueue.permission), (Permission::Update, Permission::Enqueue));
+        let names: BTreeSet<&str> = ACTIONS.iter().map(|info| info.name).collect();
+        assert_eq!(names.len(), ACTIONS.len());
+        for permission in Permission::ALL {
+            let allowed = Role::ALL.map(|role| role.allows(permission));
+            assert!(allowed.is_sorted() && allowed[2], "{permission:?}: a higher role may no less");
+        }
     }
 }

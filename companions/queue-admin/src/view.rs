@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use queue_core::clock::date_from_secs;
+use queue_core::doctor::Finding as Found;
 use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
 
@@ -169,6 +171,236 @@ impl From<WorkerInfo> for Worker {
             queue: worker.queue,
             started: worker.started,
             deadline: worker.deadline,
+        }
+    }
+}
+
+/// An entry that is not listed and of which no scheduler has spoken for so long is carried by none. Heartbeats
+/// come every 10 s; when the scheduler that lists an entry dies, another one takes some seconds to do so.
+const SILENT: TimeDelta = TimeDelta::seconds(15);
+
+/// An entry as `--json` writes it. What only ours have is null for one of Go's.
+#[derive(Debug, Serialize)]
+pub struct CronEntry {
+    /// Its name; for one of Go's, its id.
+    pub id: String,
+    /// `rust` or `go`.
+    pub scheduler: &'static str,
+    /// Cron spec.
+    pub spec: String,
+    /// Its time zone.
+    pub timezone: Option<String>,
+    /// Task type.
+    pub r#type: String,
+    /// Payload.
+    pub payload: Bytes,
+    /// The queue of its tasks.
+    pub queue: String,
+    /// Options as text, for example `Queue("low")`.
+    pub options: Vec<String>,
+    /// `active`, `paused`, or `stopped` when no scheduler carries it.
+    pub state: &'static str,
+    /// Next tick.
+    pub next: Option<DateTime<Utc>>,
+    /// When its task was enqueued last.
+    pub last: Option<DateTime<Utc>>,
+    /// Id of that task.
+    pub last_task: Option<String>,
+    /// Since when it is paused.
+    pub paused_since: Option<DateTime<Utc>>,
+    /// A tick that waits for the end of the run before.
+    pub waiting: Option<DateTime<Utc>>,
+    /// What happens to missed ticks.
+    pub missed: Option<String>,
+    /// What happens to a tick while the run before is unfinished.
+    pub overlap: Option<String>,
+    /// Seconds by which a tick may be delayed.
+    pub jitter_secs: Option<i64>,
+    /// When its ticks begin.
+    pub starts: Option<DateTime<Utc>>,
+    /// When they end.
+    pub ends: Option<DateTime<Utc>>,
+    /// Most runs there may be.
+    pub max_runs: Option<u64>,
+    /// How many there were.
+    pub runs: Option<u64>,
+}
+
+impl CronEntry {
+    pub(crate) fn of_go(entry: crate::SchedulerEntry) -> Self {
+        Self {
+            queue: entry.queue(),
+            id: entry.id,
+            scheduler: "go",
+            spec: entry.spec,
+            timezone: None,
+            r#type: entry.task_type,
+            payload: Bytes::new(&entry.payload),
+            options: entry.options,
+            state: "active",
+            next: entry.next,
+            last: entry.prev,
+            last_task: None,
+            paused_since: None,
+            waiting: None,
+            missed: None,
+            overlap: None,
+            jitter_secs: None,
+            starts: None,
+            ends: None,
+            max_runs: None,
+            runs: None,
+        }
+    }
+
+    /// `listed` is how a scheduler that is alive shows it.
+    pub(crate) fn of_ours(entry: crate::CronEntry, listed: Option<crate::SchedulerEntry>, now: DateTime<Utc>) -> Self {
+        let carried = listed.is_some() || entry.seen.is_some_and(|seen| now - seen < SILENT);
+        let no_more = listed.as_ref().is_some_and(|listed| listed.next.is_none());
+        let state = if !carried {
+            "stopped"
+        } else if entry.max_runs.is_some_and(|most| entry.runs >= most) {
+            "exhausted"
+        } else if entry.paused.is_some() {
+            "paused"
+        } else if entry.ends.is_some_and(|ends| ends < now || no_more) {
+            "ended"
+        } else {
+            "active"
+        };
+        let next = listed.as_ref().and_then(|listed| listed.next).filter(|_| state == "active");
+        Self {
+            id: entry.name,
+            scheduler: "rust",
+            spec: entry.spec,
+            timezone: Some(entry.zone),
+            r#type: entry.task_type,
+            payload: Bytes::new(&entry.payload),
+            queue: entry.queue,
+            options: listed.map(|listed| listed.options).unwrap_or_default(),
+            state,
+            next,
+            last: entry.last,
+            last_task: entry.last_task,
+            paused_since: entry.paused,
+            waiting: entry.waiting,
+            missed: Some(entry.missed),
+            overlap: Some(entry.overlap),
+            jitter_secs: Some(entry.jitter_secs),
+            starts: entry.starts,
+            ends: entry.ends,
+            max_runs: entry.max_runs,
+            runs: Some(entry.runs),
+        }
+    }
+}
+
+/// A line of a history as `--json` writes it.
+#[derive(Debug, Serialize)]
+pub struct CronLine {
+    /// Id of the task.
+    pub task_id: String,
+    /// When it was dealt with.
+    pub enqueued_at: Option<DateTime<Utc>>,
+    /// What became of it, see [`CronEvent`](crate::CronEvent::outcome).
+    pub outcome: String,
+    /// Why it was dealt with.
+    pub why: Option<String>,
+    /// The tick.
+    pub tick: Option<DateTime<Utc>>,
+    /// Of several that were let go, the first.
+    pub from: Option<DateTime<Utc>>,
+}
+
+impl From<crate::CronEvent> for CronLine {
+    fn from(event: crate::CronEvent) -> Self {
+        Self {
+            task_id: event.task_id,
+            enqueued_at: Some(event.at),
+            outcome: event.outcome,
+            why: Some(event.why),
+            tick: event.tick,
+            from: event.from,
+        }
+    }
+}
+
+impl From<crate::EnqueueEvent> for CronLine {
+    fn from(event: crate::EnqueueEvent) -> Self {
+        let outcome = "enqueued".to_owned();
+        Self { task_id: event.task_id, enqueued_at: event.enqueued_at, outcome, why: None, tick: None, from: None }
+    }
+}
+
+/// Why a task is not running.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    queue: String,
+    id: String,
+    r#type: Option<String>,
+    state: Option<TaskState>,
+    reasons: Vec<Reason>,
+}
+
+#[derive(Debug, Serialize)]
+struct Reason {
+    reason: &'static str,
+    at: Option<DateTime<Utc>>,
+    text: String,
+}
+
+impl From<&crate::Explanation> for Explanation {
+    fn from(explanation: &crate::Explanation) -> Self {
+        let reason = |reason: &crate::Reason| Reason {
+            reason: reason.as_str(),
+            at: reason.at().and_then(date_from_secs),
+            text: reason.to_string(),
+        };
+        Self {
+            queue: explanation.queue.clone(),
+            id: explanation.id.clone(),
+            r#type: explanation.task_type.clone(),
+            state: explanation.state,
+            reasons: explanation.reasons.iter().map(reason).collect(),
+        }
+    }
+}
+
+/// Something that the doctor found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: &'static str,
+    /// Name of the fault.
+    pub fault: &'static str,
+    /// In which queue.
+    pub queue: Option<String>,
+    /// What it is about.
+    pub subject: String,
+    /// The facts.
+    pub detail: String,
+    /// What that means.
+    pub meaning: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+    /// Whether `queuectl doctor --fix` repairs it.
+    pub mendable: bool,
+    /// Whether the repair deletes something.
+    pub deletes: bool,
+}
+
+impl From<&Found> for Finding {
+    fn from(finding: &Found) -> Self {
+        Self {
+            severity: finding.severity.as_str(),
+            fault: finding.fault.as_str(),
+            queue: finding.queue.clone(),
+            subject: finding.subject.clone(),
+            detail: finding.detail.clone(),
+            meaning: finding.fault.meaning(),
+            advice: finding.fault.advice(),
+            mendable: finding.is_mendable(),
+            deletes: finding.deletes(),
         }
     }
 }

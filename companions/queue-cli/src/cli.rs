@@ -79,12 +79,16 @@ commands! {
     Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts
     Stats: manage::stats::StatsArgs,
+    /// Show who did what with queuectl and its dashboards
+    Audit: manage::audit::AuditArgs,
     /// Check that all queues are in order, and repair them
     Doctor: doctor::DoctorArgs,
     /// Say why a task is not running
     Explain: explain::ExplainArgs,
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
     @"full" Dash: dash::DashArgs,
+    /// Serve a dashboard for browsers, and a REST API
+    @"full" Web: web::WebArgs,
     /// Write queues to standard output, to be imported elsewhere
     @"full" Export: transfer::export::ExportArgs,
     /// Store the queues of an export

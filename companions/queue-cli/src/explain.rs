@@ -2,10 +2,7 @@
 
 use clap::Args;
 use queue_admin::payload::harmless;
-use queue_admin::{Error, Explanation};
-use queue_core::TaskState;
-use queue_core::clock::date_from_secs;
-use serde::Serialize;
+use queue_admin::{Error, Explanation, view};
 
 use crate::error::{CliError, exit};
 use crate::output::Output;
@@ -22,39 +19,6 @@ pub(crate) struct ExplainArgs {
     queue: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct View {
-    queue: String,
-    id: String,
-    r#type: Option<String>,
-    state: Option<TaskState>,
-    reasons: Vec<ReasonView>,
-}
-
-#[derive(Debug, Serialize)]
-struct ReasonView {
-    reason: &'static str,
-    at: Option<chrono::DateTime<chrono::Utc>>,
-    text: String,
-}
-
-impl From<&Explanation> for View {
-    fn from(explanation: &Explanation) -> Self {
-        let reason = |reason: &queue_admin::Reason| ReasonView {
-            reason: reason.as_str(),
-            at: reason.at().and_then(date_from_secs),
-            text: reason.to_string(),
-        };
-        Self {
-            queue: explanation.queue.clone(),
-            id: explanation.id.clone(),
-            r#type: explanation.task_type.clone(),
-            state: explanation.state,
-            reasons: explanation.reasons.iter().map(reason).collect(),
-        }
-    }
-}
-
 crate::command::simple!(ExplainArgs);
 
 async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -64,7 +28,7 @@ async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), C
         None => inspector.explain_everywhere(&args.id).await?,
     };
     if out.json {
-        out.value(&found.iter().map(View::from).collect::<Vec<_>>())?;
+        out.value(&found.iter().map(view::Explanation::from).collect::<Vec<_>>())?;
     } else {
         for explanation in &found {
             out.text(&describe(explanation))?;

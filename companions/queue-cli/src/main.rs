@@ -10,6 +10,7 @@
 //! * [`mod@bench`]: how fast it all is here.
 //! * [`manage`]: queues, tasks, periodic entries, groups, servers and statistics, looked at and changed.
 //! * [`dash`]: the same, live in the terminal.
+//! * [`web`]: the same in a browser, and a REST API.
 //! * [`doctor`]: whether all is in order, and repairs.
 //! * [`explain`]: why a task is not running.
 //! * [`transfer`]: export and import.
@@ -51,6 +52,8 @@ mod table;
 mod transfer;
 mod version;
 mod watch;
+#[cfg(feature = "full")]
+mod web;
 mod when;
 #[cfg(feature = "full")]
 mod worker;

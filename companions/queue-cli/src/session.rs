@@ -1,6 +1,6 @@
 //! The Redis a command works on.
 
-use queue_admin::Inspector;
+use queue_admin::{Actor, Admin, Inspector, Role};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 
@@ -80,6 +80,13 @@ impl Session {
 
     pub(crate) fn inspector(&self) -> Inspector {
         Inspector::new(self.redis.clone())
+    }
+
+    /// Changes that are written down as ours. Whoever can reach Redis may do everything.
+    pub(crate) fn admin(&self, via: &'static str) -> Admin {
+        let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
+        let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+        Admin::new(self.inspector(), Actor { name, role: Role::Admin, via, address: None })
     }
 
     /// The private server, if this is one.

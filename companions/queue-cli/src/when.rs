@@ -9,15 +9,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, queue_core::duration::Par
     queue_core::duration::parse(text)
 }
 
-/// Reads an instant: a date with its time zone (RFC 3339), or Unix seconds.
+/// Reads an instant, for clap.
 pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
-    let date = match text.parse::<i64>() {
-        Ok(secs) => DateTime::from_timestamp(secs, 0),
-        Err(_) => DateTime::parse_from_rfc3339(text).ok().map(|date| date.with_timezone(&Utc)),
-    };
-    date.map(SystemTime::from).ok_or_else(|| {
-        format!("{text:?} is not an instant; write it like 2030-01-31T18:00:00Z, 2030-01-31T18:00:00+01:00, or in Unix seconds")
-    })
+    queue_admin::line::parse_instant(text)
 }
 
 /// A date with its distance from now: `2030-01-31 18:00:00Z (in 5m)`.

@@ -35,8 +35,9 @@ pub use queue_worker::{
 pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
     pub use queue_admin::{
-        Changed, CronEntry, CronEvent, DailyStats, EnqueueEvent, Error, Explanation, Filter, GroupInfo, Inspector,
-        Page, Progress, QueueInfo, Reason, SchedulerEntry, ServerInfo, Verb, WorkerInfo,
+        Action, Actor, Admin, AuditEntry, BadCursor, Board, Changed, CronEntry, CronEvent, Cursor, DailyStats,
+        Direction, EnqueueEvent, Error, Explanation, Filter, FilterError, GroupInfo, Inspector, Listing, Page,
+        Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo, Verb, Waited, WorkerInfo,
     };
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }
@@ -55,6 +56,9 @@ pub use queue_scheduler as scheduler;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use queue_testing as testing;
+#[cfg(feature = "web")]
+#[doc(inline)]
+pub use queue_web as web;
 
 #[doc(hidden)]
 pub mod private {

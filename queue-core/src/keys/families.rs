@@ -18,6 +18,8 @@ pub enum KeyType {
     SortedSet,
     /// A hash.
     Hash,
+    /// A stream.
+    Stream,
 }
 
 impl KeyType {
@@ -29,6 +31,7 @@ impl KeyType {
             Self::Set => "set",
             Self::SortedSet => "zset",
             Self::Hash => "hash",
+            Self::Stream => "stream",
         }
     }
 }
@@ -160,6 +163,12 @@ static SHARED: &[KeyFamily] = &[
     asynq("asynq:sema:<scope>", SortedSet, Note, "the next one who acquires a token"),
     ours(super::LEADER, KeyType::String, Note, "its TTL"),
     ours(super::DUTIES, SortedSet, Note, "the leader: a duty without a subject ends"),
+    ours(
+        super::AUDIT,
+        KeyType::Stream,
+        Note,
+        "each action lets go what is older than 90 days; doctor, if it has another type",
+    ),
     ours(super::CRON_ENTRIES, SortedSet, Note, "schedulers; the removal of the entry's queue"),
 ];
 

@@ -23,6 +23,8 @@ pub const LEADER: &str = "asynq:x:leader";
 /// Sorted set of what the leader has to do (`<duty> <subject>`) by the Unix time in milliseconds of the next look. Not
 /// asynq's.
 pub const DUTIES: &str = "asynq:x:duties";
+/// Stream of what operators did with our tools. Not asynq's.
+pub const AUDIT: &str = "asynq:x:audit";
 /// Pub/sub channel on which the id of a task to cancel is published.
 pub const CANCEL_CHANNEL: &str = "asynq:cancel";
 /// The queue a task goes to when none is named.

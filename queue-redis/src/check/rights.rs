@@ -63,6 +63,9 @@ const PROBES: &[Probe] = &[
     harmless("time", &[]),
     harmless("type", &["KEY"]),
     harmless("unlink", &["KEY"]),
+    harmless("xadd", &["KEY", "x", "f", "v"]),
+    harmless("xrange", &["KEY", "-", "+"]),
+    harmless("xrevrange", &["KEY", "+", "-"]),
     harmless("zadd", &["KEY", "x", "v"]),
     harmless("zcard", &["KEY"]),
     harmless("zcount", &["KEY", "0", "0"]),
@@ -95,7 +98,8 @@ pub(super) fn commands(role: Role) -> &'static str {
         Role::Inspector => {
             "del exists expire expireat get hdel hget hgetall hincrby hmget hset hsetnx hstrlen hvals incrby llen \
              lpos lpush lrange lrem lset ltrim mget pttl sadd scan set setnx sismember smembers srem sscan time \
-             type unlink zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank zrevrange zscan zscore"
+             type unlink xadd xrange xrevrange zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank \
+             zrevrange zscan zscore"
         }
     }
 }

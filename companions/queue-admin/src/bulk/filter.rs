@@ -31,12 +31,14 @@ use super::payload;
 pub struct Filter {
     pub(super) states: BTreeSet<TaskState>,
     pub(super) ids: BTreeSet<String>,
-    group: Option<String>,
-    task_type: Option<String>,
-    older_than: Option<Duration>,
-    error: Option<String>,
-    headers: BTreeMap<String, Option<String>>,
-    payload: Vec<(String, String)>,
+    pub(super) group: Option<String>,
+    pub(super) task_type: Option<String>,
+    pub(super) older_than: Option<Duration>,
+    pub(super) error: Option<String>,
+    pub(super) headers: BTreeMap<String, Option<String>>,
+    pub(super) payload: Vec<(String, String)>,
+    pub(super) texts: Vec<String>,
+    pub(super) not: Vec<Self>,
 }
 
 impl Filter {
@@ -113,6 +115,47 @@ impl Filter {
         self
     }
 
+    /// Tasks with this text in their id, type, last error or the first 4 KiB of their payload; case does not count.
+    #[must_use]
+    pub fn text(mut self, text: impl Into<String>) -> Self {
+        self.texts.push(text.into());
+        self
+    }
+
+    /// Tasks to which another filter does not apply. Its states and ids do not count.
+    #[must_use]
+    pub fn not(mut self, filter: Self) -> Self {
+        self.not.push(Self { states: BTreeSet::new(), ids: BTreeSet::new(), ..filter });
+        self
+    }
+
+    /// Whether it names states.
+    pub fn has_states(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// Whether tasks have to be looked at one by one. A list of states alone is read without that.
+    pub fn is_search(&self) -> bool {
+        self.needs_hash() || !self.ids.is_empty()
+    }
+
+    /// Whether it asks for nothing at all.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The names of the headers, and the paths into the payload, of which it asks; and whether it looks for text anywhere.
+    /// Who hides parts of tasks must not tell by finding them.
+    pub fn looks_into(&self) -> (Vec<&str>, Vec<&str>, bool) {
+        let mut looks = (Vec::new(), Vec::new(), false);
+        for filter in std::iter::once(self).chain(&self.not) {
+            looks.0.extend(filter.headers.keys().map(String::as_str));
+            looks.1.extend(filter.payload.iter().map(|(path, _)| path.as_str()));
+            looks.2 |= !filter.texts.is_empty() || filter.error.is_some();
+        }
+        looks
+    }
+
     /// The states to go through, of those an operation can deal with.
     pub(super) fn states_of(&self, all: &[TaskState]) -> Vec<TaskState> {
         if self.states.is_empty() { all.to_vec() } else { self.states.iter().copied().collect() }
@@ -120,7 +163,7 @@ impl Filter {
 
     /// Whether a task cannot be judged by where it is alone.
     pub(super) fn needs_hash(&self) -> bool {
-        self.older_than.is_some() || self.needs_message()
+        self.older_than.is_some() || self.needs_message() || self.not.iter().any(Self::needs_hash)
     }
 
     fn needs_message(&self) -> bool {
@@ -129,6 +172,7 @@ impl Filter {
             || self.error.is_some()
             || !self.headers.is_empty()
             || !self.payload.is_empty()
+            || !self.texts.is_empty()
     }
 
     /// Whether an id may be one of those meant.
@@ -145,6 +189,9 @@ impl Filter {
                 return false;
             }
         }
+        if self.not.iter().any(|not| not.matches(task, now)) {
+            return false;
+        }
         let Some(message) = task.message else { return !self.needs_message() };
         self.group.as_ref().is_none_or(|group| message.group_key == *group)
             && self.task_type.as_ref().is_none_or(|task_type| is_type(&message.r#type, task_type))
@@ -153,7 +200,17 @@ impl Filter {
                 message.headers.get(name).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
             })
             && self.payload.iter().all(|(path, value)| payload::has(&message.payload, path, value))
+            && self.texts.iter().all(|text| has_text(message, text))
     }
+}
+
+/// How much of a payload is searched for text.
+const TEXT_BYTES: usize = 4_096;
+
+fn has_text(message: &TaskMessage, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let payload = String::from_utf8_lossy(&message.payload[..message.payload.len().min(TEXT_BYTES)]);
+    [&message.id, &message.r#type, &message.error_msg, &*payload].iter().any(|part| part.to_lowercase().contains(&text))
 }
 
 fn is_type(task_type: &str, wanted: &str) -> bool {
@@ -238,6 +295,25 @@ mod tests {
             assert!(!matches(&filter, &task), "{filter:?}");
         }
         assert!(matches(&all.task_type("email:send").header_is("tenant", "7"), &task));
+    }
+
+    #[test]
+    fn text_is_found_anywhere_and_what_is_left_out_is_not() {
+        let message = TaskMessage {
+            id: "Seven".into(),
+            r#type: "email:send".into(),
+            payload: r#"{"to":"Ada"}"#.into(),
+            error_msg: "connection refused".into(),
+            ..TaskMessage::default()
+        };
+        let task = candidate(TaskState::Archived, Some(&message));
+        for text in ["seven", "MAIL", "\"ada", "Refused"] {
+            assert!(matches(&Filter::new().text(text), &task), "{text}");
+            assert!(!matches(&Filter::new().not(Filter::new().text(text)), &task), "{text}");
+        }
+        assert!(!matches(&Filter::new().text("bob"), &task));
+        assert!(matches(&Filter::new().not(Filter::new().older_than(Duration::from_secs(200))), &task));
+        assert!(!matches(&Filter::new().not(Filter::new().older_than(Duration::from_secs(50))), &task));
     }
 
     #[test]

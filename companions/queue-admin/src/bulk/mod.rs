@@ -6,12 +6,16 @@
 
 mod change;
 mod filter;
+mod list;
 mod look;
 mod payload;
+mod text;
 mod walk;
 
 pub use change::{Changed, Progress};
 pub use filter::Filter;
+pub use list::{Cursor, Direction, Listing, Searched};
+pub use text::FilterError;
 
 use std::collections::HashMap;
 
@@ -49,6 +53,21 @@ impl Place {
             (false, _) => Order::Score,
             (true, true) => Order::Newest,
             (true, false) => Order::Oldest,
+        };
+        Walk::new(self.key.clone(), order)
+    }
+
+    fn is_at(&self, cursor: &Cursor) -> bool {
+        (self.state, &self.group) == (cursor.state(), cursor.group())
+    }
+
+    /// The way through it for somebody who reads a page now and another one later.
+    fn read(&self, direction: Direction) -> Walk {
+        let order = match (self.is_list(), direction) {
+            (true, Direction::Oldest) => Order::Oldest,
+            (true, Direction::Newest) => Order::Newest,
+            (false, Direction::Oldest) => Order::Score,
+            (false, Direction::Newest) => Order::ScoreDown,
         };
         Walk::new(self.key.clone(), order)
     }

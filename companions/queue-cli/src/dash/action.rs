@@ -1,6 +1,7 @@
 //! What can be done from the keyboard.
 
-pub(super) use queue_admin::Verb;
+use queue_admin::ActionInfo;
+pub(super) use queue_admin::{CronVerb, QueueVerb, Verb};
 use queue_core::TaskState;
 
 /// A change, of which the user is asked whether it is meant.
@@ -16,22 +17,6 @@ pub(super) enum Action {
     Cron(CronVerb, String),
 }
 
-/// What can be done to a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueueVerb {
-    Pause,
-    Resume,
-    Remove,
-}
-
-/// What can be done to a periodic entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CronVerb {
-    Pause,
-    Resume,
-    Run,
-}
-
 /// What is said of a verb, and the key that asks for it.
 pub(super) trait Asked: Sized {
     /// The verb of a key.
@@ -39,22 +24,11 @@ pub(super) trait Asked: Sized {
     /// Whether it can be done to a task in this state; if not, why. Redis decides when it comes to it: the task
     /// may have moved since it was read.
     fn allowed(self, state: TaskState) -> Result<(), String>;
-    fn word(self) -> &'static str;
-    /// The same in the past.
-    fn past(self) -> &'static str;
-    fn consequence_for_many(self) -> &'static str;
-    fn consequence(self) -> &'static str;
 }
 
 impl Asked for Verb {
     fn of_key(key: char) -> Option<Self> {
-        match key {
-            'r' => Some(Self::Run),
-            'a' => Some(Self::Archive),
-            'd' => Some(Self::Delete),
-            'c' => Some(Self::Cancel),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|verb| queue_admin::Action::Task(*verb).info().key == Some(key))
     }
 
     fn allowed(self, state: TaskState) -> Result<(), String> {
@@ -70,77 +44,34 @@ impl Asked for Verb {
         };
         Err(reason.to_owned())
     }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Run => "Run",
-            Self::Archive => "Archive",
-            Self::Delete => "Delete",
-            Self::Cancel => "Cancel",
-        }
-    }
-
-    fn past(self) -> &'static str {
-        match self {
-            Self::Run => "made pending",
-            Self::Archive => "archived",
-            Self::Delete => "deleted",
-            Self::Cancel => "asked to stop",
-        }
-    }
-
-    fn consequence_for_many(self) -> &'static str {
-        match self {
-            Self::Run => "They become pending now, whatever they were waiting for.",
-            Self::Archive => "They do not run until somebody runs them; archived tasks are kept 90 days.",
-            Self::Delete => "They cannot be brought back.",
-            Self::Cancel => "Their servers are asked to stop them; they count as failed and are retried.",
-        }
-    }
-
-    fn consequence(self) -> &'static str {
-        match self {
-            Self::Run => "It becomes pending now, whatever it was waiting for.",
-            Self::Archive => "It does not run until somebody runs it; archived tasks are kept 90 days.",
-            Self::Delete => "It cannot be brought back.",
-            Self::Cancel => "Its server is asked to stop it; it counts as failed and is retried.",
-        }
-    }
 }
 
 impl Action {
+    /// Its line in the table of all that operators can do.
+    pub(super) fn info(&self) -> &'static ActionInfo {
+        match self {
+            Self::Queue(verb, _) => queue_admin::Action::Queue(*verb),
+            Self::Task { verb, .. } => queue_admin::Action::Task(*verb),
+            Self::All { verb, .. } => queue_admin::Action::Tasks(*verb),
+            Self::Cron(verb, _) => queue_admin::Action::Cron(*verb),
+        }
+        .info()
+    }
+
     /// What the user is asked: what it is, on what, and what follows.
     pub(super) fn question(&self) -> [String; 3] {
-        match self {
-            Self::Queue(verb, queue) => {
-                let (word, consequence) = match verb {
-                    QueueVerb::Pause => ("Pause", "Its tasks are handed to no worker; those that are active go on."),
-                    QueueVerb::Resume => ("Resume", "Its tasks are handed to workers again."),
-                    QueueVerb::Remove => ("Delete", "A queue that still has tasks is not deleted."),
-                };
-                [format!("{word} this queue?"), queue.clone(), consequence.to_owned()]
-            }
-            Self::All { verb, queue, state, group, count } => {
+        let info = self.info();
+        let (what, name) = match self {
+            Self::Queue(_, queue) => ("this queue?".to_owned(), queue.clone()),
+            Self::Cron(_, entry) => ("this periodic entry?".to_owned(), entry.clone()),
+            Self::Task { queue, id, .. } => (format!("this task of {queue}?"), id.clone()),
+            Self::All { queue, state, group, count, .. } => {
                 let group = group.as_ref().map_or_else(String::new, |group| format!(" in the group {group}"));
                 let tasks = if *count == 1 { "task" } else { "tasks" };
-                [
-                    format!("{} ALL {state} tasks of {queue}{group}?", verb.word()),
-                    format!("{count} {tasks}"),
-                    verb.consequence_for_many().to_owned(),
-                ]
+                (format!("ALL {state} tasks of {queue}{group}?"), format!("{count} {tasks}"))
             }
-            Self::Cron(verb, entry) => {
-                let (word, consequence) = match verb {
-                    CronVerb::Pause => ("Pause", "Its ticks enqueue nothing, and do not count as missed."),
-                    CronVerb::Resume => ("Resume", "Its ticks enqueue its task again, from the next one on."),
-                    CronVerb::Run => ("Run", "Its task is enqueued now; that counts as a run."),
-                };
-                [format!("{word} this periodic entry?"), entry.clone(), consequence.to_owned()]
-            }
-            Self::Task { verb, queue, id } => {
-                [format!("{} this task of {queue}?", verb.word()), id.clone(), verb.consequence().to_owned()]
-            }
-        }
+        };
+        [format!("{} {what}", info.word), name, info.consequence.to_owned()]
     }
 
     /// What was done, said afterwards.
@@ -152,7 +83,8 @@ impl Action {
             Self::Cron(CronVerb::Pause, entry) => format!("{entry} is paused"),
             Self::Cron(CronVerb::Resume, entry) => format!("{entry} goes on"),
             Self::Cron(CronVerb::Run, entry) => format!("the task of {entry} is enqueued"),
-            Self::All { verb, count, .. } => format!("{count} tasks {}", verb.past()),
+            Self::Cron(CronVerb::Remove, entry) => format!("{entry} is forgotten"),
+            Self::All { count, .. } => format!("{count} tasks {}", self.info().past),
             Self::Task { verb: Verb::Run, id, .. } => format!("task {id} is pending"),
             Self::Task { verb: Verb::Archive, id, .. } => format!("task {id} is archived"),
             Self::Task { verb: Verb::Delete, id, .. } => format!("task {id} is deleted"),

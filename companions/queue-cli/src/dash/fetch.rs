@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use queue_admin::{Error, Filter, Inspector, Page, Progress, SchedulerEntry};
+use queue_admin::{Admin, Error, Filter, Inspector, Page, Progress, SchedulerEntry};
 use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::action::{Action, Asked as _, CronVerb, QueueVerb, Verb};
+use super::action::{Action, CronVerb, QueueVerb, Verb};
 use super::list::Row as _;
 use super::model::Answer;
 use super::screen::{CronRow, Found, QueueRow, Wanted};
@@ -160,25 +160,26 @@ async fn tasks(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Resul
 }
 
 async fn all(
-    inspector: &Inspector,
+    admin: &Admin,
     verb: Verb,
     queue: &str,
     state: TaskState,
     group: Option<&str>,
     answers: &mpsc::Sender<Answer>,
 ) -> Result<String, Error> {
+    let past = queue_admin::Action::Tasks(verb).info().past;
     let mut filter = Filter::new().state(state);
     if let Some(group) = group {
         filter = filter.group(group);
     }
     let progress = |progress: Progress| {
-        let text = format!("{} tasks {} …", progress.so_far.changed, verb.past());
+        let text = format!("{} tasks {past} …", progress.so_far.changed);
         // Only to watch: if there is no room for it, the next one will do.
         let _ = answers.try_send(Answer::Done(Ok(text)));
     };
-    let changed = inspector.change_all(verb, queue, &filter, progress).await?;
+    let changed = admin.change_all(verb, queue, &filter, progress).await?;
     let left = if changed.skipped > 0 { format!("; {} had moved on", changed.skipped) } else { String::new() };
-    Ok(format!("{} tasks {}{left}", changed.changed, verb.past()))
+    Ok(format!("{} tasks {past}{left}", changed.changed))
 }
 
 async fn some(
@@ -196,13 +197,13 @@ async fn some(
 
 /// Does what is asked, one after another, and has everything read anew afterwards.
 pub(super) async fn act(
-    inspector: Inspector,
+    admin: Admin,
     mut actions: mpsc::UnboundedReceiver<Action>,
     changed: std::rc::Rc<Notify>,
     answers: mpsc::Sender<Answer>,
 ) {
     while let Some(action) = actions.recv().await {
-        let done = perform(&inspector, &action, &answers).await;
+        let done = perform(&admin, &action, &answers).await;
         changed.notify_one();
         if answers.send(Answer::Done(done)).await.is_err() {
             return;
@@ -212,19 +213,20 @@ pub(super) async fn act(
     sleep(Duration::MAX).await;
 }
 
-async fn perform(inspector: &Inspector, action: &Action, answers: &mpsc::Sender<Answer>) -> Result<String, Error> {
+async fn perform(admin: &Admin, action: &Action, answers: &mpsc::Sender<Answer>) -> Result<String, Error> {
     match action {
-        Action::Queue(QueueVerb::Remove, queue) => inspector.remove_queue(queue, false).await.map(drop)?,
-        Action::Cron(CronVerb::Pause, entry) => inspector.pause_cron(entry).await.map(drop)?,
-        Action::Cron(CronVerb::Resume, entry) => inspector.resume_cron(entry).await.map(drop)?,
-        Action::Cron(CronVerb::Run, entry) => inspector.run_cron(entry, false).await.map(drop)?,
+        Action::Queue(QueueVerb::Remove, queue) => admin.remove_queue(queue, false).await.map(drop)?,
+        Action::Cron(CronVerb::Pause, entry) => admin.pause_cron(entry, true).await.map(drop)?,
+        Action::Cron(CronVerb::Resume, entry) => admin.pause_cron(entry, false).await.map(drop)?,
+        Action::Cron(CronVerb::Run, entry) => admin.run_cron(entry, false).await.map(drop)?,
         Action::All { verb, queue, state, group, .. } => {
-            return all(inspector, *verb, queue, *state, group.as_deref(), answers).await;
+            return all(admin, *verb, queue, *state, group.as_deref(), answers).await;
         }
-        Action::Queue(QueueVerb::Pause, queue) => inspector.pause(queue).await.map(drop)?,
-        Action::Queue(QueueVerb::Resume, queue) => inspector.unpause(queue).await.map(drop)?,
+        Action::Cron(CronVerb::Remove, entry) => admin.remove_cron(entry).await?,
+        Action::Queue(QueueVerb::Pause, queue) => admin.pause(queue, true).await.map(drop)?,
+        Action::Queue(QueueVerb::Resume, queue) => admin.pause(queue, false).await.map(drop)?,
         Action::Task { verb, queue, id } => {
-            if !inspector.change_task(*verb, queue, id).await? {
+            if !admin.change_task(*verb, queue, id).await? {
                 return Ok(format!("no server is listening, so nobody stops task {id}"));
             }
         }

@@ -100,7 +100,7 @@ async fn run(args: DashArgs, session: &Session) -> Result<(), CliError> {
         changed: changed.clone(),
         answers: answer.clone(),
     };
-    let acting = fetch::act(session.inspector(), actions, changed, answer);
+    let acting = fetch::act(session.admin("dash"), actions, changed, answer);
     tokio::select! {
         outcome = interact(&mut model, &mut terminal, &wanted, &action, answers) => outcome.map_err(broken),
         () = async { tokio::join!(reader.run(), acting); } => Ok(()),

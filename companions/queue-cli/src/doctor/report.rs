@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use queue_admin::payload::harmless;
+use queue_admin::view;
 use queue_redis::Finding;
 use serde::Serialize;
 
@@ -46,15 +47,8 @@ impl Outcome {
 
 #[derive(Debug, Serialize)]
 struct Line<'a> {
-    severity: &'static str,
-    fault: &'static str,
-    queue: Option<&'a str>,
-    subject: &'a str,
-    detail: &'a str,
-    meaning: &'static str,
-    advice: &'static str,
-    mendable: bool,
-    deletes: bool,
+    #[serde(flatten)]
+    finding: view::Finding,
     outcome: &'static str,
     error: Option<&'a str>,
 }
@@ -98,15 +92,7 @@ impl<'a> Report<'a> {
         *so_far += 1;
         if self.out.json {
             let line = Line {
-                severity: finding.severity.as_str(),
-                fault: fault.as_str(),
-                queue: finding.queue.as_deref(),
-                subject: &finding.subject,
-                detail: &finding.detail,
-                meaning: fault.meaning(),
-                advice: fault.advice(),
-                mendable: finding.is_mendable(),
-                deletes: finding.deletes(),
+                finding: view::Finding::from(finding),
                 outcome: outcome.word(),
                 error: if let Outcome::Refused(error) = &outcome { Some(error) } else { None },
             };

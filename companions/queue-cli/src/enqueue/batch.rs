@@ -8,11 +8,12 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use futures_util::{StreamExt as _, stream};
+use queue_admin::line;
 use queue_core::RawTask;
 use queue_redis::EnqueueError;
 use tokio::sync::mpsc;
 
-use super::{describe, is_stdin, line};
+use super::{describe, is_stdin};
 use crate::error::{CliError, complain, exit, is_taken};
 use crate::lines::{Numbered, send_chunks};
 use crate::output::Output;

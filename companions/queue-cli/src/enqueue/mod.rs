@@ -2,7 +2,6 @@
 
 pub(crate) mod asynq;
 mod batch;
-mod line;
 
 use std::ffi::OsString;
 use std::io::Read as _;

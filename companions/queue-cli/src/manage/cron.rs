@@ -1,11 +1,9 @@
 //! `queuectl cron`.
 
-use std::collections::BTreeMap;
-
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use queue_admin::payload::{preview, shorten};
-use queue_admin::{CronEntry, CronEvent, EnqueueEvent, Error, Inspector, Page, SchedulerEntry};
+use queue_admin::{Admin, Inspector, Page};
 use serde::Serialize;
 
 use super::now;
@@ -15,10 +13,6 @@ use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{WatchArgs, show};
 use crate::when;
-
-/// An entry that is not listed and of which no scheduler has spoken for so long is carried by none. Heartbeats
-/// come every 10 s; when the scheduler that lists an entry dies, another one takes some seconds to do so.
-const SILENT: TimeDelta = TimeDelta::seconds(15);
 
 /// What to do with periodic entries.
 #[derive(Debug, Subcommand)]
@@ -75,133 +69,6 @@ pub(crate) struct HistoryArgs {
     watch: WatchArgs,
 }
 
-/// An entry as `--json` writes it. What only ours have is null for one of Go's.
-#[derive(Debug, Serialize)]
-struct View {
-    id: String,
-    scheduler: &'static str,
-    spec: String,
-    timezone: Option<String>,
-    r#type: String,
-    payload: queue_admin::view::Bytes,
-    queue: String,
-    options: Vec<String>,
-    /// `active`, `paused`, or `stopped` when no scheduler carries it.
-    state: &'static str,
-    next: Option<DateTime<Utc>>,
-    last: Option<DateTime<Utc>>,
-    last_task: Option<String>,
-    paused_since: Option<DateTime<Utc>>,
-    waiting: Option<DateTime<Utc>>,
-    missed: Option<String>,
-    overlap: Option<String>,
-    jitter_secs: Option<i64>,
-    starts: Option<DateTime<Utc>>,
-    ends: Option<DateTime<Utc>>,
-    max_runs: Option<u64>,
-    runs: Option<u64>,
-}
-
-impl View {
-    fn of_go(entry: SchedulerEntry) -> Self {
-        Self {
-            queue: entry.queue(),
-            id: entry.id,
-            scheduler: "go",
-            spec: entry.spec,
-            timezone: None,
-            r#type: entry.task_type,
-            payload: queue_admin::view::Bytes::new(&entry.payload),
-            options: entry.options,
-            state: "active",
-            next: entry.next,
-            last: entry.prev,
-            last_task: None,
-            paused_since: None,
-            waiting: None,
-            missed: None,
-            overlap: None,
-            jitter_secs: None,
-            starts: None,
-            ends: None,
-            max_runs: None,
-            runs: None,
-        }
-    }
-
-    /// `listed` is how a scheduler that is alive shows it.
-    fn of_ours(entry: CronEntry, listed: Option<SchedulerEntry>, now: DateTime<Utc>) -> Self {
-        let carried = listed.is_some() || entry.seen.is_some_and(|seen| now - seen < SILENT);
-        let no_more = listed.as_ref().is_some_and(|listed| listed.next.is_none());
-        let state = if !carried {
-            "stopped"
-        } else if entry.max_runs.is_some_and(|most| entry.runs >= most) {
-            "exhausted"
-        } else if entry.paused.is_some() {
-            "paused"
-        } else if entry.ends.is_some_and(|ends| ends < now || no_more) {
-            "ended"
-        } else {
-            "active"
-        };
-        let next = listed.as_ref().and_then(|listed| listed.next).filter(|_| state == "active");
-        Self {
-            id: entry.name,
-            scheduler: "rust",
-            spec: entry.spec,
-            timezone: Some(entry.zone),
-            r#type: entry.task_type,
-            payload: queue_admin::view::Bytes::new(&entry.payload),
-            queue: entry.queue,
-            options: listed.map(|listed| listed.options).unwrap_or_default(),
-            state,
-            next,
-            last: entry.last,
-            last_task: entry.last_task,
-            paused_since: entry.paused,
-            waiting: entry.waiting,
-            missed: Some(entry.missed),
-            overlap: Some(entry.overlap),
-            jitter_secs: Some(entry.jitter_secs),
-            starts: entry.starts,
-            ends: entry.ends,
-            max_runs: entry.max_runs,
-            runs: Some(entry.runs),
-        }
-    }
-}
-
-/// A line of a history as `--json` writes it.
-#[derive(Debug, Serialize)]
-struct Line {
-    task_id: String,
-    enqueued_at: Option<DateTime<Utc>>,
-    outcome: String,
-    why: Option<String>,
-    tick: Option<DateTime<Utc>>,
-    from: Option<DateTime<Utc>>,
-}
-
-impl From<CronEvent> for Line {
-    fn from(event: CronEvent) -> Self {
-        Self {
-            task_id: event.task_id,
-            enqueued_at: Some(event.at),
-            outcome: event.outcome,
-            why: Some(event.why),
-            tick: event.tick,
-            from: event.from,
-        }
-    }
-}
-
-impl From<EnqueueEvent> for Line {
-    fn from(event: EnqueueEvent) -> Self {
-        let outcome = "enqueued".to_owned();
-        Self { task_id: event.task_id, enqueued_at: event.enqueued_at, outcome, why: None, tick: None, from: None }
-    }
-}
-
 #[derive(Debug, Serialize)]
 struct Paused<'a> {
     entry: &'a str,
@@ -212,19 +79,19 @@ struct Paused<'a> {
 crate::command::simple!(CronCommand);
 
 async fn run(command: CronCommand, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
+    let (inspector, admin) = (session.inspector(), session.admin("cli"));
     let (entry, paused, changed) = match &command {
         CronCommand::Ls(watch) => return show(watch, out, async |out| list(&inspector, out).await).await,
         CronCommand::History(args) => {
             return show(&args.watch, out, async |out| history(args, &inspector, out).await).await;
         }
         CronCommand::Run { entry, force } => {
-            let id = inspector.run_cron(entry, *force).await?;
+            let id = admin.run_cron(entry, *force).await?;
             return if out.json { out.value(&serde_json::json!({ "task_id": id })) } else { out.line(&id) };
         }
-        CronCommand::Remove { entry } => return remove(entry, &inspector, out).await,
-        CronCommand::Pause { entry } => (entry, true, inspector.pause_cron(entry).await?),
-        CronCommand::Resume { entry } => (entry, false, inspector.resume_cron(entry).await?),
+        CronCommand::Remove { entry } => return remove(entry, &admin, out).await,
+        CronCommand::Pause { entry } => (entry, true, admin.pause_cron(entry, true).await?),
+        CronCommand::Resume { entry } => (entry, false, admin.pause_cron(entry, false).await?),
     };
     if out.json {
         return out.value(&Paused { entry, paused, changed });
@@ -233,42 +100,23 @@ async fn run(command: CronCommand, session: &Session, out: &Output) -> Result<()
     out.line(&format!("entry {entry:?} is {word}{already}"))
 }
 
-async fn remove(entry: &str, inspector: &Inspector, out: &Output) -> Result<(), CliError> {
-    let carried = entries(inspector).await?.into_iter().any(|view| view.id == entry && view.state != "stopped");
+async fn remove(entry: &str, admin: &Admin, out: &Output) -> Result<(), CliError> {
+    let carried =
+        admin.inspector().all_cron_entries().await?.into_iter().any(|view| view.id == entry && view.state != "stopped");
     if carried {
         let message =
             format!("a scheduler carries entry {entry:?}; take it out of the scheduler's file or program first");
         return Err(CliError::Coded(exit::REFUSED, message));
     }
-    inspector.remove_cron(entry).await?;
+    admin.remove_cron(entry).await?;
     if out.json {
         return out.value(&serde_json::json!({ "entry": entry, "removed": true }));
     }
     out.line(&format!("entry {entry:?} is forgotten"))
 }
 
-/// Ours with all that is known about them, and those that only Go's schedulers carry.
-async fn entries(inspector: &Inspector) -> Result<Vec<View>, Error> {
-    let now = now();
-    let ours = inspector.cron_entries().await?;
-    let (mut by_name, mut views) = (BTreeMap::new(), Vec::new());
-    for entry in inspector.scheduler_entries().await? {
-        if ours.iter().any(|own| own.name == entry.id) {
-            by_name.insert(entry.id.clone(), entry);
-        } else {
-            views.push(View::of_go(entry));
-        }
-    }
-    views.extend(ours.into_iter().map(|entry| {
-        let listed = by_name.remove(&entry.name);
-        View::of_ours(entry, listed, now)
-    }));
-    views.sort_by(|a, b| (&a.spec, &a.id).cmp(&(&b.spec, &b.id)));
-    Ok(views)
-}
-
 async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
-    let entries = entries(inspector).await?;
+    let entries = inspector.all_cron_entries().await?;
     if out.json {
         return out.json(&entries);
     }
@@ -298,20 +146,9 @@ async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
 async fn history(args: &HistoryArgs, inspector: &Inspector, out: &Output) -> Result<String, CliError> {
     let size = args.size as usize;
     let page = Page { skip: (args.page as usize - 1).saturating_mul(size), size };
-    let lines: Vec<Line> = match inspector.cron_history(&args.entry, page).await {
-        Ok(events) => events.into_iter().map(Line::from).collect(),
-        Err(Error::EntryNotFound(_)) => {
-            let events = inspector.enqueue_events(&args.entry, page).await?;
-            let known =
-                !events.is_empty() || inspector.scheduler_entries().await?.iter().any(|entry| entry.id == args.entry);
-            if !known && args.page == 1 {
-                let message =
-                    format!("periodic entry {:?} not found; `queuectl cron ls` shows those there are", args.entry);
-                return Err(CliError::Coded(exit::NOT_FOUND, message));
-            }
-            events.into_iter().map(Line::from).collect()
-        }
-        Err(error) => return Err(error.into()),
+    let Some(lines) = inspector.all_cron_history(&args.entry, page).await? else {
+        let message = format!("periodic entry {:?} not found; `queuectl cron ls` shows those there are", args.entry);
+        return Err(CliError::Coded(exit::NOT_FOUND, message));
     };
     if out.json {
         return out.json(&lines);

@@ -1,5 +1,6 @@
 //! What operators look at and change: queues, tasks, periodic entries, groups, servers.
 
+pub(crate) mod audit;
 pub(crate) mod cron;
 pub(crate) mod group;
 mod history;

@@ -109,10 +109,10 @@ async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(
 }
 
 async fn pause(queues: &[String], paused: bool, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
-    let existing = inspector.queues().await?;
+    let admin = session.admin("cli");
+    let existing = admin.inspector().queues().await?;
     for queue in queues {
-        let changed = if paused { inspector.pause(queue).await? } else { inspector.unpause(queue).await? };
+        let changed = admin.pause(queue, paused).await?;
         let exists = existing.contains(queue);
         if out.json {
             out.value(&Paused { queue, paused, changed, exists })?;
@@ -177,15 +177,15 @@ fn bytes(count: u64) -> String {
 }
 
 async fn remove(args: RemoveArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
+    let admin = session.admin("cli");
     for queue in &args.queues {
-        let size = inspector.queue(queue).await?.size();
+        let size = admin.inspector().queue(queue).await?.size();
         if size > 0 && args.force {
             let tasks = if size == 1 { "task" } else { "tasks" };
             let act = format!("remove queue {:?} with {} {tasks}", harmless(queue), thousands(size));
             args.confirm.ask(&act).await?;
         }
-        let tasks = inspector.remove_queue(queue, args.force).await?;
+        let tasks = admin.remove_queue(queue, args.force).await?;
         if out.json {
             out.value(&Removed { queue, tasks })?;
             continue;

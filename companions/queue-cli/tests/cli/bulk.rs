@@ -163,7 +163,17 @@ async fn queues_are_removed_with_what_asynq_asks_for() {
     assert!(stderr.contains("holds 2 tasks"), "{stderr}");
     let answer = words(&bench, "queue rm default --force -y").await.ok();
     assert_eq!(answer, "queue \"default\" is removed, and 2 tasks with it\n");
-    assert_eq!(bench.ask::<u64>(&["DBSIZE"]).await, 0);
+    assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, ["asynq:x:audit"]);
+    let audit: String = bench
+        .ask::<Vec<(String, Vec<String>)>>(&["XRANGE", "asynq:x:audit", "-", "+"])
+        .await
+        .iter()
+        .map(|entry| entry.1.join(" ") + "\n")
+        .collect();
+    assert!(audit.contains("action queue.remove") && audit.contains("outcome done changed 2"), "{audit}");
+    let shown = words(&bench, "audit").await.ok();
+    assert!(shown.contains("queue.remove") && shown.contains("done, 2 changed") && shown.contains("(cli)"), "{shown}");
+    assert_eq!(words(&bench, "audit --json --size 1").await.json()[0]["action"], "queue.remove");
     words(&bench, "queue remove default").await.failed(3);
     // Not with the client from before, which has listed the queue a moment ago and would not do so again yet.
     words(&bench, "enqueue a --task-id active").await.ok();

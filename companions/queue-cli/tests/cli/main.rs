@@ -27,4 +27,5 @@ mod terminal;
 mod transfer;
 mod wait;
 mod watch;
+mod web;
 mod worker;

@@ -3,14 +3,13 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args as _, Command, FromArgMatches as _};
+use queue_admin::line;
 use queue_core::options::compose;
 use queue_core::{TaskOptions, TaskState};
 
 use crate::when;
 use crate::words::Words;
 
-#[path = "../../../../companions/queue-cli/src/enqueue/line.rs"]
-mod line;
 #[path = "../../../../companions/queue-cli/src/manage/task/select.rs"]
 mod select;
 
@@ -38,7 +37,7 @@ pub fn run(data: &[u8]) {
 
 /// Options as they stand on a command line.
 fn filter(words: &mut Words<'_>) {
-    const NAMES: [&str; 6] = ["--group", "--type", "--older-than", "--error", "--header", "--where"];
+    const NAMES: [&str; 7] = ["--filter", "--group", "--type", "--older-than", "--error", "--header", "--where"];
     let command = select::FilterArgs::augment_args(Command::new("tasks").no_binary_name(true));
     let options = (0..words.byte() % 8).flat_map(|_| {
         let name = NAMES[usize::from(words.byte()) % NAMES.len()];

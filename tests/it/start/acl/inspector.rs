@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_admin::{Filter, Inspector, Page};
+use queue_admin::{Actor, Admin, Direction, Filter, Inspector, Page, Role, Verb};
 use queue_core::clock::ManualClock;
 use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::{
@@ -36,6 +36,18 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     cron(fixture, &inspector).await;
     changes(fixture, &inspector).await;
     removes(fixture, &inspector).await;
+    writes_down(&inspector).await;
+}
+
+/// The audit.
+async fn writes_down(inspector: &Inspector) {
+    let actor = Actor { name: "somebody".to_owned(), role: Role::Admin, via: "cli", address: None };
+    let admin = Admin::new(inspector.clone(), actor);
+    for _ in 0..2 {
+        let _ = admin.change_task(Verb::Run, QUEUE, "nobody").await;
+    }
+    let page = inspector.audit(None, 1).await.unwrap();
+    assert_eq!(inspector.audit(page.next.as_deref(), 1).await.unwrap().entries.len(), 1);
 }
 
 async fn looks(inspector: &Inspector) {
@@ -53,6 +65,10 @@ async fn looks(inspector: &Inspector) {
     inspector.scheduler_entries().await.unwrap();
     inspector.count(QUEUE, &Filter::new()).await.unwrap();
     inspector.find(QUEUE, &Filter::new(), page()).await.unwrap();
+    for direction in [Direction::Oldest, Direction::Newest] {
+        let first = inspector.list(QUEUE, &Filter::new(), direction, None, 1, 1).await.unwrap();
+        inspector.list(QUEUE, &Filter::new(), direction, first.next.as_ref(), 9, 9).await.unwrap();
+    }
     assert!(inspector.queue_memory(QUEUE).await.unwrap().is_some());
 }
 

@@ -1,7 +1,7 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
-use queue_admin::{Inspector, Verb};
+use queue_admin::{Admin, Verb};
 use queue_core::TaskState;
 use serde::Serialize;
 
@@ -35,7 +35,6 @@ struct Asked<'a> {
 }
 
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let inspector = session.inspector();
     if let Some(queue) = &args.queue {
         let choice = Choice { action: Verb::Cancel, queue, states: &[TaskState::Active], filter: &args.filter };
         return choice.run(args.confirm, false, session, out).await;
@@ -43,9 +42,10 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
     if !args.filter.is_empty() {
         return Err(CliError::Usage("--group, --type and the like go with --queue".to_owned()));
     }
+    let admin = session.admin("cli");
     let mut failed = None;
     for id in &args.ids {
-        match cancel(&inspector, id).await {
+        match cancel(&admin, id).await {
             Ok(servers) => tell(id, servers, out)?,
             // One that ended meanwhile must not keep the others running.
             Err(CliError::Coded(code, text)) => {
@@ -60,13 +60,13 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
 }
 
 /// Asks the servers; how many there were.
-async fn cancel(inspector: &Inspector, id: &str) -> Result<u64, CliError> {
-    let tasks = everywhere(inspector, id).await?;
+async fn cancel(admin: &Admin, id: &str) -> Result<u64, CliError> {
+    let tasks = everywhere(admin.inspector(), id).await?;
     if let Some(task) = tasks.first().filter(|_| tasks.iter().all(|task| task.state != TaskState::Active)) {
         let text = format!("task {id:?} is {} and not running, so there is nothing to cancel", task.state);
         return Err(CliError::Coded(exit::REFUSED, text));
     }
-    match inspector.cancel(id).await? {
+    match admin.cancel(id).await? {
         0 => Err(CliError::failed_check(
             "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",
         )),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use queue_admin::payload::harmless;
-use queue_admin::{Changed, Filter, Inspector, Progress, Verb};
+use queue_admin::{Admin, Changed, Filter, Progress, Verb};
 use queue_core::TaskState;
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ pub(crate) struct AllArgs {
     /// Queue name
     #[arg(short, long, value_name = "Q")]
     queue: String,
-    /// State
+    /// TaskState
     #[arg(short, long, value_name = "S")]
     state: TaskState,
     /// Only tasks of this group
@@ -104,9 +104,9 @@ pub(crate) async fn run(action: Verb, args: ChangeArgs, session: &Session, out: 
         let choice = Choice { action, queue: &args.queue, states: &args.states, filter: &args.filter };
         return choice.run(args.confirm, args.dry_run, session, out).await;
     }
-    let inspector = session.inspector();
+    let admin = session.admin("cli");
     for id in &args.ids {
-        inspector.change_task(action, &args.queue, id).await?;
+        admin.change_task(action, &args.queue, id).await?;
         if out.json {
             out.value(&One { action, queue: &args.queue, id })?;
         } else {
@@ -157,7 +157,7 @@ impl Choice<'_> {
             return self.tell((0, Changed::default()), &format!("no task to {verb}: {about}"), out);
         }
         confirm.ask(&format!("{verb} {about}")).await?;
-        let changed = self.change(&inspector, &filter, count).await?;
+        let changed = self.change(&session.admin("cli"), &filter, count).await?;
         let skipped = match changed.skipped {
             0 => String::new(),
             skipped => format!("; {} had moved on", thousands(skipped)),
@@ -171,10 +171,10 @@ impl Choice<'_> {
         self.tell((changed.matched, changed), &text, out)
     }
 
-    async fn change(&self, inspector: &Inspector, filter: &Filter, count: u64) -> Result<Changed, CliError> {
+    async fn change(&self, admin: &Admin, filter: &Filter, count: u64) -> Result<Changed, CliError> {
         let bar = progress::bar(self.action.as_str(), count, "tasks");
         let told = |progress: Progress| bar.set_position(progress.so_far.matched);
-        let changed = inspector.change_all(self.action, self.queue, filter, told).await;
+        let changed = admin.change_all(self.action, self.queue, filter, told).await;
         bar.finish_and_clear();
         Ok(changed?)
     }

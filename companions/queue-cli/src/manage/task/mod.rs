@@ -9,17 +9,13 @@ mod update;
 mod wait;
 
 use clap::Subcommand;
-use futures_util::{StreamExt as _, stream};
-use queue_admin::{Error, Inspector, Verb};
+use queue_admin::{Inspector, Verb};
 use queue_core::TaskInfo;
 
 use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
 use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
-
-/// Queues that are searched at the same time: there may be thousands of them, on a Redis far away.
-const AT_ONCE: usize = 32;
 
 /// What to do with tasks.
 #[derive(Debug, Subcommand)]
@@ -73,17 +69,7 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
 
 /// The tasks of this id, of all queues that are listed; an error where there is none.
 async fn everywhere(inspector: &Inspector, id: &str) -> Result<Vec<TaskInfo>, CliError> {
-    let queues = inspector.queues().await?;
-    let mut looks = stream::iter(&queues).map(|queue| inspector.task(queue, id)).buffered(AT_ONCE);
-    let mut found = Vec::new();
-    while let Some(seen) = looks.next().await {
-        match seen {
-            Ok(task) => found.push(task),
-            // The queue may be removed while we look.
-            Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let found = inspector.task_everywhere(id).await?;
     if found.is_empty() {
         let text = format!(
             "task {id:?} not found in any queue that is listed; a task without a retention leaves no trace when it \

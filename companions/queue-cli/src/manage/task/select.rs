@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use queue_admin::Filter;
+use queue_admin::{Filter, FilterError};
 use queue_core::TaskState;
 
 use crate::when;
@@ -13,6 +13,9 @@ use crate::when;
 #[group(skip)]
 #[command(next_help_heading = "Which tasks")]
 pub(crate) struct FilterArgs {
+    /// Only tasks that fit this text: type:email:* error:"timed out" header.tenant:acme payload.user.id:7 -older:1h word
+    #[arg(long, value_name = "TEXT", value_parser = text)]
+    filter: Option<Filter>,
     /// Only tasks of this group
     #[arg(short, long, value_name = "G")]
     group: Option<String>,
@@ -31,6 +34,12 @@ pub(crate) struct FilterArgs {
     /// Only tasks whose payload, JSON or MessagePack, has this value at this path: user.id=7, tags.0=new
     #[arg(long = "where", value_name = "PATH=VALUE", value_parser = pair)]
     payload: Vec<(String, String)>,
+}
+
+/// Which states are meant is said elsewhere, and must not be said twice.
+fn text(text: &str) -> Result<Filter, String> {
+    let filter: Filter = text.parse().map_err(|error: FilterError| error.to_string())?;
+    if filter.has_states() { Err("states are named by --state".to_owned()) } else { Ok(filter) }
 }
 
 fn header(text: &str) -> Result<(String, Option<String>), String> {
@@ -56,8 +65,12 @@ impl FilterArgs {
 
     /// Whether nothing was asked for.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { group, task_type, older_than, error, headers, payload } = self;
-        let none = group.is_none() && task_type.is_none() && older_than.is_none() && error.is_none();
+        let Self { filter, group, task_type, older_than, error, headers, payload } = self;
+        let none = filter.as_ref().is_none_or(Filter::is_empty)
+            && group.is_none()
+            && task_type.is_none()
+            && older_than.is_none()
+            && error.is_none();
         none && headers.is_empty() && payload.is_empty()
     }
 
@@ -69,7 +82,8 @@ impl FilterArgs {
 
     /// The same for the library, over tasks in these states.
     pub(crate) fn filter(&self, states: &[TaskState]) -> Filter {
-        let mut filter = states.iter().fold(Filter::new(), |filter, state| filter.state(*state));
+        let begin = self.filter.clone().unwrap_or_default();
+        let mut filter = states.iter().fold(begin, |filter, state| filter.state(*state));
         if let Some(group) = &self.group {
             filter = filter.group(group);
         }

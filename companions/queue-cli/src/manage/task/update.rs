@@ -40,7 +40,7 @@ struct Updated<'a> {
 pub(crate) async fn run(args: UpdateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let payload = enqueue::payload(false, args.payload, args.payload_file).await?.unwrap_or_default();
     let payload_bytes = payload.len();
-    session.inspector().update_payload(&args.queue, &args.id, payload).await?;
+    session.admin("cli").update_payload(&args.queue, &args.id, payload, None).await?;
     if out.json {
         return out.value(&Updated { queue: &args.queue, id: &args.id, payload_bytes });
     }

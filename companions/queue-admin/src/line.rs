@@ -1,14 +1,15 @@
-//! One line of a batch.
+//! A task as a JSON object: a line of a batch, or the body of a request.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
 use queue_core::{RawTask, TaskOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-
-use crate::when;
 
 /// A task as it stands on a line. Unknown names are refused: a misspelled option must not be ignored.
 #[derive(Debug, Deserialize)]
@@ -18,6 +19,8 @@ struct Line<'a> {
     // Without the function, `null` would be no payload; it is the JSON text `null`.
     #[serde(borrow, default, deserialize_with = "present")]
     payload: Option<&'a RawValue>,
+    /// Bytes that are no text.
+    payload_base64: Option<String>,
     queue: Option<String>,
     max_retry: Option<u32>,
     #[serde(default, deserialize_with = "duration")]
@@ -44,7 +47,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| when::duration(&text).map_err(D::Error::custom)).transpose()
+    text.map(|text| queue_core::duration::parse(&text).map_err(D::Error::custom)).transpose()
 }
 
 fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
@@ -59,11 +62,30 @@ fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTi
         Some(Instant::Secs(secs)) => secs.to_string(),
         Some(Instant::Text(text)) => text,
     };
-    when::instant(&text).map(Some).map_err(D::Error::custom)
+    parse_instant(&text).map(Some).map_err(D::Error::custom)
 }
 
-/// Reads a line of a batch; the error is the reason for refusing it.
-pub(super) fn parse(line: &[u8]) -> Result<RawTask, String> {
+/// Reads an instant: a date with its time zone (RFC 3339), or Unix seconds.
+///
+/// # Errors
+/// When it is neither; the text says how it is written.
+pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
+    let date = match text.parse::<i64>() {
+        Ok(secs) => DateTime::from_timestamp(secs, 0),
+        Err(_) => DateTime::parse_from_rfc3339(text).ok().map(|date| date.with_timezone(&Utc)),
+    };
+    date.map(SystemTime::from).ok_or_else(|| {
+        format!("{text:?} is not an instant; write it like 2030-01-31T18:00:00Z, 2030-01-31T18:00:00+01:00, or in Unix seconds")
+    })
+}
+
+/// Reads a task: `type`, `payload` (a text is taken as it is, other JSON as its text) or `payload_base64`, `queue`, `max_retry`, `timeout`,
+/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `headers`. Durations are written `90s`, instants as
+/// in RFC 3339 or in Unix seconds.
+///
+/// # Errors
+/// The reason for refusing it.
+pub fn parse(line: &[u8]) -> Result<RawTask, String> {
     let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let line: Line<'_> = serde_json::from_str(text).map_err(|error| explain(&error))?;
     let mut task = RawTask::new(line.r#type);
@@ -78,6 +100,12 @@ pub(super) fn parse(line: &[u8]) -> Result<RawTask, String> {
             }
             false => task.payload(json.get().to_owned()),
         };
+    }
+    if let Some(text) = line.payload_base64 {
+        if line.payload.is_some() {
+            return Err("`payload` and `payload_base64` exclude each other".to_owned());
+        }
+        task = task.payload(STANDARD.decode(text).map_err(|_| "`payload_base64` is no base64".to_owned())?);
     }
     let mut options = TaskOptions {
         queue: line.queue,
@@ -129,6 +157,7 @@ mod tests {
             assert_eq!(payload(&format!(r#"{{"type":"t","payload":{json}}}"#)).as_deref(), Some(json));
         }
         assert_eq!(payload(r#"{"type":"t","payload":""}"#).as_deref(), Some(""));
+        assert_eq!(payload(r#"{"type":"t","payload_base64":"w6k="}"#).as_deref(), Some("é"));
         assert_eq!(payload(r#"{"type":"t"}"#), None);
     }
 
@@ -172,6 +201,8 @@ mod tests {
             (r#"{"type":"t","at":"tomorrow"}"#, "not an instant"),
             (r#"{"type":"t","at":true}"#, "an instant is text like"),
             (r#"{"type":"t","in":"1s","at":1}"#, "exclude each other"),
+            (r#"{"type":"t","payload":1,"payload_base64":"eA=="}"#, "exclude each other"),
+            (r#"{"type":"t","payload_base64":"?"}"#, "no base64"),
             (r#"{"type":"t","max_retry":-1}"#, "invalid value: integer `-1`"),
             (r#"{"type":"t","headers":{"k":1}}"#, "invalid type: integer `1`"),
             (r#"{"type":"t","payload":"\ud800"}"#, "its payload is no text"),

@@ -1,0 +1,192 @@
+//! Changes by somebody: who is allowed to is checked, and what was done is written down.
+
+use bytes::Bytes;
+use queue_core::{RawTask, TaskInfo};
+use queue_redis::{Client, EnqueueError};
+
+use crate::audit::{Actor, Target};
+use crate::error::Error;
+use crate::verb::{Action, CronVerb, QueueVerb, Verb};
+use crate::{Changed, Filter, Inspector, Progress};
+
+/// The changes of an [`Inspector`], done by an [`Actor`]. Each is refused unless the role allows it. It is written down in the
+/// audit before it is done, with its outcome afterwards; if the first cannot be written, it is refused
+/// ([`Error::Unaudited`]), but for one case: what makes room in a Redis that is full is done, and only logged.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    inspector: Inspector,
+    actor: Actor,
+}
+
+impl Admin {
+    /// Changes by this actor.
+    pub fn new(inspector: Inspector, actor: Actor) -> Self {
+        Self { inspector, actor }
+    }
+
+    /// What looks at the same queues.
+    pub fn inspector(&self) -> &Inspector {
+        &self.inspector
+    }
+
+    async fn audited<T>(
+        &self,
+        action: Action,
+        target: Target<'_>,
+        work: impl Future<Output = Result<T, Error>>,
+        changed: impl FnOnce(&T) -> Option<u64>,
+    ) -> Result<T, Error> {
+        let info = action.info();
+        if !self.actor.role.allows(info.permission) {
+            return Err(Error::Forbidden { permission: info.permission });
+        }
+        let (actor, name) = (&self.actor.name, info.name);
+        tracing::info!(target: "queue_audit", action = name, actor, via = self.actor.via, queue = target.queue, "about to act");
+        let entry = match self.inspector.audit_intent(&self.actor, info, &target).await {
+            Ok(entry) => Some(entry),
+            Err(error) if error.is_out_of_memory() && info.frees_memory => {
+                tracing::warn!(target: "queue_audit", %error, action = name, actor, "Redis is full; this makes room and is done without an entry in the audit");
+                None
+            }
+            Err(error) => return Err(Error::Unaudited(error)),
+        };
+        let done = work.await;
+        if let Some(entry) = entry {
+            let (changed, error) = match &done {
+                Ok(value) => (changed(value), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            if let Err(error) = self.inspector.audit_outcome(&entry, changed, error.as_deref()).await {
+                tracing::warn!(target: "queue_audit", %error, action = name, entry, "the outcome cannot be written down");
+            }
+        }
+        done
+    }
+
+    /// As [`Inspector::change_task`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn change_task(&self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
+        let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
+        let work = self.inspector.change_task(verb, queue, id);
+        self.audited(Action::Task(verb), target, work, |changed| Some(u64::from(*changed))).await
+    }
+
+    /// As [`Inspector::cancel`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
+        let target = Target { ids: &[id], ..Target::default() };
+        self.audited(Action::Task(Verb::Cancel), target, self.inspector.cancel(id), |_| None).await
+    }
+
+    /// As [`Inspector::change_all`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn change_all(
+        &self,
+        verb: Verb,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        let target = Target { queue: Some(queue), filter: Some(filter.to_string()), ..Target::default() };
+        let work = self.inspector.change_all(verb, queue, filter, progress);
+        self.audited(Action::Tasks(verb), target, work, |changed| Some(changed.changed)).await
+    }
+
+    /// As [`Inspector::update_payload`], or with a version as [`Inspector::replace_payload`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn update_payload(
+        &self,
+        queue: &str,
+        id: &str,
+        payload: impl Into<Bytes>,
+        version: Option<&str>,
+    ) -> Result<(), Error> {
+        let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
+        let work = self.inspector.replace_payload(queue, id, payload.into(), version);
+        self.audited(Action::Update, target, work, |()| Some(1)).await
+    }
+
+    /// Puts tasks into queues: one answer for each, in order.
+    ///
+    /// # Errors
+    /// [`Error::Forbidden`], [`Error::Unaudited`]; then nothing was enqueued.
+    pub async fn enqueue(
+        &self,
+        client: &Client,
+        queue: &str,
+        tasks: Vec<RawTask>,
+    ) -> Result<Vec<Result<TaskInfo, EnqueueError>>, Error> {
+        let ids: Vec<String> = tasks.iter().filter_map(|task| task.options.task_id.clone()).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let target = Target { queue: Some(queue), ids: &ids, ..Target::default() };
+        let work = async { Ok(client.enqueue_many(tasks).await) };
+        self.audited(Action::Enqueue, target, work, |answers| {
+            Some(answers.iter().filter(|answer| answer.is_ok()).count() as u64)
+        })
+        .await
+    }
+
+    /// Pauses or resumes a queue; whether that changed anything.
+    ///
+    /// # Errors
+    /// As [`Inspector::pause`]; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn pause(&self, queue: &str, paused: bool) -> Result<bool, Error> {
+        let target = Target { queue: Some(queue), ..Target::default() };
+        let verb = if paused { QueueVerb::Pause } else { QueueVerb::Resume };
+        let work =
+            async { if paused { self.inspector.pause(queue).await } else { self.inspector.unpause(queue).await } };
+        self.audited(Action::Queue(verb), target, work, |changed| Some(u64::from(*changed))).await
+    }
+
+    /// As [`Inspector::remove_queue`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn remove_queue(&self, queue: &str, force: bool) -> Result<u64, Error> {
+        let target = Target { queue: Some(queue), ..Target::default() };
+        let work = self.inspector.remove_queue(queue, force);
+        self.audited(Action::Queue(QueueVerb::Remove), target, work, |tasks| Some(*tasks)).await
+    }
+
+    /// Pauses or resumes a periodic entry; whether that changed anything.
+    ///
+    /// # Errors
+    /// As [`Inspector::pause_cron`]; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn pause_cron(&self, entry: &str, paused: bool) -> Result<bool, Error> {
+        let verb = if paused { CronVerb::Pause } else { CronVerb::Resume };
+        let work = async {
+            if paused { self.inspector.pause_cron(entry).await } else { self.inspector.resume_cron(entry).await }
+        };
+        self.audited(Action::Cron(verb), of_entry(entry), work, |changed| Some(u64::from(*changed))).await
+    }
+
+    /// As [`Inspector::run_cron`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn run_cron(&self, entry: &str, force: bool) -> Result<String, Error> {
+        let work = self.inspector.run_cron(entry, force);
+        self.audited(Action::Cron(CronVerb::Run), of_entry(entry), work, |_| Some(1)).await
+    }
+
+    /// As [`Inspector::remove_cron`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn remove_cron(&self, entry: &str) -> Result<(), Error> {
+        let work = self.inspector.remove_cron(entry);
+        self.audited(Action::Cron(CronVerb::Remove), of_entry(entry), work, |()| None).await
+    }
+}
+
+fn of_entry(entry: &str) -> Target<'_> {
+    Target { entry: Some(entry), ..Target::default() }
+}

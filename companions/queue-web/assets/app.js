@@ -1,0 +1,84 @@
+// The frame of all pages: which one is shown follows from the address.
+
+import { base, get } from "./api.js";
+import { h, show } from "./dom.js";
+import { safe } from "./format.js";
+import { listen } from "./keys.js";
+import { watch } from "./live.js";
+import { apply } from "./settings.js";
+import { failure } from "./ui.js";
+import audit from "./pages/audit.js";
+import cron from "./pages/cron.js";
+import doctor from "./pages/doctor.js";
+import enqueue from "./pages/enqueue.js";
+import groups from "./pages/groups.js";
+import overview from "./pages/overview.js";
+import queue from "./pages/queue.js";
+import servers from "./pages/servers.js";
+import preferences from "./pages/settings.js";
+import task from "./pages/task.js";
+import tasks from "./pages/tasks.js";
+
+const PAGES = { "": overview, queue, tasks, task, groups, servers, cron, doctor, audit, enqueue, settings: preferences };
+const MENU = [
+  ["", "Overview"], ["tasks", "Tasks"], ["servers", "Servers"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
+  ["enqueue", "Enqueue"], ["settings", "Settings"],
+];
+
+let me = null;
+let shown = null;
+
+const nameOf = (address) => address.pathname.slice(base.pathname.length);
+
+function top(current) {
+  const may = (name) => (name === "audit" ? me.permissions.includes("audit") : name !== "enqueue" || me.permissions.includes("enqueue"));
+  const links = MENU.filter(([name]) => may(name)).map(([name, label]) =>
+    h("a", { href: `./${name}`, "aria-current": name === current ? "page" : null }, label));
+  const who = me.login ? `${me.name}, ${me.role}` : "no login";
+  show(document.getElementById("top"), h("strong", null, "Queues"), h("nav", { "aria-label": "Pages" }, links),
+    h("span", { class: "who" }, safe(who), me.read_only ? ", read-only" : ""));
+}
+
+/** Shows the page of the address. */
+async function draw(focus) {
+  shown?.abort();
+  shown = new AbortController();
+  const { signal } = shown;
+  const main = document.getElementById("main");
+  try {
+    me ??= await get("me");
+    const name = nameOf(location);
+    top(name);
+    const shows = PAGES[name];
+    const root = h("div", null);
+    show(main, root);
+    document.title = "Queues";
+    if (focus) main.focus();
+    watch(() => {}, signal);
+    await shows?.({ root, me, params: new URLSearchParams(location.search), signal, go, again: () => draw(false) });
+  } catch (error) {
+    if (signal.aborted) return;
+    show(main, failure(error), h("p", null, h("button", { onclick: () => draw(false) }, "Try again")));
+  }
+}
+
+/** Goes to another page without leaving the document. */
+export function go(address, replace = false) {
+  history[replace ? "replaceState" : "pushState"](null, "", new URL(address, base));
+  return draw(!replace);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const address = new URL(link.href);
+  const ours = address.origin === base.origin && address.pathname.startsWith(base.pathname) && nameOf(address) in PAGES;
+  if (!ours || link.hasAttribute("download") || address.hash) return;
+  event.preventDefault();
+  go(address);
+});
+window.addEventListener("popstate", () => draw(true));
+
+apply();
+listen(() => draw(false));
+draw(false);

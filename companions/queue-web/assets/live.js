@@ -1,0 +1,54 @@
+// The stream of overviews: one for the page, closed while nobody sees it.
+
+import { url } from "./api.js";
+
+const listeners = new Set();
+let source = null;
+let last = null;
+let again = null;
+
+function trouble(message) {
+  const bar = document.getElementById("trouble");
+  bar.hidden = !message;
+  if (bar.textContent !== message) bar.textContent = message;
+}
+
+function open() {
+  if (source || document.hidden) return;
+  clearTimeout(again);
+  source = new EventSource(url("events"));
+  source.addEventListener("overview", (event) => {
+    trouble("");
+    last = JSON.parse(event.data);
+    listeners.forEach((listener) => listener(last));
+  });
+  source.addEventListener("notice", (event) => {
+    const notice = JSON.parse(event.data);
+    trouble(`Redis cannot be read: ${notice.error}. What is shown is old; this page goes on by itself.`);
+  });
+  source.addEventListener("error", () => {
+    trouble("The dashboard's server does not answer. What is shown is old; this page tries again.");
+    // A browser tries again by itself, unless the answer was an error.
+    if (source?.readyState === EventSource.CLOSED) {
+      close();
+      again = setTimeout(open, 5000);
+    }
+  });
+}
+
+function close() {
+  source?.close();
+  source = null;
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+window.addEventListener("pagehide", close);
+window.addEventListener("pageshow", open);
+
+/** Calls this with every overview, the last one at once, until the signal. */
+export function watch(listener, signal) {
+  listeners.add(listener);
+  signal.addEventListener("abort", () => listeners.delete(listener));
+  open();
+  if (last) listener(last);
+}

@@ -1,0 +1,61 @@
+// A new task.
+
+import { get, page, seg, send } from "../api.js";
+import { h, show } from "../dom.js";
+import { safe } from "../format.js";
+import { say } from "../ui.js";
+
+const FIELDS = [
+  ["queue", "Queue", "default"], ["type", "Type", ""], ["in", "Start in", "10m"], ["max_retry", "Retries at most", "25"], ["timeout", "Timeout", "30m"],
+  ["unique", "Unique for", "1h"], ["retention", "Keep after success", "24h"], ["group", "Group", ""], ["task_id", "Id", "made up"],
+];
+
+export default async function enqueue({ root, params, signal, go }) {
+  const inputs = Object.fromEntries(FIELDS.map(([name, label, hint]) => [name, h("input", { name, placeholder: hint, autocomplete: "off", required: name === "type" || name === "queue" })]));
+  const payload = h("textarea", { name: "payload", spellcheck: "false" });
+  const told = h("p", { class: "dim", role: "status" });
+  const line = h("pre", null);
+  inputs.queue.value = params.get("queue") ?? "default";
+
+  const task = () => {
+    const wish = { type: inputs.type.value, payload: payload.value };
+    for (const name of ["in", "timeout", "unique", "retention", "group", "task_id"]) if (inputs[name].value) wish[name] = inputs[name].value;
+    if (inputs.max_retry.value) wish.max_retry = Number(inputs.max_retry.value);
+    return wish;
+  };
+  const check = () => {
+    let kind = "text";
+    try {
+      JSON.parse(payload.value);
+      kind = "JSON";
+    } catch {
+      kind = payload.value.trim() === "" ? "empty" : "text, not JSON";
+    }
+    show(told, `The payload is ${kind}.`);
+    show(line, `queuectl enqueue --batch - <<'END'\n${safe(JSON.stringify({ ...task(), queue: inputs.queue.value }))}\nEND`);
+  };
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      const made = await send("POST", `queues/${seg(inputs.queue.value)}/tasks`, { json: task() });
+      say(`task ${made.id} is ${made.state}`);
+      go(page("task", { queue: made.queue, id: made.id }));
+    } catch (error) {
+      say(error.message, true);
+    }
+  };
+  const form = h("form", { onsubmit: submit, oninput: check },
+    h("div", { class: "bar" }, FIELDS.map(([name, label]) => h("label", null, label, inputs[name]))),
+    h("label", null, "Payload", payload), told, h("div", { class: "bar" }, h("button", null, "Enqueue")));
+  show(root, h("h1", null, "Enqueue a task"), form, h("h2", null, "The same on the command line"), line);
+  check();
+  const [queue, from] = [params.get("queue"), params.get("from")];
+  if (!queue || !from) return;
+  const like = await get(`queues/${seg(queue)}/tasks/${seg(from)}`, {}, signal);
+  inputs.type.value = like.type;
+  inputs.max_retry.value = like.max_retry;
+  inputs.group.value = like.group ?? "";
+  if (typeof like.payload === "string" && like.payload_bytes <= 65536) payload.value = like.payload;
+  else say("its payload is no text, or long: it is left out", true);
+  check();
+}

@@ -1,0 +1,126 @@
+//! Enqueuing.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use queue_admin::line;
+use queue_core::{RawTask, TaskInfo};
+use queue_redis::EnqueueError;
+use serde_json::{Value, json as value};
+
+use super::tasks::shown;
+use crate::problem::Problem;
+use crate::request::{Answer, Request, with_status};
+
+/// Most tasks of one request.
+const MOST: usize = 1_000;
+/// Longest `Idempotency-Key`: it becomes a part of ids.
+const MAX_KEY: usize = 200;
+
+/// The id that a task without one gets from the key of the request: the same request again finds the task.
+fn key(request: &Request) -> Result<Option<&str>, Problem> {
+    let Some(key) = request.headers.get("idempotency-key") else { return Ok(None) };
+    let key =
+        key.to_str().ok().map(|key| key.trim().trim_matches('"')).filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
+    key.map(Some).ok_or_else(|| Problem::invalid("Idempotency-Key", format!("it is text of 1 to {MAX_KEY} characters")))
+}
+
+fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, String> {
+    let queue = &request.names[0];
+    let mut task = line::parse(text)?;
+    if task.options.queue.as_ref().is_some_and(|named| named != queue) {
+        return Err(format!("the queue of the address is {queue:?}"));
+    }
+    task.options.queue = Some(queue.clone());
+    task.options.task_id = task.options.task_id.or(id);
+    task.options.headers.entry("x-enqueued-by".to_owned()).or_insert_with(|| request.who.name().to_owned());
+    Ok(task)
+}
+
+pub(crate) async fn enqueue(request: Request) -> Answer {
+    let kind =
+        request.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/json");
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "application/json" => one(&request).await,
+        "application/x-ndjson" | "application/jsonl" => many(&request).await,
+        other => {
+            let told = format!("{other:?} is neither application/json nor application/x-ndjson");
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media", told))
+        }
+    }
+}
+
+/// Enqueues them. What a request with the same key has enqueued before is an answer too.
+async fn put(request: &Request, tasks: Vec<RawTask>) -> Result<Vec<Result<TaskInfo, Problem>>, Problem> {
+    let (queue, has_key) = (request.queue()?, key(request)?.is_some());
+    let answers = request.admin().enqueue(&request.web.client, queue, tasks.clone()).await?;
+    let mut told = Vec::new();
+    for (answer, task) in answers.into_iter().zip(tasks) {
+        let before = match &answer {
+            Err(EnqueueError::TaskIdConflict { id, .. }) if has_key => {
+                request.inspector().same_task(queue, id, &task).await?
+            }
+            _ => None,
+        };
+        told.push(before.map_or_else(|| answer.map_err(Problem::from), Ok));
+    }
+    Ok(told)
+}
+
+async fn one(request: &Request) -> Answer {
+    request.queue()?;
+    let task = task(request, &request.body, key(request)?.map(str::to_owned))
+        .map_err(|reason| Problem::invalid("task", reason))?;
+    let Some(answer) = put(request, vec![task]).await?.into_iter().next() else {
+        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "there is no answer"));
+    };
+    let info = answer?;
+    let id = info.id.clone();
+    let mut response = with_status(StatusCode::CREATED, &shown(request, info, None)?)?;
+    // A name that only `~` can write is left out of the address; the answer has it.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    if id.bytes().all(is_plain)
+        && let Ok(location) = HeaderValue::from_str(&format!("tasks/{id}"))
+    {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// An answer for each line, in order. What is wrong with a line costs no other one.
+async fn many(request: &Request) -> Answer {
+    request.queue()?;
+    let key = key(request)?;
+    let lines: Vec<&[u8]> =
+        request.body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
+    if lines.len() > MOST {
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            format!("these are {} lines, and {MOST} go at once", lines.len()),
+        ));
+    }
+    let id = |n: usize| key.map(|key| format!("{key}-{n}"));
+    let parsed: Vec<Result<RawTask, String>> =
+        lines.iter().enumerate().map(|(n, line)| task(request, line, id(n + 1))).collect();
+    let tasks: Vec<RawTask> = parsed.iter().filter_map(|task| task.as_ref().ok()).cloned().collect();
+    let mut answers = if tasks.is_empty() { Vec::new() } else { put(request, tasks).await? }.into_iter();
+    let mut enqueued = 0;
+    let items: Vec<Value> = parsed
+        .into_iter()
+        .enumerate()
+        .map(|(n, task)| {
+            let failed = |code: &str, detail: &str| value!({ "line": n + 1, "outcome": "refused", "code": code, "detail": detail });
+            match task.map(|_| answers.next()) {
+                Err(reason) => failed("invalid-value", &reason),
+                Ok(Some(Ok(info))) => {
+                    enqueued += 1;
+                    value!({ "line": n + 1, "outcome": "enqueued", "id": info.id, "state": info.state })
+                }
+                Ok(Some(Err(problem))) => failed(problem.code(), problem.detail()),
+                Ok(None) => failed("internal", "there is no answer"),
+            }
+        })
+        .collect();
+    let refused = items.len() - enqueued;
+    let status = if refused == 0 { StatusCode::CREATED } else { StatusCode::OK };
+    with_status(status, &value!({ "enqueued": enqueued, "refused": refused, "items": items }))
+}

@@ -1,0 +1,276 @@
+//! Tasks.
+
+use std::time::Duration;
+
+use axum::http::{StatusCode, header};
+use queue_admin::{Cursor, Direction, Error, Filter, Listing, Verb, view};
+use queue_core::{TaskInfo, TaskState};
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+use tokio::time::{Instant, sleep};
+
+use super::queues::to_value;
+use crate::problem::Problem;
+use crate::request::{Answer, Request, download, json, tagged};
+
+/// Bytes of a payload or result that a list shows.
+const IN_LIST: usize = 1_024;
+/// The same of a task alone; all of it is at `/payload` and `/result`.
+const ALONE: usize = 64 * 1024;
+/// How long a search goes on before it answers with what it has found.
+const SEARCH_FOR: Duration = Duration::from_millis(300);
+/// Tasks that a search looks at between two pauses.
+const STRIDE: usize = 500;
+/// A search reads for a fifth of the time, so that it takes Redis from nobody.
+const PAUSE_FACTOR: u32 = 4;
+/// Longest wait for the end of a task.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The task without what is hidden, its payload and result cut at so many bytes.
+pub(crate) fn shown(request: &Request, task: TaskInfo, limit: Option<usize>) -> Result<Value, Problem> {
+    let limit = limit.unwrap_or(ALONE);
+    let mut task = request.web.redact.task(task);
+    let sizes = [Some(task.payload.len()), task.result.as_ref().map(bytes::Bytes::len)];
+    cut(&mut task.payload, limit);
+    task.result.iter_mut().for_each(|result| cut(result, limit));
+    let mut shown = to_value(&view::Task::from(task))?;
+    for (field, size) in ["payload_bytes", "result_bytes"].into_iter().zip(sizes) {
+        shown[field] = size.into();
+    }
+    Ok(shown)
+}
+
+/// Text is cut between two characters, so that it stays text.
+fn cut(bytes: &mut bytes::Bytes, limit: usize) {
+    if bytes.len() <= limit {
+        return;
+    }
+    let end = match std::str::from_utf8(bytes) {
+        Ok(text) => text.floor_char_boundary(limit),
+        Err(_) => limit,
+    };
+    bytes.truncate(end);
+}
+
+/// The filter of a query: `q`, and `state` beside it.
+fn filter(request: &Request) -> Result<Filter, Problem> {
+    let mut filter: Filter = match request.param("q") {
+        Some(text) => {
+            text.parse().map_err(|error: queue_admin::FilterError| Problem::invalid("q", error.to_string()))?
+        }
+        None => Filter::new(),
+    };
+    if let Some(text) = request.param("state") {
+        if filter.has_states() {
+            return Err(Problem::invalid("state", "states are named either by state or in q"));
+        }
+        for name in text.split(',') {
+            let state: TaskState = name.parse().map_err(|_| {
+                Problem::invalid(
+                    "state",
+                    format!("the states are {}", TaskState::ALL.map(TaskState::as_str).join(", ")),
+                )
+            })?;
+            filter = filter.state(state);
+        }
+    }
+    request.web.redact.check(&filter)?;
+    Ok(filter)
+}
+
+pub(crate) async fn list(request: Request) -> Answer {
+    let queue = request.param("queue").ok_or_else(|| Problem::invalid("queue", "name a queue"))?;
+    if !request.who.sees(queue) {
+        return Err(Error::QueueNotFound(queue.to_owned()).into());
+    }
+    let (filter, limit) = (filter(&request)?, request.number("limit", 50, 200)?);
+    let direction = match request.param("order") {
+        None | Some("oldest") => Direction::Oldest,
+        Some("newest") => Direction::Newest,
+        Some(_) => return Err(Problem::invalid("order", "order is oldest or newest")),
+    };
+    let mut cursor: Option<Cursor> = request.param("cursor").map(str::parse).transpose().map_err(Error::BadCursor)?;
+    let begun = Instant::now();
+    // One page of all tasks costs nothing worth counting.
+    let _searching = match filter.is_search() {
+        true => Some(request.web.searches.acquire().await.map_err(|_| closed())?),
+        false => None,
+    };
+    let (mut items, mut moved) = (Vec::new(), false);
+    loop {
+        let started = Instant::now();
+        let left = limit - items.len();
+        let page: Listing =
+            request.inspector().list(queue, &filter, direction, cursor.as_ref(), left, STRIDE.max(left)).await?;
+        for task in page.tasks {
+            items.push(shown(&request, task, Some(IN_LIST))?);
+        }
+        items.extend(page.unread.iter().map(|id| value!({ "id": id, "queue": queue, "unreadable": true })));
+        moved |= page.moved;
+        cursor = page.next;
+        let pause = started.elapsed() * PAUSE_FACTOR;
+        if items.len() >= limit || cursor.is_none() || begun.elapsed() + pause >= SEARCH_FOR {
+            let is_plain = !filter.is_search();
+            return json(&value!({
+                "items": items,
+                "next": cursor.map(|cursor| cursor.to_string()),
+                "total": is_plain.then_some(page.searched.of),
+                "searched": page.searched,
+                "moved": moved,
+            }));
+        }
+        sleep(pause).await;
+    }
+}
+
+fn closed() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closed", "the dashboard ends")
+}
+
+pub(crate) async fn everywhere(request: Request) -> Answer {
+    let tasks = request.inspector().task_everywhere(&request.names[0]).await?;
+    let tasks = tasks.into_iter().filter(|task| request.who.sees(&task.queue));
+    let items: Result<Vec<Value>, Problem> = tasks.map(|task| shown(&request, task, None)).collect();
+    json(&value!({ "items": items? }))
+}
+
+pub(crate) async fn one(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let Some(wait) = request.duration("wait")? else {
+        let version = request.inspector().task_version(queue, id).await?;
+        let task = request.inspector().task(queue, id).await?;
+        return tagged(&request, &version, &shown(&request, task, None)?);
+    };
+    let Ok(_place) = request.web.waits.try_acquire() else {
+        let told = "too many requests wait for tasks already";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", told).header(header::RETRY_AFTER, "10"));
+    };
+    // One that has ended before it could be looked at is not there, as for everybody.
+    let (outcome, task) = request.inspector().wait(queue, id, None, Some(wait.min(MAX_WAIT))).await?;
+    let task = task.map(|task| shown(&request, task, None)).transpose()?;
+    json(&value!({ "outcome": outcome, "task": task }))
+}
+
+/// The version that the sender has seen, if it names one.
+fn if_match(request: &Request) -> Option<&str> {
+    let tag = request.headers.get(header::IF_MATCH)?.to_str().unwrap_or_default();
+    Some(tag.trim().trim_matches('"')).filter(|tag| *tag != "*")
+}
+
+async fn change(request: Request, verb: Verb) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    // A server may be told of any id. Only of those that the sender may see.
+    let version = request.inspector().task_version(queue, id).await?;
+    if if_match(&request).is_some_and(|seen| seen != version) {
+        return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.clone() }.into());
+    }
+    let heard = request.admin().change_task(verb, queue, id).await?;
+    json(&value!({ "action": verb, "queue": queue, "id": id, "changed": heard }))
+}
+
+pub(crate) async fn run(request: Request) -> Answer {
+    change(request, Verb::Run).await
+}
+
+pub(crate) async fn archive(request: Request) -> Answer {
+    change(request, Verb::Archive).await
+}
+
+pub(crate) async fn delete(request: Request) -> Answer {
+    change(request, Verb::Delete).await
+}
+
+/// `changed` is `false` where no server was there to hear it.
+pub(crate) async fn cancel(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let state = request.inspector().task(queue, id).await?.state;
+    if state != TaskState::Active {
+        let told = format!("task {id:?} is {state} and not running, so there is nothing to cancel");
+        return Err(Problem::new(StatusCode::CONFLICT, "wrong-state", told).with("state", state.as_str()));
+    }
+    change(request, Verb::Cancel).await
+}
+
+pub(crate) async fn explain(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    json(&view::Explanation::from(&request.inspector().explain(queue, id).await?))
+}
+
+pub(crate) async fn payload(request: Request) -> Answer {
+    let task = request.inspector().task(request.queue()?, &request.names[1]).await?;
+    Ok(download("attachment; filename=\"payload\"", request.web.redact.task(task).payload))
+}
+
+pub(crate) async fn result(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let task = request.web.redact.task(request.inspector().task(queue, id).await?);
+    let result =
+        task.result.ok_or_else(|| Problem::not_found("result-not-found", format!("task {id:?} has no result")))?;
+    Ok(download("attachment; filename=\"result\"", result))
+}
+
+pub(crate) async fn update(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let task = request.inspector().task(queue, id).await?;
+    if request.web.redact.hides_payload(&task.task_type) {
+        return Err(Problem::forbidden(
+            "redacted",
+            "a part of this payload is hidden here, so that it cannot be replaced",
+        ));
+    }
+    let version = if_match(&request);
+    if task.state == TaskState::Scheduled && version.is_none() {
+        let told = "a scheduled task may become another one at any time; If-Match says which was seen";
+        return Err(Problem::new(StatusCode::PRECONDITION_REQUIRED, "version-needed", told));
+    }
+    request.admin().update_payload(queue, id, request.body.clone(), version).await?;
+    json(
+        &value!({ "action": "update", "queue": queue, "id": id, "changed": true, "payload_bytes": request.body.len() }),
+    )
+}
+
+/// What is to be done to many.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    action: String,
+    /// Which tasks; as in `q`.
+    filter: String,
+    #[serde(default)]
+    dry_run: bool,
+    /// Nothing is done if there are more.
+    at_most: Option<u64>,
+}
+
+pub(crate) async fn bulk(request: Request) -> Answer {
+    let queue = request.queue()?;
+    let wish: Wish = request.json()?;
+    let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == wish.action);
+    let verb = verb.ok_or_else(|| Problem::invalid("action", "the actions are run, archive, delete and cancel"))?;
+    let filter: Filter =
+        wish.filter.parse().map_err(|error: queue_admin::FilterError| Problem::invalid("filter", error.to_string()))?;
+    if !filter.has_states() {
+        return Err(Problem::invalid("filter", "name the states of the tasks, such as state:archived"));
+    }
+    request.web.redact.check(&filter)?;
+    let _searching = request.web.searches.acquire().await.map_err(|_| closed())?;
+    let matched = if wish.dry_run || wish.at_most.is_some() {
+        Some(request.inspector().count(queue, &filter).await?)
+    } else {
+        None
+    };
+    if wish.dry_run {
+        return json(&value!({ "action": verb, "queue": queue, "dry_run": true, "matched": matched }));
+    }
+    if let (Some(matched), Some(at_most)) = (matched, wish.at_most)
+        && matched > at_most
+    {
+        let told = format!("{matched} tasks fit by now, and at most {at_most} were meant; nothing was done");
+        return Err(Problem::new(StatusCode::CONFLICT, "limit-reached", told).with("matched", matched));
+    }
+    let changed = request.admin().change_all(verb, queue, &filter, |_| {}).await?;
+    json(&value!({
+        "action": verb, "queue": queue, "dry_run": false,
+        "matched": changed.matched, "changed": changed.changed, "skipped": changed.skipped, "trimmed": changed.trimmed,
+    }))
+}

@@ -1,0 +1,133 @@
+//! The files of the pages. They are committed as they are served.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+
+/// A file: its address below `assets/`, its type, and what is in it.
+type File = (&'static str, &'static str, &'static str);
+
+macro_rules! files {
+    ($($name:literal)*) => {
+        &[$(($name, kind($name), include_str!(concat!("../assets/", $name))),)*]
+    };
+}
+
+const fn kind(name: &str) -> &'static str {
+    match name.as_bytes() {
+        [.., b'.', b'j', b's'] => "text/javascript; charset=utf-8",
+        [.., b'.', b'c', b's', b's'] => "text/css; charset=utf-8",
+        _ => "image/svg+xml",
+    }
+}
+
+pub(crate) const FILES: &[File] = files! {
+    "app.css" "icon.svg" "app.js" "api.js" "dom.js" "format.js" "keys.js" "live.js" "settings.js" "ui.js"
+    "pages/audit.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/groups.js" "pages/overview.js" "pages/queue.js"
+    "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
+};
+
+pub(crate) const PAGE: &str = include_str!("../assets/index.html");
+
+/// The addresses of pages. Each is one level deep, so that relative addresses lead to the same place from all of them.
+pub(crate) const PAGES: [&str; 11] =
+    ["", "queue", "tasks", "task", "groups", "servers", "cron", "doctor", "audit", "enqueue", "settings"];
+
+pub(crate) struct Assets {
+    /// The page, with the version of its files in their addresses.
+    page: Bytes,
+    version: String,
+    files: BTreeMap<&'static str, (&'static str, Bytes)>,
+}
+
+impl Assets {
+    pub(crate) fn new() -> Self {
+        let mut all = PAGE.to_owned();
+        all.extend(FILES.iter().flat_map(|(name, _, text)| [*name, *text]));
+        let version = format!("{:x}", md5::compute(all))[..12].to_owned();
+        let page = PAGE.replace("VERSION", &version).into();
+        let files = FILES.iter().map(|(name, kind, text)| (*name, (*kind, Bytes::from_static(text.as_bytes()))));
+        Self { page, version, files: files.collect() }
+    }
+
+    pub(crate) fn answer(&self, path: &str, headers: &HeaderMap) -> Option<Response> {
+        let path = path.strip_prefix('/')?;
+        if PAGES.contains(&path) {
+            let tag = format!("\"{}\"", self.version);
+            let headers_of_page = [
+                (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+                (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+                (header::ETAG, HeaderValue::from_str(&tag).ok()?),
+            ];
+            let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+            let status = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+            let body = if is_known { Bytes::new() } else { self.page.clone() };
+            return Some((status, headers_of_page, body).into_response());
+        }
+        let (version, name) = path.strip_prefix("assets/")?.split_once('/')?;
+        let (kind, text) = self.files.get(name)?;
+        // A page that is open while the program is replaced still gets its files, but does not keep them.
+        let keep = if version == self.version { "public, max-age=31536000, immutable" } else { "no-store" };
+        Some(([(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, keep)], text.clone()).into_response())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What would let text become code, or bring something from another host.
+    #[test]
+    fn no_file_has_what_the_policy_forbids() {
+        let forbidden = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "style=\"",
+            "onclick=",
+            "javascript:",
+            "https://",
+            "//cdn",
+            "import(",
+            "setTimeout(\"",
+            ".style.cssText",
+        ];
+        for (name, _, text) in FILES.iter().chain([&("index.html", "", PAGE)]) {
+            for word in forbidden {
+                assert!(!text.contains(word), "{name}: {word}");
+            }
+            // The name space of SVG is an address that nobody asks.
+            for (at, _) in text.match_indices("http://") {
+                assert!(text[at..].starts_with("http://www.w3.org/2000/svg"), "{name}: an address with a host");
+            }
+            assert!(text.lines().count() <= 350, "{name} has {} lines", text.lines().count());
+            assert!(!text.contains("<script>") && !text.contains("<style"), "{name}: inline");
+        }
+    }
+
+    #[test]
+    fn all_files_are_in_the_table_and_are_small() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+        let mut found = Vec::new();
+        for folder in ["", "pages/"] {
+            for entry in std::fs::read_dir(root.join(folder)).unwrap().map(Result::unwrap) {
+                if entry.path().is_file() {
+                    found.push(format!("{folder}{}", entry.file_name().to_string_lossy()));
+                }
+            }
+        }
+        found.retain(|name| name != "index.html");
+        found.sort();
+        let mut known: Vec<&str> = FILES.iter().map(|(name, ..)| *name).collect();
+        known.sort_unstable();
+        assert_eq!(found, known);
+        // Uncompressed; a gzip is about a third of it. The pages are sent as they are.
+        let size: usize = FILES.iter().map(|(_, _, text)| text.len()).sum();
+        assert!(size + PAGE.len() < 100 * 1024, "the files have {size} bytes");
+    }
+}

@@ -1,0 +1,134 @@
+//! From a request to its answer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, OriginalUri, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+
+use crate::Inner;
+use crate::guard;
+use crate::problem::Problem;
+use crate::request::{Answer, Request, query};
+use crate::route::{find, table};
+
+/// Most bytes of a body. One of many tasks is as large as one of one task may be.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+/// How long a body may take to come.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+/// How long an answer may take, waiting for a task aside.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How long a health check waits for Redis.
+const HEALTH_LIMIT: Duration = Duration::from_secs(2);
+
+pub(crate) async fn answer(State(web): State<Arc<Inner>>, request: axum::extract::Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let is_head = parts.method == Method::HEAD;
+    let mut response = match answer_parts(&web, &parts, body).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    };
+    guard::secure(response.headers_mut());
+    if is_head {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
+    let path = parts.uri.path();
+    if path == "/healthz" {
+        return Ok(health(web).await);
+    }
+    if web.auth.is_open() {
+        guard::check_host(parts, &web.hosts)?;
+    }
+    let Some(who) = web.auth.identify(parts) else { return Err(unauthenticated()) };
+    guard::check_origin(parts, &web.hosts)?;
+    let api = path.strip_prefix("/api/v1").filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let Some(api) = api else { return page(web, parts) };
+    let (route, names) = find(table(), &parts.method, api).map_err(|others| no_route(&others))?;
+    if route.changes() && web.read_only {
+        return Err(Problem::forbidden("read-only", "this dashboard changes nothing (--read-only)"));
+    }
+    let permission = route.permission();
+    if !who.role().allows(permission) {
+        let told =
+            format!("{} is a {}, who has no permission to {}", who.name(), who.role().as_str(), permission.as_str());
+        return Err(Problem::forbidden("forbidden", told).with("permission", permission.as_str()));
+    }
+    let query = query(parts.uri.query().unwrap_or_default())?;
+    if let Some(unknown) = query.keys().find(|name| !route.query.contains(&name.as_str())) {
+        return Err(Problem::invalid(unknown, format!("there is no parameter {unknown:?} here")));
+    }
+    let body = tokio::time::timeout(BODY_LIMIT, to_bytes(body, MAX_BODY)).await;
+    let body =
+        body.map_err(|_| Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"))?;
+    let body = body.map_err(|_| {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            format!("the body has more than {MAX_BODY} bytes, or broke off"),
+        )
+    })?;
+    let address =
+        parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| address.ip().to_string());
+    let waits = query.contains_key("wait");
+    let request = Request { web: web.clone(), who, names, query, headers: parts.headers.clone(), body, address };
+    let work = (route.work)(request);
+    if waits {
+        return work.await;
+    }
+    let late = |_| Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "Redis took longer than 30 s");
+    if route.changes() {
+        // Goes on to its end, and to its line in the audit, also when the caller has gone.
+        let done = tokio::spawn(work).await;
+        return done.unwrap_or_else(|error| {
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))
+        });
+    }
+    tokio::time::timeout(ANSWER_LIMIT, work).await.map_err(late)?
+}
+
+fn unauthenticated() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "name a token: as Bearer, or as the password of its name")
+        .header(header::WWW_AUTHENTICATE, "Basic realm=\"queue\", charset=\"UTF-8\"")
+}
+
+fn no_route(others: &[Method]) -> Problem {
+    if others.is_empty() {
+        return Problem::not_found("no-route", "there is nothing at this address");
+    }
+    let others: Vec<&str> = others.iter().map(Method::as_str).collect();
+    let told = format!("only {} is possible here", others.join(" and "));
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", told)
+}
+
+async fn health(web: &Inner) -> Response {
+    let (status, told) = match tokio::time::timeout(HEALTH_LIMIT, web.redis.ping()).await {
+        Ok(Ok(())) => (StatusCode::OK, "ok\n"),
+        // Why not is for those who log in.
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer\n"),
+    };
+    (status, told).into_response()
+}
+
+/// A page, or a file of one. All pages are one document; what is shown follows from the address.
+fn page(web: &Inner, parts: &Parts) -> Answer {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(no_route(&[Method::GET]));
+    }
+    let path = parts.uri.path();
+    // Addresses in a page are relative, so that it works under any path, which then has to end with a slash.
+    let original = parts.extensions.get::<OriginalUri>().map_or(path, |OriginalUri(uri)| uri.path());
+    if path == "/" && !original.ends_with('/') {
+        let last = original.rsplit('/').next().unwrap_or_default();
+        let target = HeaderValue::from_str(&format!("./{last}/")).map_err(|_| no_route(&[]))?;
+        return Ok((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, target)]).into_response());
+    }
+    web.assets.answer(path, &parts.headers).ok_or_else(|| no_route(&[]))
+}

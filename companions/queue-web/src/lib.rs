@@ -1,0 +1,172 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
+//!
+//! * [`Web`]: the dashboard and the REST API of one Redis; [`Web::router`] nests anywhere.
+//! * [`Identity`], [`Tokens`]: who may do what. [`Redact`]: what nobody sees.
+//! * [`Address`], [`Listening`]: serves the router alone, on a port or a Unix socket.
+//!
+//! There is no queue logic here: all that is read or changed goes through `queue_admin`.
+
+mod api;
+mod assets;
+mod auth;
+mod guard;
+mod http;
+mod live;
+mod openapi;
+mod problem;
+mod redact;
+mod request;
+mod route;
+mod serve;
+
+pub use auth::{Identity, TokenError, Tokens, new_token};
+pub use redact::{Redact, RedactError};
+pub use serve::{Address, AddressError, Listening};
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use queue_admin::Inspector;
+use queue_redis::{Client, Redis};
+
+use crate::auth::Auth;
+
+/// The dashboard and the REST API of one Redis.
+///
+/// Without [`tokens`](Self::tokens) or [`identify`](Self::identify) nobody logs in, and everybody who is let in is an admin.
+/// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to [`hosts`](Self::hosts) that are named: else
+/// any page in a browser on this machine could use it, by a name that leads here (DNS rebinding).
+#[derive(Clone)]
+pub struct Web {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) redis: Redis,
+    pub(crate) inspector: Inspector,
+    pub(crate) client: Client,
+    pub(crate) auth: Auth,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) redact: Redact,
+    pub(crate) read_only: bool,
+    pub(crate) live: live::Live,
+    pub(crate) checkup: api::doctor::Checkup,
+    pub(crate) assets: assets::Assets,
+    /// The description of the API.
+    pub(crate) openapi: serde_json::Value,
+    /// Requests that wait for the end of a task.
+    pub(crate) waits: tokio::sync::Semaphore,
+    /// Searches under way: each keeps Redis busy for a part of the time.
+    pub(crate) searches: tokio::sync::Semaphore,
+}
+
+/// Most requests that wait for the end of a task at once: each has a connection to Redis.
+const WAITS: usize = 100;
+/// Most searches at once.
+const SEARCHES: usize = 4;
+
+impl fmt::Debug for Web {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Web").field("redis", &self.inner.redis.target()).finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`Web`].
+#[must_use]
+pub struct Builder {
+    redis: Redis,
+    inspector: Option<Inspector>,
+    auth: Auth,
+    hosts: Vec<String>,
+    redact: Redact,
+    read_only: bool,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}
+
+impl Web {
+    /// A dashboard of this Redis: for local use, without login.
+    pub fn builder(redis: Redis) -> Builder {
+        let (auth, redact) = (Auth::Open, Redact::default());
+        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false }
+    }
+
+    /// The router: nest it under any path. It has a fallback of its own, and needs no state.
+    pub fn router(&self) -> axum::Router {
+        axum::Router::new().fallback(http::answer).with_state(self.inner.clone())
+    }
+}
+
+impl Builder {
+    /// Asks for one of these tokens.
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.auth = Auth::Tokens(tokens);
+        self
+    }
+
+    /// Has the program say who sends a request, for example by what a layer before has put into its extensions; `None` refuses
+    /// it. The program is then responsible for requests that a foreign page has a browser send.
+    pub fn identify(mut self, identify: impl Fn(&Parts) -> Option<Identity> + Send + Sync + 'static) -> Self {
+        self.auth = Auth::Custom(Arc::new(identify));
+        self
+    }
+
+    /// Also answers requests to this host without login, such as `tasks.example.com` or `10.0.0.7:9878`.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.hosts.push(host.into().to_ascii_lowercase());
+        self
+    }
+
+    /// Answers requests to any host without login, for an address that nobody else reaches. A page in a browser that does reach
+    /// it could then do everything.
+    pub fn any_host(self) -> Self {
+        self.host("*")
+    }
+
+    /// Hides parts of tasks. Without it, the values of headers that look like secrets are hidden.
+    pub fn redact(mut self, redact: Redact) -> Self {
+        self.redact = redact;
+        self
+    }
+
+    /// Refuses every change, whoever wants it.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Looks through this inspector, for example one with the clock of a test.
+    pub fn inspector(mut self, inspector: Inspector) -> Self {
+        self.inspector = Some(inspector);
+        self
+    }
+
+    /// The dashboard. Nothing is asked of Redis before somebody looks.
+    pub fn build(self) -> Web {
+        let Self { redis, inspector, auth, hosts, redact, read_only } = self;
+        let inspector = inspector.unwrap_or_else(|| Inspector::new(redis.clone()));
+        let inner = Inner {
+            client: Client::new(redis.clone()),
+            live: live::Live::default(),
+            checkup: api::doctor::Checkup::default(),
+            assets: assets::Assets::new(),
+            openapi: openapi::document(),
+            waits: tokio::sync::Semaphore::new(WAITS),
+            searches: tokio::sync::Semaphore::new(SEARCHES),
+            redis,
+            inspector,
+            auth,
+            hosts,
+            redact,
+            read_only,
+        };
+        Web { inner: Arc::new(inner) }
+    }
+}

@@ -1,0 +1,137 @@
+//! Errors as RFC 9457 writes them.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use queue_admin::Error;
+use queue_redis::EnqueueError;
+use serde_json::{Map, Value, json};
+
+/// Why a request was not answered as it was meant.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// How long a caller should wait for Redis.
+const RETRY_AFTER_SECS: &str = "2";
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), more: Map::new(), headers: Vec::new() }
+    }
+
+    pub(crate) fn invalid(field: &str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid-value", detail).with("field", field)
+    }
+
+    pub(crate) fn forbidden(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, code, detail)
+    }
+
+    pub(crate) fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    fn of_redis(error: &queue_redis::Error) -> Self {
+        let detail = error.to_string();
+        if error.is_transient() {
+            let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "redis-away", detail);
+            return away.header(header::RETRY_AFTER, RETRY_AFTER_SECS);
+        }
+        Self::new(StatusCode::BAD_GATEWAY, "redis-refused", detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.code.replace('-', " ");
+        let mut body = json!({
+            "type": format!("urn:queue:problem:{}", self.code),
+            "title": title,
+            "status": self.status.as_u16(),
+            "code": self.code,
+            "detail": self.detail,
+        });
+        if let Value::Object(fields) = &mut body {
+            fields.extend(self.more);
+        }
+        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        let mut response = (self.status, kind, body.to_string()).into_response();
+        response.headers_mut().extend(self.headers);
+        response
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        use StatusCode as S;
+        let detail = error.to_string();
+        let told = |status, code| Self::new(status, code, detail.clone());
+        match &error {
+            Error::Redis(error) => Self::of_redis(error),
+            Error::Unaudited(cause) if cause.is_transient() => Self::of_redis(cause),
+            Error::Unaudited(_) => told(S::BAD_GATEWAY, "audit-refused"),
+            Error::BadCursor(_) => told(S::BAD_REQUEST, "invalid-cursor"),
+            Error::Forbidden { permission } => told(S::FORBIDDEN, "forbidden").with("permission", permission.as_str()),
+            Error::QueueNotFound(_) => told(S::NOT_FOUND, "queue-not-found"),
+            Error::EntryNotFound(_) => told(S::NOT_FOUND, "entry-not-found"),
+            Error::TaskNotFound { .. } => told(S::NOT_FOUND, "task-not-found"),
+            Error::QueueNotEmpty { tasks, .. } => told(S::CONFLICT, "queue-not-empty").with("tasks", *tasks),
+            Error::QueueActive { active, .. } => told(S::CONFLICT, "queue-active").with("active", *active),
+            Error::TaskActive { .. } => told(S::CONFLICT, "wrong-state").with("state", "active"),
+            Error::AlreadyPending { .. } => told(S::CONFLICT, "wrong-state").with("state", "pending"),
+            Error::AlreadyArchived { .. } => told(S::CONFLICT, "wrong-state").with("state", "archived"),
+            Error::TaskCompleted { .. } => told(S::CONFLICT, "wrong-state").with("state", "completed"),
+            Error::TaskMisplaced { state, .. } | Error::StateRefused { state, .. } => {
+                told(S::CONFLICT, "wrong-state").with("state", state.as_str())
+            }
+            Error::PayloadLocked { holder, .. } => told(S::CONFLICT, "duplicate-task").with("holder", holder.as_str()),
+            Error::TaskChanged { .. } => told(S::CONFLICT, "changed-meanwhile"),
+            Error::VersionChanged { .. } => told(S::PRECONDITION_FAILED, "changed-meanwhile"),
+            Error::RunRefused { .. } => told(S::CONFLICT, "run-refused"),
+            Error::ArchiveFull { archived, .. } => told(S::CONFLICT, "archive-full").with("archived", *archived),
+            Error::Unreadable { .. } => told(S::CONFLICT, "unreadable"),
+            _ => told(S::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+}
+
+impl From<EnqueueError> for Problem {
+    fn from(error: EnqueueError) -> Self {
+        use StatusCode as S;
+        let detail = error.to_string();
+        match &error {
+            EnqueueError::Redis(error) => Self::of_redis(error),
+            EnqueueError::DuplicateTask { holder, .. } => {
+                Self::new(S::CONFLICT, "duplicate-task", detail).with("holder", holder.clone())
+            }
+            EnqueueError::TaskIdConflict { id, .. } => {
+                Self::new(S::CONFLICT, "task-id-taken", detail).with("existing", id.as_str())
+            }
+            EnqueueError::TooLarge { .. } => Self::new(S::PAYLOAD_TOO_LARGE, "too-large", detail),
+            _ => Self::new(S::BAD_REQUEST, "invalid-value", detail),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The pages in a real browser: Debian's `chromium` and `chromium-driver`.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fantoccini::wd::Capabilities;
+use fantoccini::{Client as Browser, ClientBuilder, Locator};
+use queue_admin::{Role, Verb};
+use queue_core::RawTask;
+use queue_redis::Client;
+use queue_web::{Identity, Web};
+use serde_json::{Value, json};
+
+use crate::support::{Mortal, Place, QUEUE, Served, task, wait_for};
+use crate::texts::TEXTS;
+
+/// A browser and its driver. Both end with it.
+struct Window {
+    driver: Child,
+    port: u16,
+    browser: Browser,
+    _profile: tempfile::TempDir,
+}
+
+/// Whether there is a browser. Without one, the tests here are skipped loudly, and fail where `REQUIRE_TOOLS` is set.
+fn is_there() -> bool {
+    let found = |program: &str| {
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    let is_there = found("chromium") && found("chromedriver");
+    if !is_there {
+        assert!(std::env::var_os("REQUIRE_TOOLS").is_none(), "chromium and chromium-driver are missing");
+        eprintln!(
+            "!!! chromium or chromium-driver is missing: the pages are NOT TESTED in a browser; scripts/setup installs them"
+        );
+    }
+    is_there
+}
+
+/// What a page is asked to remember from its first moment on.
+const PROBE: &str = "
+    window.faults = [];
+    addEventListener('error', (event) => faults.push('error: ' + event.message));
+    addEventListener('unhandledrejection', (event) => faults.push('rejection: ' + event.reason));
+    document.addEventListener('securitypolicyviolation', (event) => faults.push('policy: ' + event.violatedDirective + ' ' + event.blockedURI));
+    for (const name of ['error', 'warn']) {
+        const before = console[name];
+        console[name] = (...words) => { faults.push(name + ': ' + words.join(' ')); before(...words); };
+    }";
+
+impl Window {
+    async fn open(size: (u32, u32), dark: bool) -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("chromedriver");
+        command.arg(format!("--port={port}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let driver = command.spawn().unwrap();
+        let mut arguments = vec![
+            "--headless=new".to_owned(),
+            "--no-sandbox".to_owned(),
+            "--disable-gpu".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-background-networking".to_owned(),
+            format!("--window-size={},{}", size.0, size.1),
+            format!("--user-data-dir={}", profile.path().display()),
+        ];
+        if dark {
+            arguments.push("--force-dark-mode".to_owned());
+        }
+        let mut wanted = Capabilities::new();
+        wanted.insert("goog:chromeOptions".to_owned(), json!({ "args": arguments }));
+        wanted.insert("goog:loggingPrefs".to_owned(), json!({ "browser": "ALL", "performance": "ALL" }));
+        let address = format!("http://127.0.0.1:{port}");
+        let browser = wait_for("the driver answers", async || {
+            ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new())
+                .capabilities(wanted.clone())
+                .connect(&address)
+                .await
+                .ok()
+        })
+        .await;
+        let window = Self { driver, port, browser, _profile: profile };
+        window.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": PROBE })).await;
+        window
+    }
+
+    /// A command of the browser's own.
+    async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        let call = Devtools(json!({ "cmd": command, "params": parameters }));
+        self.browser.issue_cmd(call).await.unwrap()
+    }
+
+    async fn go(&self, address: &str) {
+        self.browser.goto(address).await.unwrap();
+    }
+
+    async fn script(&self, text: &str) -> Value {
+        self.browser.execute(text, Vec::new()).await.unwrap()
+    }
+
+    async fn text(&self) -> String {
+        self.script("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
+    }
+
+    async fn has(&self, text: &str) {
+        let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let shown = self.text().await;
+            if shown.contains(text) {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < limit,
+                "no {text:?} on the page:\n{shown}\n{:?}",
+                self.script("return window.faults").await
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn click(&self, selector: &str) {
+        let element = wait_for(selector, async || self.browser.find(Locator::Css(selector)).await.ok()).await;
+        element.click().await.unwrap();
+    }
+
+    async fn keys(&self, keys: &str) {
+        self.browser.find(Locator::Css("body")).await.unwrap().send_keys(keys).await.unwrap();
+    }
+
+    /// What went wrong on the page, and which other hosts it asked.
+    async fn faults(&self, address: &str) -> Vec<String> {
+        let noted = self.script("return window.faults").await;
+        let mut faults: Vec<String> =
+            noted.as_array().unwrap().iter().map(|fault| fault.as_str().unwrap_or_default().to_owned()).collect();
+        let asked = self.script("return performance.getEntriesByType('resource').map((entry) => entry.name)").await;
+        let foreign =
+            asked.as_array().unwrap().iter().filter_map(Value::as_str).filter(|asked| !asked.starts_with(address));
+        faults.extend(foreign.map(|asked| format!("foreign request: {asked}")));
+        faults
+    }
+
+    async fn close(self) {
+        let _ = self.browser.clone().close().await;
+    }
+}
+
+/// Also where a test fails: neither the driver nor the browser outlives it.
+impl Drop for Window {
+    fn drop(&mut self) {
+        use std::io::{Read as _, Write as _};
+        let ended = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            write!(stream, "GET /shutdown HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nconnection: close\r\n\r\n", self.port)?;
+            stream.read_to_end(&mut Vec::new())
+        });
+        if ended.is_err() {
+            eprintln!("the driver does not end its browser: {ended:?}");
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+#[derive(Debug)]
+struct Devtools(Value);
+
+impl fantoccini::wd::WebDriverCompatibleCommand for Devtools {
+    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (axum::http::Method, Option<String>) {
+        (axum::http::Method::POST, Some(self.0.to_string()))
+    }
+}
+
+const PAGES: [(&str, &str); 13] = [
+    ("", "queues, as of"),
+    ("queue?queue=mail", "Queue mail"),
+    ("tasks", "Tasks of queue"),
+    ("tasks?queue=mail&state=archived", "archived"),
+    ("task?queue=mail&id=scheduled", "is due"),
+    ("task?id=pending", "Tasks of this id"),
+    ("groups?queue=mail", "1 groups"),
+    ("servers", "No server is running"),
+    ("cron", "No periodic entries"),
+    ("doctor", "Nothing was examined"),
+    ("audit", "Newest first"),
+    ("enqueue", "The payload is"),
+    ("settings", "all queues"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_is_shown_without_a_fault_on_a_desktop_and_on_a_phone() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.furnish().await;
+    place.admin().pause("low", true).await.unwrap();
+    let served = Served::start(&place.open().0).await;
+    for (size, dark) in [((1_300, 900), false), ((320, 700), true)] {
+        let window = Window::open(size, dark).await;
+        // The window of a headless browser is not as narrow as a phone by itself.
+        let screen = json!({ "width": size.0, "height": size.1, "deviceScaleFactor": 1, "mobile": size.0 < 500 });
+        window.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+        for (page, text) in PAGES {
+            window.go(&format!("{}{page}", served.address)).await;
+            window.has(text).await;
+            assert_eq!(window.faults(&served.address).await, [""; 0], "{page}");
+            let wide = window
+                .script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                .await;
+            assert!(wide.as_i64().unwrap() <= 0, "{page} is {wide} px too wide at {} px", size.0);
+            let unnamed = window.script(
+                "return [...document.querySelectorAll('button,a[href],input,select,textarea')].filter((e) => e.checkVisibility() && !e.closest('details:not([open])') && !(e.innerText || e.getAttribute('aria-label') || e.labels?.length || e.value)).map((e) => e.outerHTML)",
+            );
+            assert_eq!(unnamed.await, json!([]), "{page}: without a name");
+        }
+        window.close().await;
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_mean_harm_are_only_text() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    for text in TEXTS {
+        place
+            .put([RawTask::new(text).queue(text).task_id(text).payload(format!("{text}\0\u{7}")).header(text, text)])
+            .await;
+        place.inspector.change_task(Verb::Archive, text, text).await.unwrap();
+    }
+    let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+    place
+        .put([
+            task("deep").payload(deep),
+            task("long").payload("x".repeat(1 << 20)),
+            task("bytes").payload(vec![0xff, 0x00, 0xfe]),
+        ])
+        .await;
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((1_200, 900), false).await;
+    window.go(&served.address).await;
+    window.has("<script>document.title='owned'</script>").await;
+    assert_eq!(window.faults(&served.address).await, [""; 0]);
+    for text in TEXTS {
+        let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        for page in [
+            format!("queue?queue={encoded}"),
+            format!("tasks?queue={encoded}&state=archived"),
+            format!("task?queue={encoded}&id={encoded}"),
+        ] {
+            window.go(&format!("{}{page}", served.address)).await;
+            let wanted = if page.starts_with("tasks") {
+                "1 of 1"
+            } else if page.starts_with("task") {
+                "archived"
+            } else {
+                "Ever"
+            };
+            window.has(wanted).await;
+            assert_eq!(window.faults(&served.address).await, [""; 0], "{page}");
+        }
+        assert_eq!(window.script("return document.title").await, "Queues", "{text}");
+        assert_eq!(
+            window.script("return document.querySelectorAll('main img, main script').length").await,
+            0,
+            "{text}"
+        );
+    }
+    for id in ["deep", "long", "bytes"] {
+        window.go(&format!("{}task?queue={QUEUE}&id={id}", served.address)).await;
+        window.has("Download").await;
+        assert_eq!(window.faults(&served.address).await, [""; 0], "{id}");
+    }
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_found_and_run_and_the_queue_paused_by_the_keyboard_alone() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.furnish().await;
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((1_200, 900), false).await;
+    window.go(&format!("{}tasks?queue={QUEUE}&state=archived", served.address)).await;
+    window.has("1 of 1").await;
+    window.keys("j").await;
+    window.browser.active_element().await.unwrap().send_keys("\u{e007}").await.unwrap();
+    window.has("Task archived").await;
+    window.has("Run").await;
+    window.keys("r").await;
+    // The dialog begins at "No": Enter alone does nothing.
+    window.has("Run this task?").await;
+    window.click("dialog button[value=yes]").await;
+    wait_for("the task is pending", async || {
+        (place.state("archived").await == Some(queue_core::TaskState::Pending)).then_some(())
+    })
+    .await;
+    window.keys("1").await;
+    window.has("queues, as of").await;
+    window.click("[data-action='queue.pause']").await;
+    window.click("dialog button[value=yes]").await;
+    window.has("queue mail is paused").await;
+    window.go(&format!("{}audit", served.address)).await;
+    window.has("queue.pause").await;
+    assert_eq!(window.faults(&served.address).await, [""; 0]);
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_a_bulk_change_and_a_new_task_work_below_a_path() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.put((0..30).map(|n| task(&format!("t{n}")))).await;
+    let router = axum::Router::new().nest_service("/x/y", place.open().0.router());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/x/y/", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let window = Window::open((1_200, 900), false).await;
+    // Without the slash at its end.
+    window.go(address.trim_end_matches('/')).await;
+    window.has("queues, as of").await;
+    window.go(&format!("{address}tasks?queue={QUEUE}&state=pending&q=t2")).await;
+    window.has("Found 11, looked at all 30").await;
+    window.click("[data-many=archive]").await;
+    window.has("Archive 11 tasks?").await;
+    window.click("dialog button[value=yes]").await;
+    wait_for("they are archived", async || (place.inspector.queue(QUEUE).await.unwrap().archived == 11).then_some(()))
+        .await;
+    window.go(&format!("{address}enqueue?queue={QUEUE}")).await;
+    window.has("The payload is").await;
+    for (name, value) in [("type", "email:new"), ("task_id", "made")] {
+        window
+            .browser
+            .find(Locator::Css(&format!("input[name={name}]")))
+            .await
+            .unwrap()
+            .send_keys(value)
+            .await
+            .unwrap();
+    }
+    window.click("form button").await;
+    window.has("Task made").await;
+    assert_eq!(place.inspector.task(QUEUE, "made").await.unwrap().task_type, "email:new");
+    assert_eq!(window.faults(&address).await, [""; 0]);
+    window.close().await;
+    serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_says_that_redis_is_away_and_goes_on_by_itself() {
+    if !is_there() {
+        return;
+    }
+    let mut server = Mortal::start().await;
+    let redis = server.redis();
+    Client::new(redis.clone()).enqueue(task("a")).await.unwrap();
+    let served = Served::start(&Web::builder(redis.clone()).build()).await;
+    let window = Window::open((1_200, 900), false).await;
+    window.go(&served.address).await;
+    window.has("1 queues, as of").await;
+    server.kill();
+    window.has("Redis cannot be read").await;
+    server.rise().await;
+    Client::new(redis).enqueue(task("b").queue("second")).await.unwrap();
+    window.has("second").await;
+    wait_for("the notice goes", async || (!window.text().await.contains("Redis cannot be read")).then_some(())).await;
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_is_offered_nothing_that_would_be_refused() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.furnish().await;
+    let served = Served::start(&place.of(Identity::new("eve", Role::Viewer)).0).await;
+    let window = Window::open((1_200, 900), false).await;
+    for (page, text) in [
+        ("", "queues, as of"),
+        ("queue?queue=mail", "Ever"),
+        ("tasks?queue=mail&state=archived", "1 of 1"),
+        ("task?queue=mail&id=archived", "Download"),
+    ] {
+        window.go(&format!("{}{page}", served.address)).await;
+        window.has(text).await;
+        assert_eq!(
+            window.script("return document.querySelectorAll('[data-action],[data-many]').length").await,
+            0,
+            "{page}"
+        );
+        assert!(!window.text().await.contains("Audit"));
+        assert_eq!(window.faults(&served.address).await, [""; 0], "{page}");
+    }
+    window.close().await;
+    served.end().await;
+}

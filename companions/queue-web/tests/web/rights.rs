@@ -1,0 +1,214 @@
+//! Who may do what.
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use queue_admin::Role;
+use queue_web::{Identity, Redact, Tokens, Web, new_token};
+
+use crate::support::{Place, QUEUE, Site, task};
+
+/// What each role may do, said once more.
+fn may(role: Role, permission: &str) -> bool {
+    match role {
+        Role::Viewer => permission == "view",
+        Role::Operator => ["view", "run", "archive", "cancel", "pause", "cron"].contains(&permission),
+        Role::Admin => true,
+    }
+}
+
+/// What each change needs, said once more.
+const CHANGES: [(&str, &str, &str); 16] = [
+    ("DELETE", "/queues/{queue}", "remove"),
+    ("PUT", "/queues/{queue}/pause", "pause"),
+    ("DELETE", "/queues/{queue}/pause", "pause"),
+    ("POST", "/queues/{queue}/bulk", "the action's"),
+    ("POST", "/queues/{queue}/tasks", "enqueue"),
+    ("DELETE", "/queues/{queue}/tasks/{id}", "delete"),
+    ("POST", "/queues/{queue}/tasks/{id}/run", "run"),
+    ("POST", "/queues/{queue}/tasks/{id}/archive", "archive"),
+    ("POST", "/queues/{queue}/tasks/{id}/cancel", "cancel"),
+    ("PUT", "/queues/{queue}/tasks/{id}/payload", "update"),
+    ("PUT", "/cron/{entry}/pause", "cron"),
+    ("DELETE", "/cron/{entry}/pause", "cron"),
+    ("POST", "/cron/{entry}/run", "cron"),
+    ("DELETE", "/cron/{entry}", "remove"),
+    ("POST", "/doctor", "view"),
+    ("GET", "/audit", "audit"),
+];
+
+fn filled(path: &str, queue: &str) -> String {
+    path.replace("{queue}", queue).replace("{id}", "pending").replace("{entry}", "none")
+}
+
+#[tokio::test]
+async fn every_route_asks_for_its_permission_and_a_read_only_dashboard_changes_nothing() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let routes = place.open().routes().await;
+    for (method, path, permission) in &routes {
+        let known = CHANGES.iter().find(|(of, at, _)| of == method && at == path);
+        assert_eq!(known.map_or("view", |(.., needed)| needed), permission, "{method} {path}");
+    }
+    assert!(CHANGES.iter().all(|(method, path, _)| routes.iter().any(|(of, at, _)| of == method && at == path)));
+    for role in Role::ALL {
+        for read_only in [false, true] {
+            let who = Identity::new("somebody", role);
+            let web = Web::builder(place.redis.clone()).read_only(read_only).identify(move |_| Some(who.clone()));
+            let site = Site(web.build());
+            for (method, path, permission) in routes.iter().filter(|(_, path, _)| path != "/events") {
+                let told = site.send(method, &filled(path, "none"), "{}").await;
+                let changes = method != "GET" && path != "/doctor";
+                let case = format!("{role:?} {read_only} {method} {path}: {told:?}");
+                if read_only && changes {
+                    assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "read-only"), "{case}");
+                } else if may(role, permission) || permission == "the action's" {
+                    assert!(![401, 403].contains(&told.status.as_u16()), "{case}");
+                } else {
+                    assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "forbidden"), "{case}");
+                    assert_eq!(told.json()["permission"], **permission, "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_change_needs_the_permission_of_its_action() {
+    let place = Place::start().await;
+    place.furnish().await;
+    for (role, action, allowed) in [
+        (Role::Viewer, "run", false),
+        (Role::Operator, "run", true),
+        (Role::Operator, "delete", false),
+        (Role::Admin, "delete", true),
+    ] {
+        let site = place.of(Identity::new("somebody", role));
+        let body = format!(r#"{{"action":"{action}","filter":"state:archived"}}"#);
+        let told = site.send("POST", &format!("/queues/{QUEUE}/bulk"), &body).await;
+        assert_eq!(told.status.is_success(), allowed, "{role:?} {action}: {told:?}");
+        assert!(allowed || told.code() == "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_answered_without_a_token_but_whether_redis_is_there() {
+    let place = Place::start().await;
+    let (token, line) = new_token("ada", Role::Viewer);
+    let web = Web::builder(place.redis.clone()).tokens(Tokens::parse(&line).unwrap()).build();
+    let site = Site(web);
+    let routes = place.open().routes().await;
+    for (method, path, _) in &routes {
+        let told = site.send(method, &filled(path, QUEUE), "{}").await;
+        assert_eq!(
+            (told.status, told.code().as_str()),
+            (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            "{method} {path}"
+        );
+        assert!(told.headers["www-authenticate"].to_str().unwrap().starts_with("Basic"));
+    }
+    assert_eq!(site.ask("GET", "/", &[], "").await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(site.ask("GET", "/healthz", &[], "").await.text, "ok\n");
+    let bearer = format!("Bearer {token}");
+    let basic = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("ada:{token}")));
+    for value in [&bearer, &basic] {
+        // With a login, any host will do: a foreign page has no token.
+        let headers = [("authorization", value.as_str()), ("host", "tasks.example.com")];
+        let told = site.ask("GET", "/api/v1/me", &headers, "").await;
+        assert_eq!((told.status, &told.json()["name"]), (StatusCode::OK, &"ada".into()));
+    }
+}
+
+#[tokio::test]
+async fn without_a_login_foreign_hosts_and_foreign_pages_get_nothing() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let site = place.open();
+    for path in ["/", "/api/v1/queues", "/assets/x/app.js"] {
+        let told = site.ask("GET", path, &[("host", "evil.example.com")], "").await;
+        assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "unknown-host"), "{path}");
+    }
+    let path = format!("/api/v1/queues/{QUEUE}/tasks/pending/archive");
+    for headers in [
+        &[("sec-fetch-site", "cross-site")][..],
+        &[("sec-fetch-site", "same-site")],
+        &[("origin", "https://evil.example.com")],
+    ] {
+        let told = site.ask("POST", &path, headers, "").await;
+        assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "cross-origin"), "{headers:?}");
+    }
+    assert_eq!(place.state("pending").await, Some(queue_core::TaskState::Pending));
+    let told = site.ask("POST", &path, &[("sec-fetch-site", "same-origin")], "").await;
+    assert_eq!(told.status, StatusCode::OK, "{told:?}");
+    assert!(told.headers.keys().all(|name| !name.as_str().starts_with("access-control")), "no other origin is let in");
+}
+
+#[tokio::test]
+async fn queues_outside_those_of_a_token_do_not_exist() {
+    let place = Place::start().await;
+    place.furnish().await;
+    place.put([task("hidden-id").queue("vault"), task("pending").queue("vault")]).await;
+    place.admin().pause("vault", true).await.unwrap();
+    let site = place.of(Identity::new("bob", Role::Admin).queues([QUEUE]));
+    for (method, path, _) in site.routes().await.iter().filter(|(_, path, _)| !["/events", "/me"].contains(&&**path)) {
+        let path = filled(path, "vault").replace("pending", "hidden-id");
+        let path = if path == "/tasks" { "/tasks?queue=vault".to_owned() } else { path };
+        let told = site.send(method, &path, r#"{"action":"run","filter":"state:archived","type":"t"}"#).await;
+        let repeats = path.contains("vault") || path.contains("hidden-id");
+        assert!(
+            repeats || !(told.text.contains("vault") || told.text.contains("hidden-id")),
+            "{method} {path}: {told:?}"
+        );
+        if path.contains("vault") {
+            assert_eq!(
+                (told.status, told.code().as_str()),
+                (StatusCode::NOT_FOUND, "queue-not-found"),
+                "{method} {path}: {told:?}"
+            );
+        }
+    }
+    let found = site.get("/tasks/pending").await.json();
+    assert_eq!(found["items"].as_array().unwrap().len(), 1);
+    assert_eq!(site.get("/queues").await.json()["total"], 1);
+}
+
+/// A marked text stands wherever one can be hidden, and is looked for in all answers.
+#[tokio::test]
+async fn what_is_hidden_is_in_no_answer() {
+    const SECRET: &str = "s3cr3t-8457";
+    let place = Place::start().await;
+    let secret = |id: &str| {
+        task(id).payload(format!(r#"{{"to":"ada","card":{{"number":"{SECRET}"}}}}"#)).header("x-api-token", SECRET)
+    };
+    place.put([secret("pending"), secret("archived"), secret("group").group("g")]).await;
+    place.inspector.change_task(queue_admin::Verb::Archive, QUEUE, "archived").await.unwrap();
+    let rules = "headers = ['*token*']\n[payload]\n'email:*' = ['/card/number']";
+    let web = Web::builder(place.redis.clone()).redact(Redact::from_toml(rules).unwrap()).build();
+    let site = Site(web);
+    let mut seen = 0;
+    for id in ["pending", "archived", "group"] {
+        for path in [
+            format!("/queues/{QUEUE}/tasks/{id}"),
+            format!("/queues/{QUEUE}/tasks/{id}?wait=1ms"),
+            format!("/queues/{QUEUE}/tasks/{id}/payload"),
+            format!("/queues/{QUEUE}/tasks/{id}/explain"),
+            format!("/tasks/{id}"),
+            format!("/tasks?queue={QUEUE}"),
+            "/servers".to_owned(),
+            "/cron".to_owned(),
+            "/audit".to_owned(),
+            "/overview".to_owned(),
+        ] {
+            let told = site.get(&path).await;
+            assert!(told.status.is_success() && !told.text.contains(SECRET), "{path}: {told:?}");
+            seen += usize::from(told.text.contains("[redacted]"));
+        }
+    }
+    assert!(seen >= 12, "{seen}");
+    for filter in [format!("payload.card.number:{SECRET}"), "header.x-api-token".to_owned(), SECRET.to_owned()] {
+        let told = site.get(&format!("/tasks?queue={QUEUE}&q={filter}")).await;
+        assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "redacted"), "{filter}");
+    }
+    // What cannot be seen cannot be replaced by what was seen of it.
+    let told = site.send("PUT", &format!("/queues/{QUEUE}/tasks/pending/payload"), "{}").await;
+    assert_eq!(told.code(), "redacted");
+}

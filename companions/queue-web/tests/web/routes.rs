@@ -1,0 +1,375 @@
+//! What the routes answer.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use queue_admin::{Role, Verb};
+use queue_core::TaskState;
+use queue_web::Identity;
+use serde_json::{Value, json};
+
+use crate::support::{Place, QUEUE, Site, task};
+
+/// What is wrong with a value that should have this schema; the first fault. Objects have no field that the schema lacks.
+fn fault(value: &Value, schema: &Value, all: &Value, at: &str) -> Option<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        return fault(value, &all[name.rsplit('/').next().unwrap()], all, at);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let faults: Vec<String> = choices.iter().filter_map(|choice| fault(value, choice, all, at)).collect();
+        return (faults.len() == choices.len()).then(|| faults.join(" / "));
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let fits = |name: &Value| name == kind || (name == "number" && kind == "integer");
+    let is_right = match &schema["type"] {
+        Value::Null => true,
+        Value::Array(names) => names.iter().any(fits),
+        name => fits(name),
+    };
+    if !is_right {
+        return Some(format!("{at} is {kind}, not {}", schema["type"]));
+    }
+    if let (Some(items), Some(schema)) = (value.as_array(), schema.get("items")) {
+        return items.iter().find_map(|item| fault(item, schema, all, &format!("{at}[]")));
+    }
+    let (Some(fields), Some(known)) = (value.as_object(), schema["properties"].as_object()) else { return None };
+    let missing =
+        schema["required"].as_array().into_iter().flatten().find(|name| !fields.contains_key(name.as_str().unwrap()));
+    if let Some(missing) = missing {
+        return Some(format!("{at} has no {missing}"));
+    }
+    fields.iter().find_map(|(name, field)| match known.get(name) {
+        Some(schema) => fault(field, schema, all, &format!("{at}.{name}")),
+        None => Some(format!("{at}.{name} is in no schema")),
+    })
+}
+
+#[tokio::test]
+async fn answers_have_the_form_that_the_description_promises() {
+    let place = Place::start().await;
+    place.furnish().await;
+    place.put([task("binary").payload(vec![0xff, 0]), task("kept").retention(Duration::from_secs(60))]).await;
+    place.admin().change_task(Verb::Run, QUEUE, "archived").await.unwrap();
+    let site = place.open();
+    let document = site.get("/openapi.json").await.json();
+    let schemas = &document["components"]["schemas"];
+    let new = r#"{"type":"t","payload":{"n":1}}"#;
+    let bulk = r#"{"action":"run","filter":"state:scheduled","dry_run":true}"#;
+    let (mut seen, mut problems) = (0, 0);
+    for (method, path, _) in site.routes().await.iter().filter(|(_, path, _)| path != "/events") {
+        let filled = path.replace("{queue}", QUEUE).replace("{id}", "scheduled").replace("{entry}", "none");
+        let filled = if path == "/tasks" { format!("/tasks?queue={QUEUE}") } else { filled };
+        let body = if path.ends_with("/bulk") { bulk } else { new };
+        // Nothing is taken away before it was looked at.
+        if method == "DELETE" && (path == "/queues/{queue}" || path.ends_with("{id}")) {
+            continue;
+        }
+        let told = site.send(method, &filled, body).await;
+        let responses = &document["paths"][path][method.to_lowercase()]["responses"];
+        let Some((_, response)) =
+            responses.as_object().unwrap().iter().find(|(status, _)| **status == told.status.as_str())
+        else {
+            problems += 1;
+            assert_eq!(told.headers["content-type"], "application/problem+json", "{method} {path}: {told:?}");
+            assert_eq!(
+                fault(&told.json(), &schemas["Problem"], schemas, "problem")
+                    .filter(|fault| !fault.contains("in no schema")),
+                None
+            );
+            continue;
+        };
+        let Some(schema) = response["content"]["application/json"].get("schema") else { continue };
+        assert_eq!(fault(&told.json(), schema, schemas, path), None, "{method} {path}: {}", told.text);
+        seen += 1;
+    }
+    assert!(seen >= 20 && problems < 12, "{seen} answers, {problems} problems");
+}
+
+#[tokio::test]
+async fn each_error_is_a_problem_with_its_code() {
+    let place = Place::start().await;
+    place.furnish().await;
+    place.put([task("old"), task("other").queue("low")]).await;
+    let site = place.open();
+    let q = |rest: &str| format!("/queues/{QUEUE}{rest}");
+    for (method, path, body, status, code) in [
+        ("GET", "/nothing".to_owned(), "", 404, "no-route"),
+        ("PATCH", q(""), "", 405, "method-not-allowed"),
+        ("GET", "/queues/none".to_owned(), "", 404, "queue-not-found"),
+        ("GET", "/tasks".to_owned(), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&limit=0"), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&limit=201"), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&state=done"), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&q=stat:x"), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&order=up"), "", 400, "invalid-value"),
+        ("GET", format!("/tasks?queue={QUEUE}&cursor=x"), "", 400, "invalid-cursor"),
+        ("GET", format!("/tasks?queue={QUEUE}&page=2"), "", 400, "invalid-value"),
+        ("GET", "/tasks?queue=%ff".to_owned(), "", 400, "invalid-request"),
+        ("GET", q("/tasks/none"), "", 404, "task-not-found"),
+        ("GET", q("/tasks/none?wait=1s"), "", 404, "task-not-found"),
+        ("GET", q("/tasks/pending?wait=soon"), "", 400, "invalid-value"),
+        ("GET", q("/tasks/pending/result"), "", 404, "result-not-found"),
+        ("POST", q("/tasks/none/run"), "", 404, "task-not-found"),
+        ("POST", q("/tasks/pending/run"), "", 409, "wrong-state"),
+        ("POST", q("/tasks/archived/archive"), "", 409, "wrong-state"),
+        ("POST", q("/tasks/pending/cancel"), "", 409, "wrong-state"),
+        ("PUT", q("/tasks/scheduled/payload"), "x", 428, "version-needed"),
+        ("DELETE", q(""), "", 409, "queue-not-empty"),
+        ("POST", q("/tasks"), "{", 400, "invalid-value"),
+        ("POST", q("/tasks"), r#"{"type":"t","queue":"low"}"#, 400, "invalid-value"),
+        ("POST", q("/tasks"), r#"{"type":"t","task_id":"pending"}"#, 409, "task-id-taken"),
+        ("POST", q("/bulk"), "{", 400, "invalid-request"),
+        ("POST", q("/bulk"), r#"{"action":"run","filter":""}"#, 400, "invalid-value"),
+        ("POST", q("/bulk"), r#"{"action":"stop","filter":"state:retry"}"#, 400, "invalid-value"),
+        ("POST", q("/bulk"), r#"{"action":"run","filter":"state:pending"}"#, 409, "wrong-state"),
+        ("POST", q("/bulk"), r#"{"action":"delete","filter":"state:pending","at_most":1}"#, 409, "limit-reached"),
+        ("GET", "/cron/none".to_owned(), "", 404, "entry-not-found"),
+        ("POST", "/cron/none/run".to_owned(), "", 404, "entry-not-found"),
+        ("GET", "/servers/none".to_owned(), "", 404, "server-not-found"),
+        ("GET", "/audit?cursor=x".to_owned(), "", 400, "invalid-cursor"),
+    ] {
+        let told = site.send(method, &path, body).await;
+        assert_eq!(
+            (told.status.as_u16(), told.code().as_str()),
+            (status, code),
+            "{method} {path} {body}: {}",
+            told.text
+        );
+        let problem = told.json();
+        assert_eq!(
+            (&problem["status"], &problem["type"]),
+            (&json!(status), &json!(format!("urn:queue:problem:{code}")))
+        );
+        assert_eq!(told.headers["content-type"], "application/problem+json");
+    }
+    let told = site.ask("POST", &format!("/api/v1{}", q("/tasks")), &[("content-type", "text/plain")], "x").await;
+    assert_eq!((told.status, told.code().as_str()), (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media"));
+    let told = site.send("POST", &q("/tasks"), &"x".repeat(9 << 20)).await;
+    assert_eq!((told.status, told.code().as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "too-large"));
+    // A key of another type costs its queue, not the others.
+    place.command::<i64>("DEL asynq:{low}:pending").await;
+    place.command::<String>("SET asynq:{low}:pending x").await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let told = site.get("/queues").await.json();
+    let row = |name: &str| told["items"].as_array().unwrap().iter().find(|row| row["queue"] == name).unwrap().clone();
+    assert!(row("low")["error"].is_string() && row(QUEUE)["error"].is_null(), "{told}");
+    let told = site.get("/tasks?queue=low").await;
+    assert_eq!((told.status, told.code().as_str()), (StatusCode::BAD_GATEWAY, "redis-refused"), "{told:?}");
+    // Without the right to write down who acts, nothing is done.
+    place.command::<String>("SET asynq:x:audit x").await;
+    let told = site.send("POST", &q("/tasks/old/archive"), "").await;
+    assert_eq!((told.status, told.code().as_str()), (StatusCode::BAD_GATEWAY, "audit-refused"), "{told:?}");
+    assert_eq!(place.state("old").await, Some(TaskState::Pending));
+}
+
+#[tokio::test]
+async fn tasks_are_changed_one_by_one_and_that_is_written_down() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let site = place.of(Identity::new("ada", Role::Admin));
+    let path = format!("/queues/{QUEUE}/tasks");
+    for (method, task, state) in [
+        ("archive", "pending", Some(TaskState::Archived)),
+        ("run", "scheduled", Some(TaskState::Pending)),
+        ("run", "archived", Some(TaskState::Pending)),
+        ("run", "aggregating", Some(TaskState::Pending)),
+    ] {
+        let told = site.send("POST", &format!("{path}/{task}/{method}"), "").await;
+        assert_eq!(told.json()["changed"], true, "{told:?}");
+        assert_eq!(place.state(task).await, state);
+    }
+    assert!(site.send("DELETE", &format!("{path}/scheduled"), "").await.status.is_success());
+    assert_eq!(place.state("scheduled").await, None);
+    let paused = site.send("PUT", &format!("/queues/{QUEUE}/pause"), "").await.json();
+    assert_eq!(paused, json!({ "queue": QUEUE, "paused": true, "changed": true, "exists": true }));
+    let audit = site.get("/audit").await.json();
+    let told: Vec<(&str, &str)> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["action"].as_str().unwrap(), entry["actor"].as_str().unwrap()))
+        .collect();
+    let actions = ["queue.pause", "task.delete", "task.run", "task.run", "task.run", "task.archive"];
+    assert_eq!(told, actions.map(|action| (action, "ada")));
+    assert!(audit["items"].as_array().unwrap().iter().all(|entry| entry["outcome"] == "done" && entry["via"] == "web"));
+}
+
+#[tokio::test]
+async fn a_payload_is_replaced_only_over_the_version_that_was_seen() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let site = place.open();
+    let path = format!("/api/v1/queues/{QUEUE}/tasks/scheduled");
+    let seen = site.ask("GET", &path, &[], "").await;
+    let tag = seen.headers["etag"].to_str().unwrap().to_owned();
+    let again = site.ask("GET", &path, &[("if-none-match", &tag)], "").await;
+    assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
+    let put = async |tag: &str| site.ask("PUT", &format!("{path}/payload"), &[("if-match", tag)], "new").await;
+    assert_eq!(put(&tag).await.status, StatusCode::OK);
+    let late = put(&tag).await;
+    assert_eq!((late.status, late.code().as_str()), (StatusCode::PRECONDITION_FAILED, "changed-meanwhile"));
+    assert_eq!(site.ask("GET", &format!("{path}/payload"), &[], "").await.text, "new");
+    let gone = site.ask("DELETE", &path, &[("if-match", &tag)], "").await;
+    assert_eq!(gone.status, StatusCode::PRECONDITION_FAILED);
+    assert_eq!(place.state("scheduled").await, Some(TaskState::Scheduled));
+}
+
+#[tokio::test]
+async fn tasks_are_enqueued_alone_and_by_lines_and_a_key_makes_that_once() {
+    let place = Place::start().await;
+    let site = place.of(Identity::new("shop", Role::Admin));
+    let path = format!("/api/v1/queues/{QUEUE}/tasks");
+    let body = r#"{"type":"email:send","payload":{"big":12345678901234567890123,"n":1.10},"in":"1h","headers":{"tenant":"7"}}"#;
+    for _ in 0..2 {
+        let told = site.ask("POST", &path, &[("idempotency-key", "\"order-7\"")], body).await;
+        assert_eq!(told.status, StatusCode::CREATED, "{told:?}");
+        assert_eq!(
+            (told.json()["id"].as_str(), told.headers["location"].to_str().unwrap()),
+            (Some("order-7"), "tasks/order-7")
+        );
+    }
+    let task = place.inspector.task(QUEUE, "order-7").await.unwrap();
+    assert_eq!(task.payload, r#"{"big":12345678901234567890123,"n":1.10}"#);
+    assert_eq!((task.state, task.headers["x-enqueued-by"].as_str()), (TaskState::Scheduled, "shop"));
+    let other = site.ask("POST", &path, &[("idempotency-key", "order-7")], r#"{"type":"other"}"#).await;
+    assert_eq!((other.status, other.code().as_str()), (StatusCode::CONFLICT, "task-id-taken"));
+
+    let lines =
+        "{\"type\":\"a\"}\n\n{\"type\":\"b\",\"task_id\":\"mine\"}\nnonsense\n{\"type\":\"c\",\"task_id\":\"mine\"}\n";
+    let kind = [("content-type", "application/x-ndjson"), ("idempotency-key", "k")];
+    let told = site.ask("POST", &path, &kind, lines).await.json();
+    let outcomes: Vec<(&str, i64)> = told["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["outcome"].as_str().unwrap(), item["line"].as_i64().unwrap()))
+        .collect();
+    assert_eq!(outcomes, [("enqueued", 1), ("enqueued", 2), ("refused", 3), ("refused", 4)], "{told}");
+    assert_eq!(
+        (&told["enqueued"], &told["items"][0]["id"], &told["items"][3]["code"]),
+        (&json!(2), &json!("k-1"), &json!("task-id-taken"))
+    );
+    let again = site.ask("POST", &path, &kind, lines).await.json();
+    assert_eq!(again["enqueued"], 2, "the same tasks are found: {again}");
+    assert_eq!(place.inspector.queue(QUEUE).await.unwrap().size(), 3);
+    let many = "{\"type\":\"a\"}\n".repeat(1_001);
+    assert_eq!(site.ask("POST", &path, &kind, many).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn the_end_of_a_task_is_waited_for() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let site = place.open();
+    let path = format!("/queues/{QUEUE}/tasks/pending?wait=30s");
+    let waiting = site.get(&path);
+    let ending = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        place.inspector.change_task(Verb::Archive, QUEUE, "pending").await.unwrap();
+    };
+    let (told, ()) = tokio::join!(waiting, ending);
+    assert_eq!((&told.json()["outcome"], &told.json()["task"]["state"]), (&json!("archived"), &json!("archived")));
+    let told = site.get(&format!("/queues/{QUEUE}/tasks/scheduled?wait=50ms")).await.json();
+    assert_eq!(told["outcome"], "timeout");
+}
+
+async fn ids(site: &Site, query: &str) -> (Vec<String>, Vec<Value>) {
+    let (mut ids, mut answers, mut cursor) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let told = site.get(&format!("/tasks?queue={QUEUE}&{query}&cursor={cursor}")).await;
+        assert_eq!(told.status, StatusCode::OK, "{told:?}");
+        let answer = told.json();
+        ids.extend(answer["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+        cursor = answer["next"].as_str().unwrap_or_default().to_owned();
+        answers.push(answer);
+        if cursor.is_empty() {
+            return (ids, answers);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_search_is_honest_about_how_much_it_has_looked_at() {
+    let place = Place::start().await;
+    place.put((0..1_500).map(|n| task(&format!("t{n}")).payload(format!(r#"{{"odd":{}}}"#, n % 500 == 499)))).await;
+    let site = place.open();
+    let (all, answers) = ids(&site, "state=pending&limit=200").await;
+    assert_eq!(all, (0..1_500).map(|n| format!("t{n}")).collect::<Vec<_>>());
+    assert!(answers.iter().all(|answer| answer["total"] == 1_500));
+    let (found, answers) = ids(&site, "q=state:pending+payload.odd:true").await;
+    assert_eq!(found, ["t499", "t999", "t1499"]);
+    let last = answers.last().unwrap();
+    assert_eq!(last["searched"], json!({ "looked_at": 1_500, "of": 1_500, "complete": true }));
+    assert!(answers.iter().all(|answer| answer["total"].is_null()));
+    // Bulk: the dry run counts, and changes nothing.
+    let bulk = format!("/queues/{QUEUE}/bulk");
+    let wish = |dry: bool| {
+        format!(r#"{{"action":"archive","filter":"state:pending payload.odd:true","dry_run":{dry},"at_most":3}}"#)
+    };
+    assert_eq!(site.send("POST", &bulk, &wish(true)).await.json()["matched"], 3);
+    assert_eq!(place.inspector.queue(QUEUE).await.unwrap().archived, 0);
+    assert_eq!(site.send("POST", &bulk, &wish(false)).await.json()["changed"], 3);
+    assert_eq!(place.inspector.queue(QUEUE).await.unwrap().archived, 3);
+}
+
+#[tokio::test]
+async fn the_doctor_examines_on_demand() {
+    let place = Place::start().await;
+    place.furnish().await;
+    place.command::<i64>("LPUSH asynq:{mail}:pending nobody").await;
+    let site = place.open();
+    assert!(site.get("/doctor").await.json()["started"].is_null());
+    assert_eq!(site.send("POST", "/doctor", "").await.status, StatusCode::OK);
+    let report = crate::support::wait_for("the examination ends", async || {
+        let report = site.get("/doctor").await.json();
+        (report["running"] == false).then_some(report)
+    })
+    .await;
+    let found = report["items"].as_array().unwrap().iter().find(|finding| finding["subject"] == "nobody");
+    assert!(found.is_some_and(|finding| finding["mendable"] == true), "{report}");
+}
+
+#[tokio::test]
+async fn it_works_below_any_path_and_says_what_a_browser_may_do() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let web = place.open().0;
+    let under = |path: &'static str| axum::Router::new().nest_service(path, web.router());
+    for (router, begin) in [(under("/a"), "/a"), (under("/a/b"), "/a/b"), (web.router(), "")] {
+        let get = async |path: String| {
+            let request = axum::http::Request::builder()
+                .uri(path)
+                .header("host", "localhost")
+                .body(axum::body::Body::empty())
+                .unwrap();
+            tower::ServiceExt::oneshot(router.clone(), request).await.unwrap()
+        };
+        if !begin.is_empty() {
+            let told = get(begin.to_owned()).await;
+            assert!(told.status().is_redirection(), "{begin}: {told:?}");
+            let last = begin.rsplit('/').next().unwrap();
+            assert_eq!(told.headers()["location"], format!("./{last}/"));
+        }
+        for page in ["/", "/queue?queue=mail", "/tasks", "/settings"] {
+            let told = get(format!("{begin}{page}")).await;
+            assert_eq!(told.status(), StatusCode::OK, "{begin}{page}");
+            let policy = told.headers()["content-security-policy"].to_str().unwrap();
+            assert!(
+                policy.contains("default-src 'none'")
+                    && policy.contains("require-trusted-types-for 'script'")
+                    && !policy.contains("unsafe")
+            );
+            assert_eq!(told.headers()["x-content-type-options"], "nosniff");
+        }
+        assert_eq!(get(format!("{begin}/api/v1/queues")).await.status(), StatusCode::OK);
+        assert_eq!(get(format!("{begin}/nothing")).await.status(), StatusCode::NOT_FOUND);
+    }
+}
