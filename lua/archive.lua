@@ -27,6 +27,7 @@
 --   +6 score      unix time in seconds
 --   +7 field      empty
 --   +8 value      empty
+--   +9 attempt    what is remembered of it; empty for nothing
 -- DERIVED
 --   prefix .. 't:' .. id of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
 --   and those of the day
@@ -43,8 +44,8 @@ local cutoff, max = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', archived)
 
-local words, ids, numbers = leave_active(active, lease, side, 7, 8, 'archived', false, 'owner', 'x_crashes')
-finish(ids, numbers, 'archived', archived, prefix, 7, 8, day, expire_at, 'failed')
+local words, ids, numbers = leave_active(active, lease, side, 7, 9, 'archived', false, 'owner', 'x_crashes')
+finish(ids, numbers, 'archived', archived, prefix, 7, 9, day, expire_at, 'failed')
 if ids then
   trim(archived, prefix .. 't:', cutoff, max, 25, ids)
 end

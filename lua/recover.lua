@@ -29,6 +29,7 @@
 --   +6 score      its score in place
 --   +7 field      x_crashes, or empty
 --   +8 value      its new value
+--   +9 attempt    what is remembered of it; empty for nothing
 -- DERIVED
 --   prefix .. 't:' .. id of trimmed tasks, and the locks these own; prefix .. 'processed', prefix .. 'failed',
 --   and those of the day
@@ -44,8 +45,8 @@ local cutoff, max = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', place)
 
-local words, ids, numbers = leave_active(active, lease, at, 8, 8, state, true, 'owner', 'x_crashes')
-finish(ids, numbers, state, place, prefix, 8, 8, day, expire_at, 'failed')
+local words, ids, numbers = leave_active(active, lease, at, 8, 9, state, true, 'owner', 'x_crashes')
+finish(ids, numbers, state, place, prefix, 8, 9, day, expire_at, 'failed')
 if state == 'archived' and ids then
   trim(place, prefix .. 't:', cutoff, max, 25, ids)
 end

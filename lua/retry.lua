@@ -26,6 +26,7 @@
 --   +6 score      unix second of the next attempt
 --   +7 field      x_crashes, from a recoverer; empty if the attempt ended properly
 --   +8 value      its new value
+--   +9 attempt    what is remembered of it; empty for nothing
 -- DERIVED
 --   prefix .. 'processed', prefix .. 'failed', and those of the day
 -- RETURNS one letter for each task
@@ -40,6 +41,6 @@ local prefix, day, expire_at, side, outcome = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', retry)
 
-local words, ids, numbers = leave_active(active, lease, side, 6, 8, 'retry', false, 'owner', 'x_crashes')
-finish(ids, numbers, 'retry', retry, prefix, 6, 8, day, expire_at, outcome)
+local words, ids, numbers = leave_active(active, lease, side, 6, 9, 'retry', false, 'owner', 'x_crashes')
+finish(ids, numbers, 'retry', retry, prefix, 6, 9, day, expire_at, outcome)
 return words

@@ -2,14 +2,15 @@
 -- into the set of their new state, or are deleted where there is none; their locks are released; and they are counted.
 --
 -- The keys of the tasks are the last of KEYS. Each run has its arguments from `first` on: id, expiries, run, lock ('' for one that stays); where there is a state also
--- msg ('' to leave it as it is), score, and a field that is set with its value ('' for none).
+-- msg ('' to leave it as it is), score, and a field that is set with its value ('' for none). With nine arguments the last is
+-- what is remembered of the attempt ('' for nothing): x_n counts these, and the last five stand in x_a0 to x_a4.
 -- outcome: done, failed, or none for what is not counted. A new day counter lives until expire_at. A total that would pass
 -- 2^63-1 starts again, as in asynq. A counter of another type is left alone: statistics never stand in the way of a task.
 local function finish(ids, numbers, state, place, prefix, first, each, day, expire_at, outcome)
   if not ids then
     return
   end
-  local LOCK, MSG, SCORE, FIELD, VALUE = 3, 4, 5, 6, 7 -- behind the id
+  local LOCK, MSG, SCORE, FIELD, VALUE, ATTEMPT = 3, 4, 5, 6, 7, 8 -- behind the id
   local args, is_lone = ARGV, type(ids) == 'string'
   local keys, others = KEYS, #KEYS - (#args - first + 1) / each
   local ended, scores = is_lone and 1 or #ids, not is_lone and {}
@@ -30,6 +31,12 @@ local function finish(ids, numbers, state, place, prefix, first, each, day, expi
         redis.call('HSET', task, 'msg', args[at + MSG], 'state', state)
       else
         redis.call('HSET', task, 'msg', args[at + MSG], 'state', state, args[at + FIELD], args[at + VALUE])
+      end
+      if each > ATTEMPT and args[at + ATTEMPT] ~= '' then
+        -- HINCRBY would need another right, and fail on what is no number.
+        local attempts = tonumber(redis.call('HGET', task, 'x_n')) or 0
+        attempts = (attempts >= 0 and attempts < 2 ^ 52) and math.floor(attempts) or 0
+        redis.call('HSET', task, 'x_n', attempts + 1, 'x_a' .. attempts % 5, args[at + ATTEMPT])
       end
       if is_lone then
         redis.call('ZADD', place, args[at + SCORE], id)

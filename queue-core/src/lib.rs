@@ -9,6 +9,7 @@
 //!   message ([`options::compose`]).
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
+//! * [`attempt`]: what is remembered of attempts that failed.
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
@@ -17,6 +18,7 @@
 //! * [`mask`]: passwords in texts that were not meant to hold any.
 //! * [`clock`], [`duration`]: time, and Go's way of writing durations.
 
+pub mod attempt;
 pub mod clock;
 pub mod codec;
 pub mod crash;

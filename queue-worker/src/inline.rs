@@ -77,7 +77,7 @@ impl Inline {
     /// Runs the handler of a task that was taken. Writes nothing about its outcome.
     pub async fn attempt(&self, delivery: Delivery) -> Attempted {
         let Upkeep { broker, routes, time, .. } = &self.upkeep;
-        let report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::default());
+        let mut report = Report::by_owner(delivery.run.clone(), &delivery.message, Side::default());
         let work = (routes.timeout(&delivery.message), routes.undecodable(&delivery.message));
         let job = Job::new(delivery, time.now_ns(), broker.clone(), Weak::<()>::new(), MAX_RESULT_BYTES, work);
         let (unhandled, cancel_grace) = (self.unhandled, Duration::from_secs(1));
@@ -89,6 +89,7 @@ impl Inline {
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
         let revoked = is_revoked(&outcome);
         let step = next_step(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
+        report.ended(&step, job.started_ns(), time.now_ns());
         Attempted { end: End::of(&step, revoked), result, error, step: Some(step), report }
     }
 

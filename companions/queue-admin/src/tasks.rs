@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, stream};
+use queue_core::attempt::{Attempt, FIELDS};
 use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, RawTask, TaskInfo, TaskMessage, TaskState};
 
@@ -125,6 +126,18 @@ impl Inspector {
             tasks.push(task);
         }
         Ok(tasks)
+    }
+
+    /// How many attempts of a task failed at servers of ours, and the last five of them, oldest first. What Go's servers
+    /// do is not among them.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn attempts(&self, queue: &str, id: &str) -> Result<(u64, Vec<Attempt>), Error> {
+        let mut fetch = redis::cmd("HMGET");
+        fetch.arg(QueueKeys::new(queue).task(id)).arg(&FIELDS);
+        let fields: [Option<String>; FIELDS.len()] = self.redis.query("HMGET", &fetch).await?;
+        Ok(Attempt::read(&fields))
     }
 
     /// One task, in whatever state.

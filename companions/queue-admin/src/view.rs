@@ -61,6 +61,43 @@ pub struct Task {
     orphaned: bool,
 }
 
+/// An attempt that failed.
+#[derive(Debug, Serialize)]
+pub struct Attempt {
+    at: Option<DateTime<Utc>>,
+    took_ms: Option<u64>,
+    end: &'static str,
+    server: String,
+    error: String,
+}
+
+impl From<queue_core::attempt::Attempt> for Attempt {
+    fn from(attempt: queue_core::attempt::Attempt) -> Self {
+        Self {
+            at: DateTime::from_timestamp_millis(attempt.ended_ms),
+            took_ms: attempt.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            end: attempt.end.as_str(),
+            server: attempt.server,
+            error: attempt.error,
+        }
+    }
+}
+
+/// A task with the last attempts at it, oldest first.
+#[derive(Debug, Serialize)]
+pub struct TaskWithAttempts {
+    #[serde(flatten)]
+    task: Task,
+    attempts: Vec<Attempt>,
+}
+
+impl TaskWithAttempts {
+    /// Both.
+    pub fn new(task: TaskInfo, attempts: Vec<queue_core::attempt::Attempt>) -> Self {
+        Self { task: task.into(), attempts: attempts.into_iter().map(Attempt::from).collect() }
+    }
+}
+
 impl From<TaskInfo> for Task {
     fn from(task: TaskInfo) -> Self {
         Self {

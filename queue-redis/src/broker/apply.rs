@@ -1,6 +1,7 @@
 //! What is to become of tasks, done: each [`Step`] by its script.
 
 use queue_core::Step;
+use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
 
 use super::finish::{Completion, Report, Verdict};
@@ -111,11 +112,12 @@ impl Recovery {
             Step::Archive { message } => (message.to_bytes(), None),
             Step::Done | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
         };
-        Self { lease, message, retry_at, crashes: Some(crashes) }
+        let attempt = Some(Attempt::lost(lease.ended_at(), &lease.owner));
+        Self { lease, message, retry_at, crashes: Some(crashes), attempt }
     }
 
     /// Archives a task whose message cannot be read, as it is.
     pub fn as_it_is(lease: ExpiredLease) -> Self {
-        Self { message: lease.raw.clone(), retry_at: None, crashes: None, lease }
+        Self { message: lease.raw.clone(), retry_at: None, crashes: None, attempt: None, lease }
     }
 }

@@ -5,6 +5,8 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use queue_core::Step;
+use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
 use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
@@ -76,6 +78,8 @@ pub struct Report {
     pub resent: bool,
     /// The crashes of the task, this one included, for a recoverer that lets it wait for another attempt.
     pub crashes: Option<Crashes>,
+    /// What is remembered of the attempt where the task waits for another one, or is archived.
+    pub attempt: Option<Box<Attempt>>,
 }
 
 impl Report {
@@ -84,12 +88,18 @@ impl Report {
         let unique_key = lease.message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
         let run = Run::new(queue.clone(), lease.raw_id.to_vec(), "".into(), 0);
         let seen_expiry = Some(lease.expiry.clone());
-        Self { run, unique_key, side: Side::Oldest, seen_expiry, resent: false, crashes: None }
+        Self { run, unique_key, side: Side::Oldest, seen_expiry, resent: false, crashes: None, attempt: None }
     }
 
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
-        Self { run, unique_key: message.unique_key.clone(), side, seen_expiry: None, resent: false, crashes: None }
+        let unique_key = message.unique_key.clone();
+        Self { run, unique_key, side, seen_expiry: None, resent: false, crashes: None, attempt: None }
+    }
+
+    /// The attempt, from `started_ns` to `ended_ns`, came to this step.
+    pub fn ended(&mut self, step: &Step, started_ns: i64, ended_ns: i64) {
+        self.attempt = Attempt::of(step, started_ns, ended_ns, &self.run.token).map(Box::new);
     }
 
     /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left
@@ -232,6 +242,7 @@ impl Broker {
             report.fence(&mut call, true);
             call.arg("").arg(message).arg(retry_at);
             with_crashes(&mut call, report.crashes.as_ref());
+            with_attempt(&mut call, report.attempt.as_deref());
             call
         })
         .await
@@ -252,6 +263,7 @@ impl Broker {
             report.fence(&mut call, true);
             call.arg("").arg(message).arg(now);
             with_crashes(&mut call, None);
+            with_attempt(&mut call, report.attempt.as_deref());
             call
         })
         .await
@@ -404,4 +416,9 @@ pub(super) fn with_crashes(call: &mut Cmd, crashes: Option<&Crashes>) {
         Some(crashes) => call.arg("x_crashes").arg(crashes.to_string()),
         None => call.arg("").arg(""),
     };
+}
+
+/// What is remembered of an attempt.
+pub(super) fn with_attempt(call: &mut Cmd, attempt: Option<&Attempt>) {
+    call.arg(attempt.map(Attempt::to_string).unwrap_or_default());
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use queue_core::{TaskMessage, TaskState};
 use redis::Value;
 
-use super::finish::{Verdict, counted, verdict, with_crashes};
+use super::finish::{Verdict, counted, verdict, with_attempt, with_crashes};
 use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, Search, verdicts};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};
@@ -126,6 +127,8 @@ pub struct Recovery {
     pub retry_at: Option<i64>,
     /// Its crashes, this one included; `None` forgets them.
     pub crashes: Option<Crashes>,
+    /// What is remembered of the attempt.
+    pub attempt: Option<Attempt>,
 }
 
 impl ExpiredLease {
@@ -293,11 +296,12 @@ impl Broker {
             counted(&mut call, &keys, now);
             call.arg(state).arg(at).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             for position in &positions {
-                let Recovery { lease, message, retry_at, crashes } = &recoveries[*position];
+                let Recovery { lease, message, retry_at, crashes, attempt } = &recoveries[*position];
                 call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg("");
                 call.arg(&message[..]).arg(retry_at.unwrap_or(now));
                 // In the archive they stand in the message.
                 with_crashes(&mut call, crashes.as_ref().filter(|_| !archived));
+                with_attempt(&mut call, attempt.as_ref());
             }
             let reply = self.redis.run(&RECOVER, &call).await?;
             let verdicts = verdicts(RECOVER.name, &reply, positions.len(), verdict)?;

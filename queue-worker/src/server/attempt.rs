@@ -54,6 +54,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
+    ack.report.ended(&step, job.started_ns(), shared.now_ns());
     ack.step = step;
     ack.report.side = shared.running.side(ticket);
     ended(&shared, &job, end, began);

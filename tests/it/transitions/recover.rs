@@ -1,3 +1,4 @@
+use queue_core::attempt::Attempt;
 use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
 use queue_redis::broker::{ExpiredLease, Recovery};
 
@@ -8,7 +9,8 @@ fn again(lease: ExpiredLease) -> Recovery {
     let mut message = lease.message.clone().unwrap();
     message.error_msg = "silent".into();
     let crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));
-    Recovery { message: message.to_bytes(), retry_at: Some(NOW + 60), crashes, lease }
+    let attempt = Some(Attempt::lost(lease.ended_at(), &lease.owner));
+    Recovery { message: message.to_bytes(), retry_at: Some(NOW + 60), crashes, attempt, lease }
 }
 
 /// For the archive.
@@ -60,12 +62,16 @@ async fn recover_judges_each_task_by_itself() {
          - {q}:t:a owner: run-1
          - {q}:t:a state: active
          + {q}:t:a state: retry
+         + {q}:t:a x_a0: 4000000030000 - lost run-1 asynq: task lease expired
          + {q}:t:a x_crashes: 1 4000000030@run-1
+         + {q}:t:a x_n: 1
          - {q}:t:go msg: type=job id=go queue=q retry=25 timeout=1800
          + {q}:t:go msg: type=job id=go queue=q retry=25 error_msg=silent timeout=1800
          - {q}:t:go owner: run-1
          - {q}:t:go state: active
-         + {q}:t:go state: archived",
+         + {q}:t:go state: archived
+         + {q}:t:go x_a0: 4000000030000 - lost run-1 asynq: task lease expired
+         + {q}:t:go x_n: 1",
     );
     assert_eq!(recover(&fixture, &recoveries, 0).await, [Lost, Gone, Lost, Lost, Lost, Gone]);
 }

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use queue_core::TaskMessage;
+use queue_core::{Step, TaskMessage, TaskState};
 use queue_redis::broker::Verdict::{self, AlreadyApplied, Applied, Gone, Lost};
 use queue_redis::{Error, broker::Delivery};
 
-use crate::support::{Fixture, NOW, is_wrong_type, job, report};
+use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
 
 fn failed(delivery: &Delivery) -> TaskMessage {
     TaskMessage { retried: 1, error_msg: "boom".into(), last_failed_at: NOW, ..delivery.message.clone() }
@@ -69,7 +69,7 @@ async fn retry_sent_again_says_so_and_changes_nothing() {
     assert_eq!(retry(&fixture, &task).await.unwrap(), AlreadyApplied);
     fixture.keyspace().await.assert_unchanged_since(&before);
     // Even when the task has run on since.
-    fixture.broker.forward("q", queue_core::TaskState::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
+    fixture.broker.forward("q", TaskState::Retry, (NOW + 60) * 1_000_000_000, 0).await.unwrap();
     fixture.take().await;
     let before = fixture.keyspace().await;
     assert_eq!(retry(&fixture, &task).await.unwrap(), AlreadyApplied);
@@ -121,4 +121,39 @@ async fn a_task_of_another_type_is_not_the_callers() {
     let verdict = fixture.with_stray("asynq:{q}:t:a", async || retry(&fixture, &task).await).await.unwrap();
     assert_eq!(verdict, Lost);
     fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn retry_and_archive_remember_the_last_five_attempts() {
+    let fixture = Fixture::start().await;
+    let inspector = queue_admin::Inspector::new(fixture.redis());
+    let fail = async |n: i64, message: &TaskMessage, task: &Delivery| {
+        let step = Step::Retry { message: message.clone(), at: NOW, is_failure: true };
+        let mut report = report(task);
+        report.ended(&step, n * 1_000_000_000, n * 1_500_000_000);
+        (report, message.to_bytes())
+    };
+    let mut task = fixture.active(job("a")).await;
+    for n in 1..=7 {
+        let message = TaskMessage { retried: 1, error_msg: format!("boom {n}"), ..task.message.clone() };
+        let (report, bytes) = fail(n, &message, &task).await;
+        assert_eq!(fixture.broker.retry(&report, &bytes, NOW, true, NOW).await.unwrap(), Applied);
+        assert_ne!(fixture.broker.retry(&report, &bytes, NOW, true, NOW).await.unwrap(), Applied, "once only");
+        fixture.broker.forward(QUEUE, TaskState::Retry, NOW * 1_000_000_000, 0).await.unwrap();
+        task = fixture.take().await;
+    }
+    let (count, attempts) = inspector.attempts(QUEUE, "a").await.unwrap();
+    assert_eq!(count, 7);
+    let errors: Vec<&str> = attempts.iter().map(|attempt| &*attempt.error).collect();
+    assert_eq!(errors, ["boom 3", "boom 4", "boom 5", "boom 6", "boom 7"]);
+    assert_eq!(attempts[4].took, Some(Duration::from_millis(3_500)));
+    assert!(attempts[4].server.starts_with("run-"), "{attempts:?}");
+    // What somebody else has written there stops nobody.
+    fixture.run("HSET asynq:{q}:t:a x_n nonsense").await;
+    let step = Step::Archive { message: failed(&task) };
+    let mut report = report(&task);
+    report.ended(&step, 0, 1_000_000);
+    assert_eq!(fixture.broker.archive(&report, &failed(&task).to_bytes(), NOW).await.unwrap(), Applied);
+    let (count, attempts) = inspector.attempts(QUEUE, "a").await.unwrap();
+    assert_eq!((count, &*attempts[0].error, attempts[0].end.as_str()), (1, "boom", "archived"));
 }

@@ -3,6 +3,7 @@
 mod reason;
 
 use bytes::Bytes;
+use queue_core::attempt::{Attempt, FIELDS};
 use queue_core::crash::Crashes;
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
@@ -44,6 +45,8 @@ struct Facts {
     message: Option<TaskMessage>,
     owner: String,
     crashes: Crashes,
+    /// How many attempts failed, and the last of them.
+    attempts: (u64, Vec<Attempt>),
     paused: Option<String>,
     is_removing: bool,
     is_listed: bool,
@@ -108,6 +111,7 @@ impl Inspector {
         let mut connection = self.redis.pooled().await?;
         let mut look = redis::pipe();
         look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since");
+        look.cmd("HMGET").arg(keys.task(id)).arg(&FIELDS);
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
         look.cmd("SISMEMBER").arg(QUEUES).arg(queue).ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("explaining a task", &look).await?;
@@ -116,6 +120,7 @@ impl Inspector {
         facts.pending_since = since.and_then(|ns| Some(ns.parse::<i64>().ok()?.div_euclid(1_000_000_000)));
         facts.owner = owner.unwrap_or_default();
         facts.crashes = Crashes::parse(&crashes.unwrap_or_default());
+        facts.attempts = Attempt::read(&parse(replies.next()));
         facts.paused = parse(replies.next());
         facts.is_removing = parse(replies.next());
         facts.is_listed = parse(replies.next());
@@ -300,6 +305,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     }
     if facts.crashes.count() > 0 {
         reasons.push(Reason::Crashes { count: facts.crashes.count(), holders: facts.crashes.holders().to_vec() });
+    }
+    if let Some(last) = facts.attempts.1.last() {
+        reasons.push(Reason::FailedBefore { count: facts.attempts.0, last: last.clone() });
     }
     if let Some(twin) = facts.lock_holder.as_ref().filter(|holder| *holder != id) {
         reasons.push(Reason::LockedByTwin { twin: twin.clone() });

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use queue_core::attempt::Attempt;
 use queue_core::clock::At;
 
 use queue_core::doctor::Fault;
@@ -113,6 +114,13 @@ pub enum Reason {
         /// The last of them: when the lease ended, and whose it was.
         holders: Vec<(i64, String)>,
     },
+    /// Attempts at it failed.
+    FailedBefore {
+        /// How many, at servers of ours.
+        count: u64,
+        /// The last one.
+        last: Attempt,
+    },
     /// It was given up.
     Archived {
         /// When.
@@ -171,6 +179,7 @@ impl Reason {
             Self::Running { .. } => "running",
             Self::Silent { .. } => "silent",
             Self::Crashes { .. } => "crashes",
+            Self::FailedBefore { .. } => "failed-before",
             Self::Archived { .. } => "archived",
             Self::Completed { .. } => "completed",
             Self::LockedByTwin { .. } => "locked-by-twin",
@@ -273,6 +282,14 @@ impl fmt::Display for Reason {
             Self::Crashes { count, holders } => {
                 write!(f, "its workers went silent {count} times")?;
                 holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {}", At(*until)))
+            }
+            Self::FailedBefore { count, last } => {
+                let (at, end) = (At(last.ended_ms.div_euclid(1_000)), last.end.as_str());
+                write!(
+                    f,
+                    "{count} attempts at it failed; the last was {end} at {at} on {}: {}",
+                    last.server, last.error
+                )
             }
             Self::Archived { at, error } => {
                 write!(f, "it was given up at {}", At(*at))?;

@@ -111,6 +111,8 @@ fn an_ended_task_and_one_in_a_group_say_so() {
     assert_eq!(told(&facts("completed", "completed", "5")), ["completed"]);
     let crashed = Facts { crashes: Crashes::parse("6 5@host"), ..facts("archived", "archived", "5") };
     assert_eq!(told(&crashed), ["archived", "crashes"]);
+    let failed = Facts { attempts: (7, vec![Attempt::lost(5, "h:1:u:1")]), ..facts("archived", "archived", "5") };
+    assert_eq!(told(&failed), ["archived", "failed-before"]);
     let mut group = facts("aggregating", "g:g", "5");
     group.seen.group = "g".into();
     group.group = Some(("g".into(), 2, 5, 6));

@@ -4,13 +4,14 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use queue_admin::payload::{harmless, pretty, shorten};
 use queue_admin::view;
+use queue_core::attempt::Attempt;
 use queue_core::{TaskInfo, TaskState};
 
 use crate::error::CliError;
 use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
-use crate::table::facts;
+use crate::table::{Rows, facts};
 use crate::watch::{WatchArgs, show};
 use crate::when;
 
@@ -23,6 +24,9 @@ pub(crate) struct InspectArgs {
     /// Task id
     #[arg(short, long, value_name = "ID")]
     id: String,
+    /// Show the last five attempts that failed, too
+    #[arg(long)]
+    attempts: bool,
     #[command(flatten)]
     watch: WatchArgs,
 }
@@ -31,7 +35,14 @@ pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> R
     let inspector = session.inspector();
     show(&args.watch, out, async |out| {
         let task = inspector.task(&args.queue, &args.id).await?;
-        if out.json { out.json(&view::Task::from(task)) } else { Ok(describe(&task)) }
+        if !args.attempts {
+            return if out.json { out.json(&view::Task::from(task)) } else { Ok(describe(&task)) };
+        }
+        let (count, attempts) = inspector.attempts(&args.queue, &args.id).await?;
+        if out.json {
+            return out.json(&view::TaskWithAttempts::new(task, attempts));
+        }
+        Ok(describe(&task) + &history(count, &attempts, out))
     })
     .await
 }
@@ -62,6 +73,24 @@ fn describe(task: &TaskInfo) -> String {
     lines.extend(headers);
     let parts = [facts(&lines), bytes("Payload", Some(&task.payload)), bytes("Result", task.result.as_deref())];
     parts.concat()
+}
+
+fn history(count: u64, attempts: &[Attempt], out: &Output) -> String {
+    if attempts.is_empty() {
+        return "\nAttempts: none failed at a server that remembers it\n".to_owned();
+    }
+    let mut rows = Rows::new(out, &["ENDED", "#TOOK", "END", "SERVER", "ERROR"]);
+    for attempt in attempts {
+        let ended = DateTime::from_timestamp_millis(attempt.ended_ms);
+        rows.add([
+            ended.map_or_else(|| "-".to_owned(), |ended| when::date(ended, now())),
+            attempt.took.map_or_else(|| "-".to_owned(), |took| format!("{:.3}s", took.as_secs_f64())),
+            attempt.end.as_str().to_owned(),
+            harmless(&attempt.server),
+            shorten(&attempt.error, 200),
+        ]);
+    }
+    format!("\nAttempts that failed, the last {} of {count}:\n{}", attempts.len(), rows.render())
 }
 
 fn bytes(name: &str, bytes: Option<&[u8]>) -> String {

@@ -24,6 +24,7 @@ pub(crate) enum TaskCommand {
     #[command(visible_alias = "list")]
     Ls(list::ListArgs),
     /// Show everything about a task
+    #[command(visible_alias = "show")]
     Inspect(inspect::InspectArgs),
     /// Wait until a task ends, and print its result
     Wait(wait::WaitArgs),

@@ -1,0 +1,188 @@
+//! What is remembered of attempts that failed: the last five of a task, in fields of its hash.
+//!
+//! `x_n` counts them, and the n-th stands in the field `x_a<(n − 1) mod 5>`. Go's servers leave both alone and write none:
+//! where they have worked on the task too, it was retried more often than there are entries.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::crash::LEASE_EXPIRED;
+use crate::outcome::Step;
+
+/// So many attempts of a task are remembered, the last ones.
+pub const REMEMBERED: usize = 5;
+
+/// The longest error text of one, in bytes. The last error stands in full in the message.
+const MAX_ERROR_LEN: usize = 512;
+
+/// The fields of a task's hash that hold its attempts: their number, then the ring.
+pub const FIELDS: [&str; 1 + REMEMBERED] = ["x_n", "x_a0", "x_a1", "x_a2", "x_a3", "x_a4"];
+
+/// How an attempt ended that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// It failed, and the task waits for another one.
+    Failed,
+    /// It failed, and the task was given up.
+    Archived,
+    /// Its worker went silent.
+    Lost,
+}
+
+impl AttemptEnd {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Archived => "archived",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// One attempt that did not succeed. Attempts that were put back without spending a retry are not remembered.
+///
+/// In Redis: `<end, Unix milliseconds> <length, milliseconds or -> <word> <server> <error>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// When it ended, in Unix milliseconds.
+    pub ended_ms: i64,
+    /// How long it took; `None` when nobody knows.
+    pub took: Option<Duration>,
+    /// How it ended.
+    pub end: AttemptEnd,
+    /// Where it ran, `<host>:<pid>:<uuid>`; `unknown` for a server of Go.
+    pub server: String,
+    /// Why it failed, cut to 512 bytes.
+    pub error: String,
+}
+
+impl Attempt {
+    /// An attempt that came to this step, from `started_ns` to `ended_ns`, by the token of its take. `None` when it is not
+    /// remembered.
+    pub fn of(step: &Step, started_ns: i64, ended_ns: i64, token: &str) -> Option<Self> {
+        let (message, end) = match step {
+            Step::Retry { message, is_failure: true, .. } => (message, AttemptEnd::Failed),
+            Step::Archive { message } => (message, AttemptEnd::Archived),
+            _ => return None,
+        };
+        let took = u64::try_from(ended_ns.saturating_sub(started_ns)).unwrap_or(0);
+        Some(Self {
+            ended_ms: ended_ns.div_euclid(1_000_000),
+            took: Some(Duration::from_nanos(took)),
+            end,
+            server: server(token),
+            error: cut(&message.error_msg),
+        })
+    }
+
+    /// An attempt whose worker went silent: its lease ended at this Unix second, and this was the token of its take.
+    pub fn lost(ended_at: i64, token: &str) -> Self {
+        Self {
+            ended_ms: ended_at.saturating_mul(1_000),
+            took: None,
+            end: AttemptEnd::Lost,
+            server: server(token),
+            error: LEASE_EXPIRED.to_owned(),
+        }
+    }
+
+    /// Reads one entry.
+    fn parse(entry: &str) -> Option<Self> {
+        let mut words = entry.splitn(5, ' ');
+        let mut word = || words.next();
+        let ended_ms = word()?.parse().ok()?;
+        let took = match word()? {
+            "-" => None,
+            took => Some(Duration::from_millis(took.parse().ok()?)),
+        };
+        let end = match word()? {
+            "failed" => AttemptEnd::Failed,
+            "archived" => AttemptEnd::Archived,
+            "lost" => AttemptEnd::Lost,
+            _ => return None,
+        };
+        Some(Self { ended_ms, took, end, server: word()?.to_owned(), error: word()?.to_owned() })
+    }
+
+    /// What the [`FIELDS`] of a task say: how many attempts there were, and the last of them, oldest first. What cannot be
+    /// read is left out.
+    pub fn read(fields: &[Option<String>; 1 + REMEMBERED]) -> (u64, Vec<Self>) {
+        let [count, ring @ ..] = fields;
+        let count: u64 = count.as_deref().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let places = count.saturating_sub(REMEMBERED as u64)..count;
+        let entry = |n: u64| Self::parse(ring[usize::try_from(n % REMEMBERED as u64).unwrap_or(0)].as_deref()?);
+        (count, places.filter_map(entry).collect())
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.ended_ms)?;
+        match self.took {
+            Some(took) => write!(f, "{}", took.as_millis())?,
+            None => f.write_str("-")?,
+        }
+        write!(f, " {} {} {}", self.end.as_str(), self.server, self.error)
+    }
+}
+
+/// The server of a take: its token without the number.
+fn server(token: &str) -> String {
+    let name = token.rsplit_once(':').map_or(token, |(name, _)| name);
+    if name.is_empty() { "unknown".to_owned() } else { name.replace(' ', "_") }
+}
+
+fn cut(error: &str) -> String {
+    error[..error.floor_char_boundary(MAX_ERROR_LEN)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::TaskMessage;
+
+    fn attempt(error: &str) -> Attempt {
+        let message = TaskMessage { error_msg: error.to_owned(), ..TaskMessage::default() };
+        let step = Step::Retry { message, at: 0, is_failure: true };
+        Attempt::of(&step, 1_000_000_000, 3_500_000_000, "h:7:u:42").unwrap()
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let entry = attempt("connection refused").to_string();
+        assert_eq!(entry, "3500 2500 failed h:7:u connection refused");
+        let mut fields: [Option<String>; 6] = Default::default();
+        (fields[0], fields[1]) = (Some("1".to_owned()), Some(entry));
+        assert_eq!(Attempt::read(&fields), (1, vec![attempt("connection refused")]));
+        let lost = Attempt::lost(7, "");
+        assert_eq!(lost.to_string(), "7000 - lost unknown asynq: task lease expired");
+        assert_eq!(Attempt::parse(&lost.to_string()), Some(lost));
+        assert_eq!(attempt(&"ü".repeat(512)).error.len(), 512);
+    }
+
+    #[test]
+    fn the_ring_is_read_from_the_oldest_on_and_nonsense_left_out() {
+        let entry = |n: i64| Some(Attempt::lost(n, "h:1:u:1").to_string());
+        let fields = [Some("7".to_owned()), entry(6), entry(7), entry(3), Some("what".to_owned()), entry(5)];
+        let (count, attempts) = Attempt::read(&fields);
+        assert_eq!(
+            (count, attempts.iter().map(|one| one.ended_ms).collect::<Vec<_>>()),
+            (7, vec![3000, 5000, 6000, 7000])
+        );
+        assert_eq!(Attempt::read(&Default::default()), (0, vec![]));
+        for nonsense in ["", "x - failed s e", "1 - won s e", "1 - failed s"] {
+            assert_eq!(Attempt::parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn only_what_failed_is_remembered() {
+        let message = TaskMessage::default();
+        let snoozed = Step::Retry { message: message.clone(), at: 0, is_failure: false };
+        assert_eq!(Attempt::of(&snoozed, 0, 1, "h:7:u:42"), None);
+        assert_eq!(Attempt::of(&Step::Done, 0, 1, "h:7:u:42"), None);
+        let archived = Attempt::of(&Step::Archive { message }, 0, 1, "h:7:u:42").unwrap();
+        assert_eq!(archived.end, AttemptEnd::Archived);
+    }
+}
