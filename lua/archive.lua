@@ -8,6 +8,8 @@
 --   1  active     asynq:{<queue>}:active    LIST
 --   2  lease      asynq:{<queue>}:lease     ZSET
 --   3  archived   asynq:{<queue>}:archived  ZSET
+--   4  outcomes   asynq:{<queue>}:x:outcomes:<who>     LIST; this and the next only with an entry
+--   5  lists      asynq:{<queue>}:x:outcome-lists      SET
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
@@ -17,6 +19,7 @@
 --   4  side       of a lone task 1 or -1: the end of the active list to search first, 0: all of it; empty for several
 --   5  cutoff     archived tasks of this second or earlier are too old
 --   6  max        how many archived tasks to keep
+--   7  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b ";
@@ -37,15 +40,20 @@
 --   m  the task is gone; nothing was written
 --   s  it is archived with this very message already; nothing was written
 -- needs: finish leave_active trim
-local active, lease, archived = KEYS[1], KEYS[2], KEYS[3]
+local active, lease, archived, outcomes, lists = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local prefix, day, expire_at, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local cutoff, max = tonumber(ARGV[5]), tonumber(ARGV[6])
+local cutoff, max, entry = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+
+if entry ~= '' then
+  -- needs: can_tell
+  can_tell(outcomes, lists)
+end
 
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', archived)
 
-local words, ids, numbers = leave_active(active, lease, side, 7, 9, 'archived', false, 'owner', 'x_crashes')
-finish(ids, numbers, 'archived', archived, prefix, 7, 9, day, expire_at, 'failed')
+local words, ids, numbers = leave_active(active, lease, side, 8, 9, 'archived', false, 'owner', 'x_crashes')
+finish(ids, numbers, 'archived', archived, prefix, 8, 9, day, expire_at, 'failed', entry, outcomes, lists)
 if ids then
   trim(archived, prefix .. 't:', cutoff, max, 25, ids)
 end

@@ -7,6 +7,8 @@
 --   1  active     asynq:{<queue>}:active     LIST
 --   2  lease      asynq:{<queue>}:lease      ZSET
 --   3  completed  asynq:{<queue>}:completed  ZSET
+--   4  outcomes   asynq:{<queue>}:x:outcomes:<who>     LIST; this and the next only with an entry
+--   5  lists      asynq:{<queue>}:x:outcome-lists      SET
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
@@ -14,6 +16,7 @@
 --   2  day        UTC day of the counters, YYYY-MM-DD
 --   3  expire_at  unix second at which a new day counter expires
 --   4  side       of a lone task 1 or -1: the end of the active list to search first; empty for several
+--   5  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
@@ -31,12 +34,17 @@
 --   m  the task is gone; nothing was written
 --   s  it is completed with this very message already; nothing was written
 -- needs: finish leave_active
-local active, lease, completed = KEYS[1], KEYS[2], KEYS[3]
-local prefix, day, expire_at, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local active, lease, completed, outcomes, lists = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local prefix, day, expire_at, side, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+if entry ~= '' then
+  -- needs: can_tell
+  can_tell(outcomes, lists)
+end
 
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', completed)
 
-local words, ids, numbers = leave_active(active, lease, side, 5, 8, 'completed', false, 'owner', 'x_crashes')
-finish(ids, numbers, 'completed', completed, prefix, 5, 8, day, expire_at, 'done')
+local words, ids, numbers = leave_active(active, lease, side, 6, 8, 'completed', false, 'owner', 'x_crashes')
+finish(ids, numbers, 'completed', completed, prefix, 6, 8, day, expire_at, 'done', entry, outcomes, lists)
 return words

@@ -7,6 +7,8 @@
 -- KEYS
 --   1  active     asynq:{<queue>}:active  LIST
 --   2  lease      asynq:{<queue>}:lease   ZSET
+--   3  outcomes   asynq:{<queue>}:x:outcomes:<who>     LIST; this and the next only with an entry
+--   4  lists      asynq:{<queue>}:x:outcome-lists      SET
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
@@ -14,6 +16,7 @@
 --   2  day        UTC day of the counters, YYYY-MM-DD
 --   3  expire_at  unix second at which a new day counter expires
 --   4  side       of a lone task 1 or -1: the end of the active list to search first; empty for several
+--   5  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
@@ -26,9 +29,14 @@
 --   o  the run belongs to somebody else by now; nothing was written
 --   m  the task is gone; nothing was written
 -- needs: finish leave_active
-local active, lease = KEYS[1], KEYS[2]
-local prefix, day, expire_at, side = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local active, lease, outcomes, lists = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local prefix, day, expire_at, side, entry = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local words, ids, numbers = leave_active(active, lease, side, 5, 4)
-finish(ids, numbers, nil, nil, prefix, 5, 4, day, expire_at, 'done')
+if entry ~= '' then
+  -- needs: can_tell
+  can_tell(outcomes, lists)
+end
+
+local words, ids, numbers = leave_active(active, lease, side, 6, 4)
+finish(ids, numbers, nil, nil, prefix, 6, 4, day, expire_at, 'done', entry, outcomes, lists)
 return words

@@ -9,6 +9,8 @@
 --   1  active     asynq:{<queue>}:active                LIST
 --   2  lease      asynq:{<queue>}:lease                 ZSET
 --   3  place      asynq:{<queue>}:retry or :archived    ZSET
+--   4  outcomes   asynq:{<queue>}:x:outcomes:<who>     LIST; this and the next only with an entry
+--   5  lists      asynq:{<queue>}:x:outcome-lists      SET
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>  HASH
 -- ARGV
@@ -19,6 +21,7 @@
 --   5  at         how far from the tail of the active list they were seen
 --   6  cutoff     archived tasks of this second or earlier are too old
 --   7  max        how many archived tasks to keep
+--   8  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b ";
@@ -38,15 +41,20 @@
 --   o  it is not active with this lease any more; nothing was written
 --   m  the task is gone; nothing was written
 -- needs: finish leave_active trim
-local active, lease, place = KEYS[1], KEYS[2], KEYS[3]
+local active, lease, place, outcomes, lists = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local prefix, day, expire_at, state, at = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local cutoff, max = tonumber(ARGV[6]), tonumber(ARGV[7])
+local cutoff, max, entry = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+
+if entry ~= '' then
+  -- needs: can_tell
+  can_tell(outcomes, lists)
+end
 
 -- A set of another type is an error before anything was written.
 redis.call('ZCARD', place)
 
-local words, ids, numbers = leave_active(active, lease, at, 8, 9, state, true, 'owner', 'x_crashes')
-finish(ids, numbers, state, place, prefix, 8, 9, day, expire_at, 'failed')
+local words, ids, numbers = leave_active(active, lease, at, 9, 9, state, true, 'owner', 'x_crashes')
+finish(ids, numbers, state, place, prefix, 9, 9, day, expire_at, 'failed', entry, outcomes, lists)
 if state == 'archived' and ids then
   trim(place, prefix .. 't:', cutoff, max, 25, ids)
 end

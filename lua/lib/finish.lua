@@ -6,7 +6,8 @@
 -- what is remembered of the attempt ('' for nothing): x_n counts these, and the last five stand in x_a0 to x_a4.
 -- outcome: done, failed, or none for what is not counted. A new day counter lives until expire_at. A total that would pass
 -- 2^63-1 starts again, as in asynq. A counter of another type is left alone: statistics never stand in the way of a task.
-local function finish(ids, numbers, state, place, prefix, first, each, day, expire_at, outcome)
+-- With an entry, and the keys it goes to, members of flows tell how they ended: see tell.
+local function finish(ids, numbers, state, place, prefix, first, each, day, expire_at, outcome, entry, ...)
   if not ids then
     return
   end
@@ -68,5 +69,9 @@ local function finish(ids, numbers, state, place, prefix, first, each, day, expi
       starts_again = true
     end
     counter = outcome == 'failed' and counter == 'processed' and 'failed'
+  end
+  if entry and entry ~= '' then
+    -- needs: tell
+    tell(is_lone and { ids } or ids, entry, ...)
   end
 end

@@ -13,6 +13,7 @@
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
+//! * [`flow`]: ids, states and events of batches.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
 //! * [`mask`]: passwords in texts that were not meant to hold any.
@@ -24,6 +25,7 @@ pub mod codec;
 pub mod crash;
 pub mod doctor;
 pub mod duration;
+pub mod flow;
 pub mod info;
 pub mod keys;
 pub mod limits;

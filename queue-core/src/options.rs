@@ -201,6 +201,9 @@ pub enum OptionError {
     /// The task id is empty or only white space.
     #[error("the task id is blank; leave it out to have one made")]
     BlankTaskId,
+    /// The id is one of those by which tasks belong to batches.
+    #[error("the task id begins with \"flow:\", which is kept for members of batches; choose another")]
+    ReservedTaskId,
     /// The group name is empty or only white space.
     #[error("the group name is blank")]
     BlankGroup,

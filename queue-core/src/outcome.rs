@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::flow;
 use crate::limits::LAST_SECOND;
 use crate::mask::mask_passwords;
 use crate::options::DEFAULT_TIMEOUT;
@@ -122,6 +123,8 @@ pub enum Outcome {
 pub enum Step {
     /// Delete the task and count it as processed.
     Done,
+    /// The same for a task that its handler has dropped: in a flow it has not succeeded.
+    Revoke,
     /// Keep the task as completed.
     Complete {
         /// The message to store.
@@ -167,14 +170,14 @@ pub enum Step {
 pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &RetryPolicy) -> Step {
     let failure = match outcome {
         Outcome::Aborted => return Step::Requeue,
-        Outcome::Done(_) if message.retention <= 0 => return Step::Done,
+        Outcome::Done(_) if flow::retention(message) <= 0 => return Step::Done,
         Outcome::Done(result) => {
             let mut message = message.clone();
             message.completed_at = now;
-            let expires_at = now.saturating_add(message.retention).min(LAST_SECOND);
+            let expires_at = now.saturating_add(flow::retention(&message)).min(LAST_SECOND);
             return Step::Complete { message, expires_at, result };
         }
-        Outcome::Failed(Failure::Revoke(_)) => return Step::Done,
+        Outcome::Failed(Failure::Revoke(_)) => return Step::Revoke,
         Outcome::Failed(failure) => failure,
     };
     let text = error_text(failure.error());
@@ -289,7 +292,7 @@ mod tests {
     #[test]
     fn revoke_drops_even_with_a_retention() {
         let kept = TaskMessage { retention: 60, ..message() };
-        assert_eq!(step(&kept, Failure::revoke("obsolete")), Step::Done);
+        assert_eq!(step(&kept, Failure::revoke("obsolete")), Step::Revoke);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! * [`Redis`]: how the process is connected; cheap to clone.
 //! * [`Client`]: enqueues tasks.
 //! * [`broker`]: what servers and tools are built from, with one method for each atomic transition of a task.
+//! * [`Batch`]: tasks that belong together, and what is enqueued when they have ended.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Doctor`]: examines queues and repairs them. All else that operators do is in `queue-admin`.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
@@ -23,6 +24,7 @@ pub mod doctor;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+pub mod flow;
 #[doc(hidden)]
 pub mod leader;
 mod link;
@@ -35,6 +37,7 @@ mod script;
 mod semaphore;
 #[doc(hidden)]
 pub mod service;
+mod teller;
 mod wrong_type;
 
 pub use calls::Call;
@@ -44,6 +47,7 @@ pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
+pub use flow::{Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus};
 pub use link::source::InProcess;
 pub use listener::{Listener, Signal, Watch};
 #[doc(hidden)]

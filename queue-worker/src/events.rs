@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::outcome::{Failure, Outcome, Step};
+use queue_core::outcome::{Failure, Step};
 
 use crate::job::Job;
 use crate::panic::Guard;
@@ -169,10 +169,10 @@ impl End {
     }
 
     /// What an outcome comes to by this step.
-    pub(crate) fn of(step: &Step, revoked: bool) -> Self {
+    pub(crate) fn of(step: &Step) -> Self {
         match step {
-            Step::Done | Step::Complete { .. } if revoked => Self::Revoked,
             Step::Done | Step::Complete { .. } => Self::Succeeded,
+            Step::Revoke => Self::Revoked,
             Step::Retry { is_failure: true, .. } => Self::Retried,
             Step::Retry { is_failure: false, .. } => Self::PutBack,
             Step::Archive { .. } => Self::Archived,
@@ -185,11 +185,6 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// Whether the handler dropped the task.
-pub(crate) fn is_revoked(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(Failure::Revoke(_)))
 }
 
 type Observer = dyn Fn(&Event<'_>) + Send + Sync;

@@ -5,18 +5,19 @@ use std::convert::Infallible;
 use std::future::Future;
 
 use queue_core::outcome::Failure;
+use queue_redis::{Batch, BatchError, Client};
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
 
 /// An argument of a handler, made from the job and the router's state.
 ///
-/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`CancellationToken`], and `Option<E>` or
+/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Batch`], [`CancellationToken`], and `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an extractor",
     label = "cannot be made from the job",
-    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `CancellationToken`, or a type of yours that \
+    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `Batch`, `CancellationToken`, or a type of yours that \
             implements `FromJob`"
 )]
 pub trait FromJob<S>: Sized {
@@ -123,6 +124,19 @@ impl<S: Sync, T: Clone + Send + Sync + 'static> FromJob<S> for Extension<T> {
     async fn from_job(job: &Job, _: &S) -> Result<Self, MissingExtension> {
         let value = job.extension::<T>().cloned();
         value.map(Extension).ok_or_else(|| MissingExtension(std::any::type_name::<T>()))
+    }
+}
+
+/// The batch of the task, a member or a callback: what is added to it while the handler runs is added once, however often
+/// the task is tried.
+///
+/// It enqueues by a client of its own. Where an application has one with interceptors, for encryption say, use
+/// [`Batch::of_task`] with that.
+impl<S: Sync> FromJob<S> for Batch {
+    type Rejection = BatchError;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, BatchError> {
+        Batch::of_task(Client::new(job.redis().clone()), job.id())
     }
 }
 

@@ -12,7 +12,7 @@ use queue_redis::{
     broker::{Broker, Delivery, GroupRules, Report, Side, Verdict},
 };
 
-use crate::events::{End, is_revoked};
+use crate::events::End;
 use crate::job::Job;
 use crate::router::Router;
 use crate::server::time::Time;
@@ -87,10 +87,9 @@ impl Inline {
         };
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
-        let revoked = is_revoked(&outcome);
         let step = next_step(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         report.ended(&step, job.started_ns(), time.now_ns());
-        Attempted { end: End::of(&step, revoked), result, error, step: Some(step), report }
+        Attempted { end: End::of(&step), result, error, step: Some(step), report }
     }
 
     /// Whether an aggregator is for this group.

@@ -162,6 +162,11 @@ impl Job {
         all.filter_map(|extended| extended.value.downcast_ref()).next()
     }
 
+    /// The Redis that the task came from.
+    pub(crate) fn redis(&self) -> &queue_redis::Redis {
+        self.inner.broker.redis()
+    }
+
     /// User metadata.
     pub fn headers(&self) -> &BTreeMap<String, String> {
         &self.inner.message.headers

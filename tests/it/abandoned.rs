@@ -46,6 +46,7 @@ async fn end(fixture: &Fixture, delivery: &Delivery, outcome: Outcome) -> Verdic
     let report = report(delivery);
     match next_step(&delivery.message, outcome, now, &AT_ONCE) {
         Step::Done => broker.done(QUEUE, &[report], now).await.unwrap()[0],
+        Step::Revoke => broker.revoke(&report, now).await.unwrap(),
         Step::Complete { message, expires_at, result } => {
             broker.complete(QUEUE, &[Completion { report, message, expires_at, result }], now).await.unwrap()[0]
         }

@@ -148,6 +148,9 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:cron-history:<entry>", List, Note, "its TTL"),
     ours("x:import:<export>", KeyType::Hash, Note, "its TTL"),
     ours("x:reconciler", KeyType::String, Note, "its TTL"),
+    ours("x:outcomes:<who>", List, Note, "leader: records and trims them"),
+    ours("x:outcome-lists", Set, Note, "leader"),
+    ours("x:once", SortedSet, Note, "the next task that is stored once; doctor"),
     removed_last(ours("x:removing", KeyType::String, Note, "the next removal, or unpause")),
 ];
 
@@ -169,6 +172,18 @@ static SHARED: &[KeyFamily] = &[
         Note,
         "each action lets go what is older than 90 days; doctor, if it has another type",
     ),
+    ours(super::FLOWS, SortedSet, Note, "leader: a tree that is gone is taken off"),
+    ours("asynq:x:{<root>}:todo", SortedSet, Note, "leader"),
+    ours("asynq:x:{<root>}:<flow>:flow", KeyType::Hash, Note, "leader; deleted when the tree is forgotten"),
+    ours("asynq:x:{<root>}:<flow>:about", KeyType::Hash, Note, "deleted when the tree is forgotten"),
+    ours(
+        "asynq:x:{<root>}:<flow>:states",
+        KeyType::String,
+        Note,
+        "leader, by looking for members; deleted when the tree is forgotten",
+    ),
+    ours("asynq:x:{<root>}:<flow>:keys", KeyType::Hash, Note, "deleted when the tree is forgotten"),
+    ours("asynq:x:{<root>}:<flow>:kids", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours(super::CRON_ENTRIES, SortedSet, Note, "schedulers; the removal of the entry's queue"),
 ];
 

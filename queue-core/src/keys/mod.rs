@@ -8,6 +8,8 @@ mod families;
 
 pub use families::{KeyFamily, KeyRole, KeyType, Owner, family, queue_families, queue_family, shared_families};
 
+/// Sorted set of the roots of all trees of flows, by creation (Unix seconds). Not asynq's.
+pub const FLOWS: &str = "asynq:x:flows";
 /// Set of all queue names ever enqueued to.
 pub const QUEUES: &str = "asynq:queues";
 /// Sorted set of server-info keys by expiry.
@@ -173,6 +175,21 @@ impl QueueKeys {
         self.with(&format!("x:aggregated:{set_id}"))
     }
 
+    /// LIST of what members of flows have told through one process, oldest first. Not asynq's.
+    pub fn outcomes(&self, who: &str) -> String {
+        self.with(&format!("x:outcomes:{who}"))
+    }
+
+    /// SET of the key names of such lists. Not asynq's.
+    pub fn outcome_lists(&self) -> String {
+        self.with("x:outcome-lists")
+    }
+
+    /// ZSET of ids of tasks that are stored once only, by the Unix second at which they are forgotten. Not asynq's.
+    pub fn stored_once(&self) -> String {
+        self.with("x:once")
+    }
+
     /// HASH that notes how far the import of one export got. Not asynq's.
     pub fn import_record(&self, export_id: &str) -> String {
         self.with(&format!("x:import:{export_id}"))
@@ -236,6 +253,11 @@ pub fn queue_prefix(key: &[u8]) -> Option<&[u8]> {
     let name = key.strip_prefix(b"asynq:{")?;
     let end = name.windows(2).position(|pair| pair == b"}:")?;
     key.get(..b"asynq:{".len() + end + 2)
+}
+
+/// What the keys of all flows of a tree begin with; in braces the name of its root, so that a tree is in one slot.
+pub fn flow_prefix(root: &str) -> String {
+    format!("asynq:x:{{{root}}}:")
 }
 
 /// ZSET of those who hold a token of a semaphore, by the time they lose it (Unix seconds).

@@ -28,7 +28,7 @@ impl Travel {
             Step::Complete { message, result, .. } => {
                 (Self::Complete, message.payload.len() + result.as_ref().map_or(0, bytes::Bytes::len))
             }
-            Step::Retry { .. } | Step::Archive { .. } | Step::Requeue => (Self::Alone, 0),
+            Step::Revoke | Step::Retry { .. } | Step::Archive { .. } | Step::Requeue => (Self::Alone, 0),
         }
     }
 
@@ -83,6 +83,7 @@ impl Broker {
                     completions.extend(those.iter().filter_map(completion));
                     self.complete(queue, &completions, now).await?
                 }
+                Step::Revoke => vec![self.revoke(report, now).await?],
                 Step::Retry { message, at, is_failure } => {
                     vec![self.retry(report, &message.to_bytes(), *at, *is_failure, now).await?]
                 }
@@ -110,7 +111,7 @@ impl Recovery {
         let (message, retry_at) = match step {
             Step::Retry { message, at, .. } => (message.to_bytes(), Some(at)),
             Step::Archive { message } => (message.to_bytes(), None),
-            Step::Done | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
+            Step::Done | Step::Revoke | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
         };
         let attempt = Some(Attempt::lost(lease.ended_at(), &lease.owner));
         Self { lease, message, retry_at, crashes: Some(crashes), attempt }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use queue_core::Step;
 use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
+use queue_core::flow::MemberOutcome;
 use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
 use queue_core::wire::TaskMessage;
@@ -15,6 +16,7 @@ use redis::{Cmd, Value};
 
 use super::maintain::ExpiredLease;
 use super::take::{Expiries, Run};
+use super::tell::Telling;
 use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -154,33 +156,59 @@ impl Broker {
     pub async fn done(&self, queue: &str, reports: &[impl Borrow<Report>], now: i64) -> Result<Vec<Verdict>, Error> {
         let reports: Vec<&Report> = reports.iter().map(Borrow::borrow).collect();
         let mut known: Vec<_> = reports.iter().map(|report| report.known()).collect();
-        let mut verdicts = self.done_once(queue, &reports, now).await?;
+        let mut verdicts = self.done_once(queue, &reports, MemberOutcome::Ok, now).await?;
         loop {
             let again = overtaken(reports.iter().copied(), &verdicts, &mut known);
             if again.is_empty() {
                 return Ok(verdicts);
             }
             let subset: Vec<&Report> = again.iter().map(|at| reports[*at]).collect();
-            for (at, verdict) in again.into_iter().zip(self.done_once(queue, &subset, now).await?) {
+            for (at, verdict) in again.into_iter().zip(self.done_once(queue, &subset, MemberOutcome::Ok, now).await?) {
                 verdicts[at] = verdict;
             }
         }
     }
 
-    async fn done_once(&self, queue: &str, reports: &[&Report], now: i64) -> Result<Vec<Verdict>, Error> {
+    /// Deletes a task that its handler has dropped, which in a flow is no success.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn revoke(&self, report: &Report, now: i64) -> Result<Verdict, Error> {
+        loop {
+            let known = report.known();
+            let verdict = self.done_once(&report.run.queue, &[report], MemberOutcome::Removed, now).await?[0];
+            if !report.was_overtaken(verdict, &known) {
+                return Ok(verdict);
+            }
+        }
+    }
+
+    async fn done_once(
+        &self,
+        queue: &str,
+        reports: &[&Report],
+        outcome: MemberOutcome,
+        now: i64,
+    ) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = DONE.call(2 + reports.len());
+        let ids = || reports.iter().map(|report| report.run.raw_id());
+        let telling = self.telling(queue, ids(), outcome, now);
+        let mut call = DONE.call(2 + telling.keys() + reports.len());
         call.arg(keys.active()).arg(keys.lease());
+        telling.with_keys(&mut call);
         for report in reports {
             call.arg(report.run.task_key(&keys));
         }
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter().copied());
+        telling.with_entry(&mut call);
         for report in reports {
             report.fence(&mut call, report.resent);
             call.arg(&report.unique_key);
         }
-        verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)
+        let verdicts = verdicts(DONE.name, &self.redis.run(&DONE, &call).await?, reports.len(), verdict)?;
+        self.told(queue, telling, ids().zip(verdicts.iter().copied()));
+        Ok(verdicts)
     }
 
     /// Keeps tasks that succeeded, all of this queue, until their retention ends; 1 to
@@ -205,19 +233,25 @@ impl Broker {
 
     async fn complete_once(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = COMPLETE.call(3 + reports.len());
+        let ids = || reports.iter().map(|completion| completion.report.run.raw_id());
+        let telling = self.telling(queue, ids(), MemberOutcome::Ok, now);
+        let mut call = COMPLETE.call(3 + telling.keys() + reports.len());
         call.arg(keys.active()).arg(keys.lease()).arg(keys.completed());
+        telling.with_keys(&mut call);
         for Completion { report, .. } in reports {
             call.arg(report.run.task_key(&keys));
         }
         counted(&mut call, &keys, now);
         with_side(&mut call, reports.iter().map(|completion| &completion.report));
+        telling.with_entry(&mut call);
         for Completion { report, message, expires_at, result } in reports {
             report.fence(&mut call, report.resent);
             call.arg(&report.unique_key).arg(&message.to_bytes()[..]).arg(*expires_at);
             call.arg(result.as_ref().map_or("", |_| "result")).arg(result.as_deref().unwrap_or_default());
         }
-        verdicts(COMPLETE.name, &self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)
+        let verdicts = verdicts(COMPLETE.name, &self.redis.run(&COMPLETE, &call).await?, reports.len(), verdict)?;
+        self.told(queue, telling, ids().zip(verdicts.iter().copied()));
+        Ok(verdicts)
     }
 
     /// Lets a task wait for its next attempt at `retry_at` (Unix seconds). `counts` says whether this is
@@ -233,19 +267,25 @@ impl Broker {
         counts: bool,
         now: i64,
     ) -> Result<Verdict, Error> {
-        self.one(&RETRY, report, || {
+        let telling = self.ending(report, counts.then_some(MemberOutcome::Failing), now);
+        let verdict = self.one(&RETRY, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = RETRY.call(4);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry()).arg(report.run.task_key(&keys));
+            let mut call = RETRY.call(4 + telling.keys());
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.retry());
+            telling.with_keys(&mut call);
+            call.arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
             call.arg(report.side_arg()).arg(if counts { "failed" } else { "none" });
+            telling.with_entry(&mut call);
             report.fence(&mut call, true);
             call.arg("").arg(message).arg(retry_at);
             with_crashes(&mut call, report.crashes.as_ref());
             with_attempt(&mut call, report.attempt.as_deref());
             call
-        })
-        .await
+        });
+        let verdict = verdict.await?;
+        self.told(&report.run.queue, telling, std::iter::once((report.run.raw_id(), verdict)));
+        Ok(verdict)
     }
 
     /// Gives up on a task and keeps it for inspection. `message` is stored as it is, so that a message
@@ -254,19 +294,31 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
-        self.one(&ARCHIVE, report, || {
+        let telling = self.ending(report, Some(MemberOutcome::Dead), now);
+        let verdict = self.one(&ARCHIVE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
-            let mut call = ARCHIVE.call(4);
-            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived()).arg(report.run.task_key(&keys));
+            let mut call = ARCHIVE.call(4 + telling.keys());
+            call.arg(keys.active()).arg(keys.lease()).arg(keys.archived());
+            telling.with_keys(&mut call);
+            call.arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
             call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
+            telling.with_entry(&mut call);
             report.fence(&mut call, true);
             call.arg("").arg(message).arg(now);
             with_crashes(&mut call, None);
             with_attempt(&mut call, report.attempt.as_deref());
             call
-        })
-        .await
+        });
+        let verdict = verdict.await?;
+        self.told(&report.run.queue, telling, std::iter::once((report.run.raw_id(), verdict)));
+        Ok(verdict)
+    }
+
+    /// What the end of one run has to bring, if a member of a flow ends like that.
+    fn ending(&self, report: &Report, outcome: Option<MemberOutcome>, now: i64) -> Telling {
+        let ids = std::iter::once(report.run.raw_id());
+        outcome.map_or_else(Telling::default, |outcome| self.telling(&report.run.queue, ids, outcome, now))
     }
 
     /// Puts a task back in front of its queue without spending a retry.

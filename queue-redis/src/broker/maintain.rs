@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
+use queue_core::flow::MemberOutcome;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
 use queue_core::{TaskMessage, TaskState};
@@ -288,13 +289,18 @@ impl Broker {
             }
             let keys = QueueKeys::new(queue);
             let (state, place) = if archived { ("archived", keys.archived()) } else { ("retry", keys.retry()) };
-            let mut call = RECOVER.call(3 + positions.len());
+            let outcome = if archived { MemberOutcome::Dead } else { MemberOutcome::Failing };
+            let ids = || positions.iter().map(|position| &recoveries[*position].lease.raw_id[..]);
+            let telling = self.telling(queue, ids(), outcome, now);
+            let mut call = RECOVER.call(3 + telling.keys() + positions.len());
             call.arg(keys.active()).arg(keys.lease()).arg(place);
+            telling.with_keys(&mut call);
             for position in &positions {
                 call.arg([keys.task_prefix().as_bytes(), &recoveries[*position].lease.raw_id].concat());
             }
             counted(&mut call, &keys, now);
             call.arg(state).arg(at).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
+            telling.with_entry(&mut call);
             for position in &positions {
                 let Recovery { lease, message, retry_at, crashes, attempt } = &recoveries[*position];
                 call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg("");
@@ -305,6 +311,7 @@ impl Broker {
             }
             let reply = self.redis.run(&RECOVER, &call).await?;
             let verdicts = verdicts(RECOVER.name, &reply, positions.len(), verdict)?;
+            self.told(queue, telling, ids().zip(verdicts.iter().copied()));
             positions.into_iter().zip(verdicts).for_each(|(position, verdict)| all[position] = verdict);
         }
         Ok(all)

@@ -32,6 +32,13 @@ pub enum Change {
     Elsewhere,
 }
 
+impl Change {
+    /// Whether something was done.
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Applied | Self::Dropped)
+    }
+}
+
 fn change(word: Word) -> Option<Change> {
     match word {
         Word::Applied => Some(Change::Applied),

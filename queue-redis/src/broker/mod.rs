@@ -6,6 +6,7 @@ pub(crate) mod duties;
 mod enqueue;
 mod examine;
 mod finish;
+mod flow;
 mod group;
 mod holding;
 mod maintain;
@@ -16,12 +17,14 @@ mod restore;
 mod server;
 mod stored;
 mod take;
+mod tell;
 mod waiting;
 
 pub use apply::{Ended, Travel};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
+pub(crate) use flow::{Claimed, Opening, Record, StoredOnce};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};
@@ -38,12 +41,14 @@ pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
 pub use waiting::{IdRange, Waiting};
 
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::script::{Script, Word};
+use crate::teller::Teller;
 
 /// Takes from `items` what one call should carry: at most `most`, and no more bytes than
 /// [`MAX_BATCH_BYTES`], but at least one.
@@ -70,12 +75,13 @@ pub fn next_batch<T, I: Iterator<Item = T>>(
 pub struct Broker {
     redis: Redis,
     timed: bool,
+    teller: Arc<Teller>,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, timed: false }
+        Self { redis, timed: false, teller: Arc::default() }
     }
 
     /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into
@@ -84,6 +90,11 @@ impl Broker {
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
         self
+    }
+
+    /// How this process tells what became of members of batches.
+    pub(crate) fn teller(&self) -> &Teller {
+        &self.teller
     }
 
     /// The connections it uses.

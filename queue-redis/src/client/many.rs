@@ -90,7 +90,7 @@ impl Chunk {
         let (under_way, outcome) = match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), self.now_ns)?)) {
             Ok(mut composed) => {
                 let (under_way, seen) = client.interceptors.see(&mut composed);
-                let outcome = match seen.map_err(EnqueueError::from).and_then(|()| client.check_size(&composed)) {
+                let outcome = match seen.map_err(EnqueueError::from).and_then(|()| client.check(&composed)) {
                     Ok(()) => {
                         self.bytes += composed.message.payload.len();
                         let key = (composed.message.queue.clone(), Place::of(&composed));

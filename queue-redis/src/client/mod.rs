@@ -103,6 +103,8 @@ pub struct Client {
     interceptors: Interceptors,
     max_task_bytes: usize,
     patience: Duration,
+    /// Whether ids of members of batches are accepted.
+    for_members: bool,
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
@@ -151,7 +153,8 @@ impl Client {
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
         let (merger, interceptors) = (Arc::default(), Interceptors::default());
-        Self { store, merger, clock, interceptors, max_task_bytes: MAX_TASK_BYTES, patience: Duration::ZERO }
+        let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
+        Self { store, merger, clock, interceptors, max_task_bytes, patience, for_members: false }
     }
 
     /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to
@@ -224,7 +227,7 @@ impl Client {
         let now_ns = self.clock.now_ns();
         let mut composed = compose(task.into_task()?, options, now_ns)?;
         let (under_way, seen) = self.interceptors.see(&mut composed);
-        let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
+        let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check(&composed)) {
             Ok(()) => self.merger.store(&self.store, composed, now_ns, self.until()).await.map_err(EnqueueError::from),
             Err(refusal) => Err(refusal),
         };
@@ -287,8 +290,36 @@ impl Client {
         outcome
     }
 
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.store.broker
+    }
+
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.clock.now_ns()
+    }
+
+    /// The same client for the members of batches, whose ids others may not choose.
+    pub(crate) fn for_members(mut self) -> Self {
+        self.for_members = true;
+        self
+    }
+
+    /// What is done with every task before it is stored, for one that is stored later.
+    pub(crate) fn prepare(&self, task: &mut Composed) -> Result<(), EnqueueError> {
+        let (_, seen) = self.interceptors.see(task);
+        seen?;
+        self.check_size(task)
+    }
+
     /// After the interceptors, who may add to it.
-    fn check_size(&self, task: &Composed) -> Result<(), EnqueueError> {
+    fn check(&self, task: &Composed) -> Result<(), EnqueueError> {
+        if !self.for_members && queue_core::flow::is_member(task.message.id.as_bytes()) {
+            return Err(OptionError::ReservedTaskId.into());
+        }
+        self.check_size(task)
+    }
+
+    pub(crate) fn check_size(&self, task: &Composed) -> Result<(), EnqueueError> {
         let headers: usize = task.message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         let (bytes, limit) = (task.message.payload.len() + headers, self.max_task_bytes);
         if bytes > limit { Err(EnqueueError::TooLarge { bytes, limit }) } else { Ok(()) }

@@ -36,5 +36,6 @@ words! {
     'r' Remains "the remains of a task, an id or a hash, were deleted"
     'e' Elsewhere "elsewhere: pending, but not near the place where it was seen"
     'u' Unwanted "of a type that is unwanted"
+    'd' Closed "the flow is closed: over, committed, cancelled or abandoned"
     'h' Paused "the queue is on hold: paused"
 }

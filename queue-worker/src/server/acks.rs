@@ -317,7 +317,7 @@ fn settle(shared: &Shared, mut batch: Batch, verdicts: &[Verdict], resent: bool)
         match verdict {
             Verdict::Applied | Verdict::AlreadyApplied => continue,
             // The first sending deleted it, and its answer was lost.
-            Verdict::Gone if resent && ack.step == Step::Done => continue,
+            Verdict::Gone if resent && matches!(ack.step, Step::Done | Step::Revoke) => continue,
             // Likewise: it waits in its queue, or somebody has it already.
             Verdict::Lost if resent && ack.step == Step::Requeue => continue,
             Verdict::Gone => warn!(task = run.id, queue = %run.queue, "task was deleted while it was being worked on"),

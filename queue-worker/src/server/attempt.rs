@@ -15,7 +15,7 @@ use super::acks::{Ack, Unsettled};
 use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
-use crate::events::{End, Event, is_revoked};
+use crate::events::{End, Event};
 use crate::job::{CancelReason, Job, ResultError};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch, Panicked};
@@ -75,10 +75,9 @@ fn conclude(shared: &Shared, job: &Job, span: &Span, outcome: Outcome) -> (Step,
     {
         error!(task = job.id(), error = %panicked, "the error hook panicked");
     }
-    let revoked = is_revoked(&outcome);
     let policy = shared.routes.retry_policy(job.message());
     let step = next_step(job.message(), outcome, shared.now(), policy);
-    let end = End::of(&step, revoked);
+    let end = End::of(&step);
     (step, end, error)
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::{At, secs_ceil};
-use queue_redis::service::Services;
+use queue_redis::flow::Recorder;
+use queue_redis::service::{Service as _, Services};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::heartbeater::Heartbeater;
@@ -17,6 +18,9 @@ use crate::log::{info, warn};
 
 /// How many tasks a log line names.
 const NAMED: usize = 10;
+
+/// How long the end waits for outcomes of batches to be recorded.
+const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// A running server; clones steer the same one.
 ///
@@ -34,6 +38,7 @@ pub(super) struct HandleInner {
     pub(super) intake: Services,
     /// All other loops. Leases are kept and the server listed until the last report is written.
     pub(super) upkeep: Services,
+    pub(super) recorder: Recorder,
     /// As many permits as aggregations may still begin.
     pub(super) aggregating: Arc<Semaphore>,
     /// Whether it has ended. Held by whoever shuts down; each step of that can be repeated, so that another caller can
@@ -83,7 +88,7 @@ impl Handle {
 
     /// The one way to the end; `docs/shutdown.md` says why in this order.
     async fn end(&self, patience: Duration) {
-        let HandleInner { shared, heartbeater, intake, upkeep, ended, .. } = &*self.inner;
+        let HandleInner { shared, heartbeater, intake, upkeep, recorder, ended, .. } = &*self.inner;
         let server = shared.identity.id();
         shared.shutdown.enter(Phase::Closing);
         let mut ended = ended.lock().await;
@@ -112,6 +117,8 @@ impl Handle {
         }
         shared.shutdown.enter(Phase::Ended);
         upkeep.ended().await;
+        // What members of batches have told and nobody has recorded, the leader would find; why have it wait.
+        let _ = tokio::time::timeout(LAST_RECORDS, recorder.clone().run_once()).await;
         heartbeater.clear().await;
         *ended = true;
         shared.tell(|| Event::ServerStopped { server, concurrency: shared.options.concurrency });

@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
+use queue_redis::flow::{Flows, Recorder, TendQueue, TendTree};
 use queue_redis::leader::{Duty, Leader};
 use queue_redis::service::{Outage, Services};
 use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
@@ -431,6 +432,8 @@ impl Server {
 
         let (intake, upkeep) = (Services::new(outage.clone()), Services::new(outage.clone()));
         let until_end = &shutdown.ended;
+        let recorder = Recorder::new(broker.clone());
+        upkeep.start(until_end, recorder.clone());
         let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
         upkeep.start(until_end, heartbeater.clone());
         let (extended, lease) = (running.clone(), options.lease);
@@ -464,8 +467,12 @@ impl Server {
             let reconciler = Reconciler::new(broker.clone(), doctor, queues, identity, interval, observers.clone());
             upkeep.start(until_end, reconciler);
         }
-        if !options.duties.is_empty() {
-            let duties = std::mem::take(&mut options.duties).into();
+        {
+            let flows = Flows::new(broker.clone());
+            let mut duties = std::mem::take(&mut options.duties);
+            duties.push(Arc::new(TendTree(flows.clone())));
+            duties.push(Arc::new(TendQueue::new(flows)));
+            let duties = duties.into();
             let leader = Leader::new(broker.clone(), time.clock(), identity.id(), duties);
             upkeep.start(until_end, leader.told(wakeups.watches(), wakeups.duties.clone()));
         }
@@ -525,7 +532,9 @@ impl Server {
             "server started"
         );
         let ended = tokio::sync::Mutex::new(false);
-        Ok(Handle { inner: Arc::new(HandleInner { shared, heartbeater, intake, upkeep, aggregating, ended }) })
+        Ok(Handle {
+            inner: Arc::new(HandleInner { shared, heartbeater, intake, upkeep, recorder, aggregating, ended }),
+        })
     }
 }
 

@@ -160,6 +160,17 @@ impl Fixture {
         self.take_at(NOW).await
     }
 
+    /// Takes the one task of another queue.
+    pub(crate) async fn take_from(&self, queue: &str) -> Delivery {
+        match self.broker.dequeue(&queue.into(), 1, &"run-elsewhere".into(), NOW + 30).await.unwrap() {
+            Dequeued::Tasks(tasks) => match tasks.into_iter().next() {
+                Some(Taken::Task(delivery)) => delivery,
+                other => panic!("took {other:?}"),
+            },
+            other => panic!("took {other:?}"),
+        }
+    }
+
     /// The same at another time.
     pub(crate) async fn take_at(&self, now: i64) -> Delivery {
         match self.dequeue_at(now, 1).await {

@@ -64,6 +64,6 @@ fn check(step: &Step) {
             assert!(message.error_msg.len() <= MAX_ERROR_LEN);
         }
         Step::Archive { message } => assert!(message.error_msg.len() <= MAX_ERROR_LEN),
-        Step::Done | Step::Requeue => {}
+        Step::Done | Step::Revoke | Step::Requeue => {}
     }
 }

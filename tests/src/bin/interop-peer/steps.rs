@@ -85,6 +85,7 @@ impl Steps {
         let report = Report::by_owner(run, &message, Side::Oldest);
         let verdict = match step {
             Step::Done => self.broker.done(QUEUE, &[report], now).await?[0],
+            Step::Revoke => self.broker.revoke(&report, now).await?,
             Step::Complete { message, expires_at, result } => {
                 self.broker.complete(QUEUE, &[Completion { report, message, expires_at, result }], now).await?[0]
             }

@@ -109,12 +109,15 @@ table! {
     "unlink" 1.., Nothing, keys::del;
     "xadd" 4.., Nothing, keys::xadd;
 
+    "bitfield" 1.., Nothing, strings::bitfield;
     "get" 1, First, strings::get;
+    "getrange" 3, First, strings::getrange;
     "incr" 1, Nothing, strings::incr;
     "incrby" 2, Nothing, strings::incrby;
     "mget" 1.., All, strings::mget;
     "mset" 2.., Nothing, strings::mset;
     "set" 2.., Nothing, strings::set;
+    "setrange" 3, Nothing, strings::setrange;
     "setnx" 2, Nothing, strings::setnx;
 
     "hdel" 2.., Nothing, hashes::hdel;

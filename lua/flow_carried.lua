@@ -1,0 +1,26 @@
+-- flow_carried: what was claimed is done; it is taken out of `todo`.
+--
+-- Transition: none                     Go: none
+--
+-- KEYS
+--   1  todo    asynq:x:{<root>}:todo  ZSET
+-- ARGV
+--   1  prefix  asynq:x:{<root>}:
+--   then for each entry, at most 25
+--   +1 entry   as flow_claim has given it
+-- DERIVED
+--   prefix .. number .. ':flow'
+-- RETURNS how many were there
+local todo = KEYS[1]
+local prefix = ARGV[1]
+
+local found = 0
+for n = 2, #ARGV do
+  found = found + redis.call('ZREM', todo, ARGV[n])
+  local number, event = string.match(ARGV[n], '^call (%d+) (%a+) ')
+  local flow = number and prefix .. number .. ':flow'
+  if flow and redis.call('HGET', flow, 'callback:' .. event) == 'due' then
+    redis.call('HSET', flow, 'callback:' .. event, 'sent')
+  end
+end
+return found

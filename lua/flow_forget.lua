@@ -1,0 +1,31 @@
+-- flow_forget: delete a tree, up to 25 flows of it, the root last. A tree that is not over stays.
+--
+-- Transition: none                     Go: none
+--
+-- KEYS
+--   1  todo    asynq:x:{<root>}:todo  ZSET
+-- ARGV
+--   1  prefix  asynq:x:{<root>}:
+-- DERIVED
+--   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids'
+-- RETURNS 1 if something is left, else 0
+local todo = KEYS[1]
+local prefix = ARGV[1]
+
+local root = prefix .. '0:flow'
+if redis.call('EXISTS', root) == 1 and not redis.call('HGET', root, 'over') then
+  return 1
+end
+local flows = tonumber(redis.call('HGET', root, 'flows')) or 1
+local first = math.max(0, flows - 25)
+for number = flows - 1, first, -1 do
+  for _, key in ipairs({ ':about', ':states', ':keys', ':kids', ':flow' }) do
+    redis.call('DEL', prefix .. number .. key)
+  end
+end
+if first > 0 then
+  redis.call('HSET', root, 'flows', first)
+  return 1
+end
+redis.call('DEL', todo)
+return 0

@@ -1,0 +1,49 @@
+-- flow_mark: note that all members of a flow are there, that it is cancelled, or that an addition is complete.
+--
+-- Transition: none                     Go: none
+--
+-- KEYS
+--   1  todo    asynq:x:{<root>}:todo  ZSET
+-- ARGV
+--   1  prefix  asynq:x:{<root>}:
+--   2  number  the flow
+--   3  what    committed, cancelled or added
+--   4  key     the key of the addition; empty for the others
+-- DERIVED
+--   prefix .. number .. ':flow', ':keys', and those of its ancestors
+-- RETURNS a letter, and what the caller has to do, see flow_claim. The letters:
+--   a  noted
+--   s  it was noted before; nothing was written
+--   d  it is over, or was cancelled or abandoned; nothing was written
+--   m  there is no such flow, or no such addition; nothing was written
+-- needs: flow_claim flow_load flow_rules flow_set
+local prefix, number, what, key = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local now = tonumber(redis.call('TIME')[1])
+local flow = flow_load(prefix, number)
+if not flow then
+  return { 'm', {} }
+end
+if what == 'added' then
+  local keys = prefix .. number .. ':keys'
+  local known = redis.call('HGET', keys, 'add:' .. key)
+  if not known then
+    return { 'm', {} }
+  elseif string.sub(known, -1) == '+' then
+    return { 's', {} }
+  end
+  redis.call('HSET', keys, 'add:' .. key, known .. '+')
+  return { 'a', {} }
+end
+if flow[what] then
+  return { 's', {} }
+elseif flow.over or flow['fired:success'] or flow.cancelled or flow.abandoned then
+  return { 'd', {} }
+end
+flow_set(flow, what, now)
+flow_set(flow, 'touched', now)
+local is_cancelled = what == 'cancelled'
+if is_cancelled then
+  redis.call('ZADD', prefix .. 'todo', 0, 'stop ' .. number)
+end
+return { 'a', (flow_rules(prefix, flow, now) or is_cancelled) and flow_claim(prefix, now) or {} }

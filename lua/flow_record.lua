@@ -1,0 +1,59 @@
+-- flow_record: write outcomes of members and callbacks into the ledgers of their flows, all of one tree, and apply the rules.
+-- Told again, an outcome changes nothing.
+--
+-- Transition: none                     Go: none
+--
+-- KEYS
+--   1  todo     asynq:x:{<root>}:todo  ZSET
+-- ARGV
+--   1  prefix   asynq:x:{<root>}:
+--   2  born     the second that the ids name at which the root was born; empty if they name none
+--   then for each group of outcomes, of at most 100 in all
+--   +1 number   of the flow
+--   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move; callback; or rules, to apply them only
+--   +3 count    how many words follow
+--   +4 word     the numbers of members; of a callback its event, generation and outcome
+-- DERIVED
+--   prefix .. number .. ':flow', ':states', ':about', and those of its ancestors
+-- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
+-- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set
+local prefix, born = ARGV[1], ARGV[2]
+
+local now = tonumber(redis.call('TIME')[1])
+local new, stray, has_todo = 0, 0, false
+local is_ours = born == '' or redis.call('HGET', prefix .. '0:flow', 'born') == born
+local at = 3
+while at < #ARGV do
+  local number, outcome, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local words = { unpack(ARGV, at + 3, at + 2 + count) }
+  at = at + 3 + count
+  local flow = is_ours and flow_load(prefix, number)
+  local moved = 0
+  if not flow then
+    stray = stray + count
+  elseif outcome == 'callback' then
+    local event, generation, ended = unpack(words)
+    local known = flow['callback:' .. event]
+    local is_once = event == 'success' or event == 'complete'
+    if known and known ~= 'none' and known ~= 'ok' and known ~= ended and (is_once or generation == flow.generation) then
+      flow_set(flow, 'callback:' .. event, ended)
+      moved = 1
+    end
+    redis.call('ZREM', prefix .. 'todo', 'call ' .. number .. ' ' .. event .. ' ' .. generation)
+  elseif outcome ~= 'rules' and not flow['fired:success'] then
+    moved = flow_move(prefix, flow, words, outcome)
+  end
+  if moved > 0 then
+    new = new + moved
+    flow_set(flow, 'touched', now)
+  end
+  if flow and (moved > 0 or outcome == 'rules') then
+    -- While others are on their way and nobody has died, one success more has no consequences.
+    if outcome == 'ok' and tonumber(flow.c2) > 0 and not flow['fired:death'] and not flow['fired:settled'] then
+      flow_save(prefix, flow)
+    else
+      has_todo = flow_rules(prefix, flow, now) or has_todo
+    end
+  end
+end
+return { new, stray, has_todo and flow_claim(prefix, now) or {} }

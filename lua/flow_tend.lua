@@ -1,0 +1,83 @@
+-- flow_tend: look after up to 25 flows of a tree: deadlines, flows that nobody goes on with, what nobody has carried out; and
+-- say which stand still, so that somebody has to look where their members are.
+--
+-- Transition: none                     Go: none
+--
+-- KEYS
+--   1  todo      asynq:x:{<root>}:todo  ZSET
+-- ARGV
+--   1  prefix    asynq:x:{<root>}:
+--   2  from      the first flow to look at
+--   3  still     seconds without an outcome after which a flow stands still; doubled after each look, up to an hour
+--   4  patience  seconds after which a flow that is not committed, and to which nobody has added, is abandoned
+--   5  linger    seconds for which a tree is kept when it is over, if all is well; unless its root says otherwise
+--   6  keep      the same if not all is well
+-- DERIVED
+--   prefix .. number .. ':flow', and those of its ancestors
+-- RETURNS 1 if the tree is to be forgotten, else 0; the flow to go on with, 0 if there are no more; the unix second of the next
+--   look; the numbers of the flows that stand still; and what the caller has to do, see flow_claim. A tree that is gone
+--   is to be forgotten.
+-- needs: flow_claim flow_load flow_rules flow_save flow_set
+local todo = KEYS[1]
+local prefix, from, still, patience = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local linger, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+local now = tonumber(redis.call('TIME')[1])
+local root = flow_load(prefix, '0')
+if not root then
+  return { 1, 0, now, {}, {} }
+end
+local flows = tonumber(root.flows) or 1
+local next_look, standing = now + 3600, {}
+local function look_at(second)
+  next_look = math.min(next_look, second)
+end
+
+local last = math.min(from + 24, flows - 1)
+for number = from, last do
+  local flow = number == 0 and root or flow_load(prefix, tostring(number))
+  if flow and flow.over and number == 0 then
+    local stays = tonumber(flow.linger) or flow['fired:success'] and linger or keep
+    if flow.over + stays <= now then
+      return { 1, 0, now, {}, {} }
+    end
+    look_at(flow.over + stays)
+  elseif flow and not flow.over then
+    local deadline = not flow.cancelled and tonumber(flow.deadline)
+    if deadline and deadline <= now then
+      flow_set(flow, 'cancelled', now)
+      flow_set(flow, 'expired', now)
+      redis.call('ZADD', todo, 0, 'stop ' .. number)
+      flow_rules(prefix, flow, now)
+    elseif deadline then
+      look_at(deadline)
+    end
+    local touched = tonumber(flow.touched)
+    if not flow.committed and not flow.cancelled and not flow.abandoned then
+      if touched + patience <= now then
+        flow_set(flow, 'abandoned', now)
+        flow_rules(prefix, flow, now)
+      else
+        look_at(touched + patience)
+      end
+    end
+    local looked, pause = tonumber(flow.looked) or 0, tonumber(flow.pause) or still
+    if looked < touched then
+      looked, pause = touched, still
+    end
+    if looked + pause <= now then
+      standing[#standing + 1] = tostring(number)
+      looked, pause = now, math.min(2 * pause, 3600)
+      flow_set(flow, 'looked', looked)
+      flow_set(flow, 'pause', pause)
+      flow_save(prefix, flow)
+    end
+    look_at(looked + pause)
+  end
+end
+local claimed = flow_claim(prefix, now)
+local first = redis.call('ZRANGE', todo, 0, 0, 'WITHSCORES')[2]
+if first then
+  look_at(tonumber(first))
+end
+return { 0, last + 1 < flows and last + 1 or 0, math.max(next_look, now + 1), standing, claimed }

@@ -1,0 +1,413 @@
+//! Flows: the ids by which tasks belong to one, the states of its members, and the events that callbacks wait for.
+//!
+//! The rules by which states and events follow from outcomes stand in the scripts (`lua/lib/flow_rules.lua`), and in
+//! words in `docs/flows.md`.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::wire::TaskMessage;
+
+/// What the id of every task begins with that belongs to a flow. Clients refuse such an id from users.
+pub const PREFIX: &str = "flow:";
+
+/// The retention that members carry: ten years and a second. A Go worker so leaves a member that succeeded at the far end of
+/// `completed`, where a server of ours finds it and nothing else; the odd second tells it from what users ask for.
+pub const MEMBER_RETENTION: Duration = Duration::from_secs(315_360_001);
+
+/// The header in which the retention travels that the user asked for, in seconds: `keep=60`.
+pub const HEADER: &str = "x-flow";
+
+/// The most numbers that one reservation gives out.
+pub const MAX_RESERVATION: u32 = 10_000;
+
+/// The most outcomes that one call writes into a ledger.
+pub const MAX_RECORD: usize = 100;
+
+/// Without an outcome for so long a flow stands still, and its members are looked for; the pause doubles up to an hour.
+pub const STANDS_STILL_AFTER: Duration = Duration::from_secs(30);
+
+/// A flow that is not committed, and to which nobody has added for so long, is abandoned.
+pub const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// How long a flow is kept when it is over and all went well, unless it says otherwise.
+pub const LINGER: Duration = Duration::from_secs(60 * 60);
+
+/// The same where something died or was cancelled: as long as asynq keeps archived tasks.
+pub const LINGER_AFTER_DEATH: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// An outcome that its teller has not recorded for so long is recorded by the leader.
+pub const RECORD_FOR_OTHERS_AFTER: Duration = Duration::from_secs(15);
+
+/// How many ids of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
+pub const MAX_STORED_ONCE: u32 = 100_000;
+
+/// How long before the end of a claim the last call is made that it allows.
+pub const CLAIM_MARGIN: Duration = Duration::from_secs(2);
+
+/// How long what is to be done for a flow stays claimed; `lua/lib/flow_claim.lua` says the same.
+pub const CLAIM: Duration = Duration::from_secs(10);
+
+/// What happens to a flow as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Event {
+    /// All members have been attempted at least once.
+    Complete,
+    /// All members have succeeded.
+    Success,
+    /// A member has died, for the first time.
+    Death,
+    /// Nothing is left to be done, however it ended.
+    Settled,
+}
+
+impl Event {
+    /// All of them, in the order in which they can happen.
+    pub const ALL: [Self; 4] = [Self::Death, Self::Complete, Self::Success, Self::Settled];
+
+    /// Its name in keys, ids and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Success => "success",
+            Self::Death => "death",
+            Self::Settled => "settled",
+        }
+    }
+
+    /// The event of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.as_str() == name)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How one member stands, as the four bits in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum MemberState {
+    /// Not a member: refused as a duplicate.
+    Void = 0,
+    /// Its task is in its queue, or on its way there; of a child flow: it runs.
+    Sent = 2,
+    /// As sent, and one attempt has failed; of a child flow: all of it was attempted.
+    Failing = 3,
+    /// It succeeded, for good.
+    Succeeded = 4,
+    /// It is in the archive, and may be run again; of a child flow: it ended badly.
+    Dead = 5,
+    /// It was deleted, revoked or lost.
+    Removed = 6,
+    /// It was cancelled with its flow.
+    Cancelled = 7,
+    /// A child flow that runs on and cannot succeed unless somebody helps.
+    Doomed = 10,
+    /// The same, all of which was attempted.
+    DoomedAttempted = 12,
+}
+
+impl MemberState {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Void,
+        Self::Sent,
+        Self::Failing,
+        Self::Succeeded,
+        Self::Dead,
+        Self::Removed,
+        Self::Cancelled,
+        Self::Doomed,
+        Self::DoomedAttempted,
+    ];
+
+    /// The state of these four bits; `None` for bits that nobody writes.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u8 == bits)
+    }
+
+    /// Its name in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Void => "void",
+            Self::Sent => "sent",
+            Self::Failing => "failing",
+            Self::Succeeded => "succeeded",
+            Self::Dead => "dead",
+            Self::Removed => "removed",
+            Self::Cancelled => "cancelled",
+            Self::Doomed | Self::DoomedAttempted => "doomed",
+        }
+    }
+
+    /// Whether something is still to come from it.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Sent | Self::Failing | Self::Doomed | Self::DoomedAttempted)
+    }
+}
+
+/// What becomes known about a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MemberOutcome {
+    /// Its handler succeeded.
+    Ok,
+    /// An attempt failed, or its worker crashed, and it will be tried again.
+    Failing,
+    /// It was archived.
+    Dead,
+    /// It was revoked or deleted, or is nowhere to be found.
+    Removed,
+    /// It was deleted because its flow is cancelled.
+    Cancelled,
+    /// It is run again.
+    Again,
+    /// It was never enqueued: refused as a duplicate.
+    Void,
+}
+
+impl MemberOutcome {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Ok, Self::Failing, Self::Dead, Self::Removed, Self::Cancelled, Self::Again, Self::Void];
+
+    /// Its name in lists of outcomes and in scripts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failing => "failing",
+            Self::Dead => "dead",
+            Self::Removed => "removed",
+            Self::Cancelled => "cancelled",
+            Self::Again => "again",
+            Self::Void => "void",
+        }
+    }
+
+    /// The outcome of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
+    }
+}
+
+/// A flow of a tree.
+///
+/// ```
+/// use queue_core::flow::FlowId;
+///
+/// let id: FlowId = "import:2".parse().unwrap();
+/// assert_eq!((id.root(), id.number()), ("import", 2));
+/// assert_eq!(id.to_string(), "import:2");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct FlowId {
+    root: String,
+    number: u32,
+}
+
+impl FlowId {
+    /// The root of a tree.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub fn root_named(name: &str) -> Result<Self, FlowIdError> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if (1..=64).contains(&name.len()) && name.chars().all(is_part) {
+            Ok(Self { root: name.to_owned(), number: 0 })
+        } else {
+            Err(FlowIdError(name.chars().take(80).collect()))
+        }
+    }
+
+    /// Another flow of the same tree.
+    #[must_use]
+    pub fn sibling(&self, number: u32) -> Self {
+        Self { root: self.root.clone(), number }
+    }
+
+    /// The name of the tree: the id of its root.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Its number in the tree; 0 is the root.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl fmt::Display for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.root)?;
+        if self.number > 0 { write!(f, ":{}", self.number) } else { Ok(()) }
+    }
+}
+
+impl std::str::FromStr for FlowId {
+    type Err = FlowIdError;
+
+    fn from_str(text: &str) -> Result<Self, FlowIdError> {
+        let (root, number) = text.split_once(':').unwrap_or((text, "0"));
+        let number = plain_number(number).ok_or_else(|| FlowIdError(text.chars().take(80).collect()))?;
+        Ok(Self { number, ..Self::root_named(root)? })
+    }
+}
+
+/// A text that is not the id of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not the id of a batch; that is 1 to 64 of the characters A-Z a-z 0-9 _ . -, and for a child \":\" and its number"
+)]
+pub struct FlowIdError(String);
+
+/// What a task is in its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// The member of this number.
+    Member(u32),
+    /// The callback of an event, and how many times the flow had begun anew by then, from 1.
+    Callback(Event, u32),
+}
+
+/// What the id of a task says about its flow: `flow:<root>:<flow>:<number>`, or `flow:<root>:<flow>:<event>`, the latter with
+/// `.<generation>` from the second generation on. Where the user has chosen the name of the root, `~<second>` follows it, so that what
+/// is left of an earlier tree of that name is not taken for a part of this one.
+///
+/// ```
+/// use queue_core::flow::{Event, MemberId, Part};
+///
+/// let id = MemberId::of("flow:import~1700000000:2:17").unwrap();
+/// assert_eq!((id.flow.to_string(), id.born), ("import:2".to_owned(), Some(1_700_000_000)));
+/// assert_eq!(id.part, Part::Member(17));
+/// let callback = MemberId::of("flow:k3v9:0:death.2").unwrap();
+/// assert_eq!(callback.part, Part::Callback(Event::Death, 2));
+/// assert_eq!(callback.to_string(), "flow:k3v9:0:death.2");
+/// assert!(MemberId::of("mine").is_none());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemberId {
+    /// The flow.
+    pub flow: FlowId,
+    /// The second at which a root with a chosen name was created.
+    pub born: Option<i64>,
+    /// What the task is in it.
+    pub part: Part,
+}
+
+impl MemberId {
+    /// What a task's id says; `None` for a task of no flow.
+    pub fn of(id: &str) -> Option<Self> {
+        let mut parts = id.strip_prefix(PREFIX)?.split(':');
+        let (root, flow, part) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() {
+            return None;
+        }
+        let (root, born) = match root.split_once('~') {
+            Some((root, born)) => (root, Some(plain_number(born)?)),
+            None => (root, None),
+        };
+        let part = match plain_number(part) {
+            Some(number) => Part::Member(number),
+            None => {
+                let (event, generation) = part.split_once('.').unwrap_or((part, "1"));
+                Part::Callback(Event::from_name(event)?, plain_number(generation)?)
+            }
+        };
+        Some(Self { flow: FlowId { number: plain_number(flow)?, ..FlowId::root_named(root).ok()? }, born, part })
+    }
+
+    /// Who adds to a flow, as the scripts want it.
+    pub fn behalf(&self) -> String {
+        match self.part {
+            Part::Member(number) => format!("{} {number}", self.flow.number),
+            Part::Callback(event, _) => format!("{} {event}", self.flow.number),
+        }
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", self.flow.root)?;
+        if let Some(born) = self.born {
+            write!(f, "~{born}")?;
+        }
+        write!(f, ":{}:", self.flow.number)?;
+        match self.part {
+            Part::Member(number) => write!(f, "{number}"),
+            Part::Callback(event, 1) => write!(f, "{event}"),
+            Part::Callback(event, generation) => write!(f, "{event}.{generation}"),
+        }
+    }
+}
+
+/// A number as it is printed: without sign, blanks or leading zeros.
+fn plain_number<T: std::str::FromStr + ToString>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|number: &T| number.to_string() == text)
+}
+
+/// Whether a task belongs to a flow, by its id.
+pub fn is_member(id: &[u8]) -> bool {
+    id.starts_with(PREFIX.as_bytes())
+}
+
+/// The seconds for which a task is to be kept after its success: its retention, and for the member of a flow, whose
+/// retention is not for the user, what its header says.
+pub fn retention(message: &TaskMessage) -> i64 {
+    if !is_member(message.id.as_bytes()) {
+        return message.retention;
+    }
+    let keep = message.headers.get(HEADER).and_then(|header| header.strip_prefix("keep=")?.parse().ok());
+    keep.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_nobody_writes_are_no_members() {
+        for id in
+            ["flow:", "flow:a", "flow:a:0", "flow:a:0:", "flow:a:00:1", "flow:a:0:01", "flow:a:0:1:2", "flow::0:1"]
+        {
+            assert_eq!(MemberId::of(id), None, "{id}");
+        }
+        for id in
+            ["flow:a:0:boom", "flow:a:0:death.", "flow:a~:0:1", "flow:a b:0:1", "flow:a:0:-1", "flow:a:0:4294967296"]
+        {
+            assert_eq!(MemberId::of(id), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn ids_come_back_as_they_were_written() {
+        for id in ["flow:a:0:0", "flow:a.b-c_D:7:4294967295", "flow:a~5:1:success", "flow:a:0:settled.9"] {
+            assert_eq!(MemberId::of(id).unwrap().to_string(), id);
+        }
+    }
+
+    #[test]
+    fn a_member_is_kept_as_its_header_says() {
+        let message = |id: &str, keep: Option<&str>| TaskMessage {
+            id: id.to_owned(),
+            retention: 60,
+            headers: keep.map(|keep| (HEADER.to_owned(), keep.to_owned())).into_iter().collect(),
+            ..TaskMessage::default()
+        };
+        assert_eq!(retention(&message("a", Some("keep=5"))), 60);
+        assert_eq!(retention(&message("flow:a:0:1", None)), 0);
+        assert_eq!(retention(&message("flow:a:0:1", Some("keep=5"))), 5);
+        assert_eq!(retention(&message("flow:a:0:1", Some("else"))), 0);
+    }
+
+    #[test]
+    fn states_fit_into_four_bits_and_come_back() {
+        for state in MemberState::ALL {
+            assert!((state as u8) < 16);
+            assert_eq!(MemberState::from_bits(state as u8), Some(state));
+        }
+        assert_eq!(MemberState::from_bits(1), None);
+    }
+}

@@ -1,0 +1,289 @@
+//! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
+//! `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
+
+use bytes::Bytes;
+use queue_core::flow::{self, Event, MemberOutcome};
+use queue_core::keys::{QueueKeys, flow_prefix};
+use redis::{Cmd, Value};
+
+use super::Broker;
+use crate::error::Error;
+use crate::script::{
+    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_TEND, STORE_ONCE, Script,
+    TRIM_OUTCOMES, Word,
+};
+
+/// What is to be done for the flows of a tree, claimed by this process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    /// The Unix second, by Redis' clock, until which it may be done.
+    pub(crate) not_after: i64,
+    /// The entries, and the messages of the callbacks that they name.
+    pub(crate) entries: Vec<(String, Bytes)>,
+}
+
+/// A flow to be created.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Opening {
+    pub(crate) parent: Option<u32>,
+    pub(crate) name: String,
+    pub(crate) behalf: String,
+    pub(crate) count: u32,
+    pub(crate) queue: String,
+    pub(crate) commit: bool,
+    pub(crate) has_chosen_name: bool,
+    pub(crate) deadline: i64,
+    pub(crate) linger: i64,
+    pub(crate) texts: Vec<(String, Bytes)>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) word: Word,
+    pub(crate) number: u32,
+    pub(crate) first: u32,
+    pub(crate) born: Option<i64>,
+    pub(crate) claimed: Claimed,
+}
+
+/// Numbers for new members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) word: Word,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// Whether all of them were enqueued before.
+    pub(crate) is_added: bool,
+    /// The states of numbers that were given out before, as they stand in the ledger from the byte of the first on.
+    states: Bytes,
+}
+
+impl Reserved {
+    /// The four bits of a number that was given out before.
+    pub(crate) fn bits(&self, number: u32) -> u8 {
+        let byte = self.states.get((number / 2 - self.first / 2) as usize).copied().unwrap_or(0);
+        if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
+    }
+}
+
+/// What is known about some members or a callback of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Record {
+    /// So ended the members of these numbers.
+    Members(u32, MemberOutcome, Vec<u32>),
+    /// A callback, its generation, and whether it succeeded or died.
+    Callback(u32, Event, u32, bool),
+    /// Nothing; the rules are to be applied.
+    Rules(u32),
+}
+
+/// What a look at a tree has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tended {
+    pub(crate) is_to_be_forgotten: bool,
+    /// The flow to go on with.
+    pub(crate) go_on: Option<u32>,
+    /// The Unix second of the next look.
+    pub(crate) next: i64,
+    /// The flows that stand still.
+    pub(crate) standing: Vec<u32>,
+    pub(crate) claimed: Claimed,
+}
+
+/// What a task is stored under once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredOnce {
+    Stored,
+    Before,
+    TooLate,
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn number<T: std::str::FromStr>(value: &Value) -> Option<T> {
+    text(value)?.parse().ok()
+}
+
+fn letter(value: &Value) -> Option<Word> {
+    Word::of(*text(value)?.as_bytes().first()?)
+}
+
+fn claimed(value: &Value) -> Option<Claimed> {
+    let Value::Array(parts) = value else { return None };
+    let Some((first, entries)) = parts.split_first() else { return Some(Claimed::default()) };
+    let entry = |pair: &[Value]| match pair {
+        [entry, Value::BulkString(message)] => Some((text(entry)?, Bytes::copy_from_slice(message))),
+        _ => None,
+    };
+    Some(Claimed { not_after: number(first)?, entries: entries.chunks(2).map(entry).collect::<Option<_>>()? })
+}
+
+impl Broker {
+    /// A call of a script on a tree.
+    async fn on_tree<T>(
+        &self,
+        script: &'static Script,
+        root: &str,
+        with: impl FnOnce(&mut Cmd),
+        parse: impl FnOnce(&[Value]) -> Option<T>,
+    ) -> Result<T, Error> {
+        let prefix = flow_prefix(root);
+        let mut call = script.call(1);
+        call.arg([&prefix, "todo"].concat()).arg(prefix);
+        with(&mut call);
+        let reply = self.redis.run(script, &call).await?;
+        let parsed = match &reply {
+            Value::Array(parts) => parse(parts),
+            single => parse(std::slice::from_ref(single)),
+        };
+        parsed.ok_or_else(|| Error::unexpected(script.name, &reply))
+    }
+
+    pub(crate) async fn flow_open(&self, root: &str, opening: &Opening) -> Result<Opened, Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(opening.parent.map(|parent| parent.to_string()).unwrap_or_default());
+            call.arg(&opening.name).arg(&opening.behalf).arg(opening.count).arg(&opening.queue);
+            call.arg(if opening.commit { "1" } else { "" }).arg(if opening.has_chosen_name { "1" } else { "" });
+            call.arg(opening.deadline).arg(opening.linger);
+            for (field, text) in &opening.texts {
+                call.arg(field).arg(&text[..]);
+            }
+        };
+        let parse = |parts: &[Value]| {
+            let [word, flow, first, born, todo] = parts else { return None };
+            let (flow, first, born) = (number(flow).unwrap_or(0), number(first)?, number(born));
+            Some(Opened { word: letter(word)?, number: flow, first, born, claimed: claimed(todo)? })
+        };
+        self.on_tree(&FLOW_OPEN, root, with, parse).await
+    }
+
+    pub(crate) async fn flow_reserve(
+        &self,
+        (root, flow): (&str, u32),
+        count: u32,
+        queue: &str,
+        key: &str,
+        behalf: &str,
+    ) -> Result<Reserved, Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(flow).arg(count).arg(queue).arg(key).arg(behalf);
+        };
+        let parse = |parts: &[Value]| {
+            let [word, first, count, added, Value::BulkString(states)] = parts else { return None };
+            let (states, is_added) = (Bytes::copy_from_slice(states), number::<u8>(added)? == 1);
+            Some(Reserved { word: letter(word)?, first: number(first)?, count: number(count)?, is_added, states })
+        };
+        self.on_tree(&FLOW_RESERVE, root, with, parse).await
+    }
+
+    /// Notes that a flow is `committed` or `cancelled`, or that an addition with a key is complete (`added`).
+    pub(crate) async fn flow_mark(
+        &self,
+        (root, flow): (&str, u32),
+        what: &'static str,
+        key: &str,
+    ) -> Result<(Word, Claimed), Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(flow).arg(what).arg(key);
+        };
+        let parse = |parts: &[Value]| {
+            let [word, todo] = parts else { return None };
+            Some((letter(word)?, claimed(todo)?))
+        };
+        self.on_tree(&FLOW_MARK, root, with, parse).await
+    }
+
+    /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
+    /// is to be done now. At most [`flow::MAX_RECORD`] numbers.
+    pub(crate) async fn flow_record(
+        &self,
+        root: &str,
+        born: Option<i64>,
+        records: &[Record],
+    ) -> Result<(u64, u64, Claimed), Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(born.map(|born| born.to_string()).unwrap_or_default());
+            for record in records {
+                match record {
+                    Record::Members(flow, outcome, numbers) => {
+                        call.arg(flow).arg(outcome.as_str()).arg(numbers.len()).arg(numbers)
+                    }
+                    Record::Callback(flow, event, generation, is_well) => {
+                        let ended = if *is_well { "ok" } else { "dead" };
+                        call.arg(flow).arg("callback").arg(3).arg(event.as_str()).arg(generation).arg(ended)
+                    }
+                    Record::Rules(flow) => call.arg(flow).arg("rules").arg(0),
+                };
+            }
+        };
+        let parse = |parts: &[Value]| {
+            let [new, stray, todo] = parts else { return None };
+            Some((number(new)?, number(stray)?, claimed(todo)?))
+        };
+        self.on_tree(&FLOW_RECORD, root, with, parse).await
+    }
+
+    /// What was claimed is done.
+    pub(crate) async fn flow_carried(&self, root: &str, entries: &[String]) -> Result<(), Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(entries);
+        };
+        self.on_tree(&FLOW_CARRIED, root, with, |_| Some(())).await
+    }
+
+    pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(from).arg(flow::STANDS_STILL_AFTER.as_secs()).arg(flow::ABANDONED_AFTER.as_secs());
+            call.arg(flow::LINGER.as_secs()).arg(flow::LINGER_AFTER_DEATH.as_secs());
+        };
+        let parse = |parts: &[Value]| {
+            let [forget, go_on, next, Value::Array(standing), todo] = parts else { return None };
+            let go_on = number(go_on).filter(|flow| *flow > 0);
+            let standing = standing.iter().map(number).collect::<Option<_>>()?;
+            let is_to_be_forgotten = number::<u8>(forget)? == 1;
+            Some(Tended { is_to_be_forgotten, go_on, next: number(next)?, standing, claimed: claimed(todo)? })
+        };
+        self.on_tree(&FLOW_TEND, root, with, parse).await
+    }
+
+    /// Deletes a part of a tree that is over; returns whether anything is left of it.
+    pub(crate) async fn flow_forget(&self, root: &str) -> Result<bool, Error> {
+        self.on_tree(&FLOW_FORGET, root, |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
+    }
+
+    /// Removes outcomes from a list of a queue, when they stand in their ledgers.
+    pub(crate) async fn trim_outcomes(&self, queue: &str, list: &str, entries: &[String]) -> Result<(), Error> {
+        let mut call = TRIM_OUTCOMES.call(2);
+        call.arg(list).arg(QueueKeys::new(queue).outcome_lists()).arg(entries);
+        self.redis.run(&TRIM_OUTCOMES, &call).await.map(drop)
+    }
+
+    /// Stores a pending task, unless that was done before within a day.
+    pub(crate) async fn store_once(
+        &self,
+        queue: &str,
+        id: &str,
+        message: &[u8],
+        not_after: i64,
+    ) -> Result<StoredOnce, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = STORE_ONCE.call(3);
+        call.arg(keys.pending()).arg(keys.stored_once()).arg(keys.task(id));
+        call.arg(id).arg(message).arg(not_after).arg(flow::MAX_STORED_ONCE);
+        let reply = self.redis.run(&STORE_ONCE, &call).await?;
+        match letter(&reply) {
+            Some(Word::Applied) => Ok(StoredOnce::Stored),
+            Some(Word::Same) => Ok(StoredOnce::Before),
+            Some(Word::Changed) => Ok(StoredOnce::TooLate),
+            _ => Err(Error::unexpected(STORE_ONCE.name, &reply)),
+        }
+    }
+}

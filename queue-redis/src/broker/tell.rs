@@ -1,0 +1,66 @@
+//! Members of flows tell how they ended: in the script that ends the run, to a list of this process (`lua/lib/tell.lua`).
+//! From there the outcomes go into the ledgers of their flows, see [`Recorder`](crate::flow::Recorder).
+
+use queue_core::flow::{self, MemberOutcome};
+use queue_core::keys::QueueKeys;
+use redis::Cmd;
+
+use super::{Broker, Verdict};
+use crate::teller::Told;
+
+/// What a call has to bring with it so that the members in it can tell how they ended.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    /// The list, the set of such lists, and the beginning of the entry; `None` if the call has no member in it.
+    entry: Option<(String, String, String)>,
+}
+
+impl Telling {
+    /// How many keys it brings.
+    pub(super) fn keys(&self) -> usize {
+        if self.entry.is_some() { 2 } else { 0 }
+    }
+
+    pub(super) fn with_keys(&self, call: &mut Cmd) {
+        if let Some((list, lists, _)) = &self.entry {
+            call.arg(list).arg(lists);
+        }
+    }
+
+    pub(super) fn with_entry(&self, call: &mut Cmd) {
+        call.arg(self.entry.as_ref().map_or("", |(.., entry)| entry));
+    }
+}
+
+impl Broker {
+    /// What a call on these runs of a queue has to bring, if they end in this way.
+    pub(super) fn telling<'a>(
+        &self,
+        queue: &str,
+        mut ids: impl Iterator<Item = &'a [u8]>,
+        outcome: MemberOutcome,
+        now: i64,
+    ) -> Telling {
+        if !ids.any(flow::is_member) {
+            return Telling::default();
+        }
+        let (who, count, keys) = (self.teller.who(), self.teller.next_entry(), QueueKeys::new(queue));
+        let entry = format!("{now}.{count} {}", outcome.as_str());
+        Telling { entry: Some((keys.outcomes(who), keys.outcome_lists(), entry)) }
+    }
+
+    /// Tells the recorder of this process what the call has done; without one, the leader finds the list.
+    pub(super) fn told<'a>(&self, queue: &str, telling: Telling, ended: impl Iterator<Item = (&'a [u8], Verdict)>) {
+        let Some((list, _, mut entry)) = telling.entry.filter(|_| self.teller.is_recorded()) else { return };
+        let applied = ended.filter(|(id, verdict)| *verdict == Verdict::Applied && flow::is_member(id));
+        let mut any = false;
+        for (id, _) in applied {
+            any = true;
+            entry.push(' ');
+            entry.push_str(&String::from_utf8_lossy(id));
+        }
+        if any {
+            self.teller.pass_on(Told { queue: queue.to_owned(), list, entry });
+        }
+    }
+}

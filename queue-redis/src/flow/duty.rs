@@ -1,0 +1,86 @@
+//! What the leader does for flows: it looks after trees, and after queues that have members.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use queue_core::{Clock as _, SystemClock};
+
+use super::Flows;
+use crate::error::Error;
+use crate::leader::{Duty, Looked};
+
+/// The duty of looking after a tree; its subject is the name of the root.
+pub(crate) const TREE: &str = "flow";
+/// The duty of looking after a queue with members; its subject is the queue.
+pub(crate) const MEMBERS: &str = "members";
+
+/// How often a queue with members is looked at, and when nothing was found for ten minutes.
+const OFTEN: Duration = Duration::from_millis(500);
+const SELDOM: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(10 * 60);
+/// A queue in which nothing was found for a day is no longer looked at; what comes later, a look at its tree finds.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Looks after trees: deadlines, what nobody has carried out, members that nobody hears of; forgets those that are over.
+#[derive(Debug, Clone)]
+pub struct TendTree(pub Flows);
+
+impl Duty for TendTree {
+    fn name(&self) -> &'static str {
+        TREE
+    }
+
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+        async move {
+            let next = self.0.tend(subject).await?;
+            let pause = |at: i64| Duration::from_secs(u64::try_from(at - SystemClock.now_secs()).unwrap_or(0).max(1));
+            Ok(Looked { commands: 12, next: next.map(pause) })
+        }
+        .boxed()
+    }
+}
+
+/// Looks after queues with members: records what processes have told that are gone, and collects what Go has completed.
+#[derive(Debug)]
+pub struct TendQueue {
+    flows: Flows,
+    /// When something was found last. A std mutex: held to read or write it.
+    found: Mutex<HashMap<String, Instant>>,
+}
+
+impl TendQueue {
+    /// Looks by these means.
+    pub fn new(flows: Flows) -> Self {
+        Self { flows, found: Mutex::default() }
+    }
+}
+
+impl Duty for TendQueue {
+    fn name(&self) -> &'static str {
+        MEMBERS
+    }
+
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+        async move {
+            let found = self.flows.tend_queue(subject).await?;
+            let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = known.entry(subject.to_owned()).or_insert_with(Instant::now);
+            if found {
+                *last = Instant::now();
+            }
+            let next = match last.elapsed() {
+                since if since > FORGOTTEN => None,
+                since if since > QUIET => Some(SELDOM),
+                _ => Some(OFTEN),
+            };
+            if next.is_none() {
+                known.remove(subject);
+            }
+            Ok(Looked { commands: 3, next })
+        }
+        .boxed()
+    }
+}

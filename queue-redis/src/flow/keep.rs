@@ -1,0 +1,257 @@
+//! What keeps flows going when nobody else does: looks at trees and at queues with members.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
+use queue_core::keys::{self, QueueKeys};
+use queue_core::limits::MAX_BATCH;
+use queue_core::{Clock as _, SystemClock, TaskState};
+
+use super::{Flows, Outcomes, duty, flow_of, told, told_at};
+use crate::broker::Seen;
+use crate::error::Error;
+
+/// When what was claimed by somebody who has died is free again.
+const CLAIM_MS: i64 = flow::CLAIM.as_millis() as i64;
+
+/// How many members one look for them goes through.
+const PROBED_AT_ONCE: usize = MAX_BATCH;
+
+/// How many members that Go has completed are looked at in one go.
+const COLLECTED_AT_ONCE: usize = 50;
+
+impl Flows {
+    /// Looks after a tree; returns the Unix second of the next look, or `None` if it is gone.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; the look may be repeated.
+    pub async fn tend(&self, root: &str) -> Result<Option<i64>, Error> {
+        let (mut from, mut next) = (0, i64::MAX);
+        loop {
+            let tended = self.broker.flow_tend(root, from).await?;
+            if tended.is_to_be_forgotten {
+                self.forget(root).await?;
+                return Ok(None);
+            }
+            let born = if tended.claimed.entries.is_empty() && tended.standing.is_empty() {
+                None
+            } else {
+                self.born(root).await?
+            };
+            self.carry_out(root, born, tended.claimed).await?;
+            for flow in tended.standing {
+                self.probe(root, born, flow).await?;
+            }
+            next = next.min(tended.next);
+            match tended.go_on {
+                Some(flow) => from = flow,
+                None => return Ok(Some(next)),
+            }
+        }
+    }
+
+    /// Deletes a tree that is over, and takes it off the list.
+    async fn forget(&self, root: &str) -> Result<(), Error> {
+        while self.broker.flow_forget(root).await? {}
+        self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
+    }
+
+    /// The second that the ids of the tree's tasks name.
+    pub(super) async fn born(&self, root: &str) -> Result<Option<i64>, Error> {
+        let key = [&keys::flow_prefix(root), "0:flow"].concat();
+        self.broker.redis().query("HGET", redis::cmd("HGET").arg(key).arg("born")).await
+    }
+
+    /// Looks where the members of a flow are that stands still, and records what nobody has told: the task was deleted, or lost,
+    /// or somebody's program has moved it.
+    async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
+        let id = flow_of(root, flow);
+        let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
+        if ledger.adding > SystemClock.now_secs() {
+            return Ok(());
+        }
+        let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
+        let open: Vec<u32> = ledger.numbers(is_open).filter(|number| !ledger.kids.contains_key(number)).collect();
+        for numbers in open.chunks(PROBED_AT_ONCE) {
+            let member = |number: &u32| MemberId { flow: id.clone(), born, part: Part::Member(*number) };
+            let ids: Vec<(String, MemberId)> =
+                numbers.iter().map(|number| (ledger.queue_of(*number).to_owned(), member(number))).collect();
+            let states = self.states_of(&ids).await?;
+            let mut known = Outcomes::new();
+            let mut missing = Vec::new();
+            for ((queue, id), state) in ids.into_iter().zip(states) {
+                match state.as_deref().map(|state| state.parse().ok()) {
+                    None => missing.push((queue, id)),
+                    Some(Some(TaskState::Archived)) => known.push((id, MemberOutcome::Dead)),
+                    Some(Some(TaskState::Completed)) => known.push((id, MemberOutcome::Ok)),
+                    Some(Some(TaskState::Retry)) => known.push((id, MemberOutcome::Failing)),
+                    Some(_) => {}
+                }
+            }
+            if !missing.is_empty() {
+                // What was told before it went is told first: success wins over a guess.
+                let mut queues: Vec<&str> = missing.iter().map(|(queue, _)| &queue[..]).collect();
+                queues.sort_unstable();
+                queues.dedup();
+                for queue in queues {
+                    self.record_lists(queue, Duration::ZERO).await?;
+                }
+                let states = self.states_of(&missing).await?;
+                let gone = missing.into_iter().zip(states).filter(|(_, state)| state.is_none());
+                known.extend(gone.map(|((_, id), _)| (id, MemberOutcome::Removed)));
+            }
+            self.record(known).await?;
+        }
+        self.probe_callbacks(&id, born, &ledger).await
+    }
+
+    /// The same for the callbacks of a flow that were enqueued.
+    async fn probe_callbacks(
+        &self,
+        id: &FlowId,
+        born: Option<i64>,
+        ledger: &super::status::Ledger,
+    ) -> Result<(), Error> {
+        let mut known = Outcomes::new();
+        for (event, generation, queue) in ledger.sent_callbacks() {
+            let task = MemberId { flow: id.clone(), born, part: Part::Callback(event, generation) };
+            let task = [(queue, task)];
+            let outcome = match self.states_of(&task).await?.pop().flatten().map(|state| state.parse().ok()) {
+                Some(Some(TaskState::Archived)) => MemberOutcome::Dead,
+                Some(Some(TaskState::Completed)) => MemberOutcome::Ok,
+                Some(_) => continue,
+                None => {
+                    self.record_lists(&task[0].0, Duration::ZERO).await?;
+                    if self.states_of(&task).await?.pop().flatten().is_some() {
+                        continue;
+                    }
+                    MemberOutcome::Removed
+                }
+            };
+            let [(_, task)] = task;
+            known.push((task, outcome));
+        }
+        self.record(known).await
+    }
+
+    /// What the hashes of tasks say of their states; `None` where there is no task.
+    async fn states_of(&self, ids: &[(String, MemberId)]) -> Result<Vec<Option<String>>, Error> {
+        let mut look = redis::pipe();
+        for (queue, id) in ids {
+            look.cmd("HGET").arg(QueueKeys::new(queue).task(&id.to_string())).arg("state");
+        }
+        self.broker.redis().pipeline("HGET", &look).await
+    }
+
+    /// Looks after a queue that has members: records what processes have told that are gone, and collects what Go has
+    /// completed. Returns whether there was any of it.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; the look may be repeated.
+    pub async fn tend_queue(&self, queue: &str) -> Result<bool, Error> {
+        let recorded = self.record_lists(queue, flow::RECORD_FOR_OTHERS_AFTER).await?;
+        Ok(self.collect(queue).await? || recorded)
+    }
+
+    /// Records the entries of a queue's lists that are so old; whether there is any list.
+    pub(super) async fn record_lists(&self, queue: &str, older_than: Duration) -> Result<bool, Error> {
+        let redis = self.broker.redis();
+        let lists = QueueKeys::new(queue).outcome_lists();
+        let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
+        let any = !lists.is_empty();
+        let before = SystemClock.now_secs() - i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
+        for list in lists {
+            loop {
+                let mut look = redis::cmd("LRANGE");
+                look.arg(&list).arg(0).arg(MAX_BATCH - 1);
+                let mut entries: Vec<String> = redis.query("LRANGE", &look).await?;
+                entries.retain(|entry| told_at(entry).is_none_or(|at| at <= before));
+                self.record(entries.iter().filter_map(|entry| told(entry)).flatten().collect()).await?;
+                // Of a list that is gone, this takes the name off the set.
+                self.broker.trim_outcomes(queue, &list, &entries).await?;
+                if entries.len() < MAX_BATCH {
+                    break;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Records members that Go has completed, and deletes them; whether there were any.
+    async fn collect(&self, queue: &str) -> Result<bool, Error> {
+        let redis = self.broker.redis();
+        let completed = QueueKeys::new(queue).completed();
+        // Ten years and a second after their success: from five years on there is next to nothing else.
+        let from = SystemClock.now_secs() + i64::try_from(flow::MEMBER_RETENTION.as_secs()).unwrap_or(i64::MAX) / 2;
+        let (mut skip, mut any) = (0, false);
+        loop {
+            let mut look = redis::cmd("ZRANGEBYSCORE");
+            look.arg(&completed).arg(from).arg("+inf").arg("LIMIT").arg(skip).arg(COLLECTED_AT_ONCE);
+            let ids: Vec<Bytes> = redis.query("ZRANGEBYSCORE", &look).await?;
+            let found = ids.len();
+            let members: Vec<MemberId> =
+                ids.iter().filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?)).collect();
+            skip += found - members.len();
+            let ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
+            self.record(members.into_iter().map(|id| (id, MemberOutcome::Ok)).collect()).await?;
+            if !ids.is_empty() {
+                // Somebody may have run one again meanwhile: it is where it is now.
+                let changes = self.broker.delete_tasks(queue, Seen::In(TaskState::Completed), &ids).await?;
+                skip += changes.iter().filter(|change| !change.is_done()).count();
+            }
+            any |= !ids.is_empty();
+            if found < COLLECTED_AT_ONCE {
+                return Ok(any);
+            }
+        }
+    }
+
+    /// Deletes what waits of a flow that is cancelled, and asks servers to stop what runs; likewise for the flows in it.
+    /// Returns whether nothing is left.
+    pub(super) async fn stop(&self, root: &str, born: Option<i64>, flow: u32) -> Result<bool, Error> {
+        let id = flow_of(root, flow);
+        let Some(ledger) = self.ledger(&id).await? else { return Ok(true) };
+        let live: Vec<u32> = ledger.numbers(MemberState::is_live).collect();
+        for number in &live {
+            if let Some(kid) = ledger.kids.get(number) {
+                let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
+                Box::pin(self.carry_out(root, born, claimed)).await?;
+            }
+        }
+        let mut by_queue: HashMap<&str, Vec<u32>> = HashMap::new();
+        for number in live.iter().filter(|number| !ledger.kids.contains_key(number)) {
+            by_queue.entry(ledger.queue_of(*number)).or_default().push(*number);
+        }
+        let mut is_done = live.is_empty();
+        for (queue, numbers) in by_queue {
+            for numbers in numbers.chunks(MAX_BATCH) {
+                let members =
+                    numbers.iter().map(|number| MemberId { flow: id.clone(), born, part: Part::Member(*number) });
+                let members: Vec<MemberId> = members.collect();
+                let mut ended = Outcomes::new();
+                for member in members {
+                    let task = member.to_string();
+                    // Each by itself: in whichever state it is.
+                    let changes = self.broker.delete_tasks(queue, Seen::Anywhere, &[&task]).await?;
+                    match changes.first() {
+                        Some(change) if change.is_done() => ended.push((member, MemberOutcome::Cancelled)),
+                        Some(crate::broker::Change::Active) => {
+                            self.broker.cancel(&task).await?;
+                        }
+                        _ => {}
+                    }
+                }
+                self.record(ended).await?;
+            }
+            is_done = false;
+        }
+        Ok(is_done)
+    }
+
+    /// Has the tree looked at soon by the leader, if whoever works on it now goes away.
+    pub(super) async fn look_soon(&self, root: &str) -> Result<(), Error> {
+        self.broker.ask_for_duty(duty::TREE, root, SystemClock.now_ns() / 1_000_000 + CLAIM_MS).await
+    }
+}

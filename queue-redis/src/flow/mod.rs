@@ -1,0 +1,273 @@
+//! Flows: batches of tasks, and what is enqueued when all of them have ended.
+//!
+//! A flow is a numbered list of members, with four bits of state for each in a *ledger*. The task id says which member a task is.
+//! When a member's run ends, the script that ends it appends the outcome to a list of the process ([`Recorder`]); from
+//! there it goes into the ledger, whose script applies the rules. What follows from them stands in the ledger's list of
+//! things to be done until somebody has carried it out. `docs/flows.md` is the whole story.
+
+mod batch;
+mod duty;
+mod keep;
+mod record;
+mod status;
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
+
+pub use self::batch::{Added, Batch, BatchBuilder, BatchError};
+pub use self::duty::{TendQueue, TendTree};
+pub use self::record::Recorder;
+pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};
+use crate::broker::{Broker, Claimed, Record, StoredOnce};
+use crate::client::Client;
+use crate::error::Error;
+use crate::log::{error, warn};
+
+/// How many trees are written at the same time.
+const TREES_AT_ONCE: usize = 16;
+
+/// What can be done to flows by whoever has a Redis; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Flows {
+    broker: Broker,
+}
+
+/// What is known about tasks of flows.
+pub(crate) type Outcomes = Vec<(MemberId, MemberOutcome)>;
+
+/// A tree, as the ids of its tasks name it.
+type Tree = (String, Option<i64>);
+
+impl Flows {
+    /// Flows on this Redis.
+    pub fn new(broker: Broker) -> Self {
+        Self { broker }
+    }
+
+    /// Writes outcomes into the ledgers of their flows, and carries out what follows. Told again, an outcome changes nothing.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. All may be told again.
+    pub(crate) async fn record(&self, outcomes: Outcomes) -> Result<(), Error> {
+        let trees: Vec<(Tree, Vec<Vec<Record>>)> = sorted(outcomes).into_iter().collect();
+        for trees in trees.chunks(TREES_AT_ONCE) {
+            let written = join_all(trees.iter().map(async |((root, born), calls)| {
+                for records in calls {
+                    let (_, stray, claimed) = self.broker.flow_record(root, *born, records).await?;
+                    if stray > 0 {
+                        warn!(flow = root, outcomes = stray, "outcomes of a batch that is gone were dropped");
+                    }
+                    Box::pin(self.carry_out(root, *born, claimed)).await?;
+                }
+                Ok(())
+            }));
+            written.await.into_iter().collect::<Result<(), Error>>()?;
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done for the flows of a tree. What is not done in time is claimed by others.
+    pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
+        let Claimed { not_after, mut entries } = claimed;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // A process that dies from here on leaves entries that somebody has to find.
+        self.look_soon(root).await?;
+        while !entries.is_empty() {
+            let mut carried = Vec::with_capacity(entries.len());
+            let mut more = Vec::new();
+            for (entry, message) in std::mem::take(&mut entries) {
+                let words: Vec<&str> = entry.split(' ').collect();
+                let flow = words.get(1).and_then(|flow| flow.parse().ok());
+                let done = match (&words[..], flow) {
+                    (["call", _, event, generation], Some(flow)) => {
+                        let part = flow::Event::from_name(event).zip(generation.parse().ok());
+                        match part {
+                            Some((event, generation)) => {
+                                let id = MemberId {
+                                    flow: flow_of(root, flow),
+                                    born,
+                                    part: Part::Callback(event, generation),
+                                };
+                                self.call(&id, message, not_after).await?
+                            }
+                            None => false,
+                        }
+                    }
+                    (["rules", _], Some(flow)) => {
+                        let (.., claimed) = self.broker.flow_record(root, born, &[Record::Rules(flow)]).await?;
+                        more.extend(claimed.entries);
+                        true
+                    }
+                    (["stop", _], Some(flow)) => Box::pin(self.stop(root, born, flow)).await?,
+                    _ => {
+                        error!(flow = root, entry, "a batch has something to be done that this version does not know");
+                        false
+                    }
+                };
+                if done {
+                    carried.push(entry);
+                }
+            }
+            if !carried.is_empty() {
+                self.broker.flow_carried(root, &carried).await?;
+            }
+            entries = more;
+        }
+        Ok(())
+    }
+
+    /// Enqueues a callback; whether that is done, now or before.
+    async fn call(&self, id: &MemberId, message: bytes::Bytes, not_after: i64) -> Result<bool, Error> {
+        let mut message = match queue_core::TaskMessage::from_bytes(message) {
+            Ok(message) => message,
+            Err(damaged) => {
+                error!(flow = %id.flow, error = %damaged, "the callback of a batch cannot be read; it is not enqueued");
+                return Ok(false);
+            }
+        };
+        message.id = id.to_string();
+        self.broker.publish_queue(&message.queue).await?;
+        let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
+        Ok(stored != StoredOnce::TooLate)
+    }
+}
+
+impl Client {
+    /// A batch: tasks that belong together, and callbacks that are enqueued when they have ended.
+    ///
+    /// ```no_run
+    /// # async fn example(client: queue_redis::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use queue_core::RawTask;
+    ///
+    /// let rows = (0..1_000).map(|row| RawTask::new("import:row").payload(row.to_string()));
+    /// let batch = client.batch().on_success(RawTask::new("import:report")).add_all(rows).await?;
+    /// let status = batch.wait(Duration::from_secs(600)).await?;
+    /// println!("{} of {} succeeded", status.succeeded, status.total);
+    /// # Ok(()) }
+    /// ```
+    pub fn batch(&self) -> BatchBuilder {
+        BatchBuilder::new(self.clone())
+    }
+
+    /// The batch of this id.
+    ///
+    /// # Errors
+    /// When there is none, or Redis cannot be asked or refuses.
+    pub async fn batch_of(&self, id: &str) -> Result<Batch, BatchError> {
+        Batch::named(self.clone(), id).await
+    }
+
+    /// What can be done to batches without a handle of one.
+    pub fn flows(&self) -> Flows {
+        Flows::new(self.broker().clone())
+    }
+}
+
+fn flow_of(root: &str, number: u32) -> FlowId {
+    // A name that stands in a key was checked when the flow was opened.
+    FlowId::root_named(root).unwrap_or_else(|_| FlowId::default()).sibling(number)
+}
+
+/// Outcomes by tree, and for each the calls that write them, of at most [`flow::MAX_RECORD`] numbers. Those of one member keep their order.
+fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
+    let mut trees: BTreeMap<Tree, Vec<Vec<Record>>> = BTreeMap::new();
+    let mut sizes: BTreeMap<Tree, usize> = BTreeMap::new();
+    for (id, outcome) in outcomes {
+        let tree = (id.flow.root().to_owned(), id.born);
+        let size = sizes.entry(tree.clone()).or_default();
+        let calls = trees.entry(tree).or_default();
+        if calls.is_empty() || *size >= flow::MAX_RECORD {
+            calls.push(Vec::new());
+            *size = 0;
+        }
+        *size += 1;
+        let Some(records) = calls.last_mut() else { continue };
+        let flow = id.flow.number();
+        match id.part {
+            Part::Member(number) => match records.last_mut() {
+                Some(Record::Members(known, same, numbers)) if (*known, *same) == (flow, outcome) => {
+                    numbers.push(number)
+                }
+                _ => records.push(Record::Members(flow, outcome, vec![number])),
+            },
+            Part::Callback(event, generation) => match outcome {
+                MemberOutcome::Ok => records.push(Record::Callback(flow, event, generation, true)),
+                MemberOutcome::Dead | MemberOutcome::Removed | MemberOutcome::Cancelled => {
+                    records.push(Record::Callback(flow, event, generation, false));
+                }
+                MemberOutcome::Failing | MemberOutcome::Again | MemberOutcome::Void => {}
+            },
+        }
+    }
+    trees
+}
+
+/// The outcomes that an entry of a list tells, which `lua/lib/tell.lua` has written; `None` if it is no such entry.
+fn told(entry: &str) -> Option<Outcomes> {
+    let mut words = entry.split(' ');
+    let (_, outcome) = (words.next()?, MemberOutcome::from_name(words.next()?)?);
+    Some(words.filter_map(MemberId::of).map(|id| (id, outcome)).collect())
+}
+
+/// The Unix second at which an entry was written, by its stamp.
+fn told_at(entry: &str) -> Option<i64> {
+    entry.split(['.', ' ']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(texts: &[(&str, MemberOutcome)]) -> Outcomes {
+        texts.iter().map(|(id, outcome)| (MemberId::of(id).unwrap(), *outcome)).collect()
+    }
+
+    #[test]
+    fn outcomes_are_sorted_by_tree_and_keep_the_order_of_a_member() {
+        use MemberOutcome::{Again, Dead, Ok};
+        let trees = sorted(outcomes(&[
+            ("flow:a:0:1", Ok),
+            ("flow:b:0:1", Ok),
+            ("flow:a:0:2", Ok),
+            ("flow:a:0:3", Dead),
+            ("flow:a:0:3", Again),
+            ("flow:a:1:success", Ok),
+        ]));
+        let a = trees[&("a".to_owned(), None)].concat();
+        assert_eq!(
+            a,
+            [
+                Record::Members(0, Ok, vec![1, 2]),
+                Record::Members(0, Dead, vec![3]),
+                Record::Members(0, Again, vec![3]),
+                Record::Callback(1, flow::Event::Success, 1, true),
+            ]
+        );
+        assert_eq!(trees.len(), 2);
+    }
+
+    #[test]
+    fn a_call_writes_no_more_outcomes_than_it_may() {
+        let many = (0..250).map(|number| format!("flow:a:0:{number}"));
+        let many = many.map(|id| (MemberId::of(&id).unwrap(), MemberOutcome::Ok)).collect();
+        let trees = sorted(many);
+        let sizes = trees[&("a".to_owned(), None)].iter().map(|records| match &records[..] {
+            [Record::Members(_, _, numbers)] => numbers.len(),
+            _ => 0,
+        });
+        assert_eq!(sizes.collect::<Vec<_>>(), [100, 100, 50]);
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let told = told("1700000000.7 dead flow:a:0:1 mine flow:a:0:death").unwrap();
+        assert_eq!(told, outcomes(&[("flow:a:0:1", MemberOutcome::Dead), ("flow:a:0:death", MemberOutcome::Dead)]));
+        assert_eq!(told_at("1700000000.7 dead flow:a:0:1"), Some(1_700_000_000));
+        assert!(super::told("1700000000.7 what flow:a:0:1").is_none());
+    }
+}

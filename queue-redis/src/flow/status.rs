@@ -1,0 +1,336 @@
+//! What stands in the ledger of a flow.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::TaskMessage;
+use queue_core::flow::{Event, FlowId, MemberState};
+use queue_core::keys::flow_prefix;
+use serde::Serialize;
+
+use super::Flows;
+use crate::error::Error;
+
+/// A flow as it was at one moment.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    numbers: HashMap<String, String>,
+    about: HashMap<String, Bytes>,
+    states: Bytes,
+    /// The child flow that a member stands for.
+    pub(super) kids: HashMap<u32, u32>,
+    /// The Unix second until which additions may be under way.
+    pub(super) adding: i64,
+    /// The queues of its members, by the first number of each.
+    queues: BTreeMap<u32, String>,
+}
+
+impl Ledger {
+    fn number<T: std::str::FromStr>(&self, field: &str) -> Option<T> {
+        self.numbers.get(field)?.parse().ok()
+    }
+
+    fn at(&self, field: &str) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp(self.number(field)?, 0)
+    }
+
+    fn text(&self, field: &str) -> Option<String> {
+        Some(String::from_utf8_lossy(self.about.get(field)?).into_owned())
+    }
+
+    /// The numbers of the members in certain states.
+    pub(super) fn numbers(&self, is_wanted: impl Fn(MemberState) -> bool) -> impl Iterator<Item = u32> {
+        let next: u32 = self.number("next").unwrap_or(0);
+        (0..next).filter(move |number| {
+            let byte = self.states.get((*number / 2) as usize).copied().unwrap_or(0);
+            let bits = if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
+            MemberState::from_bits(bits).is_some_and(&is_wanted)
+        })
+    }
+
+    /// The queue of a member.
+    pub(super) fn queue_of(&self, number: u32) -> &str {
+        self.queues.range(..=number).next_back().map_or("", |(_, queue)| queue)
+    }
+
+    /// The callbacks that are in a queue, with their generations and queues.
+    pub(super) fn sent_callbacks(&self) -> Vec<(Event, u32, String)> {
+        let generation = self.number("generation").unwrap_or(1);
+        let sent = Event::ALL
+            .into_iter()
+            .filter(|event| matches!(self.numbers.get(&format!("callback:{event}")).map(String::as_str), Some("sent")));
+        sent.filter_map(|event| Some((event, generation, self.callback(event)?.queue))).collect()
+    }
+
+    fn callback(&self, event: Event) -> Option<TaskMessage> {
+        TaskMessage::from_bytes(self.about.get(&format!("message:{event}"))?.clone()).ok()
+    }
+}
+
+/// How a batch stands as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BatchState {
+    /// Members may still be added.
+    Open,
+    /// It was committed, and members or callbacks are not over.
+    Running,
+    /// The same, and it cannot succeed unless something dead is run again.
+    Doomed,
+    /// Every member and callback has succeeded.
+    Succeeded,
+    /// It is over, and something died or was removed.
+    Dead,
+    /// It was cancelled; members may still be running.
+    Cancelled,
+    /// Nobody has committed it or added to it for half an hour.
+    Abandoned,
+}
+
+impl BatchState {
+    /// Its name in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Running => "running",
+            Self::Doomed => "doomed",
+            Self::Succeeded => "succeeded",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// How a callback stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CallbackState {
+    /// Its event has not happened.
+    Waiting,
+    /// It is about to be enqueued.
+    Due,
+    /// It is in its queue, or runs.
+    Sent,
+    /// It succeeded.
+    Succeeded,
+    /// It is in the archive, or was deleted.
+    Dead,
+}
+
+/// A callback of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CallbackStatus {
+    /// The event: `death`, `complete`, `success` or `settled`.
+    pub event: &'static str,
+    /// Type of its task.
+    pub r#type: String,
+    /// Queue of its task.
+    pub queue: String,
+    /// How it stands.
+    pub state: CallbackState,
+}
+
+/// A batch as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BatchStatus {
+    /// Its id.
+    pub id: String,
+    /// The batch it is a child of.
+    pub parent: Option<String>,
+    /// How it stands.
+    pub state: BatchState,
+    /// What it is for, in the words of its maker.
+    pub description: Option<String>,
+    /// Members, those that were refused as duplicates not counted.
+    pub total: u64,
+    /// Members that wait for others; always 0 in a batch.
+    pub waiting: u64,
+    /// Members that are in their queue or run.
+    pub sent: u64,
+    /// Members that have failed and will be tried again.
+    pub failing: u64,
+    /// Members that succeeded.
+    pub succeeded: u64,
+    /// Members in the archive, and children that ended badly.
+    pub dead: u64,
+    /// Members that were deleted, revoked or lost.
+    pub removed: u64,
+    /// Members that were cancelled with the batch.
+    pub cancelled: u64,
+    /// Members that need not run; always 0 in a batch.
+    pub skipped: u64,
+    /// Children that run on and cannot succeed unless something is run again.
+    pub doomed: u64,
+    /// When it was created.
+    pub created: Option<DateTime<Utc>>,
+    /// When it was committed.
+    pub committed: Option<DateTime<Utc>>,
+    /// When a member last moved.
+    pub touched: Option<DateTime<Utc>>,
+    /// When it was over, callbacks included.
+    pub over: Option<DateTime<Utc>>,
+    /// When it is cancelled if it is not over by then.
+    pub deadline: Option<DateTime<Utc>>,
+    /// The events that have happened, and when.
+    pub fired: BTreeMap<&'static str, DateTime<Utc>>,
+    /// Its callbacks.
+    pub callbacks: Vec<CallbackStatus>,
+    /// How many times it began anew, because something dead was run again; from 1.
+    pub generation: u32,
+}
+
+impl BatchStatus {
+    /// Members from which something is still to come.
+    pub fn live(&self) -> u64 {
+        self.waiting + self.sent + self.failing + self.doomed
+    }
+
+    /// Whether nothing will happen any more by itself.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+}
+
+impl Flows {
+    /// How a batch stands; `None` if there is none of this id.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn status(&self, id: &FlowId) -> Result<Option<BatchStatus>, Error> {
+        let prefix = flow_key(id);
+        let mut look = redis::pipe();
+        look.cmd("HGETALL").arg([&prefix, "flow"].concat()).cmd("HGETALL").arg([&prefix, "about"].concat());
+        let (numbers, about): (HashMap<String, String>, HashMap<String, Vec<u8>>) =
+            self.broker.redis().pipeline("HGETALL", &look).await?;
+        Ok(ledger(numbers, about, Bytes::new(), HashMap::new()).map(|ledger| status_of(id, &ledger)))
+    }
+
+    /// The ids of the tasks of a batch whose members are in a state, and their queues; children are left out.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn members(&self, id: &FlowId, state: MemberState) -> Result<Vec<(String, String)>, Error> {
+        let born = self.born(id.root()).await?;
+        let Some(ledger) = self.ledger(id).await? else { return Ok(Vec::new()) };
+        let numbers = ledger.numbers(|it| it == state).filter(|number| !ledger.kids.contains_key(number));
+        let member = |number| {
+            let part = queue_core::flow::Part::Member(number);
+            let task = queue_core::flow::MemberId { flow: id.clone(), born, part };
+            (ledger.queue_of(number).to_owned(), task.to_string())
+        };
+        Ok(numbers.map(member).collect())
+    }
+
+    /// The children of a batch.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn children(&self, id: &FlowId) -> Result<Vec<FlowId>, Error> {
+        let key = [&flow_key(id), "kids"].concat();
+        let kids: HashMap<u32, u32> = self.broker.redis().query("HGETALL", redis::cmd("HGETALL").arg(key)).await?;
+        let mut kids: Vec<u32> = kids.into_values().collect();
+        kids.sort_unstable();
+        Ok(kids.into_iter().map(|kid| id.sibling(kid)).collect())
+    }
+
+    /// All that stands in a ledger.
+    pub(super) async fn ledger(&self, id: &FlowId) -> Result<Option<Ledger>, Error> {
+        let prefix = flow_key(id);
+        let key = |name: &str| [&prefix, name].concat();
+        let mut look = redis::pipe();
+        look.cmd("HGETALL").arg(key("flow")).cmd("HGETALL").arg(key("about"));
+        look.cmd("GET").arg(key("states")).cmd("HGETALL").arg(key("kids"));
+        type Read = (HashMap<String, String>, HashMap<String, Vec<u8>>, Option<Vec<u8>>, HashMap<u32, u32>);
+        let (numbers, about, states, kids): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
+        Ok(ledger(numbers, about, states.unwrap_or_default().into(), kids))
+    }
+}
+
+/// What the keys of one flow begin with.
+pub(super) fn flow_key(id: &FlowId) -> String {
+    format!("{}{}:", flow_prefix(id.root()), id.number())
+}
+
+fn ledger(
+    numbers: HashMap<String, String>,
+    about: HashMap<String, Vec<u8>>,
+    states: Bytes,
+    kids: HashMap<u32, u32>,
+) -> Option<Ledger> {
+    if numbers.is_empty() {
+        return None;
+    }
+    let queues =
+        numbers.iter().filter_map(|(field, queue)| Some((field.strip_prefix("from:")?.parse().ok()?, queue.clone())));
+    let queues = queues.collect();
+    let adding = numbers.get("adding").and_then(|at| at.parse().ok()).unwrap_or(0);
+    let about = about.into_iter().map(|(field, text)| (field, text.into())).collect();
+    Some(Ledger { numbers, about, states, kids, adding, queues })
+}
+
+fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
+    let count = |state: MemberState| ledger.number::<u64>(&format!("c{}", state as u8)).unwrap_or(0);
+    let (dead, removed) = (count(MemberState::Dead), count(MemberState::Removed));
+    let doomed = count(MemberState::Doomed) + count(MemberState::DoomedAttempted);
+    let cancelled = count(MemberState::Cancelled);
+    let has = |field: &str| ledger.numbers.contains_key(field);
+    let callbacks: Vec<CallbackStatus> =
+        Event::ALL.into_iter().filter_map(|event| callback_of(ledger, event)).collect();
+    let is_bad = dead + removed + doomed > 0
+        || (cancelled > 0 && !has("cancelled"))
+        || callbacks.iter().any(|callback| callback.state == CallbackState::Dead);
+    let state = match () {
+        () if has("cancelled") => BatchState::Cancelled,
+        () if has("abandoned") => BatchState::Abandoned,
+        () if has("over") && is_bad => BatchState::Dead,
+        () if has("over") => BatchState::Succeeded,
+        () if is_bad => BatchState::Doomed,
+        () if has("committed") => BatchState::Running,
+        () => BatchState::Open,
+    };
+    let all = MemberState::ALL.into_iter().filter(|state| *state != MemberState::Void);
+    let fired =
+        Event::ALL.into_iter().filter_map(|event| Some((event.as_str(), ledger.at(&format!("fired:{event}"))?)));
+    BatchStatus {
+        id: id.to_string(),
+        parent: ledger.number("parent").map(|parent| id.sibling(parent).to_string()),
+        state,
+        description: ledger.text("description"),
+        total: all.map(count).sum(),
+        waiting: 0,
+        sent: count(MemberState::Sent),
+        failing: count(MemberState::Failing),
+        succeeded: count(MemberState::Succeeded),
+        dead,
+        removed,
+        cancelled,
+        skipped: 0,
+        doomed,
+        created: ledger.at("created"),
+        committed: ledger.at("committed"),
+        touched: ledger.at("touched"),
+        over: ledger.at("over"),
+        deadline: ledger.at("deadline"),
+        fired: fired.collect(),
+        callbacks,
+        generation: ledger.number("generation").unwrap_or(1),
+    }
+}
+
+fn callback_of(ledger: &Ledger, event: Event) -> Option<CallbackStatus> {
+    let state = match ledger.numbers.get(&format!("callback:{event}"))?.as_str() {
+        "due" => CallbackState::Due,
+        "sent" => CallbackState::Sent,
+        "ok" => CallbackState::Succeeded,
+        "dead" => CallbackState::Dead,
+        _ => CallbackState::Waiting,
+    };
+    let message = ledger.callback(event).unwrap_or_default();
+    Some(CallbackStatus { event: event.as_str(), r#type: message.r#type, queue: message.queue, state })
+}

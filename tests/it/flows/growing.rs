@@ -1,0 +1,158 @@
+//! Who may add to a batch, and batches within batches.
+
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::{Batch, BatchError, BatchState};
+use queue_worker::{Failure, Job, State, Task};
+use serde::{Deserialize, Serialize};
+
+use super::{Ran, callback, client, count, member, over, router, server, with_callbacks};
+use crate::support::{Fixture, with};
+
+/// Adds members to its batch.
+#[derive(Serialize, Deserialize, Task)]
+#[task(type = "load", queue = "q", max_retry = 5)]
+struct Load;
+
+/// Opens the next step.
+#[derive(Serialize, Deserialize, Task)]
+#[task(type = "next", queue = "callbacks")]
+struct Next;
+
+#[tokio::test]
+async fn nobody_adds_to_a_committed_batch_from_outside() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok")]).await.unwrap();
+    assert!(matches!(batch.add_all([member("ok")]).await, Err(BatchError::Closed { .. })));
+    assert!(matches!(batch.child().open().await, Err(BatchError::Closed { .. })));
+    assert_eq!(batch.status().await.unwrap().total, 1);
+}
+
+#[tokio::test]
+async fn a_handler_adds_once_however_often_it_is_tried() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let load = async |_: Load, job: Job, batch: Batch, State(ran): State<Ran>| {
+        ran.tell("load");
+        batch.add_all((0..40).map(|_| member("ok"))).await.map_err(|error| Failure::archive(error.to_string()))?;
+        batch.add_all((0..2).map(|_| member("ok"))).await.map_err(|error| Failure::archive(error.to_string()))?;
+        if job.attempt() < 3 { Err(Failure::retry_in(Duration::from_millis(1), "again")) } else { Ok(()) }
+    };
+    let server = server(&fixture, router(&ran).task(load)).start().await.unwrap();
+    let batch = with_callbacks(&client(&fixture)).add_all([Load]).await.unwrap();
+    let status = over(&batch).await;
+    assert_eq!((status.state, status.total, status.succeeded), (BatchState::Succeeded, 43, 43));
+    assert_eq!((count(&ran, "load"), count(&ran, "ok"), count(&ran, "success")), (3, 42, 1));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_parent_waits_for_its_child_and_the_childs_callback() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let slow = async |ran: Ran, _: Job| {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        ran.tell("child done");
+    };
+    let server = server(&fixture, router(&ran).route("slow", with(&ran, slow))).start().await.unwrap();
+    let parent = with_callbacks(&client(&fixture)).open().await.unwrap();
+    let child = parent.child().on_success(RawTask::new("slow").queue("callbacks"));
+    let child = child.add_all([member("ok"), member("ok")]).await.unwrap();
+    parent.add_all([member("ok")]).await.unwrap();
+    parent.commit().await.unwrap();
+    let status = over(&parent).await;
+    assert_eq!((status.state, status.total), (BatchState::Succeeded, 2));
+    assert_eq!(child.status().await.unwrap().parent, Some(parent.id().to_string()));
+    let all = ran.all();
+    let at = |what: &str| all.iter().position(|ran| ran == what).unwrap();
+    assert!(at("child done") < at("success"), "{all:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_death_reaches_every_ancestor_at_once() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let root = client(&fixture).batch().on_death(callback("death")).open().await.unwrap();
+    let mut batch = root.clone();
+    for _ in 0..60 {
+        batch = batch.child().open().await.unwrap();
+    }
+    batch.add_all([member("die")]).await.unwrap();
+    crate::support::eventually("the root hears of it", async || count(&ran, "death") == 1).await;
+    assert_eq!(root.status().await.unwrap().state, BatchState::Doomed);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_callback_opens_the_next_step_of_its_parent() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let next = async |_: Next, batch: Batch| {
+        let whole = batch.parent().await?.ok_or("no parent")?;
+        let step = whole.child().id("step-2").on_success(callback("success"));
+        step.add_all([member("second")]).await?;
+        Ok::<(), Failure>(())
+    };
+    let server = server(&fixture, router(&ran).task(next)).start().await.unwrap();
+    let whole = client(&fixture).batch().on_settled(callback("settled")).open().await.unwrap();
+    let first = whole.child().id("step-1").on_success(Next);
+    first.add_all([member("first")]).await.unwrap();
+    whole.commit().await.unwrap();
+    assert_eq!(over(&whole).await.state, BatchState::Succeeded);
+    assert_eq!(ran.all(), ["first", "second", "success", "settled"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_batch_made_twice_by_one_id_is_one_batch() {
+    let fixture = Fixture::start().await;
+    let first = client(&fixture).batch().id("import").add_all([member("ok")]).await.unwrap();
+    let second = client(&fixture).batch().id("import").add_all([member("ok")]).await.unwrap();
+    assert_eq!(first.id(), second.id());
+    assert_eq!(first.status().await.unwrap().total, 1);
+    let tasks: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    assert!(tasks.len() == 1 && tasks[0].starts_with("flow:import~"), "{tasks:?}");
+}
+
+#[tokio::test]
+async fn duplicates_are_left_out_and_counted() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let unique = || member("ok").unique(Duration::from_secs(60));
+    let batch = client(&fixture).batch().open().await.unwrap();
+    let added = batch.add_all([unique(), unique(), member("ok")]).await.unwrap();
+    assert_eq!((added.members, added.duplicates), (2, 1));
+    batch.commit().await.unwrap();
+    let server = fixture.server(router(&ran)).start().await.unwrap();
+    let status = over(&batch).await;
+    assert_eq!((status.state, status.total), (BatchState::Succeeded, 2));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_member_is_named_and_nothing_is_stored() {
+    let fixture = Fixture::start().await;
+    let client = client(&fixture);
+    let cases = [
+        (member("ok").task_id("mine"), "task 1 cannot belong to a batch: it has an id of its own"),
+        (member("ok").group("g"), "task 1 cannot belong to a batch: it has a group"),
+        (member("ok").queue("a}:b"), "task 1 of the batch was refused: the queue name"),
+        (
+            member("ok").payload(vec![b'x'; 17 * 1024 * 1024]),
+            "task 1 of the batch was refused: the task has 17825792 bytes",
+        ),
+    ];
+    for (task, text) in cases {
+        let error = client.batch().add_all([member("ok"), task]).await.unwrap_err();
+        assert!(error.to_string().starts_with(text), "{error}");
+    }
+    let error = client.batch().on_success(callback("success").group("g")).add_all([member("ok")]).await.unwrap_err();
+    assert!(error.to_string().starts_with("task on_success cannot belong to a batch: it has a group"), "{error}");
+    let error = client.batch().id("a b").add_all([member("ok")]).await.unwrap_err();
+    assert!(error.to_string().starts_with("\"a b\" is not the id of a batch"), "{error}");
+    let error = client.enqueue(member("ok").task_id("flow:a:0:1")).await.unwrap_err();
+    assert!(error.to_string().contains("kept for members of batches"), "{error}");
+    let error = client.batch_of("nobody").await.unwrap_err();
+    assert!(error.to_string().starts_with("there is no batch nobody"), "{error}");
+    assert_eq!(super::flow_keys(&fixture).await, Vec::<String>::new());
+    let tasks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{*"]).await;
+    assert_eq!(tasks, Vec::<String>::new());
+}

@@ -1,0 +1,168 @@
+//! What becomes of a batch when somebody dies, or moves its tasks without telling it.
+
+use queue_core::flow::MemberState;
+use queue_core::{Clock as _, SystemClock};
+use queue_redis::BatchState;
+use queue_redis::broker::Seen;
+use queue_redis::flow::Flows;
+
+use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
+use crate::support::{Fixture, QUEUE, report};
+
+/// Lets a flow stand still for so long that its members are looked for.
+async fn stands_still(fixture: &Fixture, root: &str) {
+    let key = format!("asynq:x:{{{root}}}:0:flow");
+    let long_ago = (SystemClock.now_secs() - 3_600).to_string();
+    let _: i64 = fixture.cmd(&["HSET", &key, "touched", &long_ago, "looked", &long_ago, "adding", "0"]).await;
+}
+
+#[tokio::test]
+async fn what_a_dead_process_has_told_the_leader_records() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_success(callback("success")).add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    // Nobody records: this broker has no recorder.
+    let long_ago = SystemClock.now_secs() - 3_600;
+    fixture.broker.done(QUEUE, &[report(&delivery)], long_ago).await.unwrap();
+    assert_eq!(batch.status().await.unwrap().succeeded, 0);
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.succeeded, status.live()), (1, 0));
+    let waiting: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{callbacks}:pending", "0", "-1"]).await;
+    assert_eq!(waiting, [format!("flow:{}:0:success", batch.id())]);
+    assert_eq!(fixture.keyspace().await.paths_with("outcome"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_go_has_completed_is_collected() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_success(callback("success")).add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    // As Go does it: by the retention in the message, and without telling anybody.
+    let now = SystemClock.now_secs();
+    let message = queue_core::TaskMessage { completed_at: now, ..delivery.message.clone() };
+    let id = &delivery.message.id;
+    fixture.run(&format!("LREM asynq:{{q}}:active 0 {id}")).await;
+    fixture.run(&format!("ZREM asynq:{{q}}:lease {id}")).await;
+    fixture.run(&format!("ZADD asynq:{{q}}:completed {} {id}", now + message.retention)).await;
+    fixture.run(&format!("HSET asynq:{{q}}:t:{id} state completed")).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().succeeded, 1);
+    let left: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:t:*"]).await;
+    assert_eq!(left, Vec::<String>::new());
+    let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{callbacks}:pending"]).await;
+    assert_eq!(waiting, 1);
+}
+
+#[tokio::test]
+async fn a_member_that_was_deleted_is_noticed_when_the_batch_stands_still() {
+    let fixture = Fixture::start().await;
+    let batch =
+        client(&fixture).batch().on_death(callback("death")).add_all([member("ok"), member("ok")]).await.unwrap();
+    let root = batch.id().root().to_owned();
+    fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[format!("flow:{root}:0:1")]).await.unwrap();
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().removed, 0, "it has not stood still for long");
+    stands_still(&fixture, &root).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.removed, status.sent, status.state), (1, 1, BatchState::Doomed));
+    let flows = Flows::new(fixture.broker.clone());
+    assert_eq!(flows.members(batch.id(), MemberState::Removed).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_outcome_that_nobody_has_recorded_wins_over_the_guess_that_the_task_is_lost() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    // Told just now, so that the leader leaves it to whoever has told it.
+    fixture.broker.done(QUEUE, &[report(&delivery)], SystemClock.now_secs()).await.unwrap();
+    stands_still(&fixture, batch.id().root()).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.succeeded, status.removed), (1, 0));
+}
+
+#[tokio::test]
+async fn a_callback_that_nobody_has_enqueued_the_leader_enqueues_once() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_success(callback("success")).open().await.unwrap();
+    let root = batch.id().root().to_owned();
+    // Whoever committed it was lost before it had carried anything out.
+    let todo = format!("asynq:x:{{{root}}}:todo");
+    batch.commit().await.unwrap();
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{callbacks}:pending"]).await;
+    let _: i64 = fixture
+        .cmd(&["DEL", &format!("asynq:{{callbacks}}:t:flow:{root}:0:success"), "asynq:{callbacks}:x:once"])
+        .await;
+    let _: i64 = fixture.cmd(&["ZADD", &todo, "1", "call 0 success 1"]).await;
+    tend(&fixture, &batch).await;
+    let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{callbacks}:pending"]).await;
+    assert_eq!(waiting, 1);
+    // And again: the answer was lost, or another one does it too.
+    let _: i64 = fixture.cmd(&["ZADD", &todo, "1", "call 0 success 1"]).await;
+    let taken = fixture.take_from("callbacks").await;
+    fixture.broker.done("callbacks", &[report(&taken)], SystemClock.now_secs()).await.unwrap();
+    tend(&fixture, &batch).await;
+    let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{callbacks}:pending"]).await;
+    assert_eq!(waiting, 0);
+    let todo: i64 = fixture.cmd(&["EXISTS", &todo]).await;
+    assert_eq!(todo, 0);
+}
+
+#[tokio::test]
+async fn a_batch_that_nobody_commits_is_abandoned_and_settles() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let builder = client(&fixture).batch().on_success(callback("success")).on_settled(callback("settled"));
+    let batch = builder.open().await.unwrap();
+    batch.add_all([member("ok")]).await.unwrap();
+    stands_still(&fixture, batch.id().root()).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().state, BatchState::Abandoned);
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    over(&batch).await;
+    assert_eq!(ran.all(), ["ok", "settled"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_batch_past_its_deadline_is_cancelled() {
+    let fixture = Fixture::start().await;
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(2);
+    let batch = client(&fixture).batch().deadline(past).add_all([member("ok")]).await.unwrap();
+    tend(&fixture, &batch).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.state, status.cancelled, status.is_over()), (BatchState::Cancelled, 1, true));
+    let left: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:t:*"]).await;
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_batch_that_is_over_is_forgotten_whole() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().linger(std::time::Duration::from_secs(1)).open().await.unwrap();
+    for _ in 0..60 {
+        batch.child().add_all(Vec::<queue_core::RawTask>::new()).await.unwrap();
+    }
+    batch.commit().await.unwrap();
+    assert!(batch.status().await.unwrap().is_over());
+    let flow = format!("asynq:x:{{{}}}:0:flow", batch.id());
+    let _: i64 = fixture.cmd(&["HSET", &flow, "over", "1"]).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(flow_keys(&fixture).await, Vec::<String>::new());
+    let listed: i64 = fixture.cmd(&["EXISTS", "asynq:x:flows"]).await;
+    assert_eq!(listed, 0);
+}
+
+#[tokio::test]
+async fn a_run_that_lost_its_task_tells_nothing() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    fixture.run(&format!("ZADD asynq:{{q}}:lease 1 {}", delivery.message.id)).await;
+    fixture.broker.done(QUEUE, &[report(&delivery)], 1).await.unwrap();
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().succeeded, 0);
+}
