@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_fine_although_rounds_differ() {
+    fn equal_revisions_pass_although_rounds_differ() {
         assert_eq!(Verdict::of(&rounds(1.0, 0.04, 15), 0.03), Verdict::Fine);
         assert_eq!(Verdict::of(&rounds(1.2, 0.15, 15), 0.03), Verdict::Fine, "better is fine");
     }

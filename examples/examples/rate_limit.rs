@@ -27,7 +27,7 @@ async fn render(task: Render, State(app): State<App>, job: Job) -> Result<(), Fa
     // Held in the name of the task until the deadline of this attempt, or until the permit is dropped.
     let Some(permit) = job.acquire(&app.printer).await? else {
         // Waits without spending a retry.
-        return Err(Failure::put_back(Duration::from_secs(1), "the printer is busy"));
+        return Err(Failure::snooze(Duration::from_secs(1), "the printer is busy"));
     };
     let busy = app.busy.fetch_add(1, Ordering::SeqCst) + 1;
     assert!(busy <= 2, "{busy} render at the same time");

@@ -36,10 +36,10 @@ pub enum Failure {
     Archive(BoxError),
     /// Drop the task as if it had succeeded, also when it has a retention; asynq's `RevokeTask`.
     Revoke(BoxError),
-    /// Put the task back without spending a retry, to be taken again after this delay (`None`: the delay
+    /// Snooze the task: it is taken again after this delay, and no retry is spent (`None`: the delay
     /// of the retry policy). Does not count as a failure, and archives only a task whose deadline has
     /// passed.
-    PutBack(Option<Duration>, BoxError),
+    Snooze(Option<Duration>, BoxError),
 }
 
 impl Failure {
@@ -58,9 +58,9 @@ impl Failure {
         Self::Revoke(reason.into())
     }
 
-    /// Put the task back for this long without spending a retry.
-    pub fn put_back(delay: Duration, reason: impl Into<BoxError>) -> Self {
-        Self::PutBack(Some(delay), reason.into())
+    /// Snooze the task for this long, without spending a retry.
+    pub fn snooze(delay: Duration, reason: impl Into<BoxError>) -> Self {
+        Self::Snooze(Some(delay), reason.into())
     }
 
     /// What went wrong.
@@ -70,7 +70,7 @@ impl Failure {
             | Self::RetryIn(_, error)
             | Self::Archive(error)
             | Self::Revoke(error)
-            | Self::PutBack(_, error) => &**error,
+            | Self::Snooze(_, error) => &**error,
         }
     }
 }
@@ -181,12 +181,12 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         Outcome::Failed(failure) => failure,
     };
     let text = error_text(failure.error());
-    let counts = !matches!(failure, Failure::PutBack(..));
+    let counts = !matches!(failure, Failure::Snooze(..));
     let exhausted = message.retried >= message.retry;
     let too_late = message.deadline != 0 && now >= message.deadline;
     let gives_up = matches!(failure, Failure::Archive(_)) || (counts && exhausted) || too_late;
     let delay = match &failure {
-        Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => *delay,
+        Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) => *delay,
         _ if gives_up => Duration::ZERO,
         _ => policy.delay(message, &text),
     };
@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn a_task_put_back_spends_nothing_and_is_never_archived() {
+    fn snooze_spends_nothing_and_never_archives() {
         let exhausted = TaskMessage { retried: 3, ..message() };
         let Step::Retry { message, at, is_failure } =
-            step(&exhausted, Failure::put_back(Duration::from_millis(1), "busy"))
+            step(&exhausted, Failure::snooze(Duration::from_millis(1), "busy"))
         else {
-            panic!("not put back")
+            panic!("not snoozed")
         };
         assert_eq!((message.retried, at, is_failure), (3, NOW + 1, false));
     }

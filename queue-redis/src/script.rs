@@ -233,7 +233,7 @@ scripts! {
     EXAMINE_TASKS = "examine_tasks";
     MEND_TASK = "mend_task";
     REMOVE_KEY = "remove_key";
-    PUT_BACK_ENTRY = "put_back_entry";
+    UNDO_ENTRY = "undo_entry";
     LEAD = "lead";
     TAKE_DUTIES = "take_duties";
     PUT_OFF_DUTY = "put_off_duty";

@@ -18,7 +18,7 @@ async fn a_setting_that_redis_does_not_know_is_told() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_when_the_server_starts_again_in_its_directory() {
+async fn an_embedded_server_keeps_its_data_in_its_directory() {
     let directory = tempfile::tempdir().unwrap();
     let server = RedisServer::start_with(Some(directory.path()), &[]).await.unwrap();
     let client = queue_redis::Client::new(server.redis());

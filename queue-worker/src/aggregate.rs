@@ -89,7 +89,7 @@ impl<S> FromAggregation<S> for CancellationToken {
 /// | --- | --- |
 /// | a task | deleted, with the locks they own |
 /// | an error, with `?` | aggregated again, by this server after the check interval, then twice as long each time, up to 2 minutes |
-/// | `Failure::retry_in`, `Failure::put_back` | the same, by this server after this delay |
+/// | `Failure::retry_in`, `Failure::snooze` | the same, by this server after this delay |
 /// | `Failure::archive` | archived, all of them |
 /// | `Failure::revoke` | deleted; no task takes their place |
 pub trait IntoAggregate {

@@ -93,7 +93,7 @@ pub enum Event<'a> {
         /// How long it ran.
         took: Duration,
     },
-    /// The tasks of a group were not aggregated, and are put back.
+    /// The tasks of a group were not aggregated, and go back into it.
     AggregationFailed {
         /// Queue name.
         queue: &'a str,
@@ -140,10 +140,10 @@ pub enum End {
     /// It was given up on.
     Archived,
     /// It is tried again, and no retry is spent.
-    PutBack,
+    Snoozed,
     /// Its handler dropped it.
     Revoked,
-    /// The server shuts down and puts it back in front of its queue.
+    /// The server shuts down and requeues it in front of its queue.
     Aborted,
     /// The task was no longer ours, and nothing is reported.
     LeaseLost,
@@ -152,7 +152,7 @@ pub enum End {
 impl End {
     /// All of them.
     pub const ALL: [Self; 7] =
-        [Self::Succeeded, Self::Retried, Self::Archived, Self::PutBack, Self::Revoked, Self::Aborted, Self::LeaseLost];
+        [Self::Succeeded, Self::Retried, Self::Archived, Self::Snoozed, Self::Revoked, Self::Aborted, Self::LeaseLost];
 
     /// In one word, as metrics and log lines have it: `succeeded`, `retried`, `archived`, `put_back`, `revoked`,
     /// `aborted` or `lease_lost`.
@@ -161,7 +161,7 @@ impl End {
             Self::Succeeded => "succeeded",
             Self::Retried => "retried",
             Self::Archived => "archived",
-            Self::PutBack => "put_back",
+            Self::Snoozed => "put_back",
             Self::Revoked => "revoked",
             Self::Aborted => "aborted",
             Self::LeaseLost => "lease_lost",
@@ -174,7 +174,7 @@ impl End {
             Step::Done | Step::Complete { .. } => Self::Succeeded,
             Step::Revoke => Self::Revoked,
             Step::Retry { is_failure: true, .. } => Self::Retried,
-            Step::Retry { is_failure: false, .. } => Self::PutBack,
+            Step::Retry { is_failure: false, .. } => Self::Snoozed,
             Step::Archive { .. } => Self::Archived,
             Step::Requeue => Self::Aborted,
         }

@@ -57,10 +57,10 @@ impl Inline {
         let routes = router.into_routes().with_work(Work { all: options, ..Work::default() });
         let (routes, time) = (Arc::new(routes), Arc::new(Time::new(clock, false)));
         let upkeep = Upkeep { broker, routes, time, max_crashes: DEFAULT_LIMIT };
-        Self { upkeep, unhandled: Unhandled::PutBack(Duration::from_secs(30)) }
+        Self { upkeep, unhandled: Unhandled::Snooze(Duration::from_secs(30)) }
     }
 
-    /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
+    /// What happens to a task whose type no handler serves. Defaults to snoozing it for 30 s.
     #[must_use]
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.unhandled = choice;

@@ -177,7 +177,7 @@ impl Job {
         u32::try_from(self.inner.message.retried).unwrap_or(0)
     }
 
-    /// The number of this attempt, from 1. Attempts that were put back without spending a retry do not count.
+    /// The number of this attempt, from 1. Snoozed attempts, which spend no retry, do not count.
     pub fn attempt(&self) -> u32 {
         self.retried().saturating_add(1)
     }
@@ -232,7 +232,7 @@ impl Job {
     /// # use queue_redis::Semaphore;
     /// async fn print(job: Job, State(printer): State<Semaphore>) -> Result<(), Failure> {
     ///     let Some(_permit) = job.acquire(&printer).await? else {
-    ///         return Err(Failure::put_back(Duration::from_secs(5), "the printer is busy")); // spends no retry
+    ///         return Err(Failure::snooze(Duration::from_secs(5), "the printer is busy")); // spends no retry
     ///     };
     ///     Ok(()) // print
     /// }

@@ -19,9 +19,9 @@ pub enum Undecodable {
     /// Let it fail: it spends a retry, and waits as the retry policy says. For payloads that a newer version of
     /// the program can read.
     Fail,
-    /// Put it back, to be taken again, perhaps by another server, after this long, without spending a retry. For
+    /// Snooze it: it is taken again, perhaps by another server, after this long, without spending a retry. For
     /// a fleet in which some servers have the newer version already.
-    PutBack(Duration),
+    Snooze(Duration),
 }
 
 impl Undecodable {
@@ -29,7 +29,7 @@ impl Undecodable {
         match self {
             Self::Archive => Failure::archive(error),
             Self::Fail => Failure::from(error),
-            Self::PutBack(delay) => Failure::put_back(delay, error),
+            Self::Snooze(delay) => Failure::snooze(delay, error),
         }
     }
 }
@@ -48,7 +48,7 @@ impl Undecodable {
 /// let patient = WorkOptions::new()
 ///     .retry_policy(RetryPolicy::Fixed(Duration::from_secs(600)))
 ///     .timeout(Duration::from_secs(2 * 60 * 60))
-///     .undecodable(Undecodable::PutBack(Duration::from_secs(60)));
+///     .undecodable(Undecodable::Snooze(Duration::from_secs(60)));
 /// let router = Router::new(()).route("video:", async |_: Job| {}).options("video:", patient);
 /// ```
 #[derive(Debug, Clone, Default)]

@@ -173,8 +173,8 @@ async fn a_server_goes_on_after_retry() {
 async fn a_server_goes_on_after_snooze() {
     let fixture = Fixture::start().await;
     let task = taken(&fixture, job("a").unique(HOUR)).await;
-    let put_back = Outcome::Failed(Failure::put_back(Duration::ZERO, "busy"));
-    assert_eq!(end(&fixture, &task, put_back).await, Verdict::Applied);
+    let snooze = Outcome::Failed(Failure::snooze(Duration::ZERO, "busy"));
+    assert_eq!(end(&fixture, &task, snooze).await, Verdict::Applied);
     runs_to_its_end(&fixture, "a 0").await;
 }
 

@@ -21,7 +21,7 @@ const BY_TURNS: [&str; 1] = ["tasks_that_come_in_during_a_removal"];
 
 /// Runs tests of this program anew, on the store. They are those that run on Redis anyway, compiled once.
 #[test]
-fn what_holds_on_redis_holds_on_the_testing_kits_store() {
+fn store_of_the_testing_kit_behaves_as_redis() {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args([
         "transitions::",

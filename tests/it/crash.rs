@@ -208,7 +208,7 @@ async fn an_attempt_that_ends_properly_makes_crashes_forgotten() {
         events.tell(job.id());
         match job.id() {
             "a" => Err(Failure::from("boom")),
-            "b" => Err(Failure::put_back(HOUR, "later")),
+            "b" => Err(Failure::snooze(HOUR, "later")),
             _ => Ok(()),
         }
     });

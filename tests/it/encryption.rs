@@ -104,7 +104,7 @@ async fn keys_rotate_while_tasks_wait() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_decrypted_is_archived_with_the_reason_and_spares_the_others() {
+async fn a_payload_that_cannot_be_decrypted_is_archived_and_spares_the_others() {
     let fixture = Fixture::start().await;
     let encryption = Encryption::new(keys(&[1]));
     let client = encryption.client(fixture.client());
@@ -223,7 +223,7 @@ async fn a_sealed_task_goes_its_way_through_a_plain_client_and_an_aggregator() {
 }
 
 #[tokio::test]
-async fn what_is_sealed_already_is_sent_as_it_is_and_what_a_stranger_sealed_is_refused() {
+async fn a_sealed_payload_is_sent_as_it_is_and_that_of_a_stranger_is_refused() {
     let fixture = Fixture::start().await;
     let encryption = Encryption::new(keys(&[1]));
     let client = encryption.client(fixture.client());

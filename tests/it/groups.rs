@@ -127,7 +127,7 @@ async fn lose_sets(fixture: &Fixture) {
 
 /// Whoever staged the tasks, or also made the new one, died before it was stored.
 #[tokio::test]
-async fn what_was_staged_by_somebody_who_died_is_aggregated_by_another() {
+async fn another_server_aggregates_the_set_of_a_server_that_died() {
     let fixture = Fixture::start().await;
     fixture.enqueue(tasks(0..30)).await;
     let now = SystemClock.now_secs();
@@ -143,7 +143,7 @@ async fn what_was_staged_by_somebody_who_died_is_aggregated_by_another() {
 
 /// A part of a large set is back in the group, the rest is still listed.
 #[tokio::test]
-async fn a_set_that_was_put_back_by_half_is_put_back_whole() {
+async fn reclaim_finishes_a_set_that_was_reclaimed_by_half() {
     let fixture = Fixture::start().await;
     fixture.enqueue((0..150).map(|n| job(&n.to_string()).payload(n.to_string()).group("g"))).await;
     let now = SystemClock.now_secs();

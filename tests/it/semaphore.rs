@@ -85,7 +85,7 @@ async fn release_by_name_says_whether_there_was_a_token() {
 }
 
 #[tokio::test]
-async fn what_redis_refuses_is_an_error() {
+async fn acquire_fails_where_redis_refuses() {
     let fixture = Fixture::start().await;
     let mail = semaphore(&fixture, 1, NOW);
     let acquire = async || mail.acquire("a", at(NOW + 10)).await;
@@ -137,7 +137,7 @@ async fn a_handler_takes_a_token_in_the_name_of_its_task_and_puts_itself_back_wi
             let (mail, events, door) = (mail.clone(), events.clone(), door.clone());
             async move {
                 let Some(_permit) = job.acquire(&mail).await? else {
-                    return Err(Failure::put_back(Duration::ZERO, "busy"));
+                    return Err(Failure::snooze(Duration::ZERO, "busy"));
                 };
                 events.tell(job.id());
                 door.notified().await;

@@ -54,7 +54,7 @@ async fn due_tasks_whose_group_cannot_be_joined_do_not_hide_those_behind_them() 
 
 /// It came back when its lease ended, having spent a retry.
 #[tokio::test]
-async fn a_take_that_is_not_answered_while_the_server_shuts_down_is_put_back() {
+async fn shutdown_requeues_a_take_that_was_not_answered() {
     let fixture = Fixture::start().await;
     let proxy = Proxy::start(fixture.socket()).await;
     let brief = Duration::from_millis(500);

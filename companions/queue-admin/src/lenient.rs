@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_counts_as_nothing() {
+    fn text_that_is_no_number_counts_as_nothing() {
         let number = |text: &str| Number::from_redis_value(Value::BulkString(text.as_bytes().to_vec())).unwrap();
         assert_eq!((number("7").count(), number("-7").count(), number("x").count()), (7, 0, 0));
         assert_eq!(number("-7").0, Some(-7));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_lacks_is_written_as_text() {
+    fn message_pack_values_that_json_lacks_become_text() {
         let value = Value::Map(vec![
             (Value::from(5), Value::Binary(vec![0, 1])),
             (Value::Nil, Value::Ext(3, vec![1])),

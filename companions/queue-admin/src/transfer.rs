@@ -82,7 +82,7 @@ impl Inspector {
     }
 
     /// Begins to read all tasks of a queue. With `in_hand`, those that are with a worker or an aggregator are
-    /// read too, as if they had been put back.
+    /// read too, as if they had been requeued.
     pub fn reader(&self, queue: &str, in_hand: bool) -> Reader {
         Reader {
             inspector: self.clone(),

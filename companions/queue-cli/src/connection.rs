@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_without_showing_the_url() {
+    fn conflicting_addresses_are_refused_without_showing_the_url() {
         let tls = ConnectionArgs { tls: true, ..Default::default() };
         assert!(tls.adjust("redis+unix:///r.sock".to_owned()).is_err());
         let insecure = ConnectionArgs { insecure: true, ..Default::default() };

@@ -49,7 +49,7 @@ impl Default for Drain {
 impl Drain {
     /// All queues, with what a server has by default.
     pub fn new() -> Self {
-        let unhandled = Unhandled::PutBack(Duration::from_secs(30));
+        let unhandled = Unhandled::Snooze(Duration::from_secs(30));
         Self {
             queues: None,
             work: WorkOptions::new(),
@@ -76,7 +76,7 @@ impl Drain {
         self
     }
 
-    /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
+    /// What happens to a task whose type no handler serves. Defaults to snoozing it for 30 s.
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.unhandled = choice;
         self
@@ -257,7 +257,7 @@ impl Worker<'_> {
                 Ok(()) => drop(self.failing.remove(&key)),
                 Err(failure) => {
                     let pause = match failure {
-                        Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => secs_ceil(delay),
+                        Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) => secs_ceil(delay),
                         // A server tries again at least every two minutes; in a year of a test that would be no end.
                         _ => GROUP_INTERVAL.as_secs().cast_signed().saturating_mul(1 << failures.min(40)),
                     };

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_told_without_its_secrets() {
+    fn url_errors_tell_the_reason_and_no_secrets() {
         for (url, told) in [
             ("redis+cluster://:secret@", "a host is missing"),
             ("redis+cluster://:secret@a,,b", "a host is missing"),

@@ -1,5 +1,5 @@
 //! Where tasks are, and bringing them back: `examine_tasks.lua`, `mend_task.lua`, `remove_key.lua`,
-//! `put_back_entry.lua`.
+//! `undo_entry.lua`.
 
 use bytes::Bytes;
 use queue_core::doctor::{Entry, Remedy, Suspect, Target, Whereabouts};
@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 
 use super::{Broker, MAX_BATCH};
 use crate::error::Error;
-use crate::script::{EXAMINE_TASKS, MEND_TASK, PUT_BACK_ENTRY, REMOVE_KEY};
+use crate::script::{EXAMINE_TASKS, MEND_TASK, REMOVE_KEY, UNDO_ENTRY};
 
 /// How many entries of lists may be searched in one call. Redis looks at about 50 of them in a microsecond.
 const MAX_SEARCHED: usize = 20_000;
@@ -130,9 +130,9 @@ impl Broker {
     }
 
     /// Lists an id again in a list (`score` empty) or set; returns whether it was not there.
-    pub(crate) async fn put_back_entry(&self, key: &[u8], id: &[u8], score: &str) -> Result<bool, Error> {
-        let mut call = PUT_BACK_ENTRY.call(1);
+    pub(crate) async fn undo_entry(&self, key: &[u8], id: &[u8], score: &str) -> Result<bool, Error> {
+        let mut call = UNDO_ENTRY.call(1);
         call.arg(key).arg(id).arg(score);
-        Ok(self.integer(&PUT_BACK_ENTRY, &call).await? == 1)
+        Ok(self.integer(&UNDO_ENTRY, &call).await? == 1)
     }
 }

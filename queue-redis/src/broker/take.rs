@@ -290,7 +290,7 @@ impl Broker {
         self.taken(self.redis.run(&DEQUEUE, &call).await?, take)
     }
 
-    /// Puts back the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
+    /// Requeues the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
     /// was given; returns how many there were.
     ///
     /// # Errors
@@ -319,7 +319,7 @@ impl Broker {
     }
 }
 
-/// Whether a call can have looked at so many ids and have put back so many of them.
+/// Whether a call can have looked at so many ids and have requeued so many of them.
 fn is_page(seen: i64, count: i64) -> bool {
     (0..=MAX_BATCH as i64).contains(&seen) && (0..=seen).contains(&count)
 }

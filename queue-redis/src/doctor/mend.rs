@@ -109,15 +109,15 @@ impl Doctor {
         }
     }
 
-    /// Puts back what a repair has deleted, if its place is free; returns whether it was. A key of a Redis that
+    /// Brings back what a repair has deleted, if its place is free; returns whether it was. A key of a Redis that
     /// is newer than this one may be refused.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn put_back(&self, copy: &Copied) -> Result<bool, Error> {
+    pub async fn undo(&self, copy: &Copied) -> Result<bool, Error> {
         match copy {
             Copied::Entry { key, id, score } => {
-                self.broker().put_back_entry(key, id, score.as_deref().unwrap_or_default()).await
+                self.broker().undo_entry(key, id, score.as_deref().unwrap_or_default()).await
             }
             Copied::Key { key, dump, expires_at_ms } => {
                 let mut restore = redis::cmd("RESTORE");

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_one_part_alone_is_no_outage_and_a_part_that_ends_leaves() {
+    fn errors_of_one_part_alone_are_no_outage_and_a_part_that_ends_leaves() {
         let (outage, told) = watched();
         let refused = Error::InvalidUrl { reason: "q".to_owned() };
         let mut part = Part::new(&outage, "part");

@@ -35,7 +35,7 @@ pub(super) type Ack = Box<Unsettled>;
 
 /// A report, from the beginning of the attempt until it is settled, and what becomes free by it.
 ///
-/// One that is dropped before, whoever panicked, is sent to the loop again: without an outcome yet, the task is put back.
+/// One that is dropped before, whoever panicked, is sent to the loop again: without an outcome yet, the task is requeued.
 pub(super) struct Unsettled {
     ticket: u64,
     pub(super) report: Report,

@@ -41,7 +41,7 @@ enum Ended {
     Done(Option<Made>),
     /// Somebody has put the tasks back.
     Lost,
-    /// The tasks are to be put back.
+    /// The tasks go back into their group.
     Failed(Failure),
 }
 
@@ -78,9 +78,9 @@ impl Means {
         })
     }
 
-    async fn put_back(&self, aggregation: &Aggregation, id: &str) {
+    async fn reclaim(&self, aggregation: &Aggregation, id: &str) {
         let Aggregation { queue, group, .. } = aggregation;
-        // Whatever cannot be put back now comes back after the deadline.
+        // Whatever cannot be reclaimed now comes back after the deadline.
         if let Err(error) = persist(self, || self.broker.reclaim(queue, group, id, None)).await {
             warn!(queue = %queue, group, %error, "could not put the tasks of a group back; they come back in two minutes");
         }
@@ -98,7 +98,7 @@ impl Means {
         match self.aggregate(&aggregation, &id, rules).await? {
             Ended::Done(_) | Ended::Lost => Some(Ok(())),
             Ended::Failed(failure) => {
-                self.put_back(&aggregation, &id).await;
+                self.reclaim(&aggregation, &id).await;
                 Some(Err(failure))
             }
         }
@@ -151,21 +151,21 @@ impl Aggregations {
             Ended::Failed(failure) => {
                 self.observers.tell(|| Event::AggregationFailed { queue, group, failure: &failure });
                 let error = panic::catch(|| failure.to_string()).unwrap_or_else(|panicked| panicked.to_string());
-                warn!(queue = %queue, group, error, "aggregating a group failed; its tasks are put back");
+                warn!(queue = %queue, group, error, "aggregating a group failed; its tasks go back into it");
                 if let Some(hook) = &self.on_error
                     && let Err(panicked) = panic::catch(|| hook(&aggregation, &failure))
                 {
                     error!(queue = %queue, group, error = %panicked, "the group error hook panicked");
                 }
                 let delay = match &failure {
-                    Failure::RetryIn(delay, _) | Failure::PutBack(Some(delay), _) => Some(*delay),
+                    Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) => Some(*delay),
                     _ => None,
                 };
                 if let Err(panicked) = panic::discard(failure) {
                     error!(queue = %queue, group, error = %panicked, "the error of an aggregator panicked");
                 }
                 self.failed(queue, group, delay);
-                self.means.put_back(&aggregation, &id).await;
+                self.means.reclaim(&aggregation, &id).await;
             }
         }
         drop(permit);

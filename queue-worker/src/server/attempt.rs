@@ -105,7 +105,7 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     span.record("outcome", end.as_str());
     let Some(error) = error else {
         match end {
-            End::Aborted => attempt_line!(info, job, "task put back, because the server shuts down"),
+            End::Aborted => attempt_line!(info, job, "task requeued, because the server shuts down"),
             _ => debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), "task done"),
         }
         return;
@@ -121,9 +121,9 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
         (End::Archived, _) => attempt_line!(error, job, max_retry = job.max_retry(), error, "task failed; archived"),
         (End::Revoked, _) => attempt_line!(info, job, reason = error, "task revoked by its handler"),
         (_, Step::Retry { at, .. }) => {
-            attempt_line!(info, job, retry_at = %At(*at), reason = error, "task put back without spending a retry");
+            attempt_line!(info, job, retry_at = %At(*at), reason = error, "task snoozed without spending a retry");
         }
-        _ => attempt_line!(info, job, reason = error, "task put back without spending a retry"),
+        _ => attempt_line!(info, job, reason = error, "task snoozed without spending a retry"),
     }
 }
 
@@ -201,7 +201,7 @@ type Answer = Result<Result<Option<Bytes>, Failure>, Panicked>;
 fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
     let panicked = match answer {
         Some(Ok(Ok(result))) => return Some(Outcome::Done(result)),
-        Some(Ok(Err(failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::PutBack(..))))) => {
+        Some(Ok(Err(failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::Snooze(..))))) => {
             return Some(Outcome::Failed(failure));
         }
         Some(Ok(Err(failure))) if failure.error().is::<Panicked>() => Some(failure),
@@ -221,10 +221,10 @@ fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
 fn unhandled(choice: Unhandled, job: &Job) -> Outcome {
     let error = format!("{NO_HANDLER} {:?}", job.task_type()).into();
     Outcome::Failed(match choice {
-        Unhandled::PutBack(delay) => Failure::PutBack(Some(delay), error),
+        Unhandled::Snooze(delay) => Failure::Snooze(Some(delay), error),
         // Taken by mistake: a handler's pattern and the script's look at the type disagree. Not a reason
         // to lose a retry.
-        Unhandled::Leave => Failure::PutBack(None, error),
+        Unhandled::Leave => Failure::Snooze(None, error),
         Unhandled::Fail => Failure::Retry(error),
         Unhandled::Archive => Failure::Archive(error),
     })

@@ -64,7 +64,7 @@ impl Handle {
     }
 
     /// Stops taking tasks; those in hand go on, and so does everything else. What is on its way from Redis at this moment
-    /// is put back in front of its queue. Cannot be undone.
+    /// is requeued in front of its queue. Cannot be undone.
     pub fn quiet(&self) {
         let shared = &self.inner.shared;
         if !shared.shutdown.quiet.is_cancelled() {
@@ -101,7 +101,7 @@ impl Handle {
         if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
             let (_, oldest) = shared.running.oldest(NAMED);
             let left = self.inner.interrupt();
-            warn!(server, tasks = left, ?oldest, "time is over; running tasks are put back");
+            warn!(server, tasks = left, ?oldest, "time is over; running tasks are requeued");
             // A handler that never yields cannot be dropped; its task comes back when its lease ends.
             let grace = shared.options.cancel_grace + Duration::from_secs(2);
             if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {

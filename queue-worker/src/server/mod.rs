@@ -19,11 +19,11 @@ mod options;
 mod own_clock;
 mod pace;
 mod processor;
-mod put_back;
 mod queues;
 mod reclaimer;
 mod reconciler;
 mod recoverer;
+mod requeue;
 mod running;
 mod shared;
 mod shutdown;
@@ -172,7 +172,7 @@ impl Server {
         self
     }
 
-    /// How long running tasks may go on after a shutdown began; then they are put back without spending
+    /// How long running tasks may go on after a shutdown began; then they are requeued without spending
     /// a retry. At most 365 days. Defaults to 8 s.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout;
@@ -218,7 +218,7 @@ impl Server {
         self
     }
 
-    /// What happens to a task whose type no handler serves. Defaults to putting it back for 30 s.
+    /// What happens to a task whose type no handler serves. Defaults to snoozing it for 30 s.
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.options.unhandled = choice;
         self
@@ -305,7 +305,7 @@ impl Server {
         self
     }
 
-    /// Called for every aggregation that failed, before its tasks are put back. A panic in it is logged.
+    /// Called for every aggregation that failed, before its tasks go back into the group. A panic in it is logged.
     pub fn on_group_error(mut self, hook: impl Fn(&Aggregation, &Failure) + Send + Sync + 'static) -> Self {
         self.options.groups.on_error = Some(Box::new(hook));
         self

@@ -31,9 +31,9 @@ use crate::work::Work;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unhandled {
-    /// Put it back, to be taken again, perhaps by another server, after this long. The default, with
+    /// Snooze it: it is taken again, perhaps by another server, after this long. The default, with
     /// 30 s.
-    PutBack(Duration),
+    Snooze(Duration),
     /// Leave it where it is: only tasks that have a handler are taken. Costs Redis a look at the type of
     /// each waiting task.
     Leave,
@@ -144,7 +144,7 @@ impl Default for Options {
             lease: Duration::from_secs(LEASE_SECS.unsigned_abs()),
             max_crashes: queue_core::crash::DEFAULT_LIMIT,
             reconcile: Duration::from_secs(300),
-            unhandled: Unhandled::PutBack(Duration::from_secs(30)),
+            unhandled: Unhandled::Snooze(Duration::from_secs(30)),
             max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
             health: None,
@@ -189,8 +189,8 @@ impl Options {
         let rule = "it must be at most 365 days";
         within("shutdown_timeout", self.shutdown_timeout, up_to_a_year.clone(), rule)?;
         within("cancel_grace", self.cancel_grace, up_to_a_year.clone(), rule)?;
-        if let Unhandled::PutBack(delay) = self.unhandled {
-            within("unhandled", delay, up_to_a_year.clone(), "a task must be put back for at most 365 days")?;
+        if let Unhandled::Snooze(delay) = self.unhandled {
+            within("unhandled", delay, up_to_a_year.clone(), "a task must be snoozed for at most 365 days")?;
         }
         if let Some((interval, _)) = self.health {
             within("health_check", interval, from_1ms..=YEAR, "its interval must be between 1ms and 365 days")?;

@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::crowd::Crowd;
 use super::limit::Place;
 use super::options::Unhandled;
-use super::put_back::{find_lost, put_back_take};
 use super::queues::{Round, Share};
+use super::requeue::{find_lost, requeue_take};
 use super::shared::Shared;
 use super::single_takes;
 use super::slots::Slot;
@@ -426,12 +426,12 @@ impl Taker {
                 Ok((Dequeued::Tasks(tasks), _)) if shared.shutdown.quiet.is_cancelled() => {
                     round.close(queue);
                     if !tasks.is_empty() {
-                        info!(queue = %name, tasks = tasks.len(), "tasks came too late to be started; they are put back");
+                        info!(queue = %name, tasks = tasks.len(), "tasks came too late to be started; they are requeued");
                         let shared = shared.clone();
                         shared
                             .clone()
                             .lookups
-                            .spawn(async move { put_back_take(&shared, &name, &token, expires).await });
+                            .spawn(async move { requeue_take(&shared, &name, &token, expires).await });
                     }
                 }
                 Ok((Dequeued::Tasks(tasks), matched)) => {

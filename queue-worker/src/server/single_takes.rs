@@ -11,7 +11,7 @@ use queue_redis::broker::Dequeued;
 use queue_redis::service::Backoff;
 
 use super::limit::Place;
-use super::put_back::find_lost;
+use super::requeue::find_lost;
 use super::shared::Shared;
 use super::slots::Slot;
 use super::starts::start;

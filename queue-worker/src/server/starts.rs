@@ -20,7 +20,7 @@ use super::acks::Ack;
 use super::attempt;
 use super::limit::Place;
 use super::pace::Pace;
-use super::put_back::{archive_as_it_is, put_back};
+use super::requeue::{archive_as_it_is, requeue};
 use super::shared::Shared;
 use super::slots::Slot;
 use crate::events::Event;
@@ -43,7 +43,7 @@ pub(super) fn start(shared: &Arc<Shared>, taken: Vec<Taken>, slots: &mut Vec<Arc
             // The answer was a long time under way, or this process was stopped: somebody else may have the task.
             Taken::Task(delivery) if delivery.run.leased_until() <= shared.now() => {
                 warn!(task = delivery.run.id, queue = %delivery.run.queue, "a task came after its lease had ended; not started");
-                shared.lookups.spawn(put_back(shared.clone(), delivery));
+                shared.lookups.spawn(requeue(shared.clone(), delivery));
             }
             Taken::Task(delivery) => {
                 let Some(slot) = slots.pop() else { continue };

@@ -164,13 +164,13 @@ impl Survey {
         let mut pass = self.pass;
         if pass.is_none() {
             let new = young_marks.iter().filter(|mark| !self.is_known(**mark)).count();
-            let put_back = count.saturating_sub(self.count + new);
+            let requeued = count.saturating_sub(self.count + new);
             if !is_young_end_near {
                 // Everything up to the former young end was looked at; from there on it is new.
                 self.passed = self.young.clone();
                 pass = Some(Pass { behind: if self.passed.is_empty() { 0 } else { self.count }, end: None });
-            } else if put_back > WINDOW {
-                pass = Some(Pass { behind: 0, end: Some(put_back) });
+            } else if requeued > WINDOW {
+                pass = Some(Pass { behind: 0, end: Some(requeued) });
             }
         }
         if doubted {
@@ -297,7 +297,7 @@ mod tests {
             self.ids.push_front(id);
         }
 
-        fn put_back(&mut self, is_ours: bool) {
+        fn requeue(&mut self, is_ours: bool) {
             let id = self.new_id(is_ours);
             self.ids.push_back(id);
         }
@@ -430,11 +430,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_found_behind_others_that_were_put_back() {
+    fn survey_finds_a_requeued_task_behind_other_requeued_ones() {
         let (mut list, mut survey) = (list_of_others(10_000), Survey::default());
         list.settle(&mut survey);
-        list.put_back(true);
-        (0..1_000).for_each(|_| list.put_back(false));
+        list.requeue(true);
+        (0..1_000).for_each(|_| list.requeue(false));
         list.settle(&mut survey);
         assert_eq!(list.ours(), 0);
     }
@@ -472,7 +472,7 @@ mod tests {
                 match what {
                     0 => (0..many).for_each(|_| list.push(true)),
                     1 | 2 => (0..many).for_each(|_| list.push(false)),
-                    3 => (0..many).for_each(|_| list.put_back(random.bool())),
+                    3 => (0..many).for_each(|_| list.requeue(random.bool())),
                     4 => (0..many).for_each(|_| drop(list.ids.pop_back())),
                     _ => {
                         for _ in 0..many.min(list.ids.len()) {

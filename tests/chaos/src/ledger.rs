@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_read_and_half_a_line_is_not() {
+    fn ledger_reads_whole_lines_and_no_half_ones() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger");
         let book = Book::open(&path).unwrap();

@@ -100,7 +100,7 @@ async fn as_go(fixture: &Fixture, message: &TaskMessage) {
 }
 
 #[tokio::test]
-async fn what_go_has_written_with_such_names_is_worked() {
+async fn tasks_that_go_has_written_with_such_names_are_worked() {
     let fixture = Fixture::start().await;
     let long = "x".repeat(10_000);
     let names = ["a\nb", "\u{1b}[31mred", "a}:b", long.as_str(), "\u{0}"];

@@ -104,7 +104,7 @@ async fn a_redis_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_url_of_a_redis_is_refused_without_a_connection() {
+async fn addresses_of_no_redis_are_refused_without_a_connection() {
     for url in [
         "",
         "localhost:6379",

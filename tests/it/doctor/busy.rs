@@ -74,7 +74,7 @@ async fn a_busy_fleet_is_sound() {
 
 /// Locks, groups, and sets taken out of them, which go and come again while somebody looks at them twice.
 #[tokio::test]
-async fn what_is_gone_at_the_second_look_is_no_finding() {
+async fn a_fault_that_is_gone_at_the_second_look_is_no_finding() {
     let fixture = Fixture::start().await;
     fixture.broker.publish_queue(QUEUE).await.unwrap();
     let inspector = Inspector::with_clock(fixture.redis(), Arc::new(ManualClock::at_secs(NOW)));

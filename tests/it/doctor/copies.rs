@@ -5,7 +5,7 @@ use queue_redis::Copied;
 use super::{fix, problems, start};
 
 #[tokio::test]
-async fn what_was_deleted_is_put_back_byte_for_byte() {
+async fn undo_restores_what_was_deleted_byte_for_byte() {
     let (fixture, inspector) = start().await;
     for command in [
         "ZADD @retry 5 ghost",
@@ -27,10 +27,10 @@ async fn what_was_deleted_is_put_back_byte_for_byte() {
     // The place of the stray key was taken again, by the tasks that it hid.
     let is_taken = |copy: &Copied| matches!(copy, Copied::Key { key, .. } if key.ends_with(b":completed"));
     for copy in &copies {
-        assert_eq!(inspector.doctor().put_back(copy).await.unwrap(), !is_taken(copy), "{copy:?}");
+        assert_eq!(inspector.doctor().undo(copy).await.unwrap(), !is_taken(copy), "{copy:?}");
     }
     for copy in &copies {
-        assert!(!inspector.doctor().put_back(copy).await.unwrap(), "twice: {copy:?}");
+        assert!(!inspector.doctor().undo(copy).await.unwrap(), "twice: {copy:?}");
     }
     let expected = "
         - {q}:completed: a stream

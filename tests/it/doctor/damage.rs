@@ -199,7 +199,7 @@ async fn unhandle(fixture: &Fixture, id: &str) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_mended_is_said_and_left_alone() {
+async fn doctor_says_what_it_cannot_mend_and_leaves_it() {
     let (fixture, inspector) = start().await;
     fixture.run("HSET asynq:{q}:t:archived msg spoiled").await;
     fixture.run("SADD asynq:queues nothing").await;

@@ -33,7 +33,7 @@ async fn a_lock_whose_task_has_come_meanwhile_stays() {
 }
 
 #[tokio::test]
-async fn what_was_lost_is_next_and_what_stands_twice_keeps_its_better_place() {
+async fn repair_puts_lost_tasks_in_front_and_keeps_the_better_place_of_two() {
     let (fixture, inspector) = start().await;
     fixture.put(["waits", "lost"].map(job)).await;
     fixture.run("LREM asynq:{q}:pending 0 lost").await;

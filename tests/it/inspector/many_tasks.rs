@@ -194,7 +194,7 @@ async fn archive_all_of_more_than_the_archive_keeps_loses_none_of_them() {
 
 /// Otherwise a queue whose tasks fail at once could be run for ever.
 #[tokio::test]
-async fn what_comes_back_while_it_is_run_is_run_once() {
+async fn run_all_runs_a_task_once_that_comes_back_meanwhile() {
     let (fixture, inspector) = start().await;
     for n in 0..500_u64 {
         fixture.put([job(&format!("t{n}")).process_in(Duration::from_secs(n))]).await;

@@ -30,7 +30,7 @@ async fn a_task_that_moves_while_a_queue_is_read_is_read_once() {
 }
 
 #[tokio::test]
-async fn tasks_in_hand_are_read_as_if_they_were_put_back() {
+async fn reader_reads_active_tasks_as_if_they_were_requeued() {
     let (fixture, inspector) = start().await;
     fixture.active(job("active")).await;
     fixture.put([job("pending"), job("staged").group("g")]).await;

@@ -66,7 +66,7 @@ async fn a_scrape_shows_every_state_and_the_servers() {
 }
 
 #[tokio::test]
-async fn what_is_due_and_not_forwarded_shows() {
+async fn metrics_show_due_tasks_that_are_not_forwarded() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("later").process_in(Duration::from_secs(3_600))]).await;
     let long_ago = queue_core::Clock::now_secs(&queue_core::SystemClock) - 500;

@@ -210,7 +210,7 @@ async fn a_late_renewal_does_not_reach_into_the_run_of_a_go_worker() {
 /// It ran a task that another server had recovered and finished long before. `queue-chaos` found it: a worker
 /// that was stopped while the answer to its take was under way.
 #[tokio::test]
-async fn a_task_that_comes_after_its_lease_has_ended_is_put_back_and_not_started() {
+async fn server_requeues_a_task_that_comes_after_its_lease_has_ended() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     // As if the process were stopped between any two looks at its clock.

@@ -135,7 +135,7 @@ async fn an_entry_that_is_paused_exhausted_or_ended_shows_no_next_tick() {
 }
 
 #[tokio::test]
-async fn what_others_have_enqueued_is_shown_as_the_last_run() {
+async fn a_task_that_others_enqueued_is_shown_as_the_last_run() {
     let stage = Stage::new().await;
     let shows = stage.start([entry("e", "@hourly")]).await;
     let _other = stage.start([entry("e", "@hourly")]).await;

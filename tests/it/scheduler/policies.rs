@@ -135,7 +135,7 @@ async fn an_entry_that_has_had_its_runs_stops() {
 }
 
 #[tokio::test]
-async fn what_somebody_wants_is_run_now_and_what_is_paused_is_not_run() {
+async fn an_entry_runs_by_hand_and_a_paused_one_does_not_run() {
     let stage = Stage::new().await;
     let inspector = Inspector::with_clock(stage.fixture.redis(), stage.clock.clone());
     let with_payload = Entry::new("* * * * *", queue_core::RawTask::new("job").queue("q").payload("p").max_retry(7));

@@ -230,7 +230,7 @@ async fn a_group_of_many_becomes_one_task() {
 }
 
 #[tokio::test]
-async fn a_lost_set_is_put_back_by_any_server_and_its_late_owner_is_refused() {
+async fn any_server_reclaims_a_lost_set_and_its_late_owner_is_refused() {
     let fixture = Fixture::start().await;
     let now = SystemClock.now_secs();
     fixture.enqueue([note("a", "g"), note("b", "g")]).await;
@@ -250,7 +250,7 @@ async fn a_lost_set_is_put_back_by_any_server_and_its_late_owner_is_refused() {
 
 /// W19: Go's reclaiming does not list the group.
 #[tokio::test]
-async fn a_group_that_go_has_put_back_is_listed_again() {
+async fn reclaimer_lists_a_group_again_that_go_has_reclaimed() {
     let fixture = Fixture::start().await;
     let now = SystemClock.now_secs();
     fixture.enqueue([note("a", "g"), note("b", "seen")]).await;

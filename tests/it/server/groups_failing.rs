@@ -167,7 +167,7 @@ async fn a_shutdown_waits_for_an_aggregation() {
 }
 
 #[tokio::test]
-async fn what_has_not_been_aggregated_in_time_is_put_back() {
+async fn aggregation_that_takes_too_long_returns_its_tasks_to_their_group() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let hang = async |_: Group, _: Vec<RawTask>, State(events): State<Events>| {

@@ -52,7 +52,7 @@ async fn every_attempt_is_told_with_its_end() {
         .route("exhausted", fail)
         .route("archive", async |_: Job| Err::<(), Failure>(Failure::archive("no use")))
         .route("revoke", async |_: Job| Err::<(), Failure>(Failure::revoke("old")))
-        .route("putback", async |_: Job| Err::<(), Failure>(Failure::put_back(Duration::from_secs(60), "busy")))
+        .route("putback", async |_: Job| Err::<(), Failure>(Failure::snooze(Duration::from_secs(60), "busy")))
         .route("panic", async |job: Job| assert_eq!(job.id(), "", "oh"))
         .route("slow", async |_: Job| std::future::pending::<()>().await)
         .route("late", async |_: Job| std::future::pending::<()>().await);

@@ -155,13 +155,13 @@ async fn undecodable(choice: Option<Undecodable>, expected: TaskState) -> queue_
 }
 
 #[tokio::test]
-async fn an_undecodable_payload_archives_fails_or_is_put_back_as_chosen() {
+async fn an_undecodable_payload_archives_fails_or_is_snoozed_as_chosen() {
     let delay =
         |info: &queue_core::TaskInfo| (info.next_process_at.unwrap() - info.last_failed_at.unwrap()).num_seconds();
     assert_eq!(undecodable(None, TaskState::Archived).await.retried, 0);
     let failed = undecodable(Some(Undecodable::Fail), TaskState::Retry).await;
     assert_eq!((failed.retried, delay(&failed)), (1, 50));
-    let back = undecodable(Some(Undecodable::PutBack(Duration::from_secs(7))), TaskState::Retry).await;
+    let back = undecodable(Some(Undecodable::Snooze(Duration::from_secs(7))), TaskState::Retry).await;
     assert_eq!((back.retried, delay(&back)), (0, 7));
 }
 

@@ -97,12 +97,12 @@ async fn retries_are_spent_one_by_one_and_then_the_task_is_archived() {
 }
 
 #[tokio::test]
-async fn a_failure_can_archive_revoke_or_put_back() {
+async fn a_failure_can_archive_revoke_or_snooze() {
     let fixture = Fixture::start().await;
     let router = Router::new(())
         .route("archive", async |_: Job| Err::<(), _>(Failure::archive("no use")))
         .route("revoke", async |_: Job| Err::<(), _>(Failure::revoke("obsolete")))
-        .route("put-back", async |_: Job| Err::<(), _>(Failure::put_back(HOUR, "busy")));
+        .route("put-back", async |_: Job| Err::<(), _>(Failure::snooze(HOUR, "busy")));
     let of = |task_type: &str| RawTask {
         task_type: task_type.to_owned(),
         ..job(task_type).retention(HOUR).unique(HOUR).max_retry(0)

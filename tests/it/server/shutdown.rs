@@ -193,8 +193,8 @@ async fn a_take_that_ends_after_quiet_is_requeued_in_front_and_in_order() {
     let work = with(&events, async |events: Events, job: Job| events.tell(job.id()));
     let redis = fixture.another_redis();
     let handle = Arc::new(OnceLock::<queue_worker::Handle>::new());
-    let put_back = Arc::new(AtomicBool::new(false));
-    let (told, seen) = (handle.clone(), put_back.clone());
+    let requeued = Arc::new(AtomicBool::new(false));
+    let (told, seen) = (handle.clone(), requeued.clone());
     // When the answer has come, and before anybody looks at it.
     redis.on_call(move |call| match (call.operation, told.get()) {
         ("dequeue", Some(server)) => server.quiet(),
@@ -212,7 +212,7 @@ async fn a_take_that_ends_after_quiet_is_requeued_in_front_and_in_order() {
     .await;
     eventually("all is back in order", async || fixture.keyspace().await.get("{q}:pending") == Some("[d c b a]")).await;
     assert_eq!(events.count(), 0);
-    assert!(put_back.load(Ordering::SeqCst), "nothing was taken");
+    assert!(requeued.load(Ordering::SeqCst), "nothing was taken");
     for id in ["a", "b", "c"] {
         assert_eq!(fixture.inspector().task("q", id).await.unwrap().retried, 0);
     }
@@ -254,7 +254,7 @@ async fn durations_beyond_their_bounds_are_refused_before_anything_is_taken() {
         (server().reconcile_interval(Duration::MAX), "reconcile_interval"),
         (server().shutdown_timeout(365 * DAY + more), "shutdown_timeout"),
         (server().cancel_grace(Duration::MAX), "cancel_grace"),
-        (server().unhandled(Unhandled::PutBack(Duration::MAX)), "unhandled"),
+        (server().unhandled(Unhandled::Snooze(Duration::MAX)), "unhandled"),
         (server().health_check(Duration::ZERO, |_| {}), "health_check"),
         (server().group_grace_period(Duration::MAX), "group_grace_period"),
         (server().group_max_delay(Duration::MAX), "group_max_delay"),

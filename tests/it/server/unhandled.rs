@@ -103,8 +103,8 @@ async fn a_fallback_serves_types_without_a_handler() {
 async fn a_snoozed_task_runs_when_a_server_with_a_handler_comes() {
     let fixture = Fixture::start().await;
     fixture.enqueue([unknown("a")]).await;
-    let put_back = Unhandled::PutBack(Duration::ZERO);
-    let without = fixture.server(Router::new(())).unhandled(put_back).start().await.unwrap();
+    let snooze = Unhandled::Snooze(Duration::ZERO);
+    let without = fixture.server(Router::new(())).unhandled(snooze).start().await.unwrap();
     let with_it = fixture.server(Router::new(()).route("unknown", async |_: Job| {})).start().await.unwrap();
     fixture.gone("a").await;
     without.shutdown().await;

@@ -149,7 +149,7 @@ async fn a_user_who_may_not_run_scripts_or_reach_the_keys_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_the_user_may_not_ask_is_said_and_is_no_problem() {
+async fn check_says_what_the_user_may_not_ask_and_counts_it_as_no_problem() {
     let fixture = Fixture::start().await;
     fixture.run("ACL SETUSER some on >secret ~asynq:* resetchannels &asynq:* +@all -info").await;
     let redis = Redis::lazy(&format!("{}?user=some&pass=secret", fixture.url()), RedisOptions::default()).unwrap();

@@ -102,7 +102,7 @@ async fn fill(fixture: &Fixture, prefix: &str, count: usize, score: i64) {
 
 /// asynq's Inspector leaves the hashes behind, so that the ids can never be used again (W17).
 #[tokio::test]
-async fn what_falls_out_of_a_full_archive_is_deleted_with_hash_and_lock() {
+async fn archive_tasks_deletes_those_that_fall_out_with_hash_and_lock() {
     let fixture = Fixture::start().await;
     fixture.put_in(TaskState::Archived, job("old").unique(Duration::from_secs(600))).await;
     fixture.run("ZADD asynq:{q}:archived 1000 old").await;

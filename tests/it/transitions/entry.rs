@@ -61,7 +61,7 @@ async fn an_entry_that_was_removed_and_comes_back_has_missed_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_failover_lost_is_told_again_by_the_next_heartbeat() {
+async fn the_next_heartbeat_tells_again_what_a_failover_lost() {
     let fixture = Fixture::start().await;
     register(&fixture, "@daily", "a", true, 0, T).await;
     fixture.run("DEL asynq:{q}:x:cron:e").await;

@@ -49,7 +49,7 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
 }
 
 #[test]
-fn what_waits_for_its_time_says_when_and_what_is_overdue_says_so() {
+fn explain_says_when_a_task_is_due_and_that_one_is_overdue() {
     assert_eq!(told(&facts("scheduled", "scheduled", "4000000001")), ["scheduled"]);
     assert_eq!(told(&facts("scheduled", "scheduled", "3999999999")), ["overdue"]);
     let retry = facts("retry", "retry", "4000000001");
@@ -127,7 +127,7 @@ fn an_ended_task_and_one_in_a_group_say_so() {
 }
 
 #[test]
-fn what_is_wrong_comes_first() {
+fn explain_names_faults_first() {
     let mut lost = facts("pending", "pending", "");
     lost.seen.entries.clear();
     assert_eq!(told(&lost), ["damaged"]);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terminals_disagree_on_is_taken_apart() {
+    fn graphemes_that_terminals_disagree_on_are_taken_apart() {
         assert_eq!(clean("👨\u{200d}👩\u{200d}👧 👍\u{1f3fd} ❤\u{fe0f}"), "👨👩👧 👍 ❤");
         assert_eq!(clean("e\u{301}\u{302}\u{303}\u{304}\u{305}"), "e\u{301}\u{302}\u{303}");
     }

@@ -202,7 +202,7 @@ async fn book_parcel(task: Parcel, State(shop): State<Shop>, job: Job) -> Result
     work(300).await;
     if attempt == 1 {
         // Not the task's fault, so it costs no retry.
-        return Err(Failure::put_back(Duration::from_secs(1), "carrier: too many requests"));
+        return Err(Failure::snooze(Duration::from_secs(1), "carrier: too many requests"));
     }
     Ok(Output(format!("parcel for {} booked", task.order)))
 }

@@ -163,7 +163,7 @@ pub(super) async fn restore(path: &Path, doctor: &Doctor, out: &Output) -> Resul
                 continue;
             }
         };
-        match doctor.put_back(&copied).await {
+        match doctor.undo(&copied).await {
             Ok(true) => tally.restored += 1,
             Ok(false) => tally.taken += 1,
             Err(error) if error.is_transient() => return Err(error.into()),

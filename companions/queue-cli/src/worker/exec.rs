@@ -122,12 +122,12 @@ async fn feed(mut stdin: ChildStdin, payload: &Bytes) {
 }
 
 /// What a task comes to that was told to stop. Many programs exit with 0 on TERM without having done their
-/// work, so only what they say clearly counts: archive, or put back. The server knows the reason for anything
+/// work, so only what they say clearly counts: archive, or snooze. The server knows the reason for anything
 /// else.
 fn interrupted(status: Option<ExitStatus>, last_line: Option<String>) -> Failure {
     let judged = status.map(|status| judge(status, last_line));
     match judged {
-        Some(Err(failure @ (Failure::Archive(_) | Failure::PutBack(..)))) => failure,
+        Some(Err(failure @ (Failure::Archive(_) | Failure::Snooze(..)))) => failure,
         _ => "the program was told to end".into(),
     }
 }
@@ -139,6 +139,6 @@ fn cannot_start(command: &Command, error: &io::Error) -> Failure {
         io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong => {
             Failure::archive(format!("{message}; the task's id, type or headers do not fit into the environment"))
         }
-        _ => Failure::put_back(CANNOT_START, message),
+        _ => Failure::snooze(CANNOT_START, message),
     }
 }

@@ -132,8 +132,8 @@ async fn judge(response: Response) -> Result<Bytes, Failure> {
         message.push_str(&format!(": {}", shorten(line.trim(), 1_000)));
     }
     Err(match (status, delay) {
-        (_, Some(delay)) => Failure::put_back(delay, message),
-        (StatusCode::TOO_MANY_REQUESTS, None) => Failure::PutBack(None, message.into()),
+        (_, Some(delay)) => Failure::snooze(delay, message),
+        (StatusCode::TOO_MANY_REQUESTS, None) => Failure::Snooze(None, message.into()),
         (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY, None) => message.into(),
         (status, None) if status.is_client_error() => Failure::archive(message),
         _ => message.into(),

@@ -104,7 +104,7 @@ pub(crate) struct WorkerArgs {
     reconcile_interval: Duration,
 
     /// What to do with tasks whose type fits no PATTERN
-    #[arg(long, value_enum, value_name = "CHOICE", default_value_t = UnhandledChoice::Putback)]
+    #[arg(long, value_enum, value_name = "CHOICE", default_value_t = UnhandledChoice::Snooze)]
     unhandled: UnhandledChoice,
 
     /// Serve metrics of this worker at this address, under /metrics, and its health under /healthz
@@ -153,7 +153,8 @@ X-Task-Queue, X-Task-Retried, X-Task-Max-Retry, X-Task-Deadline, X-Task-Headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum UnhandledChoice {
     /// Snooze them for 30 s, without spending a retry
-    Putback,
+    #[value(alias = "putback")]
+    Snooze,
     /// Leave them where they are
     Leave,
     /// Let them fail and be retried, as asynq does
@@ -279,7 +280,7 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
         // Every line of this program names its task already.
         .span(|_| tracing::Span::none())
         .unhandled(match args.unhandled {
-            UnhandledChoice::Putback => Unhandled::PutBack(Duration::from_secs(30)),
+            UnhandledChoice::Snooze => Unhandled::Snooze(Duration::from_secs(30)),
             UnhandledChoice::Leave => Unhandled::Leave,
             UnhandledChoice::Fail => Unhandled::Fail,
             UnhandledChoice::Archive => Unhandled::Archive,

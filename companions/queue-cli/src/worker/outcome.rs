@@ -8,7 +8,7 @@ use queue_worker::Failure;
 /// `EX_DATAERR` of `sysexits.h`: the input is bad, and will be bad the next time.
 const ARCHIVE: i32 = 65;
 /// `EX_TEMPFAIL`: not now, try later.
-const PUT_BACK: i32 = 75;
+const SNOOZE: i32 = 75;
 
 /// Whether the program succeeded, and if not, what happens to the task. `last_line` is the last line on
 /// standard error.
@@ -16,8 +16,8 @@ pub(super) fn judge(status: ExitStatus, last_line: Option<String>) -> Result<(),
     match status.code() {
         Some(0) => Ok(()),
         Some(ARCHIVE) => Err(Failure::archive(last_line.unwrap_or_else(|| "exit code 65: archive".to_owned()))),
-        Some(PUT_BACK) => {
-            Err(Failure::PutBack(None, last_line.unwrap_or_else(|| "exit code 75: put back".to_owned()).into()))
+        Some(SNOOZE) => {
+            Err(Failure::Snooze(None, last_line.unwrap_or_else(|| "exit code 75: snoozed".to_owned()).into()))
         }
         Some(code) => Err(Failure::Retry(last_line.unwrap_or_else(|| format!("exit code {code}")).into())),
         None => {
@@ -54,7 +54,7 @@ mod tests {
         match judge(ExitStatus::from_raw(raw), line.map(str::to_owned)) {
             Ok(()) => "done".to_owned(),
             Err(Failure::Archive(error)) => format!("archive: {error}"),
-            Err(Failure::PutBack(None, error)) => format!("put back: {error}"),
+            Err(Failure::Snooze(None, error)) => format!("snoozed: {error}"),
             Err(Failure::Retry(error)) => format!("retry: {error}"),
             Err(other) => format!("unexpected: {other:?}"),
         }
@@ -65,7 +65,7 @@ mod tests {
         let exit = |code: i32, line| judged(code << 8, line);
         assert_eq!(exit(0, Some("a warning")), "done");
         assert_eq!(exit(65, Some("no such user")), "archive: no such user");
-        assert_eq!(exit(75, None), "put back: exit code 75: put back");
+        assert_eq!(exit(75, None), "snoozed: exit code 75: snoozed");
         assert_eq!(exit(1, Some("boom")), "retry: boom");
         assert_eq!(exit(3, None), "retry: exit code 3");
         assert_eq!(judged(11, None), "retry: killed by SIGSEGV");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-/// A task that is put back spends no retry, so that nothing else would slow it down.
+/// A snoozed task spends no retry, so that nothing else would slow it down.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Beyond this, an answer is more likely a mistake than a wish.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -184,7 +184,7 @@ async fn queues_are_removed_with_what_asynq_asks_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_chosen_is_wrong_usage() {
+async fn a_choice_that_cannot_be_made_is_wrong_usage() {
     let bench = scheduled(1).await;
     for (arguments, reason) in [
         ("task run -q default -s pending -y", "cannot run pending tasks"),

@@ -58,7 +58,7 @@ async fn only_the_queues_that_are_named_count() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_checked_is_code_2() {
+async fn doctor_ends_with_2_where_it_cannot_check() {
     let mut command = queuectl();
     command.args(["--redis", "redis+unix:///nowhere/redis.sock", "doctor"]);
     let stderr = finish(command, b"").await.failed(2);

@@ -94,7 +94,7 @@ async fn success_after_term_is_no_success_but_a_clear_word_counts() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_running_is_ended_with_it() {
+async fn processes_that_a_program_leaves_running_end_with_it() {
     let bench = Bench::new().await;
     // One holds the output open, the other does not; both must go, and the result is not waited for for ever.
     let script = "*=sh -c 'sleep 600 & echo $! >> pids; sleep 600 >/dev/null 2>&1 & echo $! >> pids; echo result'";

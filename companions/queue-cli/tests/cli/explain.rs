@@ -58,7 +58,7 @@ async fn a_task_that_a_worker_has_or_had_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_task_is_said_and_nothing_is_code_3() {
+async fn explain_tells_remains_of_a_task_and_ends_with_3_where_there_are_none() {
     let bench = Bench::new().await;
     bench.enqueue("t", "here").await;
     let stderr = bench.run(&["explain", "nobody"]).await.failed(3);

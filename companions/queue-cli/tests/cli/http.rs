@@ -256,7 +256,7 @@ async fn headers_go_with_the_types_they_are_for_and_show_in_no_log() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_retried_without_telling_the_password() {
+async fn an_unreachable_service_is_retried_without_telling_the_password() {
     let (bench, service) = (Bench::new().await, Service::start().await);
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let refused = format!("refused=http://user:secret@127.0.0.1:{unused}/");

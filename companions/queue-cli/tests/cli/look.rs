@@ -136,7 +136,7 @@ async fn queues_are_paused_and_resumed() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_with_what_to_do() {
+async fn commands_say_what_is_missing_and_what_to_do() {
     let bench = Bench::new().await;
     bench.enqueue("t", "id").await;
     for (arguments, code, reason) in [

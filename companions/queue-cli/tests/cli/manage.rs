@@ -34,7 +34,7 @@ async fn tasks_are_run_archived_and_deleted_by_their_ids() {
 }
 
 #[tokio::test]
-async fn what_a_state_forbids_has_an_exit_code_of_its_own() {
+async fn a_change_that_a_state_forbids_has_its_own_exit_code() {
     let bench = scheduled(&["archived"]).await;
     bench.enqueue("p", "pending").await;
     bench.enqueue("a", "active").await;

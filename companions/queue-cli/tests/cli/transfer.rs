@@ -289,7 +289,7 @@ async fn draining_waits_for_what_runs() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_carried_is_told() {
+async fn export_tells_what_it_cannot_carry() {
     let bench = full().await;
     let _: u64 = bench.ask(&["LPUSH", "asynq:{default}:pending", "ghost"]).await;
     let _: u64 = bench.ask(&["HSET", "asynq:{default}:t:odd", "msg", "nonsense", "state", "pending"]).await;

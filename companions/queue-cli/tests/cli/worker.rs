@@ -28,7 +28,7 @@ async fn the_longest_pattern_wins_and_a_type_fits_itself_alone() {
 }
 
 #[tokio::test]
-async fn what_happens_to_tasks_that_fit_no_pattern_can_be_chosen() {
+async fn the_fate_of_tasks_that_fit_no_pattern_can_be_chosen() {
     for (choice, state, retried) in [
         ("putback", TaskState::Retry, 0),
         ("fail", TaskState::Retry, 1),
@@ -119,7 +119,7 @@ async fn a_worker_that_is_told_to_end_says_what_it_waits_for_and_until_when() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_said_at_the_start() {
+async fn worker_refuses_to_start_with_settings_that_cannot_work() {
     let bench = Bench::new().await;
     for (arguments, code, reason) in [
         (&["--exec", "a=no-such-program"][..], 1, "there is no program \"no-such-program\" on the PATH"),

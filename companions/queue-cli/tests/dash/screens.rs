@@ -241,7 +241,7 @@ async fn a_selected_task_stays_selected_when_others_go_and_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_enqueue_cannot_drive_the_terminal_or_break_columns() {
+async fn task_texts_cannot_drive_the_terminal_or_break_columns() {
     if !terminal::is_there() {
         return;
     }

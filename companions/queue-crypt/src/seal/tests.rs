@@ -18,7 +18,7 @@ fn fields(paths: &[&str]) -> What {
 }
 
 #[test]
-fn what_was_sealed_opens_for_its_task_alone() {
+fn a_sealed_payload_opens_for_its_task_alone() {
     let tampered = Err(OpenError::Tampered { id: "2026-11".to_owned() });
     for what in [What::Whole, fields(&["card"])] {
         let payload = br#"{"card":"4242"}"#;
@@ -109,7 +109,7 @@ fn around_encrypted_fields_everything_stays_as_it_was_written() {
 }
 
 #[test]
-fn what_has_no_fields_is_refused_and_not_sent_in_the_clear() {
+fn a_payload_without_fields_is_refused_and_not_sent_in_the_clear() {
     for payload in ["", "null", "[1]", "7", r#"{"card":7}"#, r#"{"card":{"n":1},"card":{"n":2}}"#, "{\"card\":"] {
         let refused = seal(&keys(), Binding::Task, PLACE, &fields(&["card.n"]), payload.as_bytes());
         assert!(matches!(refused, Err(SealError::Field { .. })), "{payload}: {refused:?}");

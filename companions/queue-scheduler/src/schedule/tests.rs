@@ -102,7 +102,7 @@ fn ticks_begin_and_end_when_told() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name() {
+fn entries_that_make_no_sense_are_refused_by_name() {
     let problem = |entry: Entry| entry.check(&Zone::UTC).unwrap_err().problem;
     let text = |entry: Entry| entry.check(&Zone::UTC).unwrap_err().to_string();
     for name in ["", "a b", "a/b", "é", "{x}", &"x".repeat(201)] {

@@ -85,11 +85,11 @@ async fn drain_takes_the_queues_in_the_order_they_are_named() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_worked_is_told() {
+async fn drain_tells_tasks_that_it_cannot_work() {
     let queue = TestQueue::new();
     queue.enqueue(RawTask::new("unknown").task_id("1")).await;
     let drained = queue.drain(Welcome::router()).await;
-    assert_eq!(drained[0].end, End::PutBack);
+    assert_eq!(drained[0].end, End::Snoozed);
     assert!(drained.to_string().contains("handler not found for task \"unknown\""), "{drained}");
     queue.advance(MINUTE);
     let drained = queue.drain_with(Welcome::router(), Drain::new().unhandled(Unhandled::Archive)).await;
@@ -120,7 +120,7 @@ async fn a_paused_queue_is_left_alone() {
 async fn a_drain_without_an_end_is_ended() {
     let queue = TestQueue::new();
     queue.enqueue(RawTask::new("again")).await;
-    let router = Router::new(()).route("again", async |_: Job| Err::<(), _>(Failure::put_back(Duration::ZERO, "busy")));
+    let router = Router::new(()).route("again", async |_: Job| Err::<(), _>(Failure::snooze(Duration::ZERO, "busy")));
     let _ = queue.drain_with(router, Drain::new().most(50)).await;
 }
 

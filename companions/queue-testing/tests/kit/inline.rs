@@ -55,7 +55,7 @@ async fn run_inline_ignores_time_group_and_uniqueness() {
 }
 
 #[tokio::test]
-async fn what_nobody_handles_fails() {
+async fn a_task_that_nobody_handles_fails() {
     let attempt = run_inline(RawTask::new("unknown"), Welcome::router()).await;
     assert_eq!(attempt.end, End::Retried);
     assert!(attempt.error.unwrap().contains("handler not found"));

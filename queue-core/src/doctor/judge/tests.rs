@@ -91,7 +91,7 @@ fn a_lost_task_goes_back_where_its_state_says() {
 }
 
 #[test]
-fn what_disagrees_with_the_place_is_written_anew() {
+fn fields_that_disagree_with_the_place_are_written_anew() {
     let active = seen("active", [entry("active", "")]);
     assert_eq!(told(&active), format!("no-lease: active in active [] group [] lease [{}]", NOW + LEASE_SECS));
     let stray = Whereabouts { lease: "9".into(), ..seen("pending", [entry("pending", "")]) };

@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) {
         4 => Outcome::Failed(Failure::RetryIn(delay, error())),
         5 => Outcome::Failed(Failure::Archive(error())),
         6 => Outcome::Failed(Failure::Revoke(error())),
-        _ => Outcome::Failed(Failure::PutBack(Some(delay), error())),
+        _ => Outcome::Failed(Failure::Snooze(Some(delay), error())),
     };
     check(&next_step(&message, outcome, now, &policy));
 

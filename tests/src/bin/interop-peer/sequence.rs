@@ -74,7 +74,7 @@ async fn retry(mut steps: Steps) -> Outcome {
     steps.end(taken, failed(Failure::retry_in(HOUR, "boom"))).await?;
     steps.put(job("r2")).await?;
     let taken = steps.take("r2").await?;
-    steps.end(taken, failed(Failure::put_back(HOUR, "soft"))).await
+    steps.end(taken, failed(Failure::snooze(HOUR, "soft"))).await
 }
 
 async fn archive(mut steps: Steps) -> Outcome {

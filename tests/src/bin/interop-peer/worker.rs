@@ -152,7 +152,7 @@ async fn work(job: &Job) -> Result<(), Failure> {
         "skip" => return Err(Failure::archive(text)),
         "revoke" => return Err(Failure::revoke(text)),
         "panic" => panic!("{text}"),
-        "putback" => return Err(Failure::PutBack(None, text.into())),
+        "putback" => return Err(Failure::Snooze(None, text.into())),
         "sleep" => tokio::time::sleep(Duration::from_millis(text.parse()?)).await,
         "hang" => {
             job.cancellation().cancelled().await;

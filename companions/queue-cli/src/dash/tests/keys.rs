@@ -100,7 +100,7 @@ fn entries_of_ours_are_stopped_started_and_run_and_those_of_go_left_alone() {
 }
 
 #[test]
-fn what_a_state_does_not_allow_is_refused_with_the_reason() {
+fn dash_refuses_what_a_state_does_not_allow() {
     let mut model = retries(&["a"]);
     assert_eq!(keys(&mut model, "cy"), None);
     assert!(picture(&model)[23].contains("? help"), "y is no key of its own");
@@ -199,7 +199,7 @@ fn a_filter_of_tasks_is_for_redis_and_begins_at_the_first_page() {
 }
 
 #[test]
-fn what_is_pasted_is_never_a_command() {
+fn pasted_text_is_never_a_command() {
     let mut model = retries(&["a"]);
     paste(&mut model, "dy");
     assert_eq!((&model.overlay, model.screen().filter()), (&None, ""));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_is_met_once_although_others_come_and_go() {
+    fn scan_meets_keys_that_stay_once_although_others_come_and_go() {
         let mut names: Vec<Vec<u8>> = (0..100).map(|n| format!("stays-{n}").into_bytes()).collect();
         names.extend((0..100).map(|n| format!("goes-{n}").into_bytes()));
         let (mut cursor, mut met) = (0, Vec::new());

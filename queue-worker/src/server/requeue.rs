@@ -24,31 +24,31 @@ pub(super) async fn archive_as_it_is(shared: Arc<Shared>, run: Run, raw: Bytes) 
     }
 }
 
-/// Puts back a task that is still ours, although it should not be started any more.
-pub(super) async fn put_back(shared: Arc<Shared>, delivery: Delivery) {
+/// Requeues a task that is still ours, although it should not be started any more.
+pub(super) async fn requeue(shared: Arc<Shared>, delivery: Delivery) {
     let report = Report::by_owner(delivery.run, &delivery.message, Side::Oldest);
     // Failing that, somebody recovers it: its lease has ended.
     if let Err(error) = shared.broker.requeue(&report, shared.now_ns()).await {
-        warn!(task = report.run.id, %error, "could not put the task back");
+        warn!(task = report.run.id, %error, "could not requeue the task");
     }
 }
 
-/// Puts back what a take may have taken whose answer was lost.
+/// Requeues what a take may have taken whose answer was lost.
 pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
     for pause in LOOK_AGAIN {
         tokio::time::sleep(pause).await;
-        match put_back_take(&shared, &queue, &token, expires).await {
+        match requeue_take(&shared, &queue, &token, expires).await {
             Some(0) => {}
-            Some(tasks) => warn!(queue = %queue, tasks, "tasks were put back whose take was not answered"),
+            Some(tasks) => warn!(queue = %queue, tasks, "tasks were requeued whose take was not answered"),
             None => return,
         }
     }
 }
 
-/// Puts back all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:
+/// Requeues all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:
 /// what was taken comes back when its leases end.
-pub(super) async fn put_back_take(shared: &Shared, queue: &str, token: &str, expires: i64) -> Option<u64> {
-    let mut backoff = Backoff::new(&shared.outage, "putting back what a take has taken");
+pub(super) async fn requeue_take(shared: &Shared, queue: &str, token: &str, expires: i64) -> Option<u64> {
+    let mut backoff = Backoff::new(&shared.outage, "requeueing what a take has taken");
     loop {
         match shared.broker.requeue_run(queue, token, expires, shared.now_ns()).await {
             Ok(tasks) => {
@@ -57,7 +57,7 @@ pub(super) async fn put_back_take(shared: &Shared, queue: &str, token: &str, exp
             }
             Err(error) if error.is_outage() => backoff.failed(&error).await,
             Err(error) => {
-                warn!(queue, %error, "could not put back what a take may have taken; it comes back when its leases end");
+                warn!(queue, %error, "could not requeue what a take may have taken; it comes back when its leases end");
                 return None;
             }
         }

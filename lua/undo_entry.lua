@@ -1,4 +1,4 @@
--- put_back_entry: list an id again that a repair has taken out of a list or set.
+-- undo_entry: list an id again that a repair has taken out of a list or set.
 --
 -- Transition: none                         Go: none
 --
