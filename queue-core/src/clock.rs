@@ -12,20 +12,42 @@ use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
 
 const NANOS_PER_SEC: i64 = 1_000_000_000;
 
-/// A Unix second, written as people read it: `2026-11-22T17:35:13Z`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct At(pub i64);
+/// A Unix second; scores in Redis are such. Written as people read it: `2026-11-22T17:35:13Z`.
+///
+/// ```
+/// use queue_core::clock::UnixSecond;
+///
+/// let second = UnixSecond(1_795_368_913);
+/// assert_eq!(second.to_string(), "2026-11-22T17:35:13Z");
+/// assert_eq!(second.date().map(UnixSecond::from), Some(second));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UnixSecond(pub i64);
 
-impl fmt::Display for At {
+impl UnixSecond {
+    /// As a date; `None` for one that lies more than 262,000 years away.
+    pub fn date(self) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp(self.0, 0)
+    }
+}
+
+/// Rounded down.
+impl From<DateTime<Utc>> for UnixSecond {
+    fn from(date: DateTime<Utc>) -> Self {
+        Self(date.timestamp())
+    }
+}
+
+impl fmt::Display for UnixSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match DateTime::<Utc>::from_timestamp(self.0, 0) {
+        match self.date() {
             Some(date) => f.write_str(&date.to_rfc3339_opts(SecondsFormat::Secs, true)),
             None => write!(f, "Unix second {}", self.0),
         }
     }
 }
 
-impl fmt::Debug for At {
+impl fmt::Debug for UnixSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

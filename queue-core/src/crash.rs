@@ -7,9 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use chrono::DateTime;
-
-use crate::clock::secs_ceil;
+use crate::clock::{UnixSecond, secs_ceil};
 use crate::limits::LAST_SECOND;
 use crate::outcome::Step;
 use crate::retry::RetryPolicy;
@@ -29,8 +27,8 @@ const REMEMBERED: usize = 10;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Crashes {
     count: u32,
-    /// When the lease ended (Unix second), and who had it; oldest first.
-    holders: Vec<(i64, String)>,
+    /// When the lease ended, and who had it; oldest first.
+    holders: Vec<(UnixSecond, String)>,
 }
 
 impl Crashes {
@@ -40,7 +38,7 @@ impl Crashes {
         let count = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
         let holder = |word: &str| {
             let (until, name) = word.split_once('@')?;
-            Some((until.parse().ok()?, name.to_owned()))
+            Some((UnixSecond(until.parse().ok()?), name.to_owned()))
         };
         Self { count, holders: words.filter_map(holder).collect() }
     }
@@ -53,7 +51,7 @@ impl Crashes {
         let name = owner.rsplit_once(':').map_or(owner, |(name, _)| name);
         let name = if name.is_empty() { "unknown".to_owned() } else { name.replace([' ', '@'], "_") };
         self.count = self.count.saturating_add(1);
-        self.holders.push((until, name));
+        self.holders.push((UnixSecond(until), name));
         let excess = self.holders.len().saturating_sub(REMEMBERED);
         self.holders.drain(..excess);
         self
@@ -64,14 +62,14 @@ impl Crashes {
         self.count
     }
 
-    /// The last ten of them, oldest first: the Unix second at which the lease ended, and who had it.
-    pub fn holders(&self) -> &[(i64, String)] {
+    /// The last ten of them, oldest first: when the lease ended, and who had it.
+    pub fn holders(&self) -> &[(UnixSecond, String)] {
         &self.holders
     }
 
     /// For people.
     fn story(&self) -> String {
-        let when = |until| DateTime::from_timestamp(until, 0).map_or(String::new(), |time| format!("{time:?}"));
+        let when = |until: UnixSecond| until.date().map_or(String::new(), |time| format!("{time:?}"));
         let holders: Vec<String> =
             self.holders.iter().map(|(until, name)| format!("{name} until {}", when(*until))).collect();
         format!("{LEASE_EXPIRED}; given up after {} crashes, it was held by {}", self.count, holders.join(", "))
@@ -81,7 +79,7 @@ impl Crashes {
 impl fmt::Display for Crashes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.count)?;
-        self.holders.iter().try_for_each(|(until, name)| write!(f, " {until}@{name}"))
+        self.holders.iter().try_for_each(|(until, name)| write!(f, " {}@{name}", until.0))
     }
 }
 

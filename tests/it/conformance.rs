@@ -7,7 +7,7 @@ const OF_A_SERVER: [&str; 9] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
-    "doctor::copies::what_was_deleted",
+    "doctor::copies::undo_restores",
     "doctor::damage::a_list_that_stands_twice",
     "cluster::doctor",
     "idle::a_refused_question",

@@ -216,7 +216,6 @@ fn the_durations_in_the_table_of_options_are_the_defaults_of_the_code() {
         ("shutdown_timeout", "shutdown_timeout"),
         ("cancel_grace", "cancel_grace"),
         ("poll_interval", "poll_interval"),
-        ("lease", "lease"),
         ("reconcile_interval", "reconcile"),
         ("group_grace_period", "grace_period"),
     ] {

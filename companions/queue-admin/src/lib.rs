@@ -48,6 +48,7 @@ pub use cron::{CronEntry, CronEvent};
 pub use error::{BadCursor, Error};
 pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
+pub use queue_core::clock::UnixSecond;
 pub use queues::QueueInfo;
 pub use role::{Permission, Role};
 pub use schedulers::{EnqueueEvent, SchedulerEntry};

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_with_the_reason() {
+    fn options_that_cannot_be_honoured_are_refused_with_the_reason() {
         for (line, reason) in [
             (r#"{"type":"t","quue":"q"}"#, "unknown field `quue`"),
             (r#"{"payload":1}"#, "missing field `type`"),

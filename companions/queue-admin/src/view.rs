@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
-use queue_core::clock::date_from_secs;
+use queue_core::clock::UnixSecond;
 use queue_core::doctor::Finding as Found;
 use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
@@ -390,7 +390,7 @@ impl From<&crate::Explanation> for Explanation {
     fn from(explanation: &crate::Explanation) -> Self {
         let reason = |reason: &crate::Reason| Reason {
             reason: reason.as_str(),
-            at: reason.at().and_then(date_from_secs),
+            at: reason.at().filter(|at| at.0 != 0).and_then(UnixSecond::date),
             text: reason.to_string(),
         };
         Self {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+use queue_core::clock::UnixSecond;
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::options::compose;
 use queue_core::{IntoTask, RawTask, TaskOptions, option_text};
@@ -149,13 +150,16 @@ impl Entry {
         self
     }
 
-    /// The first ticks after a Unix second, jitter left out; `zone` counts where the entry names none.
+    /// The first ticks after this one, jitter left out; `zone` counts where the entry names none.
     ///
     /// # Errors
     /// When the entry cannot be used.
-    pub fn ticks(&self, zone: &Zone, after: i64, count: usize) -> Result<Vec<i64>, EntryError> {
+    pub fn ticks(&self, zone: &Zone, after: UnixSecond, count: usize) -> Result<Vec<UnixSecond>, EntryError> {
         let schedule = self.check(zone)?;
-        Ok(std::iter::successors(schedule.next_tick(after), |tick| schedule.next_tick(*tick)).take(count).collect())
+        Ok(std::iter::successors(schedule.next_tick(after.0), |tick| schedule.next_tick(*tick))
+            .take(count)
+            .map(UnixSecond)
+            .collect())
     }
 
     /// What it comes to, with what it leaves out filled in; `zone` counts where it names none.

@@ -21,6 +21,7 @@ mod spec;
 pub use entry::{Entry, EntrySummary};
 pub use problem::{EntryError, EntryProblem};
 pub use provider::{BoxError, ConfigProvider};
+pub use queue_core::clock::UnixSecond;
 pub use queue_redis::broker::{Overlap, TickVerdict, Why};
 pub use schedule::{MAX_MISSED, Missed};
 pub use scheduler::{Scheduler, SchedulerBuilder, SchedulerError, SyncProblem, Ticked};

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use queue_core::clock::UnixSecond;
 use queue_core::options::{Composed, compose};
 use queue_core::{OptionError, RawTask, TaskOptions};
 use queue_redis::broker::{Overlap, Why};
@@ -86,7 +87,8 @@ pub(crate) struct Step {
 impl Schedule {
     /// The first tick after a Unix second.
     pub(crate) fn next_tick(&self, after: i64) -> Option<i64> {
-        self.spec.next_from(self.starts, after).filter(|tick| *tick <= self.ends)
+        let next = self.spec.next_from(UnixSecond(self.starts), UnixSecond(after))?;
+        Some(next.0).filter(|tick| *tick <= self.ends)
     }
 
     /// When a tick is run: later than itself by the jitter, but before the next one.

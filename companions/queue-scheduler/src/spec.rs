@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
+use queue_core::clock::UnixSecond;
 use queue_core::duration;
 
 /// A time zone.
@@ -94,10 +95,10 @@ enum Rule {
 /// a time zone in front (`CRON_TZ=Europe/Berlin 0 9 * * *`).
 ///
 /// ```
-/// use queue_scheduler::{Spec, Zone};
+/// use queue_scheduler::{Spec, UnixSecond, Zone};
 ///
 /// let spec = Spec::parse("CRON_TZ=Europe/Berlin 30 9 * * mon-fri", &Zone::UTC)?;
-/// assert_eq!(spec.next(1_772_360_130), Some(1_772_440_200)); // Monday, 2026-03-02 08:30 UTC
+/// assert_eq!(spec.next(UnixSecond(1_772_360_130)), Some(UnixSecond(1_772_440_200))); // Monday, 2026-03-02 08:30 UTC
 /// let error = Spec::parse("0 25 * * *", &Zone::UTC).unwrap_err();
 /// assert_eq!(error.to_string(), r#"hour "25": 25 is not in 0-23"#);
 /// # Ok::<(), queue_scheduler::SpecError>(())
@@ -157,23 +158,25 @@ impl Spec {
         &self.zone
     }
 
-    /// The first tick after a Unix second; `None` when there is none within five years. Times that a change
+    /// The first tick after this one; `None` when there is none within five years. Times that a change
     /// of the clock leaves out have no tick, those that it repeats have two. `@every` counts from `after`.
-    pub fn next(&self, after: i64) -> Option<i64> {
-        match self.rule {
-            Rule::Every(delay) => after.checked_add(delay),
-            Rule::Fields(fields) => later(&fields, &self.zone, after),
-        }
+    pub fn next(&self, after: UnixSecond) -> Option<UnixSecond> {
+        let next = match self.rule {
+            Rule::Every(delay) => after.0.checked_add(delay),
+            Rule::Fields(fields) => later(&fields, &self.zone, after.0),
+        };
+        next.map(UnixSecond)
     }
 
     /// The same, with the ticks of `@every` at whole multiples of it from `origin` on: so all schedulers of a
     /// fleet agree on them, and a restart does not move them (in Go it does).
-    pub fn next_from(&self, origin: i64, after: i64) -> Option<i64> {
-        match self.rule {
+    pub fn next_from(&self, UnixSecond(origin): UnixSecond, UnixSecond(after): UnixSecond) -> Option<UnixSecond> {
+        let next = match self.rule {
             Rule::Every(delay) if after < origin => Some(origin).filter(|_| delay > 0),
             Rule::Every(delay) => after.checked_add(delay - (after - origin).rem_euclid(delay)),
             Rule::Fields(fields) => later(&fields, &self.zone, after.max(origin.saturating_sub(1))),
-        }
+        };
+        next.map(UnixSecond)
     }
 }
 

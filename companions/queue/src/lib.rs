@@ -37,7 +37,8 @@ pub mod admin {
     pub use queue_admin::{
         Action, Actor, Admin, AuditEntry, BadCursor, Board, Changed, CronEntry, CronEvent, Cursor, DailyStats,
         Direction, EnqueueEvent, Error, Explanation, Filter, FilterError, GroupInfo, Inspector, Listing, Page,
-        Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo, Verb, Waited, WorkerInfo,
+        Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo, UnixSecond, Verb, Waited,
+        WorkerInfo,
     };
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::clock::At;
+use queue_core::clock::UnixSecond;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
 use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
@@ -116,12 +116,12 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     }
     match (end, step) {
         (End::Retried, Step::Retry { at, .. }) => {
-            attempt_line!(warn, job, max_retry = job.max_retry(), retry_at = %At(*at), error, "task failed");
+            attempt_line!(warn, job, max_retry = job.max_retry(), retry_at = %UnixSecond(*at), error, "task failed");
         }
         (End::Archived, _) => attempt_line!(error, job, max_retry = job.max_retry(), error, "task failed; archived"),
         (End::Revoked, _) => attempt_line!(info, job, reason = error, "task revoked by its handler"),
         (_, Step::Retry { at, .. }) => {
-            attempt_line!(info, job, retry_at = %At(*at), reason = error, "task snoozed without spending a retry");
+            attempt_line!(info, job, retry_at = %UnixSecond(*at), reason = error, "task snoozed without spending a retry");
         }
         _ => attempt_line!(info, job, reason = error, "task snoozed without spending a retry"),
     }

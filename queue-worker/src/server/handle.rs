@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::clock::{At, secs_ceil};
+use queue_core::clock::{UnixSecond, secs_ceil};
 use queue_redis::flow::Recorder;
 use queue_redis::service::{Service as _, Services};
 use tokio::sync::{Mutex, Semaphore};
@@ -141,7 +141,7 @@ impl HandleInner {
         }
         let (tasks, oldest) = shared.running.oldest(NAMED);
         let aggregations = shared.options.groups.concurrency.saturating_sub(aggregating.available_permits());
-        let (server, until) = (shared.identity.id(), At(shared.now().saturating_add(secs_ceil(patience))));
+        let (server, until) = (shared.identity.id(), UnixSecond(shared.now().saturating_add(secs_ceil(patience))));
         info!(server, tasks, ?oldest, aggregations, %until, "server ends; waiting for what it works on");
     }
 }

@@ -98,7 +98,7 @@ async fn a_task_starts_at_once_at_a_time_or_in_its_group() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_honoured_is_refused_and_nothing_is_written() {
+async fn options_that_cannot_be_honoured_are_refused_and_nothing_is_written() {
     let fixture = Fixture::start().await;
     let client = client(&fixture);
     let before = fixture.keyspace().await;

@@ -4,6 +4,7 @@ mod reason;
 
 use bytes::Bytes;
 use queue_core::attempt::{Attempt, FIELDS};
+use queue_core::clock::UnixSecond;
 use queue_core::crash::Crashes;
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
@@ -57,7 +58,7 @@ struct Facts {
     servers: Vec<ServerInfo>,
     lock_holder: Option<String>,
     /// Of its group: name, size, when the oldest and the youngest joined.
-    group: Option<(String, u64, i64, i64)>,
+    group: Option<(String, u64, UnixSecond, UnixSecond)>,
     deadline: Option<i64>,
 }
 
@@ -161,7 +162,7 @@ impl Inspector {
             Some((group, _)) if deadline.is_some() => group.to_owned(),
             _ => name,
         };
-        let at = |ends: Ends| ends.first().map_or(0, |(_, score)| *score as i64);
+        let at = |ends: Ends| ends.first().map_or(UnixSecond(0), |(_, score)| UnixSecond(*score as i64));
         facts.deadline = deadline.map(|deadline| deadline as i64);
         facts.group = Some((name, size, at(oldest), at(youngest)));
         Ok(())
@@ -230,12 +231,13 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     let second = |score: &str| score.parse::<f64>().map_or(0, |score| score as i64);
     let entry = seen.entries.first();
     let score = entry.map_or(0, |entry| second(&entry.score));
-    let waits = |due: Reason| if score <= now && entry.is_some() { Reason::Overdue { since: score } } else { due };
+    let waits =
+        |due: Reason| if score <= now && entry.is_some() { Reason::Overdue { since: UnixSecond(score) } } else { due };
     let state: Option<TaskState> = seen.state.parse().ok();
     // What keeps any task of the queue from running.
     let (mut stopped, mut slow) = (Vec::new(), Vec::new());
     if let Some(since) = &facts.paused {
-        stopped.push(Reason::Paused { since: since.parse().ok().filter(|since| *since > 0) });
+        stopped.push(Reason::Paused { since: since.parse().ok().filter(|since| *since > 0).map(UnixSecond) });
     }
     if facts.is_removing {
         stopped.push(Reason::Removing);
@@ -261,7 +263,7 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(stopped);
             let since = facts.pending_since.filter(|since| since.saturating_add(SERVER_TTL_SECS) < now);
             if let Some(since) = since.filter(|_| reasons.is_empty() && slow.is_empty()) {
-                reasons.push(Reason::PassedOver { since });
+                reasons.push(Reason::PassedOver { since: UnixSecond(since) });
             }
             match facts.ahead {
                 Some(ahead @ 1..) => reasons.push(Reason::Behind { ahead }),
@@ -271,12 +273,12 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(slow);
         }
         Some(TaskState::Scheduled) => {
-            reasons.push(waits(Reason::Scheduled { at: score }));
+            reasons.push(waits(Reason::Scheduled { at: UnixSecond(score) }));
             reasons.extend(stopped);
         }
         Some(TaskState::Retry) => {
             let (retried, max_retry) = (message.retried, message.retry);
-            let retry = Reason::Retry { at: score, retried, max_retry, error: error() };
+            let retry = Reason::Retry { at: UnixSecond(score), retried, max_retry, error: error() };
             if let overdue @ Reason::Overdue { .. } = waits(retry.clone()) {
                 reasons.push(overdue);
             }
@@ -284,16 +286,16 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(stopped);
         }
         Some(TaskState::Active) => reasons.push(running(queue, id, facts, now)),
-        Some(TaskState::Archived) => reasons.push(Reason::Archived { at: score, error: error() }),
+        Some(TaskState::Archived) => reasons.push(Reason::Archived { at: UnixSecond(score), error: error() }),
         Some(TaskState::Completed) => {
-            let at = Some(message.completed_at).filter(|at| *at > 0);
-            reasons.push(Reason::Completed { at, until: score });
+            let at = Some(message.completed_at).filter(|at| *at > 0).map(UnixSecond);
+            reasons.push(Reason::Completed { at, until: UnixSecond(score) });
         }
         Some(TaskState::Aggregating) if seen.is_remains => reasons.push(Reason::Aggregated),
         Some(TaskState::Aggregating) => {
             if let Some((group, size, oldest, youngest)) = facts.group.clone() {
                 reasons.push(match facts.deadline {
-                    Some(deadline) => Reason::Aggregating { group, deadline },
+                    Some(deadline) => Reason::Aggregating { group, deadline: UnixSecond(deadline) },
                     None => Reason::InGroup { group, size, oldest, youngest },
                 });
             }
@@ -324,7 +326,7 @@ fn running(queue: &str, id: &str, facts: &Facts, now: i64) -> Reason {
         let worker = server.workers.iter().find(|worker| worker.task_id == id && worker.queue == queue)?;
         Some((server, worker))
     });
-    let since = with_it.and_then(|(_, worker)| worker.started).map(|started| started.timestamp());
+    let since = with_it.and_then(|(_, worker)| worker.started).map(UnixSecond::from);
     let worker = match with_it {
         Some((server, _)) => format!("{}:{} (server {})", server.host, server.pid, server.id),
         // The number of the take says nothing to anybody.
@@ -332,11 +334,11 @@ fn running(queue: &str, id: &str, facts: &Facts, now: i64) -> Reason {
     };
     let lease = facts.seen.lease.parse::<f64>().map_or(now, |score| score as i64);
     if lease > now {
-        return Reason::Running { worker, since, lease_until: lease };
+        return Reason::Running { worker, since, lease_until: UnixSecond(lease) };
     }
     // As the recoverer decides.
     let margin = if with_it.is_some() { RECOVERY_MARGIN_SECS } else { SILENT_MARGIN_SECS };
-    Reason::Silent { worker, lease_ended: lease, recovered_at: lease.saturating_add(margin) }
+    Reason::Silent { worker, lease_ended: UnixSecond(lease), recovered_at: UnixSecond(lease.saturating_add(margin)) }
 }
 
 #[cfg(test)]

@@ -3,18 +3,17 @@
 use std::fmt;
 
 use queue_core::attempt::Attempt;
-use queue_core::clock::At;
-
+use queue_core::clock::UnixSecond;
 use queue_core::doctor::Fault;
 
-/// One reason, or something that one should know with it. Instants are Unix seconds.
+/// One reason, or something that one should know with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
     /// The queue is paused.
     Paused {
         /// Since when, if the pause says so.
-        since: Option<i64>,
+        since: Option<UnixSecond>,
     },
     /// The queue is being removed.
     Removing,
@@ -23,12 +22,12 @@ pub enum Reason {
     /// It waits for its time.
     Scheduled {
         /// When it is due.
-        at: i64,
+        at: UnixSecond,
     },
     /// It failed and waits for its next attempt.
     Retry {
         /// When that is due.
-        at: i64,
+        at: UnixSecond,
         /// How often it was retried.
         retried: i32,
         /// How often it may be.
@@ -44,7 +43,7 @@ pub enum Reason {
     /// It is due, and no server has made it pending.
     Overdue {
         /// Since when.
-        since: i64,
+        since: UnixSecond,
     },
     /// No server that is alive serves the queue.
     NoServer,
@@ -67,7 +66,7 @@ pub enum Reason {
     /// It has been pending for a while although a server has places free.
     PassedOver {
         /// Since when.
-        since: i64,
+        since: UnixSecond,
     },
     /// It waits in a group.
     InGroup {
@@ -76,16 +75,16 @@ pub enum Reason {
         /// Tasks in it.
         size: u64,
         /// When the oldest of them joined.
-        oldest: i64,
+        oldest: UnixSecond,
         /// When the youngest joined.
-        youngest: i64,
+        youngest: UnixSecond,
     },
     /// It was taken out of its group and is being aggregated.
     Aggregating {
         /// Group name.
         group: String,
         /// When the aggregation counts as lost.
-        deadline: i64,
+        deadline: UnixSecond,
     },
     /// It was aggregated, and is about to be deleted.
     Aggregated,
@@ -94,25 +93,25 @@ pub enum Reason {
         /// Which: `host:pid` and what else is known of it; empty when nothing is.
         worker: String,
         /// Since when.
-        since: Option<i64>,
+        since: Option<UnixSecond>,
         /// Until when it has it, unless it renews that.
-        lease_until: i64,
+        lease_until: UnixSecond,
     },
     /// A worker had it and is silent.
     Silent {
         /// Which; empty when nothing is known of it.
         worker: String,
         /// When its lease ended.
-        lease_ended: i64,
+        lease_ended: UnixSecond,
         /// When any server takes the task over.
-        recovered_at: i64,
+        recovered_at: UnixSecond,
     },
     /// Workers went silent over it.
     Crashes {
         /// How often.
         count: u32,
         /// The last of them: when the lease ended, and whose it was.
-        holders: Vec<(i64, String)>,
+        holders: Vec<(UnixSecond, String)>,
     },
     /// Attempts at it failed.
     FailedBefore {
@@ -124,16 +123,16 @@ pub enum Reason {
     /// It was given up.
     Archived {
         /// When.
-        at: i64,
+        at: UnixSecond,
         /// The last error.
         error: String,
     },
     /// It succeeded.
     Completed {
         /// When; `None` when it does not say.
-        at: Option<i64>,
+        at: Option<UnixSecond>,
         /// Until when it is kept.
-        until: i64,
+        until: UnixSecond,
     },
     /// Its uniqueness lock belongs to another task.
     LockedByTwin {
@@ -190,7 +189,7 @@ impl Reason {
     }
 
     /// The instant that matters, if there is one.
-    pub fn at(&self) -> Option<i64> {
+    pub fn at(&self) -> Option<UnixSecond> {
         match self {
             Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
             Self::Overdue { since } | Self::PassedOver { since } => Some(*since),
@@ -210,14 +209,14 @@ impl fmt::Display for Reason {
         match self {
             Self::Paused { since } => {
                 f.write_str("its queue is paused")?;
-                since.iter().try_for_each(|since| write!(f, " since {}", At(*since)))?;
+                since.iter().try_for_each(|since| write!(f, " since {}", since))?;
                 f.write_str("; `queuectl queue resume` lets its tasks run")
             }
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
-            Self::Scheduled { at } => write!(f, "it waits for its time, {}", At(*at)),
+            Self::Scheduled { at } => write!(f, "it waits for its time, {}", at),
             Self::Retry { at, retried, max_retry, error } => {
-                write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {}", At(*at))?;
+                write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {}", at)?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
             }
             Self::NoHandler { task_type } => write!(
@@ -226,7 +225,7 @@ impl fmt::Display for Reason {
                  queue has one: start one"
             ),
             Self::Overdue { since } => {
-                write!(f, "it is due since {}, and no server has taken notice of it", At(*since))
+                write!(f, "it is due since {}, and no server has taken notice of it", since)
             }
             Self::NoServer => f.write_str("no server that is alive serves its queue; start one"),
             Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
@@ -243,20 +242,19 @@ impl fmt::Display for Reason {
                 f,
                 "it is pending since {}, and servers of its queue have places free: none of them has a handler for its \
                  type, and they leave such tasks where they are; start one that has",
-                At(*since)
+                since
             ),
             Self::InGroup { group, size, oldest, youngest } => write!(
                 f,
                 "it waits in group {group:?}, which has {size} tasks, the oldest since {} and the youngest since {}; a \
                  server with an aggregator takes them when none has joined for its grace period (1 minute by default), \
                  when the oldest has waited for its largest delay, or when the group is full",
-                At(*oldest),
-                At(*youngest)
+                oldest, youngest
             ),
             Self::Aggregating { group, deadline } => write!(
                 f,
                 "a server aggregates group {group:?}, to which it belongs; if that is not over by {}, it goes back",
-                At(*deadline)
+                deadline
             ),
             Self::Aggregated => f.write_str("it was made part of another task, and is about to be deleted"),
             Self::Running { worker, since, lease_until } => {
@@ -264,8 +262,8 @@ impl fmt::Display for Reason {
                 if !worker.is_empty() {
                     write!(f, ", {worker}")?;
                 }
-                since.iter().try_for_each(|since| write!(f, ", since {}", At(*since)))?;
-                write!(f, "; its lease ends at {} unless it is renewed", At(*lease_until))
+                since.iter().try_for_each(|since| write!(f, ", since {}", since))?;
+                write!(f, "; its lease ends at {} unless it is renewed", lease_until)
             }
             Self::Silent { worker, lease_ended, recovered_at } => {
                 f.write_str("the worker that has it")?;
@@ -275,16 +273,15 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     " is silent: its lease ended at {}; from {} on, any server of the queue takes the task over",
-                    At(*lease_ended),
-                    At(*recovered_at)
+                    lease_ended, recovered_at
                 )
             }
             Self::Crashes { count, holders } => {
                 write!(f, "its workers went silent {count} times")?;
-                holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {}", At(*until)))
+                holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {}", until))
             }
             Self::FailedBefore { count, last } => {
-                let (at, end) = (At(last.ended_ms.div_euclid(1_000)), last.end.as_str());
+                let (at, end) = (UnixSecond(last.ended_ms.div_euclid(1_000)), last.end.as_str());
                 write!(
                     f,
                     "{count} attempts at it failed; the last was {end} at {at} on {}: {}",
@@ -292,7 +289,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Archived { at, error } => {
-                write!(f, "it was given up at {}", At(*at))?;
+                write!(f, "it was given up at {}", at)?;
                 if !error.is_empty() {
                     write!(f, ": {error}")?;
                 }
@@ -300,8 +297,8 @@ impl fmt::Display for Reason {
             }
             Self::Completed { at, until } => {
                 f.write_str("it succeeded")?;
-                at.iter().try_for_each(|at| write!(f, " at {}", At(*at)))?;
-                write!(f, ", and is kept until {}", At(*until))
+                at.iter().try_for_each(|at| write!(f, " at {}", at))?;
+                write!(f, ", and is kept until {}", until)
             }
             Self::LockedByTwin { twin } => {
                 write!(f, "its uniqueness lock belongs to task {twin:?} by now; that does not keep it from running")

@@ -1,6 +1,7 @@
 //! From facts to reasons.
 
 use super::*;
+use queue_core::clock::UnixSecond;
 use queue_core::doctor::Entry;
 
 const NOW: i64 = 4_000_000_000;
@@ -54,7 +55,7 @@ fn explain_says_when_a_task_is_due_and_that_one_is_overdue() {
     assert_eq!(told(&facts("scheduled", "scheduled", "3999999999")), ["overdue"]);
     let retry = facts("retry", "retry", "4000000001");
     let Reason::Retry { at, retried: 0, max_retry: 25, .. } = reasons("q", "a", &retry, NOW)[0] else { panic!() };
-    assert_eq!(at, NOW + 1);
+    assert_eq!(at, UnixSecond(NOW + 1));
     assert_eq!(told(&facts("retry", "retry", "3999999999")), ["overdue", "retry"]);
     let unserved = Facts { servers: Vec::new(), ..facts("scheduled", "scheduled", "4000000001") };
     assert_eq!(told(&unserved), ["scheduled", "no-server"]);
@@ -91,17 +92,25 @@ fn an_active_task_has_a_worker_that_renews_or_is_silent() {
         facts.owner = "host:7:uuid:12".into();
         facts
     };
-    let running = Reason::Running { worker: "host:7:uuid".into(), since: None, lease_until: NOW + 20 };
+    let running = Reason::Running { worker: "host:7:uuid".into(), since: None, lease_until: UnixSecond(NOW + 20) };
     assert_eq!(reasons("q", "a", &active("4000000020"), NOW), [running]);
-    let silent = Reason::Silent { worker: "host:7:uuid".into(), lease_ended: NOW - 5, recovered_at: NOW + 2 };
+    let silent = Reason::Silent {
+        worker: "host:7:uuid".into(),
+        lease_ended: UnixSecond(NOW - 5),
+        recovered_at: UnixSecond(NOW + 2),
+    };
     assert_eq!(reasons("q", "a", &active("3999999995"), NOW), [silent]);
     let worker = crate::WorkerInfo { task_id: "a".into(), queue: "q".into(), ..Default::default() };
     let with = ServerInfo { host: "h".into(), pid: 3, id: "s".into(), workers: vec![worker], ..server(10) };
     let claimed = Facts { servers: vec![with.clone()], ..active("3999999995") };
-    let silent = Reason::Silent { worker: "h:3 (server s)".into(), lease_ended: NOW - 5, recovered_at: NOW + 25 };
+    let silent = Reason::Silent {
+        worker: "h:3 (server s)".into(),
+        lease_ended: UnixSecond(NOW - 5),
+        recovered_at: UnixSecond(NOW + 25),
+    };
     assert_eq!(reasons("q", "a", &claimed, NOW), [silent], "a server still says that it has the task");
     let named = Facts { servers: vec![with], ..active("4000000020") };
-    let running = Reason::Running { worker: "h:3 (server s)".into(), since: None, lease_until: NOW + 20 };
+    let running = Reason::Running { worker: "h:3 (server s)".into(), since: None, lease_until: UnixSecond(NOW + 20) };
     assert_eq!(reasons("q", "a", &named, NOW), [running]);
 }
 

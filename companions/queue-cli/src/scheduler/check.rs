@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use queue_core::clock::UnixSecond;
 use queue_core::{Clock as _, SystemClock};
 use queue_scheduler::{Entry, EntryProblem, Zone};
 use serde::Serialize;
@@ -65,13 +66,13 @@ pub(super) fn run(file: &EntryFile, count: usize, out: &Output) -> Result<(), Cl
 
 fn look(entry: &Entry, now: DateTime<Utc>, count: usize) -> Result<Checked, String> {
     let summary = entry.summary(&Zone::UTC).map_err(|problem| problem.to_string())?;
-    let ticks = entry.ticks(&Zone::UTC, now.timestamp(), count).map_err(|problem| problem.to_string())?;
+    let ticks = entry.ticks(&Zone::UTC, now.into(), count).map_err(|problem| problem.to_string())?;
     Ok(Checked {
         name: summary.name,
         spec: summary.spec,
         timezone: summary.zone,
         r#type: summary.task_type,
         queue: summary.queue,
-        ticks: ticks.into_iter().filter_map(|tick| DateTime::from_timestamp(tick, 0)).collect(),
+        ticks: ticks.into_iter().filter_map(UnixSecond::date).collect(),
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use queue_core::clock::UnixSecond;
 use queue_core::{RawTask, duration};
 use queue_scheduler::{BoxError, ConfigProvider, Entry, EntryProblem, Missed, Overlap, Zone};
 use serde::de::{Error as _, IntoDeserializer as _};
@@ -165,7 +166,7 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
                 let spec_at = line(item.spec.span().start);
                 let entry = item.into_entry(timezone.as_deref());
                 let bad_spec = |error: queue_scheduler::EntryError| matches!(error.problem, EntryProblem::Spec { .. });
-                let at = if entry.ticks(&Zone::UTC, 0, 0).is_err_and(bad_spec) { spec_at } else { at };
+                let at = if entry.ticks(&Zone::UTC, UnixSecond(0), 0).is_err_and(bad_spec) { spec_at } else { at };
                 entry.origin(format!("{name}:{at}"))
             }
         }
@@ -212,7 +213,11 @@ mod tests {
 
     fn problems(text: &str) -> Vec<String> {
         let entries = parse(text, "f").unwrap();
-        entries.iter().filter_map(|entry| entry.ticks(&Zone::UTC, 0, 1).err()).map(|error| error.to_string()).collect()
+        entries
+            .iter()
+            .filter_map(|entry| entry.ticks(&Zone::UTC, UnixSecond(0), 1).err())
+            .map(|error| error.to_string())
+            .collect()
     }
 
     #[test]
@@ -220,7 +225,7 @@ mod tests {
         let entries = parse(include_str!("../../scheduler.example.toml"), "f").unwrap();
         assert!(entries.len() >= 4);
         for entry in entries {
-            entry.ticks(&Zone::UTC, MIDNIGHT, 5).unwrap();
+            entry.ticks(&Zone::UTC, UnixSecond(MIDNIGHT), 5).unwrap();
         }
     }
 
@@ -274,8 +279,11 @@ mod tests {
         let text = "timezone = 'Asia/Tokyo'\n[[cron]]\nspec = '@daily'\ntype = 't'\n\
                     [[cron]]\nspec = 'CRON_TZ=UTC @daily'\ntype = 't'\n\
                     [[cron]]\nspec = '@daily'\ntimezone = 'Europe/Berlin'\ntype = 't'\n";
-        let ticks: Vec<i64> =
-            parse(text, "f").unwrap().iter().map(|entry| entry.ticks(&Zone::UTC, MIDNIGHT, 1).unwrap()[0]).collect();
+        let ticks: Vec<i64> = parse(text, "f")
+            .unwrap()
+            .iter()
+            .map(|entry| entry.ticks(&Zone::UTC, UnixSecond(MIDNIGHT), 1).unwrap()[0].0)
+            .collect();
         assert_eq!(ticks, [MIDNIGHT + 15 * 3_600, MIDNIGHT + 24 * 3_600, MIDNIGHT + 23 * 3_600]);
     }
 }

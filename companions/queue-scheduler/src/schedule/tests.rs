@@ -2,6 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use queue_core::RawTask;
+use queue_core::clock::UnixSecond;
 
 use super::*;
 use crate::spec::Zone;
@@ -95,9 +96,12 @@ fn all_schedulers_delay_a_tick_alike_and_never_beyond_the_next() {
 fn ticks_begin_and_end_when_told() {
     let at = |secs: i64| UNIX_EPOCH + Duration::from_secs(secs as u64);
     let limited = entry("@every 90m").starts(at(MIDNIGHT + 60)).ends(at(MIDNIGHT + 60 + 5_400));
-    assert_eq!(limited.ticks(&Zone::UTC, 0, 9).unwrap(), [MIDNIGHT + 60, MIDNIGHT + 60 + 5_400]);
+    assert_eq!(
+        limited.ticks(&Zone::UTC, UnixSecond(0), 9).unwrap(),
+        [MIDNIGHT + 60, MIDNIGHT + 60 + 5_400].map(UnixSecond)
+    );
     let limited = entry("0 * * * *").starts(at(MIDNIGHT)).ends(at(MIDNIGHT + HOUR));
-    assert_eq!(limited.ticks(&Zone::UTC, 0, 9).unwrap(), [MIDNIGHT, MIDNIGHT + HOUR]);
+    assert_eq!(limited.ticks(&Zone::UTC, UnixSecond(0), 9).unwrap(), [MIDNIGHT, MIDNIGHT + HOUR].map(UnixSecond));
     assert_eq!(schedule(&limited).next_due(MIDNIGHT + HOUR), None);
 }
 

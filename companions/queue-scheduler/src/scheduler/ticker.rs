@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use futures_util::StreamExt as _;
-use queue_core::clock::At;
+use queue_core::clock::UnixSecond;
 use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::Placement;
 use queue_core::{Clock, TaskInfo, TaskState};
@@ -132,7 +132,7 @@ impl Ticker {
                     carried.rest_until = Some(Instant::now() + pause.min(LONGEST_PAUSE));
                     drop(entries);
                     if first {
-                        error!(entry = schedule.name, tick = %At(step.tick), error = %problem, "a tick failed; trying again until it works");
+                        error!(entry = schedule.name, tick = %UnixSecond(step.tick), error = %problem, "a tick failed; trying again until it works");
                         self.tell(&schedule, step, Err(&problem));
                     }
                     return;
@@ -168,19 +168,19 @@ impl Ticker {
         let id = &task.message.id;
         match reply.verdict {
             TickVerdict::Enqueued => {
-                info!(entry = schedule.name, tick = %At(step.tick), task = %id, queue = schedule.queue, "enqueued");
+                info!(entry = schedule.name, tick = %UnixSecond(step.tick), task = %id, queue = schedule.queue, "enqueued");
                 if let Err(problem) = self.broker.record_enqueue_event(&schedule.name, id, reply.last_ns).await {
                     warn!(entry = schedule.name, error = %problem, "the tick is missing in the history that Go's tools show");
                 }
             }
             TickVerdict::LetGo => {
                 let Why::LetGo { from } = step.why else { return Ok(reply) };
-                warn!(entry = schedule.name, from = %At(from), to = %At(step.tick), "ticks were missed and are let go");
+                warn!(entry = schedule.name, from = %UnixSecond(from), to = %UnixSecond(step.tick), "ticks were missed and are let go");
             }
             TickVerdict::Unfinished | TickVerdict::Locked => {
-                info!(entry = schedule.name, tick = %At(step.tick), verdict = ?reply.verdict, "a tick is left out");
+                info!(entry = schedule.name, tick = %UnixSecond(step.tick), verdict = ?reply.verdict, "a tick is left out");
             }
-            verdict => debug!(entry = schedule.name, tick = %At(step.tick), ?verdict, "a tick"),
+            verdict => debug!(entry = schedule.name, tick = %UnixSecond(step.tick), ?verdict, "a tick"),
         }
         if !matches!(reply.verdict, TickVerdict::Claimed | TickVerdict::Waiting | TickVerdict::Ahead) {
             self.tell(schedule, step, Ok(reply.verdict));

@@ -1,5 +1,7 @@
 //! Durations, cron specs, and other short texts.
 
+use queue_core::clock::UnixSecond;
+use queue_core::limits::LAST_SECOND;
 use queue_core::{TaskState, crash::Crashes, duration, option_text};
 use queue_scheduler::{Spec, Zone};
 
@@ -23,7 +25,7 @@ pub fn run(data: &[u8]) {
     match Spec::parse(&text, &Zone::UTC) {
         Ok(spec) => {
             // A year that a date can have; the scheduler's clock is in it.
-            let mut at = now.rem_euclid(253_402_300_799);
+            let mut at = UnixSecond(now.rem_euclid(LAST_SECOND));
             for _ in 0..3 {
                 let Some(next) = spec.next(at) else { break };
                 assert!(next > at, "{text:?}: {next} is not after {at}");
