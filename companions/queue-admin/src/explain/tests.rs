@@ -124,7 +124,7 @@ fn an_ended_task_and_one_in_a_group_say_so() {
     assert_eq!(told(&failed), ["archived", "failed-before"]);
     let mut group = facts("aggregating", "g:g", "5");
     group.seen.group = "g".into();
-    group.group = Some(("g".into(), 2, 5, 6));
+    group.group = Some(("g".into(), 2, UnixSecond(5), UnixSecond(6)));
     group.paused = Some("1".into());
     assert_eq!(told(&group), ["in-group", "paused"]);
     group.deadline = Some(7);
