@@ -209,14 +209,14 @@ impl fmt::Display for Reason {
         match self {
             Self::Paused { since } => {
                 f.write_str("its queue is paused")?;
-                since.iter().try_for_each(|since| write!(f, " since {}", since))?;
+                since.iter().try_for_each(|since| write!(f, " since {since}"))?;
                 f.write_str("; `queuectl queue resume` lets its tasks run")
             }
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
-            Self::Scheduled { at } => write!(f, "it waits for its time, {}", at),
+            Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
             Self::Retry { at, retried, max_retry, error } => {
-                write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {}", at)?;
+                write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {at}")?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
             }
             Self::NoHandler { task_type } => write!(
@@ -225,7 +225,7 @@ impl fmt::Display for Reason {
                  queue has one: start one"
             ),
             Self::Overdue { since } => {
-                write!(f, "it is due since {}, and no server has taken notice of it", since)
+                write!(f, "it is due since {since}, and no server has taken notice of it")
             }
             Self::NoServer => f.write_str("no server that is alive serves its queue; start one"),
             Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
@@ -240,21 +240,18 @@ impl fmt::Display for Reason {
             ),
             Self::PassedOver { since } => write!(
                 f,
-                "it is pending since {}, and servers of its queue have places free: none of them has a handler for its \
-                 type, and they leave such tasks where they are; start one that has",
-                since
+                "it is pending since {since}, and servers of its queue have places free: none of them has a handler for its \
+                 type, and they leave such tasks where they are; start one that has"
             ),
             Self::InGroup { group, size, oldest, youngest } => write!(
                 f,
-                "it waits in group {group:?}, which has {size} tasks, the oldest since {} and the youngest since {}; a \
+                "it waits in group {group:?}, which has {size} tasks, the oldest since {oldest} and the youngest since {youngest}; a \
                  server with an aggregator takes them when none has joined for its grace period (1 minute by default), \
-                 when the oldest has waited for its largest delay, or when the group is full",
-                oldest, youngest
+                 when the oldest has waited for its largest delay, or when the group is full"
             ),
             Self::Aggregating { group, deadline } => write!(
                 f,
-                "a server aggregates group {group:?}, to which it belongs; if that is not over by {}, it goes back",
-                deadline
+                "a server aggregates group {group:?}, to which it belongs; if that is not over by {deadline}, it goes back"
             ),
             Self::Aggregated => f.write_str("it was made part of another task, and is about to be deleted"),
             Self::Running { worker, since, lease_until } => {
@@ -262,8 +259,8 @@ impl fmt::Display for Reason {
                 if !worker.is_empty() {
                     write!(f, ", {worker}")?;
                 }
-                since.iter().try_for_each(|since| write!(f, ", since {}", since))?;
-                write!(f, "; its lease ends at {} unless it is renewed", lease_until)
+                since.iter().try_for_each(|since| write!(f, ", since {since}"))?;
+                write!(f, "; its lease ends at {lease_until} unless it is renewed")
             }
             Self::Silent { worker, lease_ended, recovered_at } => {
                 f.write_str("the worker that has it")?;
@@ -272,13 +269,12 @@ impl fmt::Display for Reason {
                 }
                 write!(
                     f,
-                    " is silent: its lease ended at {}; from {} on, any server of the queue takes the task over",
-                    lease_ended, recovered_at
+                    " is silent: its lease ended at {lease_ended}; from {recovered_at} on, any server of the queue takes the task over"
                 )
             }
             Self::Crashes { count, holders } => {
                 write!(f, "its workers went silent {count} times")?;
-                holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {}", until))
+                holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {until}"))
             }
             Self::FailedBefore { count, last } => {
                 let (at, end) = (UnixSecond(last.ended_ms.div_euclid(1_000)), last.end.as_str());
@@ -289,7 +285,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Archived { at, error } => {
-                write!(f, "it was given up at {}", at)?;
+                write!(f, "it was given up at {at}")?;
                 if !error.is_empty() {
                     write!(f, ": {error}")?;
                 }
@@ -297,8 +293,8 @@ impl fmt::Display for Reason {
             }
             Self::Completed { at, until } => {
                 f.write_str("it succeeded")?;
-                at.iter().try_for_each(|at| write!(f, " at {}", at))?;
-                write!(f, ", and is kept until {}", until)
+                at.iter().try_for_each(|at| write!(f, " at {at}"))?;
+                write!(f, ", and is kept until {until}")
             }
             Self::LockedByTwin { twin } => {
                 write!(f, "its uniqueness lock belongs to task {twin:?} by now; that does not keep it from running")
