@@ -7,7 +7,7 @@ use queue_redis::{Client, EnqueueError};
 use crate::audit::{Actor, Target};
 use crate::error::Error;
 use crate::verb::{Action, CronVerb, QueueVerb, Verb};
-use crate::{Changed, Filter, Inspector, Progress};
+use crate::{Cancellation, Changed, Filter, Inspector, Progress};
 
 /// The changes of an [`Inspector`], done by an [`Actor`]. Each is refused unless the role allows it. It is written down in the
 /// audit before it is done, with its outcome afterwards; if the first cannot be written, it is refused
@@ -80,6 +80,17 @@ impl Admin {
     pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
         let target = Target { ids: &[id], ..Target::default() };
         self.audited(Action::Task(Verb::Cancel), target, self.inspector.cancel(id), |_| None).await
+    }
+
+    /// As [`Inspector::cancel_for_good`], in the name of the actor.
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn cancel_for_good(&self, queue: &str, id: &str) -> Result<Cancellation, Error> {
+        let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
+        let work = self.inspector.cancel_for_good(queue, id, &self.actor.name);
+        let changed = |canceled: &Cancellation| Some(u64::from(!matches!(canceled, Cancellation::Ended(_))));
+        self.audited(Action::Task(Verb::Cancel), target, work, changed).await
     }
 
     /// As [`Inspector::change_all`].

@@ -5,11 +5,28 @@ use queue_core::keys::QueueKeys;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
+use crate::WorkerInfo;
 use crate::error::Error;
 use queue_redis::broker::{Change, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;
+
+/// What became of the wish that a task ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cancellation {
+    /// Nobody worked on it, and it is archived.
+    Done,
+    /// It had ended before, in this state.
+    Ended(TaskState),
+    /// It is recorded, and this server (`<host>:<pid>`), which works on the task, listens.
+    Told {
+        /// Which.
+        server: String,
+    },
+    /// It is recorded; no server has said that it works on the task, or none listens.
+    Recorded,
+}
 
 impl Inspector {
     /// Makes a task pending, whatever it is waiting for, or ended as: a worker takes it after those that are
@@ -58,6 +75,40 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
         Ok(self.broker().cancel(id).await?)
+    }
+
+    /// Ends a task for good, in whatever state it is: it goes to the archive, and is not tried again. What nobody works on is
+    /// archived at once. Who works on it is told; a handler that succeeds all the same has succeeded. Until then the
+    /// request is recorded, so that it counts also where nobody has heard of it, or a Go server lets the task be
+    /// retried: such a task may start once more if a Go server takes it before the leader has seen it.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskMisplaced`] while it is being aggregated; or Redis
+    /// cannot be asked or refuses.
+    pub async fn cancel_for_good(&self, queue: &str, id: &str, by: &str) -> Result<Cancellation, Error> {
+        let state = self.task(queue, id).await?.state;
+        if matches!(state, TaskState::Archived | TaskState::Completed) {
+            return Ok(Cancellation::Ended(state));
+        }
+        self.look_at_the_clock().await?;
+        let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
+        if changes[0] != Change::Active {
+            let already = |_, _| Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
+            return match changes[0] {
+                Change::AlreadyThere => Ok(Cancellation::Ended(TaskState::Archived)),
+                change => self.judge(queue, id, change, already).await.map(|()| Cancellation::Done),
+            };
+        }
+        let now_ms = self.clock.now_ns().div_euclid(1_000_000);
+        self.broker().request_cancel(queue, id, by, now_ms).await?;
+        let heard = self.broker().cancel(id).await?;
+        let has = |worker: &WorkerInfo| worker.task_id == id && worker.queue == queue;
+        let servers = self.servers().await?;
+        let holder = servers.iter().find(|server| server.workers.iter().any(has));
+        Ok(match holder {
+            Some(server) if heard > 0 => Cancellation::Told { server: format!("{}:{}", server.host, server.pid) },
+            _ => Cancellation::Recorded,
+        })
     }
 
     async fn judge(

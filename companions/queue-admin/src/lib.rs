@@ -44,6 +44,7 @@ pub use admin::Admin;
 pub use audit::{Actor, AuditEntry, AuditPage, Outcome};
 pub use board::{Board, BoardRow};
 pub use bulk::{Changed, Cursor, Direction, Filter, FilterError, Listing, Progress, Searched};
+pub use change::Cancellation;
 pub use cron::{CronEntry, CronEvent};
 pub use error::{BadCursor, Error};
 pub use explain::{Explanation, Reason};

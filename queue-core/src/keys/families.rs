@@ -165,6 +165,7 @@ static SHARED: &[KeyFamily] = &[
     asynq("asynq:scheduler_history:<entry>", SortedSet, Note, "its TTL, if a scheduler of ours wrote it last"),
     asynq("asynq:sema:<scope>", SortedSet, Note, "the next one who acquires a token"),
     ours(super::LEADER, KeyType::String, Note, "its TTL"),
+    ours(super::CANCELS, KeyType::Hash, Note, "the leader, when the task has ended"),
     ours(super::DUTIES, SortedSet, Note, "the leader: a duty without a subject ends"),
     ours(
         super::AUDIT,

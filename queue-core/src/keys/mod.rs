@@ -27,6 +27,8 @@ pub const LEADER: &str = "asynq:x:leader";
 pub const DUTIES: &str = "asynq:x:duties";
 /// Stream of what operators did with our tools. Not asynq's.
 pub const AUDIT: &str = "asynq:x:audit";
+/// Hash of the tasks that are to be canceled for good (`<id> <queue>`). Not asynq's.
+pub const CANCELS: &str = "asynq:x:cancels";
 /// Pub/sub channel on which the id of a task to cancel is published.
 pub const CANCEL_CHANNEL: &str = "asynq:cancel";
 /// The queue a task goes to when none is named.

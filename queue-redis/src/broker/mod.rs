@@ -1,6 +1,7 @@
 //! One method for each atomic transition of a task.
 
 mod apply;
+pub(crate) mod cancel;
 mod cron;
 pub(crate) mod duties;
 mod enqueue;
@@ -21,6 +22,7 @@ mod tell;
 mod waiting;
 
 pub use apply::{Ended, Travel};
+pub use cancel::{CancelRequest, CancelRequests};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
@@ -42,6 +44,8 @@ pub use waiting::{IdRange, Waiting};
 
 use std::iter::Peekable;
 use std::sync::Arc;
+
+use queue_core::TaskState;
 
 use redis::{Cmd, Value};
 
@@ -124,6 +128,16 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub(crate) async fn lock_holder(&self, lock: &str) -> Result<Option<String>, Error> {
         self.redis.query("GET", redis::cmd("GET").arg(lock)).await
+    }
+
+    /// The state of a task; `None` where there is none, or it says something else.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn state_of(&self, queue: &str, id: &str) -> Result<Option<TaskState>, Error> {
+        let key = queue_core::keys::QueueKeys::new(queue).task(id);
+        let state: Option<String> = self.redis.query("HGET", redis::cmd("HGET").arg(key).arg("state")).await?;
+        Ok(state.and_then(|state| state.parse().ok()))
     }
 
     /// Whether there is a task with this id.

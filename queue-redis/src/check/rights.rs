@@ -87,7 +87,7 @@ pub(super) fn commands(role: Role) -> &'static str {
     match role {
         Role::Producer => "exists get hget hset lpush sadd set zadd",
         Role::Worker => {
-            "del exists expire expireat get hdel hget hmget hset incrby llen lpop lpos lpush lrange lrem lset ltrim \
+            "del exists expire expireat get hdel hget hgetall hmget hset incrby llen lpop lpos lpush lrange lrem lset ltrim \
              rename rpoplpush rpush sadd set srem sscan time zadd zcard zcount zmscore zrange zrangebyscore zrem \
              zremrangebyrank zremrangebyscore zscore"
         }

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
+use crate::broker::CancelRequests;
 use crate::broker::duties::{first_duty, read_first};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
@@ -271,6 +272,15 @@ impl Watch {
         }
         let heads = self.look("ZRANGE", &heads_of(&filled)).await?;
         Ok(spread(read_heads(&self.redis, &filled, heads).await, there))
+    }
+
+    /// As [`Broker::cancel_requests`](crate::broker::Broker::cancel_requests). Afterwards the first change gives
+    /// [`Signal::Shared`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn cancel_requests(&mut self) -> Result<CancelRequests, Error> {
+        Ok(CancelRequests::read(self.look("HGETALL", &CancelRequests::look()).await?))
     }
 
     /// As [`Broker::first_duty`](crate::broker::Broker::first_duty). Afterwards the first change of any duty gives

@@ -41,6 +41,9 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         cancel_grace: shared.options.cancel_grace,
         max_result_bytes: shared.options.max_result_bytes,
     };
+    if shared.cancels.by(&job).is_some() {
+        job.cancel(CancelReason::Canceled);
+    }
     // Handlers are caught where they run. This is for what is beside them: the `Clone` of a layer, a subscriber.
     let caught = Catch::new(work(&shared.routes, &limits, &job, &span)).await;
     let Some(outcome) = caught.unwrap_or_else(|panicked| Some(failed(panicked))) else {
@@ -51,6 +54,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         attempt_line!(warn, job, "lease lost; the attempt was given up");
         return None;
     };
+    let outcome = shared.cancels.judge(&shared.broker, &job, outcome).await;
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
@@ -149,6 +153,10 @@ pub(crate) async fn work(routes: &Routes, limits: &Limits, job: &Job, span: &Spa
 }
 
 async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -> Option<Outcome> {
+    if job.cancel_reason().is_some() {
+        // Before it began.
+        return interrupted(job, None);
+    }
     let Some(route) = routes.find(job.task_type()) else {
         return Some(unhandled(limits.unhandled, job));
     };

@@ -4,6 +4,7 @@ mod acks;
 mod aggregation;
 mod aggregator;
 pub(crate) mod attempt;
+mod cancels;
 mod crowd;
 mod forwarder;
 mod handle;
@@ -47,9 +48,9 @@ use std::time::Duration;
 
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
-use queue_redis::flow::{Flows, Recorder, TendQueue, TendTree};
-use queue_redis::leader::{Duty, Leader};
-use queue_redis::service::{Outage, Services};
+use queue_redis::flow::Recorder;
+use queue_redis::leader::{self, Duty, Leader};
+use queue_redis::service::{Outage, Service as _, Services};
 use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -57,6 +58,7 @@ use tokio_util::task::TaskTracker;
 use self::acks::Acks;
 use self::aggregation::{Aggregations, Means};
 use self::aggregator::Aggregator;
+use self::cancels::{CancelWatcher, Cancels};
 use self::forwarder::Forwarder;
 pub use self::handle::Handle;
 use self::handle::{HandleInner, Leash};
@@ -467,15 +469,20 @@ impl Server {
             let reconciler = Reconciler::new(broker.clone(), doctor, queues, identity, interval, observers.clone());
             upkeep.start(until_end, reconciler);
         }
-        {
-            let flows = Flows::new(broker.clone());
-            let mut duties = std::mem::take(&mut options.duties);
-            duties.push(Arc::new(TendTree(flows.clone())));
-            duties.push(Arc::new(TendQueue::new(flows)));
-            let duties = duties.into();
-            let leader = Leader::new(broker.clone(), time.clock(), identity.id(), duties);
-            upkeep.start(until_end, leader.told(wakeups.watches(), wakeups.duties.clone()));
-        }
+        let mut duties = leader::standard(&broker, time.clock());
+        duties.append(&mut options.duties);
+        let leader = Leader::new(broker.clone(), time.clock(), identity.id(), duties.into());
+        upkeep.start(until_end, leader.told(wakeups.watches(), wakeups.duties.clone()));
+        let cancels = Arc::<Cancels>::default();
+        let mut canceler = CancelWatcher {
+            broker: broker.clone(),
+            cancels: cancels.clone(),
+            running: running.clone(),
+            wakeups: wakeups.clone(),
+        };
+        // Before the first task is taken. If it fails, the loop tells.
+        let _ = canceler.run_once().await;
+        upkeep.start(until_end, canceler);
         if let Some((interval, hook)) = options.health.clone() {
             upkeep.start(until_end, HealthCheck { redis, outage: outage.clone(), interval, hook });
         }
@@ -512,6 +519,7 @@ impl Server {
             queues,
             identity,
             running,
+            cancels,
             acks,
             one_by_one: OneByOne::default(),
             takes: AtomicU64::new(0),

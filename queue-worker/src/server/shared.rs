@@ -9,6 +9,7 @@ use queue_redis::service::Outage;
 use tokio_util::task::TaskTracker;
 
 use super::acks::Acks;
+use super::cancels::Cancels;
 use super::identity::Identity;
 use super::one_by_one::OneByOne;
 use super::options::Options;
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) slots: Slots,
     pub(super) identity: Arc<Identity>,
     pub(super) running: Arc<Running>,
+    pub(super) cancels: Arc<Cancels>,
     pub(super) pace: Pace,
     pub(super) acks: Acks,
     pub(super) one_by_one: OneByOne,

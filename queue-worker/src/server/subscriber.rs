@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::keys::DUTIES;
+use queue_core::keys::{CANCELS, DUTIES};
 use queue_redis::service::{Fresh, Service};
 use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
 
@@ -88,6 +88,7 @@ impl Subscriber {
             Signal::Group(..) => wakeups.groups.notify_one(),
             Signal::Holding(queue, holding) => wakeups.holding(number(&queue), holding),
             Signal::Shared(key) if key == DUTIES => wakeups.duties.notify_one(),
+            Signal::Shared(key) if key == CANCELS => wakeups.cancels.notify_one(),
             Signal::Shared(_) | Signal::Everything => wakeups.everything(),
             Signal::Lost => {}
         }

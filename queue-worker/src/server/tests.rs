@@ -192,6 +192,11 @@ impl Parts {
         self.broker.ask_for_duty(duty, "s", (NOW + in_seconds) * 1_000).await.unwrap();
     }
 
+    fn cancel_watcher(&self) -> CancelWatcher {
+        let (broker, running, wakeups) = (self.broker.clone(), self.running.clone(), self.wakeups.clone());
+        CancelWatcher { broker, cancels: Arc::default(), running, wakeups }
+    }
+
     fn aggregator(&self) -> Aggregator {
         let pace = GroupPace { grace_period: Duration::from_secs(60), max_delay: Duration::ZERO, max_size: 0 };
         let aggregations = Aggregations {
@@ -470,6 +475,47 @@ async fn a_server_that_does_not_know_a_duty_leaves_the_lead_to_another_one() {
 }
 
 #[tokio::test]
+async fn canceler_stops_what_is_to_end_and_remembers_it_for_those_that_come() {
+    let parts = Parts::new().await;
+    let job = parts.job().await;
+    let mut watcher = parts.cancel_watcher();
+    watcher.run_once().await.unwrap();
+    assert_eq!((job.cancel_reason(), watcher.cancels.by(&job)), (None, None));
+    parts.broker.request_cancel("q", "a", "ann", NOW * 1_000).await.unwrap();
+    watcher.run_once().await.unwrap();
+    assert_eq!(job.cancel_reason(), Some(CancelReason::Canceled));
+    assert_eq!(watcher.cancels.by(&job).as_deref(), Some("ann"));
+}
+
+/// Go's server has let it be tried again, or nobody heard of it.
+#[tokio::test]
+async fn leader_archives_a_canceled_task_that_waits_and_forgets_one_that_has_ended() {
+    let parts = Parts::new().await;
+    parts.job().await;
+    let duties = queue_redis::leader::standard(&parts.broker, parts.clock.clone());
+    let mut leader = Leader::new(parts.broker.clone(), parts.clock.clone(), "one", duties.into());
+    parts.broker.request_cancel("q", "a", "ann", NOW * 1_000).await.unwrap();
+    parts.broker.request_cancel("q", "gone", "ann", NOW * 1_000).await.unwrap();
+    leader.do_all().await.unwrap();
+    let left: Vec<String> = parts.cmd("HKEYS asynq:x:cancels").await;
+    assert_eq!(
+        (left, parts.count(TaskState::Active).await),
+        (vec!["a q".to_owned()], 1),
+        "its worker may still end it"
+    );
+    // As Go leaves it.
+    parts.cmd::<()>("LREM asynq:{q}:active 0 a").await;
+    parts.cmd::<()>("ZREM asynq:{q}:lease a").await;
+    parts.cmd::<()>("HSET asynq:{q}:t:a state retry").await;
+    parts.cmd::<()>("ZADD asynq:{q}:retry 4000000060 a").await;
+    parts.pass(2);
+    leader.do_all().await.unwrap();
+    assert_eq!((parts.count(TaskState::Archived).await, parts.count(TaskState::Retry).await), (1, 0));
+    assert!(!parts.cmd::<bool>("EXISTS asynq:x:cancels").await);
+    assert_eq!(leader.do_all().await.unwrap(), None, "nothing is left to do");
+}
+
+#[tokio::test]
 async fn subscriber_hears_cancelations_and_changes() {
     let parts = Parts::new().await;
     let job = parts.job().await;
@@ -555,6 +601,7 @@ fn shared(parts: &Parts) -> (Arc<Shared>, AckWriter) {
         queues: parts.queues.clone(),
         identity: parts.identity.clone(),
         running: parts.running.clone(),
+        cancels: Arc::default(),
         acks,
         one_by_one: OneByOne::default(),
         takes: AtomicU64::new(0),
@@ -602,6 +649,7 @@ async fn every_loop_can_be_started_twice_and_stopped_at_any_time() {
     start_and_stop(parts.subscriber()).await;
     start_and_stop(parts.heartbeater()).await;
     start_and_stop(parts.leader("one", &Probe::default())).await;
+    start_and_stop(parts.cancel_watcher()).await;
     start_and_stop(parts.aggregator()).await;
     start_and_stop(parts.health_check(|_| {})).await;
     start_and_stop(writer).await;

@@ -19,6 +19,8 @@ pub(super) struct Wakeups {
     pub(super) groups: Notify,
     /// Wakes the leader when somebody has asked for a duty.
     pub(super) duties: Arc<Notify>,
+    /// Wakes who looks which tasks are to be canceled.
+    pub(super) cancels: Notify,
     /// Which queues have something to be looked after, by kind.
     holdings: [Told; Holding::WATCHED.len()],
     /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
@@ -27,8 +29,8 @@ pub(super) struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Self {
-        let (work, schedule, groups, duties, holdings) = Default::default();
-        Self { work, schedule, groups, duties, holdings, watch: watch::channel(None).0 }
+        let (work, schedule, groups, duties, cancels, holdings) = Default::default();
+        Self { work, schedule, groups, duties, cancels, holdings, watch: watch::channel(None).0 }
     }
 }
 
@@ -40,6 +42,7 @@ impl Wakeups {
         self.holdings.iter().for_each(Told::tell_everything);
         self.groups.notify_one();
         self.duties.notify_one();
+        self.cancels.notify_one();
     }
 
     /// A queue has changed in this.

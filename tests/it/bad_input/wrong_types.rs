@@ -12,7 +12,7 @@ use queue_redis::{
 use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis};
 
 /// The keys of a queue and those of all, and what each should be.
-const KEYS: [(&str, &str); 24] = [
+const KEYS: [(&str, &str); 25] = [
     ("asynq:{q}:pending", "list"),
     ("asynq:{q}:active", "list"),
     ("asynq:{q}:lease", "zset"),
@@ -36,11 +36,12 @@ const KEYS: [(&str, &str); 24] = [
     ("asynq:x:cron", "zset"),
     ("asynq:x:leader", "string"),
     ("asynq:x:duties", "zset"),
+    ("asynq:x:cancels", "hash"),
     ("asynq:sema:s", "zset"),
 ];
 
 /// Everything that is done to a queue, by name.
-const OPERATIONS: [&str; 46] = [
+const OPERATIONS: [&str; 48] = [
     "client enqueue",
     "enqueue",
     "enqueue unique",
@@ -87,6 +88,8 @@ const OPERATIONS: [&str; 46] = [
     "ask for duty",
     "take duties",
     "put off duty",
+    "read cancels",
+    "read cancel",
 ];
 
 async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<(), Error> {
@@ -173,6 +176,8 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
         "lead" => broker.lead("server", Duration::from_secs(3)).await.map(drop),
         "ask for duty" => broker.ask_for_duty("duty", "subject", NOW).await,
         "take duties" => broker.take_duties(NOW, NOW + 10, 10).await.map(drop),
+        "read cancels" => broker.cancel_requests().await.map(drop),
+        "read cancel" => broker.cancel_request(QUEUE, "a").await.map(drop),
         "put off duty" => broker.put_off_duty("duty subject", NOW + 10, Some(NOW)).await.map(drop),
         other => panic!("{other:?} is not written"),
     }

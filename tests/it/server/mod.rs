@@ -1,5 +1,6 @@
 //! What a server does, through its public builder.
 
+mod cancel;
 mod groups;
 mod groups_failing;
 mod handlers;

@@ -16,6 +16,7 @@ pub use reason::Reason;
 
 use super::{Inspector, ServerInfo};
 use queue_redis::Error as RedisError;
+use queue_redis::broker::CancelRequest;
 
 use crate::error::Error;
 use queue_redis::Connection;
@@ -46,6 +47,8 @@ struct Facts {
     message: Option<TaskMessage>,
     owner: String,
     crashes: Crashes,
+    /// Whether it is to be canceled.
+    cancel: Option<CancelRequest>,
     /// How many attempts failed, and the last of them.
     attempts: (u64, Vec<Attempt>),
     paused: Option<String>,
@@ -129,6 +132,7 @@ impl Inspector {
             Err(error) if error.is_transient() => return Err(error),
             servers => servers.unwrap_or_default(),
         };
+        facts.cancel = self.broker().cancel_request(queue, id).await?;
         facts.seen = seen;
         if facts.seen.state == TaskState::Pending.as_str() {
             facts.ahead = ahead(&mut connection, &keys, id).await?;
@@ -307,6 +311,10 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     }
     if facts.crashes.count() > 0 {
         reasons.push(Reason::Crashes { count: facts.crashes.count(), holders: facts.crashes.holders().to_vec() });
+    }
+    if let Some(request) = &facts.cancel {
+        let at = UnixSecond(request.at_ms.div_euclid(1_000));
+        reasons.push(Reason::CancelRequested { by: request.by.clone(), at });
     }
     if let Some(last) = facts.attempts.1.last() {
         reasons.push(Reason::FailedBefore { count: facts.attempts.0, last: last.clone() });

@@ -113,6 +113,13 @@ pub enum Reason {
         /// The last of them: when the lease ended, and whose it was.
         holders: Vec<(UnixSecond, String)>,
     },
+    /// Somebody wants it to end.
+    CancelRequested {
+        /// Who.
+        by: String,
+        /// Since when.
+        at: UnixSecond,
+    },
     /// Attempts at it failed.
     FailedBefore {
         /// How many, at servers of ours.
@@ -178,6 +185,7 @@ impl Reason {
             Self::Running { .. } => "running",
             Self::Silent { .. } => "silent",
             Self::Crashes { .. } => "crashes",
+            Self::CancelRequested { .. } => "cancel-requested",
             Self::FailedBefore { .. } => "failed-before",
             Self::Archived { .. } => "archived",
             Self::Completed { .. } => "completed",
@@ -275,6 +283,9 @@ impl fmt::Display for Reason {
             Self::Crashes { count, holders } => {
                 write!(f, "its workers went silent {count} times")?;
                 holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {until}"))
+            }
+            Self::CancelRequested { by, at } => {
+                write!(f, "{by} wants it to end since {at}; whoever has it has not said yet that it has")
             }
             Self::FailedBefore { count, last } => {
                 let (at, end) = (UnixSecond(last.ended_ms.div_euclid(1_000)), last.end.as_str());

@@ -128,6 +128,13 @@ async fn aggregates(fixture: &Fixture, broker: &Broker) {
 }
 
 async fn tells_of_itself(broker: &Broker) {
+    broker.request_cancel(QUEUE, "gone", "ann", NOW).await.unwrap();
+    assert!(!broker.cancel_requests().await.unwrap().is_empty());
+    let duties = queue_redis::leader::standard(broker, std::sync::Arc::new(SystemClock));
+    queue_redis::leader::Leader::new(broker.clone(), std::sync::Arc::new(SystemClock), "uuid", duties.into())
+        .do_all()
+        .await
+        .unwrap();
     assert!(broker.lead("uuid", HOUR).await.unwrap());
     broker.ask_for_duty("duty", "subject", NOW).await.unwrap();
     assert_eq!(broker.first_duty().await.unwrap(), Some(NOW));

@@ -1,7 +1,7 @@
 //! `queuectl task cancel`.
 
 use clap::Args;
-use queue_admin::{Admin, Verb};
+use queue_admin::{Admin, Cancellation, Verb};
 use queue_core::TaskState;
 use serde::Serialize;
 
@@ -22,6 +22,12 @@ pub(crate) struct CancelArgs {
     /// All tasks of this queue that run, and fit
     #[arg(short, long, value_name = "Q")]
     queue: Option<String>,
+    /// End the tasks for good: they are archived and not tried again, also where no server listens now
+    ///
+    /// A task that nobody works on is archived at once. For one that a server works on this is recorded until it
+    /// has ended; a handler that succeeds all the same has succeeded.
+    #[arg(long, conflicts_with = "queue")]
+    for_good: bool,
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]
@@ -43,6 +49,9 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
         return Err(CliError::Usage("--group, --type and the like go with --queue".to_owned()));
     }
     let admin = session.admin("cli");
+    if args.for_good {
+        return for_good(&args.ids, &admin, out).await;
+    }
     let mut failed = None;
     for id in &args.ids {
         match cancel(&admin, id).await {
@@ -57,6 +66,39 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
         }
     }
     failed.map_or(Ok(()), Err)
+}
+
+#[derive(Debug, Serialize)]
+struct Canceled<'a> {
+    id: &'a str,
+    queue: &'a str,
+    outcome: &'static str,
+    server: Option<&'a str>,
+}
+
+async fn for_good(ids: &[String], admin: &Admin, out: &Output) -> Result<(), CliError> {
+    for id in ids {
+        for task in everywhere(admin.inspector(), id).await? {
+            let queue = &task.queue;
+            let canceled = admin.cancel_for_good(queue, id).await?;
+            let (outcome, server, text) = match &canceled {
+                Cancellation::Done => ("done", None, "nobody worked on it; it is archived".to_owned()),
+                Cancellation::Ended(state) => ("ended", None, format!("it had ended before: it is {state}")),
+                Cancellation::Told { server } => {
+                    ("told", Some(&**server), format!("recorded, and {server}, which works on it, was told"))
+                }
+                Cancellation::Recorded => {
+                    ("recorded", None, "recorded; no server that works on it listens now".to_owned())
+                }
+            };
+            if out.json {
+                out.value(&Canceled { id, queue, outcome, server })?;
+            } else {
+                out.line(&format!("task {id:?} in queue {queue:?}: {text}"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Asks the servers; how many there were.

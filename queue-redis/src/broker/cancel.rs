@@ -1,0 +1,134 @@
+//! Cancelations that are not forgotten: `asynq:x:cancels`.
+
+use std::collections::HashMap;
+
+use queue_core::keys;
+
+use super::Broker;
+use crate::error::Error;
+
+/// The duty that sees to it that tasks which are to be canceled are.
+pub(crate) const CANCEL: &str = "cancel";
+
+/// How long the leader waits for a record that was announced, and may have been lost on its way.
+const ANNOUNCED_MS: i64 = 10_000;
+
+/// That somebody wants a task to end, and not to be tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// When it was asked for, in Unix milliseconds.
+    pub at_ms: i64,
+    /// By whom.
+    pub by: String,
+    /// How many bytes of the record's name are the task's id: it may have blanks, and so may the queue's name.
+    id_bytes: usize,
+}
+
+impl CancelRequest {
+    fn parse(value: &str) -> Option<Self> {
+        let mut words = value.splitn(3, ' ');
+        let mut word = || words.next();
+        Some(Self { at_ms: word()?.parse().ok()?, id_bytes: word()?.parse().ok()?, by: word()?.to_owned() })
+    }
+
+    /// Id and queue of the task.
+    pub(crate) fn task<'a>(&self, record: &'a str) -> Option<(&'a str, &'a str)> {
+        let (id, queue) = record.split_at_checked(self.id_bytes)?;
+        Some((id, queue.strip_prefix(' ')?))
+    }
+}
+
+/// What a record is called.
+pub(crate) fn record(queue: &str, id: &str) -> String {
+    format!("{id} {queue}")
+}
+
+impl Broker {
+    /// Records that a task is to end, whoever has it, and is not to be tried again. Servers of this project hear of it by
+    /// client tracking; the leader applies it where others have put the task back meanwhile, and removes the record when
+    /// the task has ended.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. It may have been recorded all the same.
+    pub async fn request_cancel(&self, queue: &str, id: &str, by: &str, now_ms: i64) -> Result<(), Error> {
+        let name = record(queue, id);
+        // Before it: should this process die in between, the leader looks all the same. And behind it: a look that
+        // found nothing has ended the duty.
+        self.ask_for_duty(CANCEL, &name, now_ms.saturating_add(ANNOUNCED_MS)).await?;
+        let mut write = redis::cmd("HSET");
+        write.arg(keys::CANCELS).arg(&name).arg(format!("{now_ms} {} {by}", id.len()));
+        self.redis.query::<()>("HSET", &write).await?;
+        self.ask_for_duty(CANCEL, &name, now_ms).await
+    }
+
+    /// Whether a task is to be canceled.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn cancel_request(&self, queue: &str, id: &str) -> Result<Option<CancelRequest>, Error> {
+        self.cancel_recorded(&record(queue, id)).await
+    }
+
+    pub(crate) async fn cancel_recorded(&self, record: &str) -> Result<Option<CancelRequest>, Error> {
+        let value: Option<String> = self.redis.query("HGET", redis::cmd("HGET").arg(keys::CANCELS).arg(record)).await?;
+        Ok(value.and_then(|value| CancelRequest::parse(&value)))
+    }
+
+    pub(crate) async fn forget_cancel(&self, record: &str) -> Result<(), Error> {
+        self.redis.query("HDEL", redis::cmd("HDEL").arg(keys::CANCELS).arg(record)).await
+    }
+
+    /// All tasks that are to be canceled.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn cancel_requests(&self) -> Result<CancelRequests, Error> {
+        Ok(CancelRequests::read(self.redis.pipeline("HGETALL", &CancelRequests::look()).await?))
+    }
+}
+
+/// All tasks that are to be canceled, as they were recorded at some time.
+#[derive(Debug, Clone, Default)]
+pub struct CancelRequests(HashMap<String, CancelRequest>);
+
+impl CancelRequests {
+    pub(crate) fn look() -> redis::Pipeline {
+        let mut look = redis::pipe();
+        look.cmd("HGETALL").arg(keys::CANCELS);
+        look
+    }
+
+    pub(crate) fn read((found,): (HashMap<String, String>,)) -> Self {
+        let read = |(record, value): (String, String)| Some((record, CancelRequest::parse(&value)?));
+        Self(found.into_iter().filter_map(read).collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// That for a task.
+    pub fn of(&self, queue: &str, id: &str) -> Option<&CancelRequest> {
+        // Nearly always there is none at all, and every attempt asks.
+        if self.0.is_empty() { None } else { self.0.get(&record(queue, id)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_tells_the_task_also_where_names_have_blanks() {
+        let request = CancelRequest::parse("5 3 ann of the night shift").unwrap();
+        assert_eq!((request.at_ms, &*request.by), (5, "ann of the night shift"));
+        assert_eq!(request.task("a b c d"), Some(("a b", "c d")));
+        for record in ["ab", "abcd e", "aüb c"] {
+            assert_eq!(request.task(record), None, "{record}");
+        }
+        for nonsense in ["", "x 3 ann", "5 ann"] {
+            assert_eq!(CancelRequest::parse(nonsense), None);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The duty that sees to it that tasks which are to be canceled end, wherever they are put meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use queue_core::{Clock, TaskState};
+
+use super::{Duty, Looked};
+use crate::broker::cancel::CANCEL;
+use crate::broker::{Broker, Change, Seen};
+use crate::error::Error;
+
+/// How often to look at a task that somebody works on.
+const AGAIN: Duration = Duration::from_secs(2);
+/// When a cancelation is given up that had no effect.
+const GIVES_UP_MS: i64 = 24 * 60 * 60 * 1_000;
+
+pub(super) struct CancelDuty {
+    pub(super) broker: Broker,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Duty for CancelDuty {
+    fn name(&self) -> &'static str {
+        CANCEL
+    }
+
+    fn look<'a>(&'a self, record: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+        self.look_at(record).boxed()
+    }
+}
+
+impl CancelDuty {
+    async fn look_at(&self, record: &str) -> Result<Looked, Error> {
+        let over = |commands| Ok(Looked { commands, next: None });
+        let Some(request) = self.broker.cancel_recorded(record).await? else { return over(1) };
+        let now_ns = self.clock.now_ns();
+        let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at_ms) > GIVES_UP_MS;
+        let task = request.task(record).filter(|_| !is_old);
+        let Some((id, queue)) = task else {
+            self.broker.forget_cancel(record).await?;
+            return over(2);
+        };
+        let state = self.broker.state_of(queue, id).await?;
+        let ended = match state {
+            None | Some(TaskState::Archived | TaskState::Completed) => true,
+            Some(TaskState::Active) => false,
+            // Go's servers let it be tried again.
+            Some(_) => {
+                let now = now_ns.div_euclid(1_000_000_000);
+                let (changes, _) = self.broker.archive_tasks(queue, Seen::Anywhere, &[id], now).await?;
+                matches!(changes[..], [Change::Applied | Change::Gone | Change::AlreadyThere])
+            }
+        };
+        if !ended {
+            return Ok(Looked { commands: 10, next: Some(AGAIN) });
+        }
+        self.broker.forget_cancel(record).await?;
+        over(10)
+    }
+}

@@ -1,0 +1,96 @@
+//! Which tasks are to be canceled for good. A server keeps them in memory, so that taking tasks and renewing leases cost no
+//! more; Redis tells it of changes.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use queue_core::outcome::{Failure, Outcome};
+use queue_redis::Error;
+use queue_redis::broker::{Broker, CancelRequests};
+use queue_redis::service::Service;
+
+use super::running::Running;
+use super::wakeups::Wakeups;
+use crate::job::{CancelReason, Job};
+use crate::log::info;
+
+/// How often to look where Redis does not tell of changes.
+const POLL: Duration = Duration::from_secs(15);
+/// Where it does, nothing has to be looked for.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Those that are known.
+#[derive(Debug, Default)]
+pub(super) struct Cancels {
+    /// A std lock: held to look or to replace it.
+    requests: RwLock<CancelRequests>,
+}
+
+impl Cancels {
+    /// Who wants this task to end.
+    pub(super) fn by(&self, job: &Job) -> Option<String> {
+        let requests = self.requests.read().unwrap_or_else(PoisonError::into_inner);
+        requests.of(job.queue(), job.id()).map(|request| request.by.clone())
+    }
+
+    /// What an attempt comes to: one that has succeeded has; all else ends in the archive if somebody wants that.
+    pub(super) async fn judge(&self, broker: &Broker, job: &Job, outcome: Outcome) -> Outcome {
+        if matches!(outcome, Outcome::Done(_) | Outcome::Failed(Failure::Revoke(_))) {
+            return outcome;
+        }
+        let by = match self.by(job) {
+            // asynq's channel may have been faster than the record.
+            None if job.cancel_reason() == Some(CancelReason::Canceled) => {
+                let recorded = broker.cancel_request(job.queue(), job.id()).await;
+                recorded.ok().flatten().map(|request| request.by)
+            }
+            by => by,
+        };
+        match by {
+            Some(by) => Outcome::Failed(Failure::archive(format!("canceled by {by}"))),
+            None => outcome,
+        }
+    }
+}
+
+/// Keeps them up to date, and stops those that run.
+#[derive(Clone)]
+pub(super) struct CancelWatcher {
+    pub(super) broker: Broker,
+    pub(super) cancels: Arc<Cancels>,
+    pub(super) running: Arc<Running>,
+    pub(super) wakeups: Arc<Wakeups>,
+}
+
+impl Service for CancelWatcher {
+    const NAME: &'static str = "canceler";
+    const WORK: &'static str = "looking for tasks that are to be canceled";
+
+    async fn run_once(&mut self) -> Result<Duration, Error> {
+        let mut watch = self.wakeups.watch();
+        let requests = match &mut watch {
+            Some(watch) => watch.cancel_requests().await,
+            None => self.broker.cancel_requests().await,
+        };
+        let requests = match requests {
+            // The listening connection is being replaced.
+            Err(error) if watch.is_some() && error.is_outage() => self.broker.cancel_requests().await?,
+            requests => requests?,
+        };
+        // First what is taken from now on, then what runs: an attempt is among those that run before it asks.
+        *self.cancels.requests.write().unwrap_or_else(PoisonError::into_inner) = requests;
+        for job in self.running.all() {
+            if job.cancel_reason().is_none()
+                && let Some(by) = self.cancels.by(&job)
+            {
+                job.cancel(CancelReason::Canceled);
+                info!(task = job.id(), queue = job.queue(), by, "task canceled for good");
+            }
+        }
+        Ok(if watch.is_some() { NEVER } else { POLL })
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        let _ = tokio::time::timeout(pause, self.wakeups.cancels.notified()).await;
+    }
+}
