@@ -8,22 +8,22 @@ use queue_admin::Error;
 use queue_admin::payload::one_line;
 use queue_core::OptionError;
 use queue_redis::embedded::StartError;
-use queue_redis::{EnqueueError, broker::TickVerdict};
+use queue_redis::{BatchError, EnqueueError, broker::TickVerdict};
 use queue_worker::ServerError;
 
 /// Exit codes that scripts rely on; `docs/cli.md` lists them all.
 pub(crate) mod exit {
     /// `doctor`: it could not be checked.
     pub(crate) const UNCHECKED: u8 = 2;
-    /// There is no such queue, task or group.
+    /// There is no such queue, task, batch or group.
     pub(crate) const NOT_FOUND: u8 = 3;
     /// A state, a policy, a lock or another task stands in the way.
     pub(crate) const REFUSED: u8 = 4;
-    /// `task wait`: the task was archived.
+    /// `task wait`: the task was archived. `batch wait`: the batch ended without success.
     pub(crate) const ARCHIVED: u8 = 5;
-    /// `task wait`: the task is gone, and left no trace of how it ended.
+    /// `task wait`: the task is gone, and left no trace of how it ended; `batch wait` likewise.
     pub(crate) const GONE: u8 = 6;
-    /// `task wait`: the time is over; what `timeout(1)` gives.
+    /// `task wait`, `batch wait`: the time is over; what `timeout(1)` gives.
     pub(crate) const TIMEOUT: u8 = 124;
 }
 
@@ -143,6 +143,19 @@ impl From<EnqueueError> for CliError {
     fn from(error: EnqueueError) -> Self {
         let message = error.to_string();
         if is_taken(&error) { Self::Coded(exit::REFUSED, message) } else { Self::Failed(message) }
+    }
+}
+
+impl From<BatchError> for CliError {
+    fn from(error: BatchError) -> Self {
+        let message = error.to_string();
+        match error {
+            BatchError::Unknown { .. } => Self::Coded(exit::NOT_FOUND, message),
+            BatchError::Closed { .. } => Self::Coded(exit::REFUSED, message),
+            BatchError::TimedOut { .. } => Self::Coded(exit::TIMEOUT, message),
+            BatchError::Redis(error) => error.into(),
+            _ => Self::Failed(message),
+        }
     }
 }
 

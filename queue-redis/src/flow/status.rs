@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
 use queue_core::flow::{Event, FlowId, MemberState};
-use queue_core::keys::flow_prefix;
+use queue_core::keys::{FLOWS, flow_prefix};
 use serde::Serialize;
 
 use super::Flows;
@@ -121,6 +121,19 @@ pub enum CallbackState {
     Dead,
 }
 
+impl CallbackState {
+    /// Its name in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Due => "due",
+            Self::Sent => "sent",
+            Self::Succeeded => "succeeded",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// A callback of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -209,6 +222,18 @@ impl Flows {
         let (numbers, about): (HashMap<String, String>, HashMap<String, Vec<u8>>) =
             self.broker.redis().pipeline("HGETALL", &look).await?;
         Ok(ledger(numbers, about, Bytes::new(), HashMap::new()).map(|ledger| status_of(id, &ledger)))
+    }
+
+    /// The ids of batches that are children of none, the newest first: `most` of them after the first `skip`. One that is just being
+    /// made or was just forgotten may be among them, without a [`status`](Self::status).
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn roots(&self, skip: usize, most: usize) -> Result<Vec<FlowId>, Error> {
+        let mut list = redis::cmd("ZREVRANGEBYSCORE");
+        list.arg(FLOWS).arg("+inf").arg("-inf").arg("LIMIT").arg(skip).arg(most);
+        let names: Vec<String> = self.broker.redis().query("ZREVRANGEBYSCORE", &list).await?;
+        Ok(names.iter().filter_map(|name| FlowId::root_named(name).ok()).collect())
     }
 
     /// The ids of the tasks of a batch whose members are in a state, and their queues; children are left out.

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::future::ready;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use queue_admin::line;
 use queue_core::RawTask;
 use queue_redis::EnqueueError;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::{describe, is_stdin};
 use crate::error::{CliError, complain, exit, is_taken};
@@ -20,23 +21,51 @@ use crate::output::Output;
 use crate::session::Session;
 
 /// Most lines that are enqueued together.
-const CHUNK_LINES: usize = 1_000;
+pub(crate) const CHUNK_LINES: usize = 1_000;
 
 fn read(input: impl Read, chunks: &mpsc::Sender<Vec<Numbered<RawTask>>>) -> io::Result<()> {
     send_chunks(input, CHUNK_LINES, chunks, line::parse)
 }
 
-/// Enqueues a file. It is read on a thread of its own, so that the next lines are parsed while Redis stores
-/// the last ones, and in chunks, so that its length does not matter.
-pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Result<(), CliError> {
-    let name = if is_stdin(&file) { "standard input".to_owned() } else { file.display().to_string() };
-    let cannot_read = |error: io::Error| CliError::failed(format!("cannot read {name}: {error}"));
-    let input: Box<dyn Read + Send> =
-        if is_stdin(&file) { Box::new(io::stdin()) } else { Box::new(File::open(&file).map_err(cannot_read)?) };
-    // One chunk waits while another is stored.
-    let (send, mut chunks) = mpsc::channel(1);
-    let reader = tokio::task::spawn_blocking(move || read(input, &send));
+/// The thread that reads a file of tasks.
+pub(crate) struct Reading {
+    name: String,
+    thread: JoinHandle<io::Result<()>>,
+}
 
+impl Reading {
+    /// Opens a file of tasks (`-`: standard input), one on each line. It is read on a thread of its own, so that the next lines are
+    /// parsed while Redis stores the last ones, and in chunks, so that its length does not matter.
+    pub(crate) fn open(file: &Path) -> Result<(impl Stream<Item = Numbered<RawTask>> + use<>, Self), CliError> {
+        let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
+        let input: Box<dyn Read + Send> = if is_stdin(file) {
+            Box::new(io::stdin())
+        } else {
+            Box::new(File::open(file).map_err(|error| cannot_read(&name, error))?)
+        };
+        // One chunk waits while another is stored.
+        let (send, mut chunks) = mpsc::channel(1);
+        let thread = tokio::task::spawn_blocking(move || read(input, &send));
+        let tasks = stream::poll_fn(move |context| chunks.poll_recv(context)).flat_map(stream::iter);
+        Ok((tasks, Self { name, thread }))
+    }
+
+    /// Tells, after the last task, whether that was the end of the file.
+    pub(crate) async fn end(self) -> Result<(), CliError> {
+        match self.thread.await {
+            Ok(read) => read.map_err(|error| cannot_read(&self.name, error)),
+            Err(error) => Err(cannot_read(&self.name, error)),
+        }
+    }
+}
+
+fn cannot_read(name: &str, error: impl std::fmt::Display) -> CliError {
+    CliError::failed(format!("cannot read {name}: {error}"))
+}
+
+/// Enqueues a file.
+pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Result<(), CliError> {
+    let (tasks, reading) = Reading::open(&file)?;
     let (lines, refused) = (Cell::new(0_u64), Cell::new(0_u64));
     // Of those, the ones whose id or lock another task has.
     let taken = Cell::new(0_u64);
@@ -55,7 +84,6 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
     };
     // The last line for which Redis failed.
     let broken = Cell::new(None);
-    let tasks = stream::poll_fn(|context| chunks.poll_recv(context)).flat_map(stream::iter);
     // Every further line would wait for Redis in vain.
     let tasks = tasks.take_while(|_| ready(broken.get().is_none())).filter_map(|(number, parsed)| {
         lines.set(lines.get() + 1);
@@ -106,10 +134,7 @@ pub(super) async fn run(file: PathBuf, session: &Session, out: &Output) -> Resul
             lines - refused,
         )));
     }
-    match reader.await {
-        Ok(read) => read.map_err(cannot_read)?,
-        Err(error) => return Err(CliError::failed(format!("cannot read {name}: {error}"))),
-    }
+    reading.end().await?;
     let told = |reason| format!("{refused} of {lines} tasks were refused, {reason}; the others are enqueued");
     match refused {
         0 => Ok(()),

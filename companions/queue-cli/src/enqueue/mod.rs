@@ -1,7 +1,7 @@
 //! `queuectl enqueue`.
 
 pub(crate) mod asynq;
-mod batch;
+pub(crate) mod batch;
 
 use std::ffi::OsString;
 use std::io::Read as _;

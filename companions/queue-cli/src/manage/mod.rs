@@ -1,6 +1,7 @@
 //! What operators look at and change: queues, tasks, periodic entries, groups, servers.
 
 pub(crate) mod audit;
+pub(crate) mod batch;
 pub(crate) mod cron;
 pub(crate) mod group;
 mod history;

@@ -185,6 +185,14 @@ async fn a_task_is_waited_for_as_the_document_says() {
 }
 
 #[tokio::test]
+async fn a_batch_is_made_as_the_document_says() {
+    let (bench, cli) = (Bench::new().await, document("docs/cli.md"));
+    let _worker = bench.worker(&["--exec", "import:row=true", "--exec", "import:report=true"]).await;
+    let said = run(&bench, &block(&cli, "sh", "batch create")).await;
+    assert!(said.contains("succeeded: 3 of 3 members succeeded") && said.contains("import of November"), "{said}");
+}
+
+#[tokio::test]
 async fn a_queue_is_moved_as_the_document_says() {
     let (old, new, cli) = (Bench::new().await, Bench::new().await, document("docs/cli.md"));
     run(&old, "queuectl enqueue t --queue mail --task-id moved").await;

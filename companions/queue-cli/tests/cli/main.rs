@@ -11,6 +11,7 @@ mod enqueue;
 mod exec;
 mod exec_end;
 mod explain;
+mod flows;
 mod guide;
 mod hostile;
 mod http;

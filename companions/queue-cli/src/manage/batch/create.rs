@@ -1,0 +1,214 @@
+//! `queuectl batch create`.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use clap::Args;
+use futures_util::{Stream, StreamExt as _};
+use queue_core::RawTask;
+use queue_core::flow::FlowId;
+use queue_redis::{Added, Batch, BatchBuilder, BatchError};
+use serde::Serialize;
+
+use crate::enqueue::batch::{CHUNK_LINES, Reading};
+use crate::error::{CliError, complain};
+use crate::lines::Numbered;
+use crate::output::Output;
+use crate::session::Session;
+
+/// A batch, and where its members come from.
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_HELP)]
+pub(crate) struct CreateArgs {
+    /// File of the members (`-`: standard input), one JSON object on each line
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Task that is enqueued when every member has succeeded
+    #[arg(long, value_name = "TYPE[=PAYLOAD]")]
+    success: Option<String>,
+    /// Task that is enqueued when every member has been attempted
+    #[arg(long, value_name = "TYPE[=PAYLOAD]")]
+    complete: Option<String>,
+    /// Task that is enqueued when the first member dies
+    #[arg(long, value_name = "TYPE[=PAYLOAD]")]
+    death: Option<String>,
+    /// Task that is enqueued when nothing is left to be done, however it ended
+    #[arg(long, value_name = "TYPE[=PAYLOAD]")]
+    settled: Option<String>,
+    /// Queue of these tasks [default: default]
+    #[arg(long, value_name = "Q")]
+    callback_queue: Option<String>,
+    /// What the batch is for
+    #[arg(long, value_name = "T")]
+    description: Option<String>,
+    /// Id of the batch [default: 16 random letters and digits]
+    #[arg(long, value_name = "ID", value_parser = id)]
+    id: Option<String>,
+}
+
+const CREATE_HELP: &str = "\
+The lines are those of `queuectl enqueue --batch`, without `task_id` and `group`.
+Members run as soon as they are enqueued, a thousand lines at a time. A line that
+is no task ends the command (1) before the thousand that it is in; the batch is
+not committed then, and is abandoned after half an hour. Correct the line and give the
+same command with --id: what is in the batch is not added again. The same helps
+when the command was killed.";
+
+fn id(text: &str) -> Result<String, String> {
+    FlowId::root_named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// What `--json` tells about a batch that was made.
+#[derive(Debug, Serialize)]
+struct Created {
+    id: String,
+    members: u64,
+    duplicates: u64,
+}
+
+pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let (tasks, reading) = Reading::open(&args.from)?;
+    let mut chunks = Chunks { tasks: Box::pin(tasks.chunks(CHUNK_LINES)), reading: Some(reading) };
+    // A file whose beginning is wrong leaves nothing behind.
+    let first = chunks.next().await.map_err(|error| match error {
+        CliError::Failed(text) => CliError::Failed(text + "; nothing was added"),
+        error => error,
+    })?;
+    let batch = builder(args, session).open().await?;
+    let mut added = Added::default();
+    fill(&batch, first, chunks, &mut added).await.map_err(|error| unfinished(error, &batch, &added))?;
+    let id = batch.id().to_string();
+    if out.json {
+        return out.value(&Created { id, members: added.members, duplicates: added.duplicates });
+    }
+    if added.duplicates > 0 {
+        complain(&format!(
+            "warning: {} lines were left out, because other tasks hold their uniqueness locks",
+            added.duplicates
+        ));
+    }
+    out.line(&id)
+}
+
+fn builder(args: CreateArgs, session: &Session) -> BatchBuilder {
+    let queue = args.callback_queue;
+    let task = |text: String| {
+        let (task_type, payload) = match text.split_once('=') {
+            Some((task_type, payload)) => (task_type, Some(payload.to_owned())),
+            None => (&*text, None),
+        };
+        let mut task = RawTask::new(task_type);
+        if let Some(payload) = payload {
+            task = task.payload(payload);
+        }
+        match &queue {
+            Some(queue) => task.queue(queue.clone()),
+            None => task,
+        }
+    };
+    let mut builder = session.client().batch();
+    if let Some(id) = args.id {
+        builder = builder.id(id);
+    }
+    if let Some(text) = args.description {
+        builder = builder.description(text);
+    }
+    if let Some(text) = args.success {
+        builder = builder.on_success(task(text));
+    }
+    if let Some(text) = args.complete {
+        builder = builder.on_complete(task(text));
+    }
+    if let Some(text) = args.death {
+        builder = builder.on_death(task(text));
+    }
+    if let Some(text) = args.settled {
+        builder = builder.on_settled(task(text));
+    }
+    builder
+}
+
+/// Adds the tasks and commits the batch.
+async fn fill(
+    batch: &Batch,
+    first: Vec<(u64, RawTask)>,
+    mut chunks: Chunks,
+    added: &mut Added,
+) -> Result<(), CliError> {
+    let mut chunk = first;
+    for number in 0_u64.. {
+        if chunk.is_empty() {
+            break;
+        }
+        let (lines, tasks): (Vec<u64>, Vec<RawTask>) = chunk.into_iter().unzip();
+        // Chunks end at the same lines whenever the file is read, so that the key of each always names the same tasks.
+        let more = batch.clone().keyed(format!("lines-{number}")).add_all(tasks).await;
+        let more = more.map_err(|error| at_line(error, &lines))?;
+        added.members += more.members;
+        added.duplicates += more.duplicates;
+        chunk = chunks.next().await?;
+    }
+    Ok(batch.commit().await?)
+}
+
+/// Names the line of a task that cannot be a member.
+fn at_line(error: BatchError, lines: &[u64]) -> CliError {
+    let line = |position: usize| lines.get(position).copied().unwrap_or_default();
+    match error {
+        BatchError::Unsuitable { position, reason } if position.parse::<usize>().is_ok() => {
+            let position = position.parse().unwrap_or_default();
+            CliError::failed(format!("line {}: the task cannot belong to a batch: {reason}", line(position)))
+        }
+        BatchError::Refused { position, source } => {
+            CliError::failed(format!("line {}: {source}", line(position as usize)))
+        }
+        error => error.into(),
+    }
+}
+
+/// Says what has become of a batch that was made and is not whole.
+fn unfinished(error: CliError, batch: &Batch, added: &Added) -> CliError {
+    let (id, members) = (batch.id(), added.members);
+    let rest = format!(
+        "; batch {id} has {members} members from this file and is not committed: the same command with --id {id} \
+         goes on, `queuectl batch cancel {id}` ends it"
+    );
+    match error {
+        CliError::Failed(text) => CliError::Failed(text + &rest),
+        CliError::Transient(text) => CliError::Transient(text + &rest),
+        error => error,
+    }
+}
+
+/// The tasks of a file, a number of lines at a time, however slowly they come.
+struct Chunks {
+    tasks: Pin<Box<dyn Stream<Item = Vec<Numbered<RawTask>>>>>,
+    reading: Option<Reading>,
+}
+
+impl Chunks {
+    /// The next tasks with the numbers of their lines; none at the end of the file.
+    async fn next(&mut self) -> Result<Vec<(u64, RawTask)>, CliError> {
+        let Some(lines) = self.tasks.next().await else {
+            if let Some(reading) = self.reading.take() {
+                reading.end().await?;
+            }
+            return Ok(Vec::new());
+        };
+        let (mut tasks, mut refused) = (Vec::with_capacity(lines.len()), 0);
+        for (number, parsed) in lines {
+            match parsed {
+                Ok(task) => tasks.push((number, task)),
+                Err(reason) => {
+                    refused += 1;
+                    complain(&format!("line {number}: {reason}"));
+                }
+            }
+        }
+        match refused {
+            0 => Ok(tasks),
+            1 => Err(CliError::failed("1 line is no task, as said above")),
+            _ => Err(CliError::failed(format!("{refused} lines are no tasks, as said above"))),
+        }
+    }
+}

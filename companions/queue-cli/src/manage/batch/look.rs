@@ -1,0 +1,181 @@
+//! `queuectl batch ls` and `show`.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use futures_util::future::try_join_all;
+use queue_admin::payload::{one_line, shorten};
+use queue_core::flow::{FlowId, MemberState};
+use queue_redis::flow::Flows;
+use queue_redis::{BatchError, BatchState, BatchStatus};
+use serde::Serialize;
+
+use super::{PageArgs, others};
+use crate::error::CliError;
+use crate::manage::now;
+use crate::output::Output;
+use crate::session::Session;
+use crate::table::{Rows, facts};
+use crate::watch::{self, WatchArgs};
+use crate::when;
+
+/// Most children that are named one by one.
+const CHILDREN: usize = 10;
+
+/// Which batches to show.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Which batch to show.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Batch id; of a child with a colon and its number
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// Show the tasks of the members in this state instead
+    #[arg(long, value_name = "STATE", value_parser = member_state())]
+    members: Option<MemberState>,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Reads the state of a member, for clap.
+fn member_state() -> impl clap::builder::TypedValueParser<Value = MemberState> {
+    // A member that is void is none, and one that is doomed is a child, which has no task.
+    let states = MemberState::ALL.into_iter().filter(|state| !matches!(state.as_str(), "void" | "doomed"));
+    let named = |name: &String| MemberState::ALL.into_iter().find(|state| state.as_str() == name);
+    PossibleValuesParser::new(states.map(MemberState::as_str))
+        .try_map(move |name| named(&name).ok_or("not a state of a member"))
+}
+
+pub(crate) async fn list(args: ListArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let flows = session.client().flows();
+    watch::show(&args.watch, out, async |out| ls(args.page, &flows, out).await).await
+}
+
+async fn ls(page: PageArgs, flows: &Flows, out: &Output) -> Result<String, CliError> {
+    let roots = flows.roots(page.skip(), page.most()).await?;
+    let batches = try_join_all(roots.iter().map(|root| flows.status(root))).await?;
+    let batches: Vec<BatchStatus> = batches.into_iter().flatten().collect();
+    if out.json {
+        return out.json(&batches);
+    }
+    if batches.is_empty() {
+        return Ok(if page.page == 1 {
+            "no batches\n".to_owned()
+        } else {
+            format!("no batches on page {}\n", page.page)
+        });
+    }
+    let columns = ["BATCH", "STATE", "#MEMBERS", "#LIVE", "#SUCCEEDED", "#DEAD", "#REMOVED", "CREATED", "DESCRIPTION"];
+    let mut rows = Rows::new(out, &columns);
+    for batch in &batches {
+        rows.add_marked(
+            matches!(batch.state, BatchState::Doomed | BatchState::Dead | BatchState::Abandoned),
+            [
+                batch.id.clone(),
+                batch.state.as_str().to_owned(),
+                batch.total.to_string(),
+                batch.live().to_string(),
+                batch.succeeded.to_string(),
+                batch.dead.to_string(),
+                batch.removed.to_string(),
+                batch.created.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
+                shorten(batch.description.as_deref().unwrap_or("-"), 80),
+            ],
+        );
+    }
+    Ok(rows.render())
+}
+
+/// What `--json` tells of a batch.
+#[derive(Debug, Serialize)]
+struct View {
+    #[serde(flatten)]
+    status: BatchStatus,
+    children: Vec<String>,
+}
+
+/// What `--json` tells of a member.
+#[derive(Debug, Serialize)]
+struct Member {
+    queue: String,
+    id: String,
+}
+
+pub(crate) async fn show(args: ShowArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let flows = session.client().flows();
+    watch::show(&args.watch, out, async |out| {
+        let status = flows.status(&args.id).await?;
+        let status = status.ok_or_else(|| BatchError::Unknown { id: args.id.to_string() })?;
+        if let Some(state) = args.members {
+            return members(&args, state, &flows, out).await;
+        }
+        let children: Vec<String> = flows.children(&args.id).await?.iter().map(ToString::to_string).collect();
+        if out.json { out.json(&View { status, children }) } else { Ok(describe(&status, &children)) }
+    })
+    .await
+}
+
+async fn members(args: &ShowArgs, state: MemberState, flows: &Flows, out: &Output) -> Result<String, CliError> {
+    let members = flows.members(&args.id, state).await?.into_iter().skip(args.page.skip()).take(args.page.most());
+    let members: Vec<Member> = members.map(|(queue, id)| Member { queue, id }).collect();
+    if out.json {
+        return out.json(&members);
+    }
+    if members.is_empty() {
+        let page = if args.page.page == 1 { String::new() } else { format!(" on page {}", args.page.page) };
+        return Ok(format!("no members of batch {:?} are {}{page}\n", args.id.to_string(), state.as_str()));
+    }
+    let mut rows = Rows::new(out, &["QUEUE", "TASK"]);
+    for member in members {
+        rows.add([member.queue, member.id]);
+    }
+    Ok(rows.render())
+}
+
+fn describe(status: &BatchStatus, children: &[String]) -> String {
+    let now = now();
+    let mut lines = vec![("ID", status.id.clone())];
+    lines.extend(status.parent.clone().map(|parent| ("Parent", parent)));
+    if !children.is_empty() {
+        let mut text = children.iter().take(CHILDREN).cloned().collect::<Vec<_>>().join(" ");
+        if let Some(more @ 1..) = children.len().checked_sub(CHILDREN) {
+            text.push_str(&format!(" and {more} more"));
+        }
+        lines.push(("Children", text));
+    }
+    lines.push(("State", status.state.as_str().to_owned()));
+    lines.extend(status.description.as_deref().map(|text| ("Description", one_line(text))));
+    let mut counts = vec![status.total.to_string(), format!("{} succeeded", status.succeeded)];
+    counts.extend(
+        others(status).into_iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")),
+    );
+    lines.push(("Members", counts.join(", ")));
+    let dates = [
+        ("Created", status.created),
+        ("Committed", status.committed),
+        ("Last change", status.touched),
+        ("Over", status.over),
+        ("Deadline", status.deadline),
+    ];
+    let date = |at: DateTime<Utc>| when::date(at, now);
+    lines.extend(dates.into_iter().filter_map(|(name, at)| Some((name, date(at?)))));
+    if status.generation > 1 {
+        lines.push(("Generation", status.generation.to_string()));
+    }
+    for callback in &status.callbacks {
+        let fired = status.fired.get(callback.event).map_or_else(String::new, |at| format!(", since {}", date(*at)));
+        let (task, queue) = (one_line(&callback.r#type), one_line(&callback.queue));
+        let text = format!("{task} in queue {queue}: {}{fired}", callback.state.as_str());
+        lines.push((callback.event, text));
+    }
+    facts(&lines)
+}

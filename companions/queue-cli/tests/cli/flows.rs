@@ -1,0 +1,114 @@
+//! `queuectl batch`.
+
+use serde_json::json;
+
+use crate::support::Bench;
+
+/// A file of so many tasks.
+fn members(count: usize) -> String {
+    "{\"type\":\"t\"}\n".repeat(count)
+}
+
+#[tokio::test]
+async fn a_file_becomes_a_batch_whose_end_can_be_waited_for() {
+    let bench = Bench::new().await;
+    std::fs::write(bench.path("rows.jsonl"), members(3)).unwrap();
+    let create = ["batch", "create", "--from", "rows.jsonl", "--success", "report={\"month\":\"a=b\"}"];
+    let more = ["--complete", "told", "--description", "import of November", "--id", "import"];
+    assert_eq!(bench.run(&[&create[..], &more[..]].concat()).await.ok(), "import\n");
+    let status = bench.run(&["batch", "show", "import", "--json"]).await.json();
+    assert_eq!((&status["state"], &status["total"], &status["sent"]), (&json!("running"), &json!(3), &json!(3)));
+    assert_eq!(
+        status["callbacks"][0],
+        json!({"event": "complete", "type": "told", "queue": "default", "state": "waiting"})
+    );
+    let _worker = bench.worker(&["--exec", "t=true", "--exec", "told=true", "--exec", "report=tee report"]).await;
+    let told = bench.run(&["batch", "wait", "import", "--timeout", "30s"]).await.ok();
+    assert_eq!(told, "succeeded: 3 of 3 members succeeded\n");
+    assert_eq!(std::fs::read_to_string(bench.path("report")).unwrap(), "{\"month\":\"a=b\"}");
+    let status = bench.run(&["batch", "wait", "import", "--json"]).await.json();
+    assert_eq!((&status["state"], &status["succeeded"]), (&json!("succeeded"), &json!(3)));
+    let shown = bench.run(&["batch", "show", "import"]).await.ok();
+    assert!(
+        shown.contains("Description  import of November\n") && shown.contains("Members      3, 3 succeeded\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("success      report in queue default: succeeded, since "), "{shown}");
+}
+
+#[tokio::test]
+async fn each_end_of_a_batch_has_its_exit_code() {
+    let bench = Bench::new().await;
+    for command in ["show", "wait"] {
+        let stderr = bench.run(&["batch", command, "nobody"]).await.failed(3);
+        assert!(stderr.contains("there is no batch nobody"), "{stderr}");
+        bench.run(&["batch", command, "a/b"]).await.failed(2);
+    }
+    bench.run_with(&["batch", "create", "--from", "-", "--id", "bad"], members(1).as_bytes()).await.ok();
+    let stderr = bench.run(&["batch", "wait", "bad", "--timeout", "100ms"]).await.failed(124);
+    assert!(stderr.contains("is not over in time; running: 0 of 1 members succeeded, 1 sent"), "{stderr}");
+    let done = bench.run(&["batch", "wait", "bad", "--timeout", "100ms", "--json"]).await;
+    assert!(done.stdout.contains("\"state\":\"running\""), "{done:?}");
+    let _worker = bench.worker(&["--exec", "t=sh -c 'exit 65'"]).await;
+    let stderr = bench.run(&["batch", "wait", "bad", "--timeout", "30s"]).await.failed(5);
+    assert!(stderr.contains("is over without success; dead: 0 of 1 members succeeded, 1 dead"), "{stderr}");
+    let dead = bench.run(&["batch", "show", "bad", "--members", "dead", "--json"]).await.json();
+    let id = dead[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(bench.task(&id).await.task_type, "t");
+    let none = bench.run(&["batch", "show", "bad", "--members", "sent"]).await.ok();
+    assert_eq!(none, "no members of batch \"bad\" are sent\n");
+}
+
+#[tokio::test]
+async fn a_line_that_is_no_task_is_named_and_what_was_added_is_not_added_again() {
+    let bench = Bench::new().await;
+    let create = ["batch", "create", "--from", "-", "--id", "import"];
+    let stderr = bench.run_with(&create, b"{\"type\":\"t\"}\nnonsense\n").await.failed(1);
+    assert!(stderr.contains("line 2: it is not JSON") && stderr.contains("nothing was added"), "{stderr}");
+    assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+    let broken = members(1_500) + "\n{\"type\":\"t\",\"task_id\":\"mine\"}\n" + &members(10);
+    let stderr = bench.run_with(&create, broken.as_bytes()).await.failed(1);
+    assert!(stderr.contains("line 1502: the task cannot belong to a batch: it has an id of its own"), "{stderr}");
+    assert!(stderr.contains("has 1000 members from this file and is not committed"), "{stderr}");
+    let state = bench.run(&["batch", "show", "import", "--json"]).await.json()["state"].clone();
+    assert_eq!(state, json!("open"));
+    // Corrected, and then once more.
+    let corrected = broken.replace(",\"task_id\":\"mine\"", "");
+    for _ in 0..2 {
+        let created = bench.run_with(&[&create[..], &["--json"]].concat(), corrected.as_bytes()).await.json();
+        assert_eq!(created, json!({"id": "import", "members": 1_511, "duplicates": 0}));
+        assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 1_511);
+    }
+    let longer = corrected + &members(1_000);
+    let stderr = bench.run_with(&create, longer.as_bytes()).await.failed(4);
+    assert!(stderr.contains("batch import is closed"), "{stderr}");
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 1_511);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_makes_no_batch() {
+    let bench = Bench::new().await;
+    for file in ["nowhere", "."] {
+        let stderr = bench.run(&["batch", "create", "--from", file]).await.failed(1);
+        assert!(stderr.contains(&format!("cannot read {file}")), "{stderr}");
+    }
+    assert_eq!(bench.run(&["batch", "ls"]).await.ok(), "no batches\n");
+    // An empty one is a batch that succeeds at once.
+    let id = bench.run_with(&["batch", "create", "--from", "-"], b"").await.ok();
+    assert_eq!(bench.run(&["batch", "wait", id.trim()]).await.ok(), "succeeded: 0 of 0 members succeeded\n");
+}
+
+#[tokio::test]
+async fn batches_are_listed_newest_first_and_by_the_page() {
+    let bench = Bench::new().await;
+    for id in ["a", "b", "c"] {
+        bench.run_with(&["batch", "create", "--from", "-", "--id", id], members(2).as_bytes()).await.ok();
+    }
+    let ids = |page: serde_json::Value| -> Vec<String> {
+        page.as_array().unwrap().iter().map(|batch| batch["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(bench.run(&["batch", "ls", "--json"]).await.json()), ["c", "b", "a"]);
+    assert_eq!(ids(bench.run(&["batch", "ls", "--json", "--size", "2", "--page", "2"]).await.json()), ["a"]);
+    let table = bench.run(&["batch", "list"]).await.ok();
+    assert!(table.starts_with("BATCH") && table.lines().count() == 4, "{table}");
+}
