@@ -17,10 +17,15 @@ local prefix = ARGV[1]
 local found = 0
 for n = 2, #ARGV do
   found = found + redis.call('ZREM', todo, ARGV[n])
-  local number, event = string.match(ARGV[n], '^call (%d+) (%a+) ')
-  local flow = number and prefix .. number .. ':flow'
-  if flow and redis.call('HGET', flow, 'callback:' .. event) == 'due' then
-    redis.call('HSET', flow, 'callback:' .. event, 'sent')
+  local number, event, generation = string.match(ARGV[n], '^call (%d+) (%a+) (%d+)$')
+  if number then
+    local flow = prefix .. number .. ':flow'
+    local known = redis.call('HMGET', flow, 'callback:' .. event, 'generation')
+    -- One of an earlier generation says nothing of the callback that is due now.
+    local is_of_now = event == 'success' or event == 'complete' or known[2] == generation
+    if known[1] == 'due' and is_of_now then
+      redis.call('HSET', flow, 'callback:' .. event, 'sent')
+    end
   end
 end
 return found

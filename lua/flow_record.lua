@@ -49,7 +49,7 @@ while at < #ARGV do
   end
   if flow and (moved > 0 or outcome == 'rules') then
     -- While others are on their way and nobody has died, one success more has no consequences.
-    if outcome == 'ok' and tonumber(flow.c2) > 0 and not flow['fired:death'] and not flow['fired:settled'] then
+    if outcome == 'ok' and (tonumber(flow.c2) or 0) > 0 and not flow['fired:death'] and not flow['fired:settled'] then
       flow_save(prefix, flow)
     else
       has_todo = flow_rules(prefix, flow, now) or has_todo

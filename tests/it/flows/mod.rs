@@ -3,6 +3,7 @@
 mod callbacks;
 mod growing;
 mod left_alone;
+mod model;
 
 use std::time::Duration;
 
