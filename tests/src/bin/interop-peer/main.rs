@@ -1,5 +1,6 @@
 //! The Rust side of the tests against Go asynq; `tests/interop/PEER.md` says what it has to do.
 
+mod batch;
 mod encrypted;
 mod scheduler;
 mod semaphore;
@@ -23,6 +24,8 @@ enum Command {
     Worker(worker::Settings),
     /// Runs a scheduler.
     Scheduler(scheduler::Settings),
+    /// Makes a batch, and prints its id.
+    Batch(batch::Settings),
     /// Takes a token of a semaphore, or gives it back.
     Semaphore(semaphore::Settings),
     /// Enqueues a task in a trace, and prints the span.
@@ -64,6 +67,7 @@ async fn main() -> ExitCode {
         Command::EncryptWork(settings) => encrypted::work(settings).await,
         Command::Worker(settings) => worker::run(settings).await,
         Command::Scheduler(settings) => scheduler::run(settings).await,
+        Command::Batch(settings) => batch::run(settings).await,
         Command::Semaphore(settings) => semaphore::run(settings).await,
         Command::RemoveQueue { name, redis } => remove_queue(&name, &redis).await,
         Command::Sequence { name, redis } => sequence::run(&name, &redis).await,
