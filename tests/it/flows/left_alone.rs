@@ -129,7 +129,7 @@ async fn a_batch_that_nobody_commits_is_abandoned_and_settles() {
 #[tokio::test]
 async fn a_batch_past_its_deadline_is_cancelled() {
     let fixture = Fixture::start().await;
-    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(2);
+    let past = SystemClock.now() - std::time::Duration::from_secs(2);
     let batch = client(&fixture).batch().deadline(past).add_all([member("ok")]).await.unwrap();
     tend(&fixture, &batch).await;
     tend(&fixture, &batch).await;
