@@ -1,6 +1,7 @@
 //! The ACL users of `docs/deployment.md`: each line suffices for all that its role does, and no right in it can
 //! be left out.
 
+mod batches;
 mod inspector;
 mod producer;
 mod reconciler;

@@ -1,0 +1,67 @@
+//! Batches by users who have the rights of `docs/deployment.md` for them and no others.
+
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::flow::Flows;
+use queue_redis::{BatchState, Client, Redis, RedisOptions};
+use queue_worker::{Failure, Router, Server};
+
+use super::{DOCUMENT, documented, refused, with_user};
+use crate::support::{Fixture, QUEUE, wait_for};
+
+/// Gives a user the rights for batches.
+async fn with_batches(fixture: &Fixture, user: &str) {
+    let begin = format!("ACL SETUSER {user} +");
+    let mut lines = DOCUMENT.lines().filter(|line| line.starts_with(&begin) && line.contains("+bitfield"));
+    fixture.run(lines.next().expect("the document has the line")).await;
+}
+
+fn member(task_type: &str) -> RawTask {
+    RawTask::new(task_type).queue(QUEUE).max_retry(0)
+}
+
+#[tokio::test]
+async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
+    let (fixture, redis) = with_user(&documented("producer")).await;
+    with_batches(&fixture, "producer").await;
+    let _: redis::Value = fixture.cmd(&documented("worker")).await;
+    with_batches(&fixture, "worker").await;
+    let url = format!("{}?user=worker&pass=secret", fixture.url());
+    let worker = Redis::lazy(&url, RedisOptions::default()).unwrap();
+
+    let client = Client::new(redis);
+    let root = client.batch().on_success(member("ok")).on_settled(member("ok")).on_death(member("ok"));
+    let root = root.open().await.unwrap().keyed("k");
+    root.add_all([member("ok"), member("ok").unique(Duration::from_secs(60))]).await.unwrap();
+    root.clone().keyed("k").add_all([member("ok"), member("ok").unique(Duration::from_secs(60))]).await.unwrap();
+    root.child().id("child").add_all([member("fail")]).await.unwrap();
+    root.commit().await.unwrap();
+    client.batch().add_all(Vec::<RawTask>::new()).await.unwrap();
+
+    let router = Router::new(()).fallback(async |job: queue_worker::Job| {
+        if job.task_type() == "fail" { Err(Failure::archive("dead")) } else { Ok(()) }
+    });
+    let server = Server::new(worker.clone(), router).queues([(QUEUE, 1)]).reconcile_interval(Duration::ZERO);
+    let server = server.start().await.unwrap();
+    let over = async || Some(root.status().await.unwrap()).filter(|status| status.state == BatchState::Dead);
+    let status = wait_for("the batch is over", over).await;
+    assert_eq!((status.succeeded, status.dead), (2, 1));
+    // What the leader does once in a while.
+    let flows = Flows::new(queue_redis::broker::Broker::new(worker));
+    let late = client.batch().add_all([member("ok").process_in(Duration::from_secs(3_600))]).await.unwrap();
+    let flow = format!("asynq:x:{{{}}}:0:flow", late.id());
+    let _: i64 = fixture.cmd(&["HSET", &flow, "touched", "1", "looked", "1", "adding", "0", "deadline", "1"]).await;
+    for _ in 0..2 {
+        flows.tend(late.id().root()).await.unwrap();
+        flows.tend_queue(QUEUE).await.unwrap();
+    }
+    let _: i64 = fixture.cmd(&["HSET", &flow, "over", "1"]).await;
+    assert_eq!(flows.tend(late.id().root()).await.unwrap(), None);
+    server.shutdown().await;
+    for user in ["producer", "worker"] {
+        let mut refused = refused(&fixture, user).await;
+        refused.remove("info");
+        assert!(refused.is_empty(), "{user} may not {refused:?}");
+    }
+}
