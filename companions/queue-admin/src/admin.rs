@@ -1,12 +1,13 @@
 //! Changes by somebody: who is allowed to is checked, and what was done is written down.
 
 use bytes::Bytes;
+use queue_core::flow::FlowId;
 use queue_core::{RawTask, TaskInfo};
-use queue_redis::{Client, EnqueueError};
+use queue_redis::{Batch, BatchError, Client, EnqueueError};
 
 use crate::audit::{Actor, Target};
 use crate::error::Error;
-use crate::verb::{Action, CronVerb, QueueVerb, Verb};
+use crate::verb::{Action, BatchVerb, CronVerb, QueueVerb, Verb};
 use crate::{Cancellation, Changed, Filter, Inspector, Progress};
 
 /// The changes of an [`Inspector`], done by an [`Actor`]. Each is refused unless the role allows it. It is written down in the
@@ -195,6 +196,40 @@ impl Admin {
     pub async fn remove_cron(&self, entry: &str) -> Result<(), Error> {
         let work = self.inspector.remove_cron(entry);
         self.audited(Action::Cron(CronVerb::Remove), of_entry(entry), work, |()| None).await
+    }
+
+    /// Cancels a batch and its children, see [`Batch::cancel`]; returns `false` if it was over before.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn cancel_batch(&self, id: &FlowId) -> Result<bool, Error> {
+        let id = id.to_string();
+        let work = async { self.batch(&id).await?.cancel().await.map_err(of_batch(&id)) };
+        let target = Target { ids: &[&id], ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Cancel), target, work, |changed| Some(u64::from(*changed))).await
+    }
+
+    /// Runs the members of a batch again that are in the archive; returns how many.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn retry_batch(&self, id: &FlowId) -> Result<u64, Error> {
+        let id = id.to_string();
+        let work = async { self.batch(&id).await?.retry_dead().await.map_err(of_batch(&id)) };
+        let target = Target { ids: &[&id], ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Retry), target, work, |members| Some(*members)).await
+    }
+
+    async fn batch(&self, id: &str) -> Result<Batch, Error> {
+        Client::new(self.inspector.redis.clone()).batch_of(id).await.map_err(of_batch(id))
+    }
+}
+
+/// The other errors of batches are about making them.
+fn of_batch(id: &str) -> impl Fn(BatchError) -> Error {
+    move |error| match error {
+        BatchError::Redis(error) => error.into(),
+        _ => Error::BatchNotFound(id.to_owned()),
     }
 }
 

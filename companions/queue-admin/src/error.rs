@@ -34,6 +34,9 @@ pub enum Error {
     /// There is no such periodic entry.
     #[error("periodic entry {0:?} not found")]
     EntryNotFound(String),
+    /// There is no such batch.
+    #[error("there is no batch {0}; was it forgotten, or is it on another Redis?")]
+    BatchNotFound(String),
     /// A periodic entry was not run when somebody wanted it.
     #[error("periodic entry {entry:?} was not run: {reason}")]
     RunRefused {

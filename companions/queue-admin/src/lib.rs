@@ -57,7 +57,7 @@ pub use servers::{ServerInfo, WorkerInfo};
 pub use stats::DailyStats;
 pub use tasks::Page;
 pub use transfer::{Reader, Unfit};
-pub use verb::{Action, ActionInfo, CronVerb, QueueVerb, Verb};
+pub use verb::{Action, ActionInfo, BatchVerb, CronVerb, QueueVerb, Verb};
 pub use wait::Waited;
 
 use std::collections::BTreeMap;

@@ -45,6 +45,15 @@ pub enum CronVerb {
     Remove,
 }
 
+/// What can be done to a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BatchVerb {
+    /// Cancel it and its children, for good.
+    Cancel,
+    /// Run its members again that are in the archive.
+    Retry,
+}
+
 /// All that an operator can do. Servers can be looked at; nothing can be done to them from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -60,6 +69,8 @@ pub enum Action {
     Queue(QueueVerb),
     /// To a periodic entry.
     Cron(CronVerb),
+    /// To a batch.
+    Batch(BatchVerb),
 }
 
 /// A line of the table: what is said of an action, and where it can be had.
@@ -98,7 +109,7 @@ macro_rules! actions {
     };
 }
 
-use Action::{Cron, Enqueue, Queue, Task, Tasks, Update};
+use Action::{Batch, Cron, Enqueue, Queue, Task, Tasks, Update};
 
 static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
@@ -152,6 +163,12 @@ static ACTIONS: &[ActionInfo] = actions! {
     Cron(CronVerb::Remove), "cron.remove", "Forget", "forgotten", None, "cron remove",
         Some(("DELETE", "/cron/{entry}")), Remove, true,
         "Its state and history are deleted. One that a scheduler still carries comes back.";
+    Batch(BatchVerb::Cancel), "batch.cancel", "Cancel", "cancelled", None, "batch cancel",
+        None, Delete, false,
+        "Its tasks that wait are deleted, and servers are asked to stop those that run; it never succeeds.";
+    Batch(BatchVerb::Retry), "batch.retry", "Retry", "run again", None, "batch retry",
+        None, Run, false,
+        "Its members in the archive become pending now; if they succeed, so can the batch.";
 };
 
 impl Action {
@@ -257,6 +274,9 @@ mod tests {
         }
         for verb in [CronVerb::Pause, CronVerb::Resume, CronVerb::Run, CronVerb::Remove] {
             assert!(Action::Cron(verb).info().name.starts_with("cron."));
+        }
+        for verb in [BatchVerb::Cancel, BatchVerb::Retry] {
+            assert!(Action::Batch(verb).info().name.starts_with("batch."));
         }
         let (update, enqueue) = (Action::Update.info(), Action::Enqueue.info());
         assert_eq!((update.permission, enqueue.permission), (Permission::Update, Permission::Enqueue));

@@ -116,7 +116,7 @@ impl From<Error> for CliError {
         let message = format!("{error}{hint}");
         match error {
             Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
-            Error::EntryNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
+            Error::EntryNotFound(_) | Error::BatchNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
             Error::RunRefused { .. } => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
             | Error::QueueActive { .. }

@@ -112,3 +112,39 @@ async fn batches_are_listed_newest_first_and_by_the_page() {
     let table = bench.run(&["batch", "list"]).await.ok();
     assert!(table.starts_with("BATCH") && table.lines().count() == 4, "{table}");
 }
+
+#[tokio::test]
+async fn a_batch_is_cancelled_once_and_only_by_who_means_it() {
+    let bench = Bench::new().await;
+    bench.run_with(&["batch", "create", "--from", "-", "--id", "b"], members(3).as_bytes()).await.ok();
+    let stderr = bench.run(&["batch", "cancel", "b"]).await.failed(2);
+    assert!(stderr.contains("this would cancel batch \"b\" and its children, with 3 members"), "{stderr}");
+    bench.run(&["batch", "cancel", "nobody", "--yes"]).await.failed(3);
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 3);
+    assert_eq!(bench.run(&["batch", "cancel", "b", "--yes"]).await.ok(), "batch \"b\" is cancelled\n");
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 0);
+    let stderr = bench.run(&["batch", "wait", "b", "--timeout", "30s"]).await.failed(5);
+    assert!(stderr.contains("cancelled: 0 of 3 members succeeded, 3 cancelled"), "{stderr}");
+    let audit = bench.run(&["audit"]).await.ok();
+    assert!(audit.contains("batch.cancel"), "{audit}");
+    // An empty batch has succeeded.
+    bench.run_with(&["batch", "create", "--from", "-", "--id", "e"], b"").await.ok();
+    let stderr = bench.run(&["batch", "cancel", "e", "--yes"]).await.failed(4);
+    assert!(stderr.contains("batch \"e\" is over, so there is nothing to cancel"), "{stderr}");
+}
+
+#[tokio::test]
+async fn the_dead_members_of_a_batch_are_run_again() {
+    let bench = Bench::new().await;
+    bench.run_with(&["batch", "create", "--from", "-", "--id", "b"], members(2).as_bytes()).await.ok();
+    let command = "t=sh -c 'test -e healed || exit 65'";
+    let _worker = bench.worker(&["--exec", command]).await;
+    bench.run(&["batch", "wait", "b", "--timeout", "30s"]).await.failed(5);
+    bench.run(&["batch", "retry", "b"]).await.failed(2);
+    bench.run(&["batch", "retry", "nobody", "--dead"]).await.failed(3);
+    std::fs::write(bench.path("healed"), "").unwrap();
+    assert_eq!(bench.run(&["batch", "retry", "b", "--dead", "--json"]).await.json(), json!({"id": "b", "members": 2}));
+    let told = bench.run(&["batch", "wait", "b", "--timeout", "30s"]).await.ok();
+    assert_eq!(told, "succeeded: 2 of 2 members succeeded\n");
+    assert_eq!(bench.run(&["batch", "retry", "b", "--dead"]).await.ok(), "0 members of batch \"b\" are run again\n");
+}

@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 use queue_core::flow::FlowId;
 use queue_redis::BatchStatus;
 
-use crate::error::CliError;
+use crate::confirm::ConfirmArgs;
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -28,6 +29,31 @@ pub(crate) enum BatchCommand {
     Show(look::ShowArgs),
     /// Wait until a batch is over, callbacks included
     Wait(WaitArgs),
+    /// Cancel a batch and its children: delete what waits, ask servers to stop what runs
+    Cancel(CancelArgs),
+    /// Run members again that are in the archive, and print how many
+    Retry(RetryArgs),
+}
+
+/// Which batch to cancel.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    /// Batch id
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+}
+
+/// Which members of which batch to run again.
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// Batch id; the members of its children have to be run again by the ids of those
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// Those that are dead: all that are in the archive
+    #[arg(long, required = true)]
+    dead: bool,
 }
 
 /// Which batch to wait for.
@@ -78,7 +104,35 @@ async fn run(command: BatchCommand, session: &Session, out: &Output) -> Result<(
         BatchCommand::Ls(args) => look::list(args, session, out).await,
         BatchCommand::Show(args) => look::show(args, session, out).await,
         BatchCommand::Wait(args) => wait::run(args, session, out).await,
+        BatchCommand::Cancel(args) => cancel(args, session, out).await,
+        BatchCommand::Retry(args) => retry(args, session, out).await,
     }
+}
+
+async fn cancel(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let (id, admin) = (args.id.to_string(), session.admin("cli"));
+    let status = session.client().batch_of(&id).await?.status().await?;
+    args.confirm
+        .ask(&format!("cancel batch {id:?} and its children, with {} members of its own that are live", status.live()))
+        .await?;
+    if !admin.cancel_batch(&args.id).await? {
+        let text = format!("batch {id:?} is over, so there is nothing to cancel; {}", summary(&status));
+        return Err(CliError::Coded(exit::REFUSED, text));
+    }
+    if out.json {
+        return out.value(&serde_json::json!({ "id": id, "cancelled": true }));
+    }
+    out.line(&format!("batch {id:?} is cancelled"))
+}
+
+async fn retry(args: RetryArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let id = args.id.to_string();
+    let members = session.admin("cli").retry_batch(&args.id).await?;
+    if out.json {
+        return out.value(&serde_json::json!({ "id": id, "members": members }));
+    }
+    let (noun, verb) = if members == 1 { ("member", "is") } else { ("members", "are") };
+    out.line(&format!("{members} {noun} of batch {id:?} {verb} run again"))
 }
 
 /// How a batch stands, in one line: `dead: 2 of 3 members succeeded, 1 dead`.
