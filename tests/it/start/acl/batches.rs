@@ -39,9 +39,12 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     root.commit().await.unwrap();
     client.batch().add_all(Vec::<RawTask>::new()).await.unwrap();
 
-    let router = Router::new(()).fallback(async |job: queue_worker::Job| {
-        if job.task_type() == "fail" { Err(Failure::archive("dead")) } else { Ok(()) }
-    });
+    let router =
+        Router::new(()).fallback(
+            async |job: queue_worker::Job| {
+                if job.task_type() == "fail" { Err(Failure::archive("dead")) } else { Ok(()) }
+            },
+        );
     let server = Server::new(worker.clone(), router).queues([(QUEUE, 1)]).reconcile_interval(Duration::ZERO);
     let server = server.start().await.unwrap();
     let over = async || Some(root.status().await.unwrap()).filter(|status| status.state == BatchState::Dead);
