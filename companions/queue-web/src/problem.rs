@@ -97,7 +97,6 @@ impl From<Error> for Problem {
             Error::Forbidden { permission } => told(S::FORBIDDEN, "forbidden").with("permission", permission.as_str()),
             Error::QueueNotFound(_) => told(S::NOT_FOUND, "queue-not-found"),
             Error::EntryNotFound(_) => told(S::NOT_FOUND, "entry-not-found"),
-            Error::BatchNotFound(_) => told(S::NOT_FOUND, "batch-not-found"),
             Error::TaskNotFound { .. } => told(S::NOT_FOUND, "task-not-found"),
             Error::QueueNotEmpty { tasks, .. } => told(S::CONFLICT, "queue-not-empty").with("tasks", *tasks),
             Error::QueueActive { active, .. } => told(S::CONFLICT, "queue-active").with("active", *active),
