@@ -36,8 +36,8 @@ use crate::auth::Auth;
 
 /// The dashboard and the REST API of one Redis.
 ///
-/// Without [`tokens`](Self::tokens) or [`identify`](Self::identify) nobody logs in, and everybody who is let in is an admin.
-/// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to [`hosts`](Self::hosts) that are named: else
+/// Without [`tokens`](Builder::tokens) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
+/// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to [`hosts`](Builder::hosts) that are named: else
 /// any page in a browser on this machine could use it, by a name that leads here (DNS rebinding).
 #[derive(Clone)]
 pub struct Web {
