@@ -230,9 +230,11 @@ impl Flows {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn roots(&self, skip: usize, most: usize) -> Result<Vec<FlowId>, Error> {
-        let mut list = redis::cmd("ZREVRANGEBYSCORE");
-        list.arg(FLOWS).arg("+inf").arg("-inf").arg("LIMIT").arg(skip).arg(most);
-        let names: Vec<String> = self.broker.redis().query("ZREVRANGEBYSCORE", &list).await?;
+        // Of none, the last would be the one before the first: -1, which is all.
+        let Some(last) = skip.saturating_add(most).checked_sub(1).filter(|_| most > 0) else { return Ok(Vec::new()) };
+        let mut list = redis::cmd("ZREVRANGE");
+        list.arg(FLOWS).arg(skip).arg(last);
+        let names: Vec<String> = self.broker.redis().query("ZREVRANGE", &list).await?;
         Ok(names.iter().filter_map(|name| FlowId::root_named(name).ok()).collect())
     }
 
