@@ -37,7 +37,7 @@ use crate::auth::Auth;
 /// The dashboard and the REST API of one Redis.
 ///
 /// Without [`tokens`](Builder::tokens) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
-/// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to [`hosts`](Builder::hosts) that are named: else
+/// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to hosts that are [named](Builder::host): else
 /// any page in a browser on this machine could use it, by a name that leads here (DNS rebinding).
 #[derive(Clone)]
 pub struct Web {
