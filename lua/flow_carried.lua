@@ -15,9 +15,9 @@ local todo = KEYS[1]
 local prefix = ARGV[1]
 
 local found = 0
-for n = 2, #ARGV do
-  found = found + redis.call('ZREM', todo, ARGV[n])
-  local number, event, generation = string.match(ARGV[n], '^call (%d+) (%a+) (%d+)$')
+for _, entry in ipairs({ unpack(ARGV, 2) }) do
+  found = found + redis.call('ZREM', todo, entry)
+  local number, event, generation = string.match(entry, '^call (%d+) (%a+) (%d+)$')
   if number then
     local flow = prefix .. number .. ':flow'
     local known = redis.call('HMGET', flow, 'callback:' .. event, 'generation')

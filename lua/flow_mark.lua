@@ -17,6 +17,7 @@
 --   d  it is over, or was cancelled or abandoned; nothing was written
 --   m  there is no such flow, or no such addition; nothing was written
 -- needs: flow_claim flow_load flow_rules flow_set
+local todo = KEYS[1]
 local prefix, number, what, key = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local now = tonumber(redis.call('TIME')[1])
@@ -44,6 +45,6 @@ flow_set(flow, what, now)
 flow_set(flow, 'touched', now)
 local is_cancelled = what == 'cancelled'
 if is_cancelled then
-  redis.call('ZADD', prefix .. 'todo', 0, 'stop ' .. number)
+  redis.call('ZADD', todo, 0, 'stop ' .. number)
 end
-return { 'a', (flow_rules(prefix, flow, now) or is_cancelled) and flow_claim(prefix, now) or {} }
+return { 'a', (flow_rules(todo, prefix, flow, now) or is_cancelled) and flow_claim(todo, prefix, now) or {} }

@@ -6,7 +6,7 @@
 --   1  todo      asynq:x:{<root>}:todo  ZSET
 -- ARGV
 --   1  prefix    asynq:x:{<root>}:
---   2  parent    number of the parent; empty for a root
+--   2  parent_number  empty for a root
 --   3  name      name of the child, by which a second call finds it; empty for none
 --   4  behalf    of a child: who opens it, see flow_may_grow
 --   5  count     how many numbers to give out
@@ -27,6 +27,7 @@
 --   d  the parent is closed; nothing was written
 --   m  there is no such parent; nothing was written
 -- needs: flow_claim flow_load flow_may_grow flow_reserve_numbers flow_rules flow_save flow_set
+local todo = KEYS[1]
 local prefix, parent_number, name, behalf = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local count, queue, commit, born = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local deadline, linger = tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -80,11 +81,9 @@ end
 if linger > 0 then
   flow_set(flow, 'linger', linger)
 end
-local texts = {}
-for n = 11, #ARGV, 2 do
-  texts[#texts + 1] = ARGV[n]
-  texts[#texts + 1] = ARGV[n + 1]
-  local event = string.match(ARGV[n], '^message:(%a+)$')
+local texts = { unpack(ARGV, 11) }
+for n = 1, #texts, 2 do
+  local event = string.match(texts[n], '^message:(%a+)$')
   if event then
     flow_set(flow, 'callback:' .. event, 'none')
   end
@@ -93,5 +92,5 @@ if #texts > 0 then
   redis.call('HSET', prefix .. number .. ':about', unpack(texts))
 end
 local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now) or 0
-local claimed = flow_rules(prefix, flow, now) and flow_claim(prefix, now) or {}
+local claimed = flow_rules(todo, prefix, flow, now) and flow_claim(todo, prefix, now) or {}
 return { 'a', number, first, born ~= '' and tostring(now) or '', claimed }

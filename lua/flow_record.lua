@@ -17,15 +17,17 @@
 --   prefix .. number .. ':flow', ':states', ':about', and those of its ancestors
 -- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
 -- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set
+local todo = KEYS[1]
 local prefix, born = ARGV[1], ARGV[2]
 
 local now = tonumber(redis.call('TIME')[1])
 local new, stray, has_todo = 0, 0, false
 local is_ours = born == '' or redis.call('HGET', prefix .. '0:flow', 'born') == born
-local at = 3
-while at < #ARGV do
-  local number, outcome, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local words = { unpack(ARGV, at + 3, at + 2 + count) }
+local groups = { unpack(ARGV, 3) }
+local at = 1
+while at < #groups do
+  local number, outcome, count = groups[at], groups[at + 1], tonumber(groups[at + 2])
+  local words = { unpack(groups, at + 3, at + 2 + count) }
   at = at + 3 + count
   local flow = is_ours and flow_load(prefix, number)
   local moved = 0
@@ -39,7 +41,7 @@ while at < #ARGV do
       flow_set(flow, 'callback:' .. event, ended)
       moved = 1
     end
-    redis.call('ZREM', prefix .. 'todo', 'call ' .. number .. ' ' .. event .. ' ' .. generation)
+    redis.call('ZREM', todo, 'call ' .. number .. ' ' .. event .. ' ' .. generation)
   elseif outcome ~= 'rules' and not flow['fired:success'] then
     moved = flow_move(prefix, flow, words, outcome)
   end
@@ -52,8 +54,8 @@ while at < #ARGV do
     if outcome == 'ok' and (tonumber(flow.c2) or 0) > 0 and not flow['fired:death'] and not flow['fired:settled'] then
       flow_save(prefix, flow)
     else
-      has_todo = flow_rules(prefix, flow, now) or has_todo
+      has_todo = flow_rules(todo, prefix, flow, now) or has_todo
     end
   end
 end
-return { new, stray, has_todo and flow_claim(prefix, now) or {} }
+return { new, stray, has_todo and flow_claim(todo, prefix, now) or {} }

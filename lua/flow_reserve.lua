@@ -3,7 +3,7 @@
 -- Transition: none                     Go: none
 --
 -- KEYS
---   1  todo    asynq:x:{<root>}:todo  ZSET
+--   1  keys    asynq:x:{<root>}:<flow>:keys  HASH
 -- ARGV
 --   1  prefix  asynq:x:{<root>}:
 --   2  number  the flow
@@ -12,7 +12,7 @@
 --   5  key     of the addition: the same key gets the same numbers again; empty for none
 --   6  behalf  who adds them, see flow_may_grow
 -- DERIVED
---   prefix .. number .. ':flow', ':states', ':keys'
+--   prefix .. number .. ':flow', ':states'
 -- RETURNS a letter; the first number; how many; whether they all were added before; and the states of those, as the bytes
 --   that hold them. The letters:
 --   a  given out
@@ -20,6 +20,7 @@
 --   d  the flow is closed; nothing was written
 --   m  there is no such flow; nothing was written
 -- needs: flow_load flow_may_grow flow_reserve_numbers flow_save flow_set
+local keys = KEYS[1]
 local prefix, number, count, queue = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local key, behalf = ARGV[5], ARGV[6]
 
@@ -28,7 +29,6 @@ local flow = flow_load(prefix, number)
 if not flow then
   return { 'm', 0, 0, 0, '' }
 end
-local keys = prefix .. number .. ':keys'
 local known = key ~= '' and redis.call('HGET', keys, 'add:' .. key)
 if known then
   local first, last, is_added = string.match(known, '^(%d+)-(%d+)(%+?)$')

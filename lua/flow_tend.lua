@@ -48,7 +48,7 @@ for number = from, last do
       flow_set(flow, 'cancelled', now)
       flow_set(flow, 'expired', now)
       redis.call('ZADD', todo, 0, 'stop ' .. number)
-      flow_rules(prefix, flow, now)
+      flow_rules(todo, prefix, flow, now)
     elseif deadline then
       look_at(deadline)
     end
@@ -56,7 +56,7 @@ for number = from, last do
     if not flow.committed and not flow.cancelled and not flow.abandoned then
       if touched + patience <= now then
         flow_set(flow, 'abandoned', now)
-        flow_rules(prefix, flow, now)
+        flow_rules(todo, prefix, flow, now)
       else
         look_at(touched + patience)
       end
@@ -75,7 +75,7 @@ for number = from, last do
     look_at(looked + pause)
   end
 end
-local claimed = flow_claim(prefix, now)
+local claimed = flow_claim(todo, prefix, now)
 local first = redis.call('ZRANGE', todo, 0, 0, 'WITHSCORES')[2]
 if first then
   look_at(tonumber(first))

@@ -7,7 +7,7 @@
 -- ARGV
 --   1  duty    as it stands in the set
 --   2  held    until when it was taken
---   3  next    unix time in milliseconds of the next look; empty when there is nothing more to do
+--   3  next_look  unix time in milliseconds of the next look; empty when there is nothing more to do
 -- RETURNS
 --   1  done
 --   0  it was asked for again meanwhile, or another leader has it; nothing was written

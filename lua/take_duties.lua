@@ -1,4 +1,4 @@
--- take_duties: take the duties whose next look has come.
+-- take_duties: take the duties whose next look has come, at most as many as are asked for.
 --
 -- Transition: none                         Go: none
 -- A duty that was taken is not lost with the leader that took it: it is due again at the end of the hold. Because it is

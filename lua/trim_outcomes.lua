@@ -13,8 +13,8 @@
 local outcomes, lists = KEYS[1], KEYS[2]
 
 local removed = 0
-for n = 1, #ARGV do
-  removed = removed + redis.call('LREM', outcomes, 1, ARGV[n])
+for _, entry in ipairs(ARGV) do
+  removed = removed + redis.call('LREM', outcomes, 1, entry)
 end
 if redis.call('EXISTS', outcomes) == 0 then
   redis.call('SREM', lists, outcomes)

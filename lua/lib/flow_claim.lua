@@ -2,8 +2,7 @@
 -- is carried out by whoever claims it, and then taken out by flow_carried.
 -- RETURNS the unix second until which it may be carried out; for each entry its text, and the encoded message of the callback
 --   that it names, or nothing
-local function flow_claim(prefix, now)
-  local todo = prefix .. 'todo'
+local function flow_claim(todo, prefix, now)
   local claimed = { now + 8 }
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', 0, 25)) do
     redis.call('ZADD', todo, now + 10, entry)

@@ -4,7 +4,7 @@
 -- This is the only place where the rules stand; docs/flows.md says them in words. Fields: see docs/wire-format.md.
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_load flow_save flow_set
-local function flow_rules(prefix, flow, now)
+local function flow_rules(todo, prefix, flow, now)
   local function count(state)
     return tonumber(flow['c' .. state]) or 0
   end
@@ -12,7 +12,7 @@ local function flow_rules(prefix, flow, now)
     local callback = flow['callback:' .. event]
     return not flow['fired:' .. event] or not callback or callback == 'ok' or callback == 'dead'
   end
-  local has_todo, todo = false, prefix .. 'todo'
+  local has_todo = false
   local function fire(event)
     flow_set(flow, 'fired:' .. event, now)
     if flow['callback:' .. event] then

@@ -13,6 +13,9 @@ use crate::script::{
     TRIM_OUTCOMES, Word,
 };
 
+/// The list of what is to be done for a tree, behind its prefix.
+const TODO: &str = "todo";
+
 /// What is to be done for the flows of a tree, claimed by this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Claimed {
@@ -127,17 +130,17 @@ fn claimed(value: &Value) -> Option<Claimed> {
 }
 
 impl Broker {
-    /// A call of a script on a tree.
+    /// A call of a script on a tree, by one of its keys.
     async fn on_tree<T>(
         &self,
         script: &'static Script,
-        root: &str,
+        (root, key): (&str, &str),
         with: impl FnOnce(&mut Cmd),
         parse: impl FnOnce(&[Value]) -> Option<T>,
     ) -> Result<T, Error> {
         let prefix = flow_prefix(root);
         let mut call = script.call(1);
-        call.arg([&prefix, "todo"].concat()).arg(prefix);
+        call.arg([&prefix, key].concat()).arg(prefix);
         with(&mut call);
         let reply = self.redis.run(script, &call).await?;
         let parsed = match &reply {
@@ -162,7 +165,7 @@ impl Broker {
             let (flow, first, born) = (number(flow).unwrap_or(0), number(first)?, number(born));
             Some(Opened { word: letter(word)?, number: flow, first, born, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_OPEN, root, with, parse).await
+        self.on_tree(&FLOW_OPEN, (root, TODO), with, parse).await
     }
 
     pub(crate) async fn flow_reserve(
@@ -181,7 +184,7 @@ impl Broker {
             let (states, is_added) = (Bytes::copy_from_slice(states), number::<u8>(added)? == 1);
             Some(Reserved { word: letter(word)?, first: number(first)?, count: number(count)?, is_added, states })
         };
-        self.on_tree(&FLOW_RESERVE, root, with, parse).await
+        self.on_tree(&FLOW_RESERVE, (root, &format!("{flow}:keys")), with, parse).await
     }
 
     /// Notes that a flow is `committed` or `cancelled`, or that an addition with a key is complete (`added`).
@@ -198,7 +201,7 @@ impl Broker {
             let [word, todo] = parts else { return None };
             Some((letter(word)?, claimed(todo)?))
         };
-        self.on_tree(&FLOW_MARK, root, with, parse).await
+        self.on_tree(&FLOW_MARK, (root, TODO), with, parse).await
     }
 
     /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
@@ -228,7 +231,7 @@ impl Broker {
             let [new, stray, todo] = parts else { return None };
             Some((number(new)?, number(stray)?, claimed(todo)?))
         };
-        self.on_tree(&FLOW_RECORD, root, with, parse).await
+        self.on_tree(&FLOW_RECORD, (root, TODO), with, parse).await
     }
 
     /// What was claimed is done.
@@ -236,7 +239,7 @@ impl Broker {
         let with = |call: &mut Cmd| {
             call.arg(entries);
         };
-        self.on_tree(&FLOW_CARRIED, root, with, |_| Some(())).await
+        self.on_tree(&FLOW_CARRIED, (root, TODO), with, |_| Some(())).await
     }
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
@@ -251,12 +254,12 @@ impl Broker {
             let is_to_be_forgotten = number::<u8>(forget)? == 1;
             Some(Tended { is_to_be_forgotten, go_on, next: number(next)?, standing, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_TEND, root, with, parse).await
+        self.on_tree(&FLOW_TEND, (root, TODO), with, parse).await
     }
 
     /// Deletes a part of a tree that is over; returns whether anything is left of it.
     pub(crate) async fn flow_forget(&self, root: &str) -> Result<bool, Error> {
-        self.on_tree(&FLOW_FORGET, root, |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
+        self.on_tree(&FLOW_FORGET, (root, TODO), |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
     }
 
     /// Removes outcomes from a list of a queue, when they stand in their ledgers.

@@ -277,14 +277,23 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 7] = [
-    ("message_field", 128), // varints of protobuf
-    ("choose_type", 1_000), // how far a task may have moved since it was seen
-    ("find_pending", 50),   // likewise, towards the head
-    ("find_pending", 349),  // likewise, towards the tail
-    ("remove_active", 300), // the window in which several ids are searched together
-    ("stage", 500),         // tasks moved at a time: twice as many words, of which Lua unpacks thousands
-    ("examine_task", 999),  // sets in which a task is looked for, less one
+const OWN_NUMBERS: [(&str, usize); 16] = [
+    ("message_field", 128),       // varints of protobuf
+    ("choose_type", 1_000),       // how far a task may have moved since it was seen
+    ("find_pending", 50),         // likewise, towards the head
+    ("find_pending", 349),        // likewise, towards the tail
+    ("remove_active", 300),       // the window in which several ids are searched together
+    ("stage", 500),               // tasks moved at a time: twice as many words, of which Lua unpacks thousands
+    ("examine_task", 999),        // sets in which a task is looked for, less one
+    ("finish", 52),               // bits of a whole number that Lua holds exactly
+    ("store_once", 86_400),       // seconds for which an id is remembered
+    ("store_once", 3_600),        // and where there are too many
+    ("flow_move", 100_000),       // how far beyond its last member a flow believes in one whose reservation was lost
+    ("flow_may_grow", 1_000),     // generations of flows that are looked through
+    ("flow_reserve_numbers", 60), // seconds for which members may be on their way
+    ("flow_reserve_numbers", 34), // two members that are sent, in one byte
+    ("flow_tend", 24),            // flows of one look, less one
+    ("flow_tend", 3_600),         // seconds between two looks at the most
 ];
 
 #[test]

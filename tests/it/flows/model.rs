@@ -340,8 +340,11 @@ impl Run<'_> {
     /// The words of an answer, as far as they are no lists.
     async fn call(&mut self, name: &'static str, arguments: &[String]) -> Vec<String> {
         self.log.push(format!("{name} {arguments:?}"));
-        let todo = format!("{}todo", self.prefix);
-        let mut words = vec!["EVALSHA".to_owned(), self.scripts[name].clone(), "1".to_owned(), todo];
+        // Numbers are given out by the key of the additions, all else by the list of what is to be done.
+        let flow = if name == "flow_reserve" { &*arguments[0] } else { "" };
+        let key = if flow.is_empty() { "todo".to_owned() } else { format!("{flow}:keys") };
+        let key = [&self.prefix, &*key].concat();
+        let mut words = vec!["EVALSHA".to_owned(), self.scripts[name].clone(), "1".to_owned(), key];
         words.push(self.prefix.clone());
         words.extend_from_slice(arguments);
         let answer: redis::Value = self.fixture.cmd(&words).await;
