@@ -16,11 +16,14 @@ mod address;
 pub mod broker;
 mod busy_poll;
 mod calls;
+mod cancel;
 pub mod check;
 mod client;
 mod clock;
 mod connection;
 pub mod doctor;
+#[doc(hidden)]
+pub mod duties;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;

@@ -48,8 +48,9 @@ use std::time::Duration;
 
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
+use queue_redis::duties;
 use queue_redis::flow::Recorder;
-use queue_redis::leader::{self, Duty, Leader};
+use queue_redis::leader::{Duty, Leader};
 use queue_redis::service::{Outage, Service as _, Services};
 use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
 use tokio::sync::Semaphore;
@@ -469,9 +470,9 @@ impl Server {
             let reconciler = Reconciler::new(broker.clone(), doctor, queues, identity, interval, observers.clone());
             upkeep.start(until_end, reconciler);
         }
-        let mut duties = leader::standard(&broker, time.clock());
-        duties.append(&mut options.duties);
-        let leader = Leader::new(broker.clone(), time.clock(), identity.id(), duties.into());
+        let mut known = duties::standard(&broker, time.clock());
+        known.append(&mut options.duties);
+        let leader = Leader::new(broker.clone(), time.clock(), identity.id(), known.into());
         upkeep.start(until_end, leader.told(wakeups.watches(), wakeups.duties.clone()));
         let cancels = Arc::<Cancels>::default();
         let mut canceler = CancelWatcher {

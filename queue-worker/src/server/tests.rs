@@ -492,7 +492,7 @@ async fn canceler_stops_what_is_to_end_and_remembers_it_for_those_that_come() {
 async fn leader_archives_a_canceled_task_that_waits_and_forgets_one_that_has_ended() {
     let parts = Parts::new().await;
     parts.job().await;
-    let duties = queue_redis::leader::standard(&parts.broker, parts.clock.clone());
+    let duties = queue_redis::duties::standard(&parts.broker, parts.clock.clone());
     let mut leader = Leader::new(parts.broker.clone(), parts.clock.clone(), "one", duties.into());
     parts.broker.request_cancel("q", "a", "ann", NOW * 1_000).await.unwrap();
     parts.broker.request_cancel("q", "gone", "ann", NOW * 1_000).await.unwrap();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use queue_core::limits::SILENT_MARGIN_SECS;
 use queue_core::outcome::Failure;
-use queue_redis::leader::{self, Leader};
+use queue_redis::duties;
+use queue_redis::leader::Leader;
 use queue_redis::service::{Outage, Service as _};
 use queue_redis::{
     Error,
@@ -60,7 +61,7 @@ impl Upkeep {
         Reclaimer::new(broker.clone(), time.clone(), holdings.clone()).run_once().await?;
         Janitor::new(broker.clone(), time.clone(), holdings).run_once().await?;
         let mut leader =
-            Leader::new(broker.clone(), time.clock(), "upkeep", leader::standard(broker, time.clock()).into());
+            Leader::new(broker.clone(), time.clock(), "upkeep", duties::standard(broker, time.clock()).into());
         leader.do_all().await?;
         let recovered = lease_ends.map(|end| end.saturating_add(SILENT_MARGIN_SECS));
         Ok([recovered, forwarder.next_due()].into_iter().flatten().filter(|due| *due > time.now()).min())

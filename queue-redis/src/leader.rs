@@ -4,8 +4,6 @@
 //! ([`Broker::ask_for_duty`]); the servers hear of that, elect a leader if there is none, and it looks until the duty
 //! says that nothing is left. Where there is no duty, there is no leader and no call.
 
-mod cancel;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +13,8 @@ use futures_util::future::{BoxFuture, join_all};
 use queue_core::Clock;
 use tokio::sync::{Notify, watch};
 
-use self::cancel::CancelDuty;
 use crate::broker::Broker;
 use crate::error::Error;
-use crate::flow::{Flows, TendQueue, TendTree};
 use crate::listener::Watch;
 use crate::log::panic::Catch;
 use crate::log::{info, warn};
@@ -70,16 +66,6 @@ pub struct Looked {
 
 /// The duties that a server knows.
 pub type Duties = Arc<[Arc<dyn Duty>]>;
-
-/// The duties that every server knows.
-pub fn standard(broker: &Broker, clock: Arc<dyn Clock>) -> Vec<Arc<dyn Duty>> {
-    let flows = Flows::new(broker.clone());
-    vec![
-        Arc::new(CancelDuty { broker: broker.clone(), clock }),
-        Arc::new(TendTree(flows.clone())),
-        Arc::new(TendQueue::new(flows)),
-    ]
-}
 
 /// The loop of a server that leads when it is its turn.
 #[derive(Clone)]

@@ -7,19 +7,19 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use queue_core::{Clock, TaskState};
 
-use super::{Duty, Looked};
 use crate::broker::cancel::CANCEL;
 use crate::broker::{Broker, Change, Seen};
 use crate::error::Error;
+use crate::leader::{Duty, Looked};
 
 /// How often to look at a task that somebody works on.
 const AGAIN: Duration = Duration::from_secs(2);
 /// When a cancelation is given up that had no effect.
 const GIVES_UP_MS: i64 = 24 * 60 * 60 * 1_000;
 
-pub(super) struct CancelDuty {
-    pub(super) broker: Broker,
-    pub(super) clock: Arc<dyn Clock>,
+pub(crate) struct CancelDuty {
+    pub(crate) broker: Broker,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Duty for CancelDuty {

@@ -1,0 +1,20 @@
+//! The duties that there are.
+
+use std::sync::Arc;
+
+use queue_core::Clock;
+
+use crate::broker::Broker;
+use crate::cancel::CancelDuty;
+use crate::flow::{Flows, TendQueue, TendTree};
+use crate::leader::Duty;
+
+/// The duties that every server knows.
+pub fn standard(broker: &Broker, clock: Arc<dyn Clock>) -> Vec<Arc<dyn Duty>> {
+    let flows = Flows::new(broker.clone());
+    vec![
+        Arc::new(CancelDuty { broker: broker.clone(), clock }),
+        Arc::new(TendTree(flows.clone())),
+        Arc::new(TendQueue::new(flows)),
+    ]
+}
