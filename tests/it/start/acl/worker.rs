@@ -130,7 +130,7 @@ async fn aggregates(fixture: &Fixture, broker: &Broker) {
 async fn tells_of_itself(broker: &Broker) {
     broker.request_cancel(QUEUE, "gone", "ann", NOW).await.unwrap();
     assert!(!broker.cancel_requests().await.unwrap().is_empty());
-    let duties = queue_redis::leader::standard(broker, std::sync::Arc::new(SystemClock));
+    let duties = queue_redis::duties::standard(broker, std::sync::Arc::new(SystemClock));
     queue_redis::leader::Leader::new(broker.clone(), std::sync::Arc::new(SystemClock), "uuid", duties.into())
         .do_all()
         .await
