@@ -42,9 +42,6 @@ pub const RECORD_FOR_OTHERS_AFTER: Duration = Duration::from_secs(15);
 /// How many ids of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
 pub const MAX_STORED_ONCE: u32 = 100_000;
 
-/// How long before the end of a claim the last call is made that it allows.
-pub const CLAIM_MARGIN: Duration = Duration::from_secs(2);
-
 /// How long what is to be done for a flow stays claimed; `lua/lib/flow_claim.lua` says the same.
 pub const CLAIM: Duration = Duration::from_secs(10);
 

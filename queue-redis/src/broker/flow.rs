@@ -14,7 +14,7 @@ use crate::script::{
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
-const TODO: &str = "todo";
+const LIST: &str = "todo";
 
 /// What is to be done for the flows of a tree, claimed by this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Broker {
             let (flow, first, born) = (number(flow).unwrap_or(0), number(first)?, number(born));
             Some(Opened { word: letter(word)?, number: flow, first, born, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_OPEN, (root, TODO), with, parse).await
+        self.on_tree(&FLOW_OPEN, (root, LIST), with, parse).await
     }
 
     pub(crate) async fn flow_reserve(
@@ -201,7 +201,7 @@ impl Broker {
             let [word, todo] = parts else { return None };
             Some((letter(word)?, claimed(todo)?))
         };
-        self.on_tree(&FLOW_MARK, (root, TODO), with, parse).await
+        self.on_tree(&FLOW_MARK, (root, LIST), with, parse).await
     }
 
     /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
@@ -231,7 +231,7 @@ impl Broker {
             let [new, stray, todo] = parts else { return None };
             Some((number(new)?, number(stray)?, claimed(todo)?))
         };
-        self.on_tree(&FLOW_RECORD, (root, TODO), with, parse).await
+        self.on_tree(&FLOW_RECORD, (root, LIST), with, parse).await
     }
 
     /// What was claimed is done.
@@ -239,7 +239,7 @@ impl Broker {
         let with = |call: &mut Cmd| {
             call.arg(entries);
         };
-        self.on_tree(&FLOW_CARRIED, (root, TODO), with, |_| Some(())).await
+        self.on_tree(&FLOW_CARRIED, (root, LIST), with, |_| Some(())).await
     }
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
@@ -254,12 +254,12 @@ impl Broker {
             let is_to_be_forgotten = number::<u8>(forget)? == 1;
             Some(Tended { is_to_be_forgotten, go_on, next: number(next)?, standing, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_TEND, (root, TODO), with, parse).await
+        self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
     }
 
     /// Deletes a part of a tree that is over; returns whether anything is left of it.
     pub(crate) async fn flow_forget(&self, root: &str) -> Result<bool, Error> {
-        self.on_tree(&FLOW_FORGET, (root, TODO), |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
+        self.on_tree(&FLOW_FORGET, (root, LIST), |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
     }
 
     /// Removes outcomes from a list of a queue, when they stand in their ledgers.

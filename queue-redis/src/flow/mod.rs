@@ -6,6 +6,8 @@
 //! things to be done until somebody has carried it out. `docs/flows.md` is the whole story.
 
 mod batch;
+mod builder;
+mod chunk;
 mod duty;
 mod keep;
 mod record;
@@ -16,7 +18,8 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 
-pub use self::batch::{Added, Batch, BatchBuilder, BatchError};
+pub use self::batch::{Added, Batch, BatchError};
+pub use self::builder::BatchBuilder;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::record::Recorder;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};

@@ -38,12 +38,6 @@ impl Recorder {
         broker.teller().record_with(sender);
         Self { flows: Flows::new(broker), inbox: Arc::new(Mutex::new(Inbox { receiver, gathered: Vec::new() })) }
     }
-
-    /// Whether everything that was told so far is recorded.
-    pub async fn is_idle(&self) -> bool {
-        let inbox = self.inbox.lock().await;
-        inbox.gathered.is_empty() && inbox.receiver.is_empty()
-    }
 }
 
 impl Service for Recorder {

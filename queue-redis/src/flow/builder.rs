@@ -1,0 +1,244 @@
+//! Making a batch.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use queue_core::clock::{secs_ceil, unix_secs_ceil};
+use queue_core::flow::{self, Event, FlowId, MemberId};
+use queue_core::keys;
+use queue_core::options::compose;
+use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
+
+use super::batch::{Batch, BatchError};
+use super::chunk::{Chunk, as_member, check};
+use super::{Flows, duty};
+use crate::broker::Opening;
+use crate::client::{Client, EnqueueError};
+use crate::error::Error;
+use crate::script::Word;
+
+/// A batch that is about to be made; see [`Client::batch`].
+#[derive(Debug, Clone)]
+#[must_use = "a batch is made by `add_all` or `open`"]
+pub struct BatchBuilder {
+    client: Client,
+    /// The batch that it is to be a child of.
+    parent: Option<Batch>,
+    name: String,
+    texts: Vec<(&'static str, Bytes)>,
+    callbacks: Vec<(Event, Result<RawTask, Arc<EncodeError>>)>,
+    deadline: Option<SystemTime>,
+    linger: Duration,
+}
+
+impl BatchBuilder {
+    pub(crate) fn new(client: Client) -> Self {
+        let (name, texts, callbacks) = Default::default();
+        Self { client, parent: None, name, texts, callbacks, deadline: None, linger: Duration::ZERO }
+    }
+
+    /// A batch within this one.
+    pub(super) fn within(parent: Batch) -> Self {
+        Self { parent: Some(parent.clone()), ..Self::new(parent.client) }
+    }
+
+    /// The id of the batch, or of a child its name within its parent: 1 to 64 of the characters `A-Z a-z 0-9 _ . -`. Made a second
+    /// time by this id, the batch is the one that is there. Defaults to 16 random characters.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.name = id.into();
+        self
+    }
+
+    /// What the batch is for; shown by tools.
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.texts.push(("description", text.into().into()));
+        self
+    }
+
+    fn callback(mut self, event: Event, task: impl IntoTask) -> Self {
+        self.callbacks.retain(|(known, _)| *known != event);
+        self.callbacks.push((event, task.into_task().map_err(Arc::new)));
+        self
+    }
+
+    /// A task that is enqueued once, when every member and the callback of [`on_complete`](Self::on_complete) have succeeded.
+    pub fn on_success(self, task: impl IntoTask) -> Self {
+        self.callback(Event::Success, task)
+    }
+
+    /// A task that is enqueued once, when every member has been attempted: some may have failed, and be tried again.
+    pub fn on_complete(self, task: impl IntoTask) -> Self {
+        self.callback(Event::Complete, task)
+    }
+
+    /// A task that is enqueued when the first member dies or is removed; once more only if all was well in between.
+    pub fn on_death(self, task: impl IntoTask) -> Self {
+        self.callback(Event::Death, task)
+    }
+
+    /// A task that is enqueued when nothing is left to be done, however it ended; after all other callbacks.
+    pub fn on_settled(self, task: impl IntoTask) -> Self {
+        self.callback(Event::Settled, task)
+    }
+
+    /// Cancels the batch if it is not over by then; to the second. Defaults to never.
+    pub fn deadline(mut self, at: impl Into<SystemTime>) -> Self {
+        self.deadline = Some(at.into());
+        self
+    }
+
+    /// How long the batch is kept when it is over; to the second. Defaults to an hour if all went well, else to 90 days. Children are
+    /// kept as long as the root.
+    pub fn linger(mut self, duration: Duration) -> Self {
+        self.linger = duration;
+        self
+    }
+
+    /// Makes the batch without members; they are [added](Batch::add_all), and then it has to be [committed](Batch::commit).
+    ///
+    /// # Errors
+    /// See [`BatchError`]; then there is no batch, unless the error is of Redis.
+    pub async fn open(self) -> Result<Batch, BatchError> {
+        Ok(self.make("", 0, false).await?.0)
+    }
+
+    /// Makes the batch, adds these members, and commits it. Members run as soon as they are enqueued. However many there are,
+    /// no more than ten thousand are in memory at once. A batch without members succeeds at once.
+    ///
+    /// If this process dies before the end, nobody commits the batch: it settles as abandoned after half an hour, without success.
+    ///
+    /// # Errors
+    /// See [`BatchError`]. What was enqueued until then stays in the batch, which is not committed.
+    pub async fn add_all<T: IntoTask>(self, tasks: impl IntoIterator<Item = T>) -> Result<Batch, BatchError> {
+        self.add_stream(stream::iter(tasks)).await
+    }
+
+    /// The same for tasks that come as a stream.
+    ///
+    /// # Errors
+    /// As [`add_all`](Self::add_all).
+    pub async fn add_stream<S: Stream<Item: IntoTask>>(self, tasks: S) -> Result<Batch, BatchError> {
+        let mut tasks = Box::pin(tasks.fuse());
+        let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
+        // Most batches are small: then one call makes it, gives out its numbers and commits it.
+        if let Some(queue) = first.only_queue()
+            && first.is_last
+        {
+            let count = first.tasks.len() as u32;
+            let queue = queue.to_owned();
+            let (batch, fresh) = self.make(&queue, count, true).await?;
+            if let Some(number) = fresh {
+                batch.enqueue(first.tasks, number, 0).await?;
+            }
+            return Ok(batch);
+        }
+        let (batch, fresh) = self.make("", 0, false).await?;
+        if fresh.is_some() {
+            batch.add_chunks(first, tasks).await?;
+            batch.commit().await?;
+        }
+        Ok(batch)
+    }
+
+    /// Makes the flow; also the first number that was given out, if the flow is new.
+    async fn make(self, queue: &str, count: u32, commit: bool) -> Result<(Batch, Option<u32>), BatchError> {
+        let now_ns = self.client.now_ns();
+        let mut opening = Opening {
+            count,
+            queue: queue.to_owned(),
+            commit,
+            deadline: self.deadline.map_or(0, unix_secs_ceil),
+            linger: secs_ceil(self.linger),
+            ..Opening::default()
+        };
+        let mut queues = vec![queue.to_owned()];
+        opening.texts.extend(self.texts.into_iter().map(|(field, text)| (field.to_owned(), text)));
+        for (event, task) in self.callbacks {
+            let unsuitable = |reason| BatchError::Unsuitable { position: format!("on_{event}"), reason };
+            let refused = |source| BatchError::Refused { position: 0, source };
+            let task = task.map_err(|_| unsuitable("its payload cannot be encoded"))?;
+            check(&task, &unsuitable)?;
+            if task.options.process.is_some() || task.options.unique.is_some() {
+                return Err(unsuitable("a callback is enqueued at once; it has no delay and no uniqueness lock"));
+            }
+            let task = as_member(task, String::new());
+            let mut composed = compose(task, TaskOptions::new().task_id(flow::PREFIX), now_ns)
+                .map_err(|error| refused(EnqueueError::from(error)))?;
+            self.client.prepare(&mut composed).map_err(refused)?;
+            queues.push(composed.message.queue.clone());
+            opening.texts.push((format!("message:{event}"), composed.message.to_bytes()));
+        }
+        let flows = self.client.flows();
+        let (root, parent) = match &self.parent {
+            Some(parent) => {
+                opening.parent = Some(parent.id.number());
+                opening.name = self.name;
+                if !opening.name.is_empty() {
+                    FlowId::root_named(&opening.name)?;
+                }
+                opening.behalf = parent.behalf.as_ref().map(MemberId::behalf).unwrap_or_default();
+                (parent.id.sibling(0), Some(parent))
+            }
+            None if self.name.is_empty() => (FlowId::root_named(&random_name())?, None),
+            None => {
+                opening.has_chosen_name = true;
+                (FlowId::root_named(&self.name)?, None)
+            }
+        };
+        flows.list(&root, queues.iter().filter(|queue| !queue.is_empty()), now_ns).await?;
+        let opened = flows.broker.flow_open(root.root(), &opening).await?;
+        let known = |parent: &Batch| parent.id.to_string();
+        match opened.word {
+            Word::Applied | Word::Same => {}
+            Word::Closed => return Err(BatchError::Closed { id: parent.map(known).unwrap_or_default() }),
+            _ => return Err(BatchError::Unknown { id: parent.map(known).unwrap_or_default() }),
+        }
+        let fresh = (opened.word == Word::Applied).then_some(opened.first);
+        let born = parent.map_or(opened.born, |parent| parent.born);
+        flows.carry_out(root.root(), born, opened.claimed).await?;
+        let behalf = self.parent.and_then(|parent| parent.behalf);
+        let id = root.sibling(opened.number);
+        Ok((Batch { client: self.client, id, born, behalf, key: None, additions: Arc::default() }, fresh))
+    }
+}
+
+/// 16 letters and digits.
+fn random_name() -> String {
+    let mut bits = uuid::Uuid::new_v4().as_u128();
+    let letters = std::iter::repeat_with(|| {
+        let letter = char::from_digit((bits % 36) as u32, 36).unwrap_or('0');
+        bits /= 36;
+        letter
+    });
+    letters.take(16).collect()
+}
+
+impl Flows {
+    /// Lists a tree and its queues, so that somebody looks after them whatever becomes of this process.
+    async fn list<'a>(
+        &self,
+        root: &FlowId,
+        queues: impl Iterator<Item = &'a String>,
+        now_ns: i64,
+    ) -> Result<(), Error> {
+        let now_ms = now_ns.div_euclid(1_000_000);
+        let mut listing = redis::pipe();
+        listing.cmd("ZADD").arg(keys::FLOWS).arg("NX").arg(now_ms / 1_000).arg(root.root()).ignore();
+        let duty = |listing: &mut redis::Pipeline, name: &str, subject: &str, at_ms: i64| {
+            listing.cmd("ZADD").arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{name} {subject}")).ignore();
+        };
+        let look_ms = i64::try_from(flow::STANDS_STILL_AFTER.as_millis()).unwrap_or(0);
+        duty(&mut listing, duty::TREE, root.root(), now_ms + look_ms);
+        for queue in queues {
+            listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();
+            duty(&mut listing, duty::MEMBERS, queue, now_ms);
+        }
+        self.broker.redis().pipeline("ZADD", &listing).await
+    }
+
+    pub(super) async fn list_queue(&self, queue: &str, now_ns: i64) -> Result<(), Error> {
+        self.broker.ask_for_duty(duty::MEMBERS, queue, now_ns.div_euclid(1_000_000)).await
+    }
+}

@@ -1,0 +1,89 @@
+//! Tasks on their way into a batch.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::stream::Fuse;
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use queue_core::clock::secs_ceil;
+use queue_core::flow;
+use queue_core::options::{Placement, compose};
+use queue_core::{IntoTask, RawTask, TaskOptions};
+
+use super::batch::BatchError;
+use crate::client::{Client, EnqueueError};
+
+/// The most bytes of payloads that are gathered for one reservation.
+const CHUNK_BYTES: usize = 8 * 1024 * 1024;
+
+/// Tasks that were checked, to be added together.
+pub(super) struct Chunk {
+    /// With the queue of each.
+    pub(super) tasks: Vec<(String, RawTask)>,
+    /// Whether no more come.
+    pub(super) is_last: bool,
+}
+
+impl Chunk {
+    /// Gathers tasks as they come, no more than one reservation gives out; the first has this position.
+    pub(super) async fn gather<S>(
+        client: &Client,
+        tasks: &mut Pin<Box<Fuse<S>>>,
+        position: u64,
+    ) -> Result<Self, BatchError>
+    where
+        S: Stream<Item: IntoTask>,
+    {
+        let (mut chunk, mut bytes, now_ns) = (Self { tasks: Vec::new(), is_last: false }, 0, client.now_ns());
+        while chunk.tasks.len() < flow::MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
+            let next = match tasks.next().now_or_never() {
+                Some(next) => next,
+                // Nobody waits for a chunk to be full.
+                None if !chunk.tasks.is_empty() => return Ok(chunk),
+                None => tasks.next().await,
+            };
+            let Some(task) = next else {
+                chunk.is_last = true;
+                return Ok(chunk);
+            };
+            let at = position + chunk.tasks.len() as u64;
+            let refused = |source: EnqueueError| BatchError::Refused { position: at, source };
+            let task = task.into_task().map_err(|error| refused(error.into()))?;
+            check(&task, &|reason| BatchError::Unsuitable { position: at.to_string(), reason })?;
+            bytes += task.payload.as_ref().map_or(0, Bytes::len);
+            let composed = compose(task.clone(), TaskOptions::new(), now_ns).map_err(|error| refused(error.into()))?;
+            client.check_size(&composed).map_err(refused)?;
+            if composed.placement == Placement::Aggregating {
+                return Err(BatchError::Unsuitable { position: at.to_string(), reason: "it has a group" });
+            }
+            chunk.tasks.push((composed.message.queue, task));
+        }
+        Ok(chunk)
+    }
+
+    /// The queue of all of them; none if there are several. An empty chunk has any.
+    pub(super) fn only_queue(&self) -> Option<&str> {
+        let first = self.tasks.first().map_or("", |(queue, _)| queue);
+        self.tasks.iter().all(|(queue, _)| queue == first).then_some(first)
+    }
+}
+
+/// What a task of a batch cannot have.
+pub(super) fn check(task: &RawTask, unsuitable: &dyn Fn(&'static str) -> BatchError) -> Result<(), BatchError> {
+    if task.options.task_id.is_some() {
+        return Err(unsuitable("it has an id of its own; the id says which member it is"));
+    }
+    if task.options.group.is_some() {
+        return Err(unsuitable("it has a group; what is aggregated is no longer the task that the batch waits for"));
+    }
+    Ok(())
+}
+
+/// A task with the id of a member, the retention that keeps it where Go leaves it, and the one that its user asked for.
+pub(super) fn as_member(mut task: RawTask, id: String) -> RawTask {
+    if let Some(keep) = task.options.retention.filter(|keep| !keep.is_zero()) {
+        task = task.header(flow::HEADER, format!("keep={}", secs_ceil(keep)));
+    }
+    task = task.retention(flow::MEMBER_RETENTION);
+    if id.is_empty() { task } else { task.task_id(id) }
+}
