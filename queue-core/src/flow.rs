@@ -18,33 +18,6 @@ pub const MEMBER_RETENTION: Duration = Duration::from_secs(315_360_001);
 /// The header in which the retention travels that the user asked for, in seconds: `keep=60`.
 pub const HEADER: &str = "x-flow";
 
-/// The most numbers that one reservation gives out.
-pub const MAX_RESERVATION: u32 = 10_000;
-
-/// The most outcomes that one call writes into a ledger.
-pub const MAX_RECORD: usize = 100;
-
-/// Without an outcome for so long a flow stands still, and its members are looked for; the pause doubles up to an hour.
-pub const STANDS_STILL_AFTER: Duration = Duration::from_secs(30);
-
-/// A flow that is not committed, and to which nobody has added for so long, is abandoned.
-pub const ABANDONED_AFTER: Duration = Duration::from_secs(30 * 60);
-
-/// How long a flow is kept when it is over and all went well, unless it says otherwise.
-pub const LINGER: Duration = Duration::from_secs(60 * 60);
-
-/// The same where something died or was cancelled: as long as asynq keeps archived tasks.
-pub const LINGER_AFTER_DEATH: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-
-/// An outcome that its teller has not recorded for so long is recorded by the leader.
-pub const RECORD_FOR_OTHERS_AFTER: Duration = Duration::from_secs(15);
-
-/// How many ids of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
-pub const MAX_STORED_ONCE: u32 = 100_000;
-
-/// How long what is to be done for a flow stays claimed; `lua/lib/flow_claim.lua` says the same.
-pub const CLAIM: Duration = Duration::from_secs(10);
-
 /// What happens to a flow as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {

@@ -101,6 +101,28 @@ limits! {
     /// The most bytes of a result that a server keeps, unless told otherwise. Whoever looks at the task reads all of it.
     MAX_RESULT_BYTES: usize = 16 * MIB;
 
+    /// The most numbers of members that one reservation of a batch gives out.
+    FLOW_MAX_RESERVATION: u32 = 10_000;
+    /// The most outcomes that one call writes into the ledger of a batch.
+    FLOW_MAX_RECORD: usize = 100;
+    /// Without an outcome for so long a batch stands still, and its members are looked for; the pause between two looks
+    /// doubles up to an hour.
+    FLOW_STANDS_STILL_AFTER: Duration = Duration::from_secs(30);
+    /// A batch that is not committed, and to which nobody has added for so long, is abandoned.
+    FLOW_ABANDONED_AFTER: Duration = Duration::from_secs(30 * 60);
+    /// How long a batch is kept when it is over and all went well, unless it says otherwise.
+    FLOW_LINGER: Duration = Duration::from_secs(60 * 60);
+    /// The same where something died or was cancelled: as long as asynq keeps archived tasks.
+    FLOW_LINGER_AFTER_DEATH: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+    /// An outcome that its teller has not recorded for so long is recorded by the leader.
+    FLOW_RECORD_FOR_OTHERS_AFTER: Duration = Duration::from_secs(15);
+    /// Seconds after which an outcome that nobody has recorded is a fault: the leader had its time, and twice more.
+    FLOW_UNRECORDED_SECS: i64 = 60;
+    /// How many ids of tasks that were stored once a queue remembers for a day; above that, those older than an hour go.
+    FLOW_MAX_STORED_ONCE: u32 = 100_000;
+    /// How long what is to be done for a batch stays claimed; `lua/lib/flow_claim.lua` says the same.
+    FLOW_CLAIM: Duration = Duration::from_secs(10);
+
     /// How many archived tasks a queue keeps. asynq's nominal 10,000 are 9,999 in effect; so are ours.
     ARCHIVE_MAX: u32 = 9_999;
     /// Seconds an archived task is kept: 90 days, as in asynq.

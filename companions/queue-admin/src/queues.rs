@@ -7,6 +7,7 @@ use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
 use queue_redis::Error as RedisError;
+use queue_redis::flow::Flows;
 
 use crate::error::Error;
 use crate::lenient::{Number, sorted, total};
@@ -70,6 +71,14 @@ impl QueueInfo {
 }
 
 impl Inspector {
+    /// The Unix second of the oldest outcome of a batch's member that nobody has recorded; `None` if there is none.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
+        Ok(Flows::new(self.broker()).oldest_outcome(queue).await?)
+    }
+
     /// The names of all queues, sorted.
     ///
     /// # Errors

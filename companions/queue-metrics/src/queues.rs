@@ -122,7 +122,10 @@ impl QueueMetrics {
             }
         }
         let overdue = first_due.and_then(|due| (SystemClock.now() - due).to_std().ok()).unwrap_or_default();
-        Ok(Seen { info, memory: self.memory(queue).await, overdue })
+        let oldest = self.inspector.oldest_outcome(queue).await?;
+        let age = |at: i64| u64::try_from(SystemClock.now_secs() - at).unwrap_or(0);
+        let unrecorded = Duration::from_secs(oldest.map_or(0, age));
+        Ok(Seen { info, memory: self.memory(queue).await, overdue, unrecorded })
     }
 
     /// The last estimate, or a new one when that is due.

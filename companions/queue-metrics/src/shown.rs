@@ -15,6 +15,8 @@ pub(crate) struct Seen {
     pub(crate) memory: Option<u64>,
     /// How long the first scheduled or retried task has been due.
     pub(crate) overdue: Duration,
+    /// The age of the oldest outcome of a batch's member that nobody has recorded.
+    pub(crate) unrecorded: Duration,
 }
 
 families! {
@@ -41,6 +43,11 @@ families! {
             "How long the first scheduled or retried task has been due without becoming pending",
             QUEUE,
         ),
+        unrecorded: GaugeVec = seconds(
+            "asynq_flow_oldest_outcome_seconds",
+            "Age of the oldest outcome of a member of a batch that nobody has recorded, 0 if there is none",
+            QUEUE,
+        ),
         servers: IntGaugeVec = gauge("asynq_servers", "Servers that are alive, by status", &["status"]),
         slots: IntGauge = single("asynq_server_slots", "Tasks that all servers together run at once"),
         slots_busy: IntGauge = single("asynq_server_slots_busy", "Tasks that all servers together are running"),
@@ -64,7 +71,7 @@ const SHOWN_BY_GO: [TaskState; 6] = [
 
 impl Shown {
     /// Shows a queue.
-    pub(crate) fn queue(&self, Seen { info, memory, overdue }: &Seen) {
+    pub(crate) fn queue(&self, Seen { info, memory, overdue, unrecorded }: &Seen) {
         let queue = [info.name.as_str()];
         let set = |gauge: &IntGaugeVec, count: u64| gauge.with_label_values(&queue).set(whole(count));
         let set_seconds = |gauge: &GaugeVec, time: Duration| gauge.with_label_values(&queue).set(time.as_secs_f64());
@@ -83,6 +90,7 @@ impl Shown {
         set(&self.aggregating, info.aggregating);
         set(&self.groups, info.groups);
         set_seconds(&self.overdue, *overdue);
+        set_seconds(&self.unrecorded, *unrecorded);
     }
 
     /// Shows a queue that cannot be asked.

@@ -131,6 +131,9 @@ faults! {
     /// A listed queue has nothing.
     EmptyQueue "empty-queue" Note "a queue is listed, and Redis holds nothing of it",
         "`queuectl queue remove` takes it off the list, if it is not needed";
+    /// Outcomes that nobody records.
+    UnrecordedOutcome "unrecorded-outcomes" Warning "members of batches have ended, and nobody records it, so that the batches wait",
+        "start a server of ours: the one of them that leads records it within seconds";
     /// Tasks wait and nobody serves them.
     Unserved "unserved" Note "tasks wait, and no server that is alive serves their queue",
         "start a server for it, or `queuectl worker`";

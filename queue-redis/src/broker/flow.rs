@@ -2,8 +2,9 @@
 //! `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
 use bytes::Bytes;
-use queue_core::flow::{self, Event, MemberOutcome};
+use queue_core::flow::{Event, MemberOutcome};
 use queue_core::keys::{QueueKeys, flow_prefix};
+use queue_core::limits;
 use redis::{Cmd, Value};
 
 use super::Broker;
@@ -205,7 +206,7 @@ impl Broker {
     }
 
     /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
-    /// is to be done now. At most [`flow::MAX_RECORD`] numbers.
+    /// is to be done now. At most [`limits::FLOW_MAX_RECORD`] numbers.
     pub(crate) async fn flow_record(
         &self,
         root: &str,
@@ -244,8 +245,8 @@ impl Broker {
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
         let with = |call: &mut Cmd| {
-            call.arg(from).arg(flow::STANDS_STILL_AFTER.as_secs()).arg(flow::ABANDONED_AFTER.as_secs());
-            call.arg(flow::LINGER.as_secs()).arg(flow::LINGER_AFTER_DEATH.as_secs());
+            call.arg(from).arg(limits::FLOW_STANDS_STILL_AFTER.as_secs()).arg(limits::FLOW_ABANDONED_AFTER.as_secs());
+            call.arg(limits::FLOW_LINGER.as_secs()).arg(limits::FLOW_LINGER_AFTER_DEATH.as_secs());
         };
         let parse = |parts: &[Value]| {
             let [forget, go_on, next, Value::Array(standing), todo] = parts else { return None };
@@ -280,7 +281,7 @@ impl Broker {
         let keys = QueueKeys::new(queue);
         let mut call = STORE_ONCE.call(3);
         call.arg(keys.pending()).arg(keys.stored_once()).arg(keys.task(id));
-        call.arg(id).arg(message).arg(not_after).arg(flow::MAX_STORED_ONCE);
+        call.arg(id).arg(message).arg(not_after).arg(limits::FLOW_MAX_STORED_ONCE);
         let reply = self.redis.run(&STORE_ONCE, &call).await?;
         match letter(&reply) {
             Some(Word::Applied) => Ok(StoredOnce::Stored),

@@ -6,12 +6,14 @@ use bytes::Bytes;
 use queue_core::Clock as _;
 use queue_core::doctor::{Fault, Finding, Repair, judge_info};
 use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS, shared_families};
+use queue_core::limits::FLOW_UNRECORDED_SECS;
 use queue_core::wire::{SchedulerEntry, ServerInfo};
 
 use super::keys::wrong_type;
 use super::{Examination, Round, Step};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::flow::Flows;
 
 /// How many servers, schedulers or entries are looked at. A fleet that is larger is looked at in part.
 const MOST: i64 = 1_000;
@@ -176,6 +178,14 @@ impl Examination {
             if !waiting.is_empty() {
                 let found = Finding::new(Fault::Unserved, Some(queue), queue.as_bytes());
                 findings.push(found.detail(waiting.join(", ")));
+            }
+        }
+        for queue in self.listed.iter().filter(|queue| !self.only_harmless && self.is_meant(queue)) {
+            let oldest = Flows::new(self.doctor.broker()).oldest_outcome(queue).await?;
+            let age = oldest.map_or(0, |at| self.doctor.clock.now_secs() - at);
+            if age >= FLOW_UNRECORDED_SECS {
+                let found = Finding::new(Fault::UnrecordedOutcome, Some(queue), queue.as_bytes());
+                findings.push(found.detail(format!("the oldest is {age} s old")));
             }
         }
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);

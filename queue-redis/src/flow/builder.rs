@@ -8,6 +8,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::flow::{self, Event, FlowId, MemberId};
 use queue_core::keys;
+use queue_core::limits;
 use queue_core::options::compose;
 use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
 
@@ -229,7 +230,7 @@ impl Flows {
         let duty = |listing: &mut redis::Pipeline, name: &str, subject: &str, at_ms: i64| {
             listing.cmd("ZADD").arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{name} {subject}")).ignore();
         };
-        let look_ms = i64::try_from(flow::STANDS_STILL_AFTER.as_millis()).unwrap_or(0);
+        let look_ms = i64::try_from(limits::FLOW_STANDS_STILL_AFTER.as_millis()).unwrap_or(0);
         duty(&mut listing, duty::TREE, root.root(), now_ms + look_ms);
         for queue in queues {
             listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();

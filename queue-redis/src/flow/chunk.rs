@@ -7,6 +7,7 @@ use futures_util::stream::Fuse;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use queue_core::clock::secs_ceil;
 use queue_core::flow;
+use queue_core::limits;
 use queue_core::options::{Placement, compose};
 use queue_core::{IntoTask, RawTask, TaskOptions};
 
@@ -35,7 +36,7 @@ impl Chunk {
         S: Stream<Item: IntoTask>,
     {
         let (mut chunk, mut bytes, now_ns) = (Self { tasks: Vec::new(), is_last: false }, 0, client.now_ns());
-        while chunk.tasks.len() < flow::MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
+        while chunk.tasks.len() < limits::FLOW_MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
             let next = match tasks.next().now_or_never() {
                 Some(next) => next,
                 // Nobody waits for a chunk to be full.

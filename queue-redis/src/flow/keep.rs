@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::keys::{self, QueueKeys};
-use queue_core::limits::MAX_BATCH;
+use queue_core::limits::{self, MAX_BATCH};
 use queue_core::{Clock as _, SystemClock, TaskState};
 
 use super::{Flows, Outcomes, duty, flow_of, told, told_at};
@@ -14,7 +14,7 @@ use crate::broker::Seen;
 use crate::error::Error;
 
 /// When what was claimed by somebody who has died is free again.
-const CLAIM_MS: i64 = flow::CLAIM.as_millis() as i64;
+const CLAIM_MS: i64 = limits::FLOW_CLAIM.as_millis() as i64;
 
 /// How many members one look for them goes through.
 const PROBED_AT_ONCE: usize = MAX_BATCH;
@@ -137,7 +137,7 @@ impl Flows {
     }
 
     /// What the hashes of tasks say of their states; `None` where there is no task.
-    async fn states_of(&self, ids: &[(String, MemberId)]) -> Result<Vec<Option<String>>, Error> {
+    pub(super) async fn states_of(&self, ids: &[(String, MemberId)]) -> Result<Vec<Option<String>>, Error> {
         let mut look = redis::pipe();
         for (queue, id) in ids {
             look.cmd("HGET").arg(QueueKeys::new(queue).task(&id.to_string())).arg("state");
@@ -151,7 +151,7 @@ impl Flows {
     /// # Errors
     /// When Redis cannot be asked or refuses; the look may be repeated.
     pub async fn tend_queue(&self, queue: &str) -> Result<bool, Error> {
-        let recorded = self.record_lists(queue, flow::RECORD_FOR_OTHERS_AFTER).await?;
+        let recorded = self.record_lists(queue, limits::FLOW_RECORD_FOR_OTHERS_AFTER).await?;
         Ok(self.collect(queue).await? || recorded)
     }
 

@@ -9,6 +9,7 @@ mod batch;
 mod builder;
 mod chunk;
 mod duty;
+mod explain;
 mod keep;
 mod record;
 mod status;
@@ -17,10 +18,12 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
+use queue_core::limits;
 
 pub use self::batch::{Added, Batch, BatchError};
 pub use self::builder::BatchBuilder;
 pub use self::duty::{TendQueue, TendTree};
+pub use self::explain::{Explanation, Standing};
 pub use self::record::Recorder;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};
 use crate::broker::{Broker, Claimed, Record, StoredOnce};
@@ -176,7 +179,7 @@ fn flow_of(root: &str, number: u32) -> FlowId {
     FlowId::root_named(root).unwrap_or_else(|_| FlowId::default()).sibling(number)
 }
 
-/// Outcomes by tree, and for each the calls that write them, of at most [`flow::MAX_RECORD`] numbers. Those of one member keep their order.
+/// Outcomes by tree, and for each the calls that write them, of at most [`limits::FLOW_MAX_RECORD`] numbers. Those of one member keep their order.
 fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
     let mut trees: BTreeMap<Tree, Vec<Vec<Record>>> = BTreeMap::new();
     let mut sizes: BTreeMap<Tree, usize> = BTreeMap::new();
@@ -184,7 +187,7 @@ fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
         let tree = (id.flow.root().to_owned(), id.born);
         let size = sizes.entry(tree.clone()).or_default();
         let calls = trees.entry(tree).or_default();
-        if calls.is_empty() || *size >= flow::MAX_RECORD {
+        if calls.is_empty() || *size >= limits::FLOW_MAX_RECORD {
             calls.push(Vec::new());
             *size = 0;
         }

@@ -301,7 +301,7 @@ fn ledger(
     Some(Ledger { numbers, about, states, kids, adding, queues })
 }
 
-fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
+pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
     let count = |state: MemberState| ledger.number::<u64>(&format!("c{}", state as u8)).unwrap_or(0);
     let (dead, removed) = (count(MemberState::Dead), count(MemberState::Removed));
     let doomed = count(MemberState::Doomed) + count(MemberState::DoomedAttempted);

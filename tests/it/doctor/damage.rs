@@ -165,6 +165,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
     let others = [
         Fault::UnreadableArchived,
         Fault::LockElsewhere,
+        Fault::UnrecordedOutcome,
         Fault::EmptyQueue,
         Fault::Unhandled,
         Fault::BadEntry,
@@ -208,9 +209,13 @@ async fn doctor_says_what_it_cannot_mend_and_leaves_it() {
     let raw = prost::Message::encode_to_vec(&entry);
     let _: i64 = fixture.cmd(&[b"RPUSH".to_vec(), b"asynq:schedulers:{h:1:u}".to_vec(), raw]).await;
     fixture.run(&format!("ZADD asynq:schedulers {} asynq:schedulers:{{h:1:u}}", NOW + 10)).await;
+    let long_ago = "1.0 ok flow:gone:0:1";
+    let _: i64 = fixture.cmd(&["RPUSH", "asynq:{q}:x:outcomes:somebody", long_ago]).await;
+    fixture.run("SADD asynq:{q}:x:outcome-lists asynq:{q}:x:outcomes:somebody").await;
     let before = fixture.keyspace().await;
     let told = examine(&inspector).await;
     for (fault, subject) in [
+        (Fault::UnrecordedOutcome, "q"),
         (Fault::UnreadableArchived, "archived"),
         (Fault::EmptyQueue, "nothing"),
         (Fault::BadEntry, "e"),

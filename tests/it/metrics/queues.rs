@@ -54,6 +54,7 @@ async fn a_scrape_shows_every_state_and_the_servers() {
             (r#"asynq_queue_paused_total{queue="q"}"#, 1.0),
             (r#"asynq_queue_up{queue="q"}"#, 1.0),
             (r#"asynq_queue_overdue_seconds{queue="q"}"#, 0.0),
+            (r#"asynq_flow_oldest_outcome_seconds{queue="q"}"#, 0.0),
             (r#"asynq_servers{status="active"}"#, 1.0),
             ("asynq_server_slots", 4.0),
         ],

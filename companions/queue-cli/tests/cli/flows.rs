@@ -148,3 +148,51 @@ async fn the_dead_members_of_a_batch_are_run_again() {
     assert_eq!(told, "succeeded: 2 of 2 members succeeded\n");
     assert_eq!(bench.run(&["batch", "retry", "b", "--dead"]).await.ok(), "0 members of batch \"b\" are run again\n");
 }
+
+#[tokio::test]
+async fn members_are_added_to_a_batch_until_it_is_committed() {
+    let bench = Bench::new().await;
+    let create = ["batch", "create", "--from", "-", "--id", "b", "--open", "--success", "told"];
+    bench.run_with(&create, members(2).as_bytes()).await.ok();
+    let add = ["batch", "add", "b", "--from", "-", "--name", "second", "--json"];
+    for _ in 0..2 {
+        let added = bench.run_with(&add, members(3).as_bytes()).await.json();
+        assert_eq!(added, json!({"id": "b", "members": 3, "duplicates": 0}));
+    }
+    assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 5);
+    let explained = bench.run(&["batch", "explain", "b"]).await.ok();
+    assert!(explained.starts_with("batch \"b\" is open: 0 of 5 members succeeded, 5 sent\n"), "{explained}");
+    assert!(explained.contains("- it is not committed: "), "{explained}");
+    assert_eq!(bench.run(&["batch", "commit", "b"]).await.ok(), "batch \"b\" is committed\n");
+    bench.run(&["batch", "commit", "b"]).await.ok();
+    bench.run_with(&["batch", "add", "b", "--from", "-"], members(1).as_bytes()).await.failed(4);
+    bench.run_with(&["batch", "add", "nobody", "--from", "-"], members(1).as_bytes()).await.failed(3);
+    bench.run(&["batch", "commit", "nobody"]).await.failed(3);
+}
+
+#[tokio::test]
+async fn what_a_batch_waits_for_is_named() {
+    let bench = Bench::new().await;
+    bench
+        .run_with(&["batch", "create", "--from", "-", "--id", "b", "--success", "told"], members(3).as_bytes())
+        .await
+        .ok();
+    bench.run(&["queue", "pause", "default"]).await.ok();
+    let explained = bench.run(&["batch", "explain", "b"]).await.ok();
+    let first = bench.run(&["batch", "show", "b", "--members", "sent", "--json"]).await.json()[0]["id"].clone();
+    let place =
+        format!("3 of its members: pending in queue default, which is paused (first: {})", first.as_str().unwrap());
+    assert!(explained.contains(&place), "{explained}");
+    assert!(explained.contains("- callback success waits for every member"), "{explained}");
+    assert!(explained.contains("- the leader of the servers looks after it next "), "{explained}");
+    bench.run(&["task", "delete", "-q", "default", "-i", first.as_str().unwrap()]).await.ok();
+    let explained = bench.run(&["batch", "explain", "b", "--json"]).await.json();
+    let states: Vec<&str> =
+        explained["members"].as_array().unwrap().iter().map(|it| it["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["missing", "pending"]);
+    assert_eq!(explained["members"][1]["tasks"], json!(2));
+    bench.run(&["batch", "explain", "nobody"]).await.failed(3);
+    let tree = bench.run(&["batch", "show", "b", "--tree"]).await.ok();
+    assert_eq!(tree, "b  running: 0 of 3 members succeeded, 3 sent\n");
+    bench.run(&["batch", "show", "nobody", "--tree"]).await.failed(3);
+}

@@ -1,6 +1,6 @@
-//! `queuectl batch create`.
+//! `queuectl batch create` and `batch add`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use clap::Args;
@@ -44,7 +44,30 @@ pub(crate) struct CreateArgs {
     /// Id of the batch [default: 16 random letters and digits]
     #[arg(long, value_name = "ID", value_parser = id)]
     id: Option<String>,
+    /// Do not commit it: more members come by `batch add`, then `batch commit`
+    #[arg(long)]
+    open: bool,
 }
+
+/// A batch, and where more members come from.
+#[derive(Debug, Args)]
+#[command(after_help = ADD_HELP)]
+pub(crate) struct AddArgs {
+    /// Batch id
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// File of the members (`-`: standard input), one JSON object on each line
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Name of this addition: given again with the same file, it adds what is missing and nothing twice
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+const ADD_HELP: &str = "\
+The lines are those of `queuectl batch create`. The batch must not be committed yet:
+`queuectl batch create --open` makes one that is not, `queuectl batch commit` says that
+all members are there. A batch to which nobody adds for half an hour is abandoned.";
 
 const CREATE_HELP: &str = "\
 The lines are those of `queuectl enqueue --batch`, without `task_id` and `group`.
@@ -67,16 +90,28 @@ struct Created {
 }
 
 pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let (tasks, reading) = Reading::open(&args.from)?;
-    let mut chunks = Chunks { tasks: Box::pin(tasks.chunks(CHUNK_LINES)), reading: Some(reading) };
-    // A file whose beginning is wrong leaves nothing behind.
-    let first = chunks.next().await.map_err(|error| match error {
-        CliError::Failed(text) => CliError::Failed(text + "; nothing was added"),
-        error => error,
-    })?;
+    let (first, chunks) = Chunks::open(&args.from).await?;
+    let is_open = args.open;
     let batch = builder(args, session).open().await?;
     let mut added = Added::default();
-    fill(&batch, first, chunks, &mut added).await.map_err(|error| unfinished(error, &batch, &added))?;
+    let filled = async {
+        fill(&batch, Some("lines"), first, chunks, &mut added).await?;
+        if is_open { Ok(()) } else { Ok(batch.commit().await?) }
+    };
+    filled.await.map_err(|error| unfinished(error, &batch, &added))?;
+    tell(&batch, added, out)
+}
+
+pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let (first, chunks) = Chunks::open(&args.from).await?;
+    let batch = session.client().batch_of(&args.id.to_string()).await?;
+    let mut added = Added::default();
+    fill(&batch, args.name.as_deref(), first, chunks, &mut added).await?;
+    tell(&batch, added, out)
+}
+
+/// Prints the id of a batch to which something was added.
+fn tell(batch: &Batch, added: Added, out: &Output) -> Result<(), CliError> {
     let id = batch.id().to_string();
     if out.json {
         return out.value(&Created { id, members: added.members, duplicates: added.duplicates });
@@ -128,9 +163,10 @@ fn builder(args: CreateArgs, session: &Session) -> BatchBuilder {
     builder
 }
 
-/// Adds the tasks and commits the batch.
+/// Adds the tasks.
 async fn fill(
     batch: &Batch,
+    key: Option<&str>,
     first: Vec<(u64, RawTask)>,
     mut chunks: Chunks,
     added: &mut Added,
@@ -142,13 +178,15 @@ async fn fill(
         }
         let (lines, tasks): (Vec<u64>, Vec<RawTask>) = chunk.into_iter().unzip();
         // Chunks end at the same lines whenever the file is read, so that the key of each always names the same tasks.
-        let more = batch.clone().keyed(format!("lines-{number}")).add_all(tasks).await;
+        let batch = batch.clone();
+        let batch = key.map_or(batch.clone(), |key| batch.keyed(format!("{key}-{number}")));
+        let more = batch.add_all(tasks).await;
         let more = more.map_err(|error| at_line(error, &lines))?;
         added.members += more.members;
         added.duplicates += more.duplicates;
         chunk = chunks.next().await?;
     }
-    Ok(batch.commit().await?)
+    Ok(())
 }
 
 /// Names the line of a task that cannot be a member.
@@ -187,6 +225,17 @@ struct Chunks {
 }
 
 impl Chunks {
+    /// The first tasks of a file, and the others. A file whose beginning is wrong leaves nothing behind.
+    async fn open(file: &Path) -> Result<(Vec<(u64, RawTask)>, Self), CliError> {
+        let (tasks, reading) = Reading::open(file)?;
+        let mut chunks = Self { tasks: Box::pin(tasks.chunks(CHUNK_LINES)), reading: Some(reading) };
+        let first = chunks.next().await.map_err(|error| match error {
+            CliError::Failed(text) => CliError::Failed(text + "; nothing was added"),
+            error => error,
+        })?;
+        Ok((first, chunks))
+    }
+
     /// The next tasks with the numbers of their lines; none at the end of the file.
     async fn next(&mut self) -> Result<Vec<(u64, RawTask)>, CliError> {
         let Some(lines) = self.tasks.next().await else {

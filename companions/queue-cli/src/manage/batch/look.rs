@@ -40,6 +40,9 @@ pub(crate) struct ShowArgs {
     /// Show the tasks of the members in this state instead
     #[arg(long, value_name = "STATE", value_parser = member_state())]
     members: Option<MemberState>,
+    /// Show it with all batches below it, a line each
+    #[arg(long, conflicts_with = "members")]
+    tree: bool,
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
@@ -113,6 +116,9 @@ struct Member {
 pub(crate) async fn show(args: ShowArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let flows = session.client().flows();
     watch::show(&args.watch, out, async |out| {
+        if args.tree {
+            return super::tree::show(&args.id, &flows, out).await;
+        }
         let status = flows.status(&args.id).await?;
         let status = status.ok_or_else(|| BatchError::Unknown { id: args.id.to_string() })?;
         if let Some(state) = args.members {

@@ -1,7 +1,9 @@
 //! `queuectl batch`.
 
 mod create;
+mod explain;
 mod look;
+mod tree;
 mod wait;
 
 use std::time::Duration;
@@ -27,12 +29,26 @@ pub(crate) enum BatchCommand {
     /// Show a batch, or its members in a state
     #[command(visible_alias = "inspect")]
     Show(look::ShowArgs),
+    /// Add the tasks of a file to a batch that is not committed
+    Add(create::AddArgs),
+    /// Say that all members of a batch are there
+    Commit(CommitArgs),
+    /// Say what a batch waits for
+    Explain(explain::ExplainArgs),
     /// Wait until a batch is over, callbacks included
     Wait(WaitArgs),
     /// Cancel a batch and its children: delete what waits, ask servers to stop what runs
     Cancel(CancelArgs),
     /// Run members again that are in the archive, and print how many
     Retry(RetryArgs),
+}
+
+/// Which batch to commit.
+#[derive(Debug, Args)]
+pub(crate) struct CommitArgs {
+    /// Batch id
+    #[arg(value_name = "ID")]
+    id: FlowId,
 }
 
 /// Which batch to cancel.
@@ -103,10 +119,22 @@ async fn run(command: BatchCommand, session: &Session, out: &Output) -> Result<(
         BatchCommand::Create(args) => create::run(args, session, out).await,
         BatchCommand::Ls(args) => look::list(args, session, out).await,
         BatchCommand::Show(args) => look::show(args, session, out).await,
+        BatchCommand::Add(args) => create::add(args, session, out).await,
+        BatchCommand::Commit(args) => commit(args, session, out).await,
+        BatchCommand::Explain(args) => explain::run(args, session, out).await,
         BatchCommand::Wait(args) => wait::run(args, session, out).await,
         BatchCommand::Cancel(args) => cancel(args, session, out).await,
         BatchCommand::Retry(args) => retry(args, session, out).await,
     }
+}
+
+async fn commit(args: CommitArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let id = args.id.to_string();
+    session.client().batch_of(&id).await?.commit().await?;
+    if out.json {
+        return out.value(&serde_json::json!({ "id": id, "committed": true }));
+    }
+    out.line(&format!("batch {id:?} is committed"))
 }
 
 async fn cancel(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {

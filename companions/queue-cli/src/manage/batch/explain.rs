@@ -1,0 +1,99 @@
+//! `queuectl batch explain`.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use queue_core::flow::FlowId;
+use queue_redis::flow::{Explanation, Standing};
+use queue_redis::{BatchError, CallbackState};
+
+use super::summary;
+use crate::error::CliError;
+use crate::manage::now;
+use crate::output::Output;
+use crate::session::Session;
+use crate::when;
+
+/// Which batch to explain.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Batch id
+    #[arg(value_name = "ID")]
+    id: FlowId,
+}
+
+pub(crate) async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let explained = session.client().flows().explain(&args.id).await?;
+    let explained = explained.ok_or_else(|| BatchError::Unknown { id: args.id.to_string() })?;
+    if out.json {
+        return out.value(&explained);
+    }
+    out.text(&describe(&explained))
+}
+
+fn describe(explained: &Explanation) -> String {
+    let Explanation { status, members, unseen, callbacks, children, todo, next_look, .. } = explained;
+    let mut text = format!("batch {:?} is {}\n", status.id, summary(status));
+    let mut line = |what: String| {
+        let _ = writeln!(text, "- {what}");
+    };
+    if status.is_over() {
+        line("it is over; nothing will happen by itself".to_owned());
+    } else if status.committed.is_none() && status.live() == 0 && status.callbacks.is_empty() {
+        line("it waits for its commit".to_owned());
+    } else if status.committed.is_none() {
+        line(
+            "it is not committed: it can neither complete nor succeed, and is abandoned after half an hour".to_owned(),
+        );
+    }
+    for standing in members {
+        line(format!("{} of its members: {}", standing.tasks, place(standing)));
+    }
+    if *unseen > 0 {
+        line(format!("{unseen} members more were not looked at"));
+    }
+    for (child, state) in children {
+        line(format!("child {child} is {state}"));
+    }
+    for callback in &status.callbacks {
+        match callback.state {
+            CallbackState::Waiting => {
+                let what = match callback.event {
+                    "complete" => "every member to be attempted",
+                    "success" => "every member, and the callback of complete, to succeed",
+                    "death" => "a member to die",
+                    _ => "everything else to end",
+                };
+                line(format!("callback {} waits for {what}", callback.event));
+            }
+            CallbackState::Due => line(format!("callback {} is about to be enqueued", callback.event)),
+            CallbackState::Dead => {
+                line(format!("callback {} has died; `queuectl task run` runs it again", callback.event));
+            }
+            _ => {}
+        }
+    }
+    for standing in callbacks {
+        line(format!("a callback: {}", place(standing)));
+    }
+    if status.dead > 0 {
+        line(format!("`queuectl batch retry {} --dead` runs what is in the archive again", status.id));
+    }
+    if !todo.is_empty() {
+        line(format!("somebody has to carry out: {}", todo.join(", ")));
+    }
+    if let Some(next) = next_look {
+        line(format!("the leader of the servers looks after it next {}", when::distance(*next, now())));
+    }
+    text
+}
+
+fn place(standing: &Standing) -> String {
+    let Standing { queue, state, first, paused, .. } = standing;
+    let pause = if *paused { ", which is paused" } else { "" };
+    let state = match state.as_str() {
+        "missing" => "not there: deleted, or its end is not recorded yet; ",
+        state => &format!("{state} "),
+    };
+    format!("{state}in queue {queue}{pause} (first: {first})")
+}
