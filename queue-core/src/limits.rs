@@ -75,6 +75,9 @@ limits! {
     /// somebody removed stays unseen for the life of the process.
     QUEUE_LISTED_FOR: Duration = Duration::from_secs(60);
 
+    /// How long a task without a retention is kept after its success when its client waits for it.
+    WAITED_FOR_RETENTION: Duration = Duration::from_secs(60);
+
     /// The most tasks one call of a script takes, so that no call keeps others waiting for long.
     MAX_BATCH: usize = 100;
     /// How many tasks the client and the server send or take in one call, where they have a choice. That is enough for

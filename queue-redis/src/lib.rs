@@ -41,11 +41,12 @@ mod semaphore;
 #[doc(hidden)]
 pub mod service;
 mod teller;
+mod waits;
 mod wrong_type;
 
 pub use calls::Call;
 pub use check::{Checked, Role};
-pub use client::{Client, EnqueueError, Interceptor, MAX_TASK_BYTES, Outgoing};
+pub use client::{Client, EnqueueError, Finished, Interceptor, MAX_TASK_BYTES, Outgoing, TaskHandle, WaitError};
 pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};

@@ -7,7 +7,7 @@ use queue_core::{Clock as _, TaskMessage, TaskState};
 use super::Inspector;
 use crate::WorkerInfo;
 use crate::error::Error;
-use queue_redis::broker::{Change, PayloadChange, PayloadVerdict, Seen};
+use queue_redis::broker::{Canceled, Change, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;
@@ -91,17 +91,14 @@ impl Inspector {
             return Ok(Cancellation::Ended(state));
         }
         self.look_at_the_clock().await?;
-        let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
-        if changes[0] != Change::Active {
-            let already = |_, _| Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
-            return match changes[0] {
-                Change::AlreadyThere => Ok(Cancellation::Ended(TaskState::Archived)),
-                change => self.judge(queue, id, change, already).await.map(|()| Cancellation::Done),
-            };
-        }
-        let now_ms = self.clock.now_ns().div_euclid(1_000_000);
-        self.broker().request_cancel(queue, id, by, now_ms).await?;
-        let heard = self.broker().cancel(id).await?;
+        let heard = match self.broker().cancel_for_good(queue, id, by, self.clock.now_ns()).await? {
+            Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
+            Canceled::Archived(change) => {
+                let already = |queue, id| Error::TaskNotFound { queue, id };
+                return self.judge(queue, id, change, already).await.map(|()| Cancellation::Done);
+            }
+            Canceled::Asked(heard) => heard,
+        };
         let has = |worker: &WorkerInfo| worker.task_id == id && worker.queue == queue;
         let servers = self.servers().await?;
         let holder = servers.iter().find(|server| server.workers.iter().any(has));

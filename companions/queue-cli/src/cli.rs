@@ -21,8 +21,8 @@ const NOTES: &str = "\
 Durations are written 90s, 10m, 1h30m or 7d. Log lines go to standard error;
 QUEUECTL_LOG (error, warn, info, debug, or a tracing filter) says how many.
 Exit codes: 0 done, 1 failed, 2 wrong usage or a missing --yes, 3 no such queue,
-task or batch, 4 refused because of a state, 128 + n for signal n; `task wait`
-and `batch wait` have more.";
+task or batch, 4 refused because of a state, 128 + n for signal n; `task wait`,
+`enqueue --wait` and `batch wait` have more.";
 
 /// The table of all commands: a new one is a line here, and a file with its arguments and its [`Command`]. Without the
 /// feature `full` there are those of the first part alone.

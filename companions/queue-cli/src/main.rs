@@ -51,6 +51,7 @@ mod table;
 #[cfg(feature = "full")]
 mod transfer;
 mod version;
+mod waited;
 mod watch;
 #[cfg(feature = "full")]
 mod web;

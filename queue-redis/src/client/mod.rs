@@ -1,5 +1,6 @@
 //! Enqueuing tasks.
 
+mod handle;
 mod intercept;
 mod many;
 mod merge;
@@ -15,6 +16,7 @@ use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, TaskOptions, TaskState};
 
+pub use self::handle::{Finished, TaskHandle, WaitError};
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
 use self::merge::Merger;
@@ -22,6 +24,7 @@ use self::patience::Attempts;
 use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;
+use crate::waits::Waits;
 
 /// When to list a queue again that could not be listed, although it was before.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
@@ -99,6 +102,7 @@ queue_core::debug_as_text!(EnqueueError);
 pub struct Client {
     store: Store,
     merger: Arc<Merger>,
+    waits: Arc<Waits>,
     clock: Arc<dyn Clock>,
     interceptors: Interceptors,
     max_task_bytes: usize,
@@ -152,9 +156,9 @@ impl Client {
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
-        let (merger, interceptors) = (Arc::default(), Interceptors::default());
+        let (merger, waits, interceptors) = (Arc::default(), Arc::default(), Interceptors::default());
         let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
-        Self { store, merger, clock, interceptors, max_task_bytes, patience, for_members: false }
+        Self { store, merger, waits, clock, interceptors, max_task_bytes, patience, for_members: false }
     }
 
     /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to

@@ -66,14 +66,16 @@ pub(super) struct Arm {
 }
 
 impl Ear {
-    /// Listens for changes of what was looked at, and for cancelations.
-    pub(super) async fn tracking(server: &Arc<Server>) -> Result<Self, Error> {
+    /// Listens for changes of what was looked at, and of a server also for cancelations.
+    pub(super) async fn tracking(server: &Arc<Server>, hears_cancelations: bool) -> Result<Self, Error> {
         let moves = server.moves();
         let (sender, pushes) = unbounded_channel();
         let mut connection = server.subscriber(sender).await?;
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("TRACKING").arg("ON").ignore();
-        setup.cmd("SUBSCRIBE").arg(CANCEL_CHANNEL).ignore();
+        if hears_cancelations {
+            setup.cmd("SUBSCRIBE").arg(CANCEL_CHANNEL).ignore();
+        }
         let done: RedisResult<()> = setup.query_async(&mut connection).await;
         done.map_err(|error| server.explain("CLIENT TRACKING", error))?;
         let source = Source::Tracking { connection, pushes };
@@ -187,10 +189,11 @@ fn changed(key: &[u8]) -> Signal {
         "pending" | "paused" => Signal::Work(queue),
         "scheduled" | "retry" => Signal::Schedule(queue),
         "groups" => Signal::Groups(queue),
-        part => match (part.strip_prefix("g:"), Holding::of(part)) {
-            (Some(group), _) => Signal::Group(queue, group.to_owned()),
-            (None, Some(holding)) => Signal::Holding(queue, holding),
-            (None, None) => Signal::Everything,
+        part => match (part.split_once(':'), Holding::of(part)) {
+            (Some(("g", group)), _) => Signal::Group(queue, group.to_owned()),
+            (Some(("t", id)), _) => Signal::Task(queue, id.to_owned()),
+            (_, Some(holding)) => Signal::Holding(queue, holding),
+            (_, None) => Signal::Everything,
         },
     }
 }
@@ -211,7 +214,8 @@ mod tests {
             ("g:a:pending", Signal::Group(queue(), "a:pending".to_owned())),
             ("lease", Signal::Holding(queue(), Holding::Leases)),
             ("x:aggregated", Signal::Holding(queue(), Holding::Aggregations)),
-            ("t:7", Signal::Everything),
+            ("t:7:8", Signal::Task(queue(), "7:8".to_owned())),
+            ("x:once", Signal::Everything),
         ] {
             assert_eq!(changed(format!("asynq:{{mail}}:{part}").as_bytes()), signal);
         }

@@ -26,7 +26,7 @@ use self::ear::{Arm, Ear};
 use crate::broker::CancelRequests;
 use crate::broker::duties::{first_duty, read_first};
 use crate::broker::{
-    FEW_SETS, Holding, IdRange, Search, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
+    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
 };
 use crate::connection::Redis;
 use crate::error::Error;
@@ -49,6 +49,8 @@ pub enum Signal {
     Groups(String),
     /// The tasks of a group have changed; the queue comes first.
     Group(String, String),
+    /// A task has changed, or is gone; the queue comes first.
+    Task(String, String),
     /// Something else of this queue has changed, perhaps from nothing to something or back.
     Holding(String, Holding),
     /// This key, which belongs to no queue, has changed.
@@ -89,13 +91,28 @@ impl Listener {
     /// # Errors
     /// When Redis cannot be reached, or refuses the subscription.
     pub async fn connect(redis: &Redis) -> Result<Self, Error> {
+        match Self::tracking(redis, true).await {
+            Err(error) if !error.is_outage() => {
+                crate::log::warn!(%error, "no client tracking; new tasks are noticed by polling");
+                Self::plain(redis, &redis.masters().await?).await
+            }
+            listener => listener,
+        }
+    }
+
+    /// The same for somebody who is no server: it hears of changes alone, so that nobody who cancels a task takes it for
+    /// one that may have the task.
+    pub(crate) async fn of_changes(redis: &Redis) -> Result<Self, Error> {
+        Self::tracking(redis, false).await
+    }
+
+    async fn tracking(redis: &Redis, hears_cancelations: bool) -> Result<Self, Error> {
         let masters = redis.masters().await?;
-        let ears = join_all(masters.iter().map(Ear::tracking)).await;
+        let ears = join_all(masters.iter().map(|master| Ear::tracking(master, hears_cancelations))).await;
         let (heard, failed): (Vec<_>, Vec<_>) = ears.into_iter().partition(Result::is_ok);
         let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
-        if let Some(error) = failed.iter().find(|error| !error.is_outage()) {
-            crate::log::warn!(%error, "no client tracking; new tasks are noticed by polling");
-            return Self::plain(redis, &masters).await;
+        if let Some(refused) = failed.iter().find(|error| !error.is_outage()) {
+            return Err(refused.clone());
         }
         let mut ears: Vec<Ear> = heard.into_iter().filter_map(Result::ok).collect();
         match failed.into_iter().next() {
@@ -232,12 +249,16 @@ impl Watch {
         Ok(any_of(queues.len(), owners, found))
     }
 
-    /// Whether there is a task with this id. Afterwards the first change of it gives a signal, also when it is deleted.
+    /// As [`Broker::look_at`](crate::broker::Broker::look_at). Afterwards the first change of the task gives
+    /// [`Signal::Task`], also when it is stored or deleted.
     ///
     /// # Errors
-    /// When the connection is lost.
-    pub async fn has_task(&mut self, queue: &str, id: &str) -> Result<bool, Error> {
-        Ok(self.existing(vec![QueueKeys::new(queue).task(id)]).await?.contains(&true))
+    /// When the connection is lost, or Redis refuses.
+    pub async fn look_at(&mut self, queue: &str, id: &str) -> Result<Option<TaskLook>, Error> {
+        let mut look = redis::pipe();
+        look.add_command(TaskLook::command(queue, id));
+        let (fields,) = self.look("HMGET", &look).await?;
+        Ok(TaskLook::read(fields))
     }
 
     /// Which of these keys exist.

@@ -90,7 +90,8 @@ impl Subscriber {
             Signal::Shared(key) if key == DUTIES => wakeups.duties.notify_one(),
             Signal::Shared(key) if key == CANCELS => wakeups.cancels.notify_one(),
             Signal::Shared(_) | Signal::Everything => wakeups.everything(),
-            Signal::Lost => {}
+            // Of single tasks only those are told who wait for them.
+            Signal::Task(..) | Signal::Lost => {}
         }
     }
 }

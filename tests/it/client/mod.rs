@@ -6,3 +6,4 @@ mod merge;
 mod options;
 mod resend;
 mod waiting;
+mod waits;

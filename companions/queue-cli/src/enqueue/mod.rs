@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
+use crate::waited;
 use crate::when;
 
 /// A task, or a file of tasks.
@@ -42,6 +43,15 @@ pub(crate) struct EnqueueArgs {
 
     #[command(flatten)]
     options: OptionArgs,
+
+    /// Wait until the task has ended, and print its result
+    ///
+    /// Exit codes as `task wait`. A task without --retention is kept for 60s after its success.
+    #[arg(long, conflicts_with = "batch")]
+    wait: bool,
+    /// With --wait: wait no longer than this; the task goes on [default: for ever]
+    #[arg(long, value_name = "D", value_parser = when::duration, requires = "wait")]
+    wait_timeout: Option<Duration>,
 
     /// Enqueue the tasks of a file (`-`: standard input), one JSON object on each line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "source", "option"])]
@@ -172,8 +182,14 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
     if let Some(payload) = payload(args.stdin.is_some(), args.payload, args.payload_file).await? {
         task = task.payload(payload);
     }
-    let info = session.client().enqueue(args.options.apply(task)).await?;
-    out.text(&describe(&info, None, out))
+    let (client, task) = (session.client(), args.options.apply(task));
+    if !args.wait {
+        return out.text(&describe(&client.enqueue(task).await?, None, out));
+    }
+    let handle = client.enqueue_to_wait(task).await?;
+    let (queue, id, stored) = (handle.queue(), handle.id(), handle.enqueued().cloned());
+    let (outcome, last) = session.inspector().wait(queue, id, stored, args.wait_timeout).await?;
+    waited::tell(queue, id, outcome, last, out)
 }
 
 /// The payload given on the command line, in a file or on standard input; `None` if none was given.

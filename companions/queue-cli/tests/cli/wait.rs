@@ -69,8 +69,8 @@ async fn a_change_is_told_by_redis_and_not_found_by_polling() {
     let waiting = waiting(&bench, &["id", "--queue", "default"]).await;
     let _: u64 = bench.ask(&["DEL", "asynq:{default}:t:id"]).await;
     waiting.await.unwrap().failed(6);
-    // One look before and one after the change; polling, which begins after 5 s, would have looked more often.
-    assert_eq!(bench.calls("hmget").await - before, 2);
+    // One look at the whole task, one that asks to be told, and one after the change.
+    assert_eq!(bench.calls("hmget").await - before, 3);
 }
 
 #[tokio::test]
@@ -99,4 +99,21 @@ async fn an_id_that_is_in_two_queues_needs_the_name_of_one() {
     let stderr = bench.run(&["task", "wait", "both"]).await.failed(2);
     assert!(stderr.contains("in the queues \"mail\" and \"media\"") && stderr.contains("--queue"), "{stderr}");
     bench.run(&["task", "wait", "both", "--queue", "mail", "--timeout", "100ms"]).await.failed(124);
+}
+
+#[tokio::test]
+async fn enqueue_waits_for_the_end_of_its_task_if_it_is_told_to() {
+    let bench = Bench::new().await;
+    let _worker = bench.worker(&["--exec", "good=echo hi", "--exec", "bad=sh -c 'echo broken >&2; exit 65'"]).await;
+    assert_eq!(bench.run(&["enqueue", "good", "--wait"]).await.ok(), "hi");
+    let answer = bench.run(&["enqueue", "good", "--wait", "--task-id", "x", "--json"]).await.json();
+    assert_eq!((&answer["outcome"], &answer["task"]["id"]), (&json!("completed"), &json!("x")));
+    assert_eq!(answer["task"]["retention_secs"], 60);
+    let stderr = bench.run(&["enqueue", "bad", "--wait", "--wait-timeout", "30s"]).await.failed(5);
+    assert!(stderr.contains("was archived: broken"), "{stderr}");
+    let late = ["enqueue", "good", "--in", "1h", "--wait", "--wait-timeout", "100ms"];
+    let stderr = bench.run(&late).await.failed(124);
+    assert!(stderr.contains("it is scheduled"), "{stderr}");
+    bench.run(&["enqueue", "good", "--wait-timeout", "1s"]).await.failed(2);
+    bench.run(&["enqueue", "--batch", "-", "--wait"]).await.failed(2);
 }

@@ -29,7 +29,7 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     inspector.redis_info().await.unwrap();
     let _ = inspector.cluster_placement(QUEUE).await;
     let mut watch = Listener::connect(redis).await.unwrap().watch().expect("it has client tracking");
-    watch.has_task(QUEUE, "pending").await.unwrap();
+    watch.look_at(QUEUE, "pending").await.unwrap();
     let today = queue_core::keys::QueueKeys::new(QUEUE).processed_on(SystemClock.now_secs());
     fixture.run(&format!("SET {today} 1 EX 1000")).await;
     moves(&inspector, redis).await;

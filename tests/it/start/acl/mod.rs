@@ -6,6 +6,7 @@ mod inspector;
 mod producer;
 mod reconciler;
 mod scheduler;
+mod waits;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use queue_admin::payload::{pretty, shorten};
-use queue_admin::view;
-use queue_admin::{Error, Waited};
+use queue_admin::Error;
 use queue_core::TaskInfo;
-use serde::Serialize;
 
 use super::everywhere;
 use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
+use crate::waited::tell;
 use crate::when;
 
 /// Which task to wait for.
@@ -36,13 +34,6 @@ Exit codes: 0 the task completed, and its result was printed; 5 it was archived;
 trace to tell which; 3 there was no such task to begin with; 124 the time is
 over. Enqueue with --retention to have a result that can be waited for.";
 
-/// What `--json` tells; the task as it was seen last.
-#[derive(Debug, Serialize)]
-struct View {
-    outcome: Waited,
-    task: Option<view::Task>,
-}
-
 pub(crate) async fn run(args: WaitArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let (queue, seen) = find(&args, session).await?;
     let queue = queue.as_str();
@@ -51,38 +42,7 @@ pub(crate) async fn run(args: WaitArgs, session: &Session, out: &Output) -> Resu
         Err(Error::TaskNotFound { .. }) => return Err(never_seen(queue, id)),
         waited => waited?,
     };
-    let verdict = match outcome {
-        Waited::Completed => Ok(()),
-        Waited::Archived => {
-            let error = last.as_ref().and_then(|task| task.last_error.as_deref()).unwrap_or("no error was recorded");
-            Err(CliError::Coded(exit::ARCHIVED, format!("task {id:?} was archived: {}", shorten(error, 500))))
-        }
-        Waited::Gone => Err(CliError::Coded(
-            exit::GONE,
-            format!(
-                "task {id:?} is gone from queue {queue:?}: it succeeded or was deleted; a task without a retention \
-                 leaves no trace"
-            ),
-        )),
-        Waited::Timeout => {
-            let state = last.as_ref().map_or("not to be seen", |task| task.state.as_str());
-            Err(CliError::Coded(exit::TIMEOUT, format!("task {id:?} has not ended in time; it is {state}")))
-        }
-    };
-    if out.json {
-        out.value(&View { outcome, task: last.map(view::Task::from) })?;
-    } else if let (Waited::Completed, Some(result)) = (outcome, last.and_then(|task| task.result)) {
-        print(&result, out)?;
-    }
-    verdict
-}
-
-/// A program gets the bytes as they are, a terminal what it can show.
-fn print(result: &[u8], out: &Output) -> Result<(), CliError> {
-    match out.terminal {
-        Some(_) => out.line(pretty(result).trim_end()),
-        None => out.bytes(result),
-    }
+    tell(queue, id, outcome, last, out)
 }
 
 /// The queue to look at, and the task if it was seen already.

@@ -1,0 +1,58 @@
+//! What `queuectl task wait` and `queuectl enqueue --wait` say.
+
+use queue_admin::payload::{pretty, shorten};
+use queue_admin::{Waited, view};
+use queue_core::TaskInfo;
+use serde::Serialize;
+
+use crate::error::{CliError, exit};
+use crate::output::Output;
+
+/// What `--json` tells; the task as it was seen last.
+#[derive(Debug, Serialize)]
+struct View {
+    outcome: Waited,
+    task: Option<view::Task>,
+}
+
+/// Prints the result, or fails with what became of the task.
+pub(crate) fn tell(
+    queue: &str,
+    id: &str,
+    outcome: Waited,
+    last: Option<TaskInfo>,
+    out: &Output,
+) -> Result<(), CliError> {
+    let verdict = match outcome {
+        Waited::Completed => Ok(()),
+        Waited::Archived => {
+            let error = last.as_ref().and_then(|task| task.last_error.as_deref()).unwrap_or("no error was recorded");
+            Err(CliError::Coded(exit::ARCHIVED, format!("task {id:?} was archived: {}", shorten(error, 500))))
+        }
+        Waited::Gone => Err(CliError::Coded(
+            exit::GONE,
+            format!(
+                "task {id:?} is gone from queue {queue:?}: it succeeded or was deleted; a task without a retention \
+                 leaves no trace"
+            ),
+        )),
+        Waited::Timeout => {
+            let state = last.as_ref().map_or("not to be seen", |task| task.state.as_str());
+            Err(CliError::Coded(exit::TIMEOUT, format!("task {id:?} has not ended in time; it is {state}")))
+        }
+    };
+    if out.json {
+        out.value(&View { outcome, task: last.map(view::Task::from) })?;
+    } else if let (Waited::Completed, Some(result)) = (outcome, last.and_then(|task| task.result)) {
+        print(&result, out)?;
+    }
+    verdict
+}
+
+/// A program gets the bytes as they are, a terminal what it can show.
+fn print(result: &[u8], out: &Output) -> Result<(), CliError> {
+    match out.terminal {
+        Some(_) => out.line(pretty(result).trim_end()),
+        None => out.bytes(result),
+    }
+}
