@@ -59,7 +59,9 @@ async fn main() -> Result<(), Error> {
     let sleeper = client.enqueue_to_wait(Sleep).await?;
     sleeper.cancel("the example").await?;
     match sleeper.wait(SOON).await? {
-        Finished::Archived(task) => println!("no sleep: {}", task.last_error.unwrap_or("canceled before it began".into())),
+        Finished::Archived(task) => {
+            println!("no sleep: {}", task.last_error.unwrap_or("canceled before it began".into()))
+        }
         other => return Err(format!("{other:?}").into()),
     }
     server.shutdown().await;

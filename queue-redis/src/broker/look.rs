@@ -5,8 +5,8 @@ use queue_core::wire::TaskMessage;
 use queue_core::{TaskInfo, TaskState};
 use redis::Cmd;
 
-use super::manage::{Change, Seen};
 use super::Broker;
+use super::manage::{Change, Seen};
 use crate::error::Error;
 
 /// What somebody who waits for a task has to know of it.

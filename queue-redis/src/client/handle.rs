@@ -182,8 +182,7 @@ impl TaskHandle {
     /// # Cancel safety
     /// Cancel safe: nothing is changed by waiting.
     pub async fn wait(&self, up_to: Duration) -> Result<Finished, WaitError> {
-        let timed_out =
-            |_| Err(WaitError::TimedOut { id: self.id.clone(), queue: self.queue.clone(), waited: up_to });
+        let timed_out = |_| Err(WaitError::TimedOut { id: self.id.clone(), queue: self.queue.clone(), waited: up_to });
         tokio::time::timeout(up_to, self.end()).await.unwrap_or_else(timed_out)
     }
 
@@ -221,7 +220,8 @@ impl TaskHandle {
         let (id, queue) = (self.id.clone(), self.queue.clone());
         match self.wait(up_to).await? {
             Finished::Completed(task) => {
-                let unreadable = |error: serde_json::Error| WaitError::Unreadable { id, queue, error: error.to_string() };
+                let unreadable =
+                    |error: serde_json::Error| WaitError::Unreadable { id, queue, error: error.to_string() };
                 serde_json::from_slice(task.result.as_deref().unwrap_or(b"null")).map_err(unreadable)
             }
             Finished::Archived(task) => {

@@ -97,7 +97,8 @@ async fn an_id_that_is_used_again_is_another_task() {
 /// How many connections have client tracking.
 async fn listening(raw: &mut redis::aio::MultiplexedConnection) -> usize {
     let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(raw).await.unwrap();
-    let tracks = |line: &&str| line.split(' ').any(|word| word.strip_prefix("flags=").is_some_and(|it| it.contains('t')));
+    let tracks =
+        |line: &&str| line.split(' ').any(|word| word.strip_prefix("flags=").is_some_and(|it| it.contains('t')));
     clients.lines().filter(tracks).count()
 }
 
