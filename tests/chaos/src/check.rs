@@ -1,6 +1,7 @@
 //! Judges a run: the ledgers, what is left in Redis, and what was broken.
 
 mod counters;
+mod flows;
 mod keys;
 mod poison;
 mod runs;
@@ -39,6 +40,9 @@ pub(crate) struct Tally {
     /// Tasks that kill their workers: given up by ours, and by Go.
     pub(crate) poison_given_up: u64,
     pub(crate) poison_by_go: u64,
+    pub(crate) batches: u64,
+    /// Of these, in how many something had died.
+    pub(crate) batches_dead: u64,
     /// Seconds from the kill of a worker to the start of its task elsewhere, by the worker's lease.
     pub(crate) takeover: BTreeMap<String, Vec<f64>>,
 }
@@ -68,8 +72,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     }
     let in_archived_digests = keys::members_of_archived_digests(evidence.snapshot);
     let mut least = counters::Least::default();
+    let mut batches = flows::Batches::default();
     for story in evidence.history.stories() {
         let here = stored.remove(&story.name.key()).unwrap_or_default();
+        if flows::is_of_batch(evidence, &story) {
+            batches.add(&story, &here);
+        }
         let in_archive = in_archived_digests.contains(&story.name);
         if judge_story(evidence, &story, &here, in_archive, &mut findings, &mut tally) {
             *tally.tasks.entry(story.name.plan).or_default() += 1;
@@ -80,6 +88,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     for task in stored.into_values().flatten() {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
     }
+    (tally.batches, tally.batches_dead) = batches.judge(evidence, &mut findings);
     poison::judge_deaths(evidence, &mut findings);
     keys::judge(evidence, &mut findings, &mut tally);
     counters::judge(evidence, &least, &tally, &mut findings);

@@ -1,6 +1,6 @@
 //! A run from beginning to end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
+use crate::batch::Place;
 use crate::check::{Evidence, judge};
 use crate::faults::Hand;
 use crate::findings::Invariant;
 use crate::fleet::{Fleet, Orders, Process, Role};
 use crate::history::History;
-use crate::name::{GROUPS, QUEUES};
+use crate::ledger::Step;
+use crate::name::{self, GROUPS, QUEUES};
 use crate::net::{self, Namespaces};
 use crate::node::Redis;
 use crate::plan::Plan;
@@ -45,6 +47,9 @@ pub(crate) struct Settings {
     /// Seconds by which the clocks of workers are set wrong and right again while they run, in both directions
     #[arg(long, default_value_t = 60)]
     skew_secs: i64,
+    /// Makes so many trees of batches per minute, beside the tasks
+    #[arg(long, default_value_t = 0)]
+    batches: u32,
     /// The worker on Go asynq; without it only workers of ours take part
     #[arg(long)]
     go: Option<PathBuf>,
@@ -107,7 +112,8 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         tamper.during(&redis, &directory, &mut fleet).await?;
     }
     drop(fleet);
-    let drained = drain(&redis, Duration::from_secs(settings.patience_secs)).await?;
+    let left = unfinished_trees(&hand.fleet.lock().await.processes)?;
+    let drained = drain(&redis, &left, Duration::from_secs(settings.patience_secs)).await?;
     deaths.abort();
     let mut fleet = hand.fleet.lock().await;
     let fallen = fleet.fallen();
@@ -187,6 +193,9 @@ async fn network(settings: &Settings) -> Result<String, Failure> {
 fn roles(settings: &Settings) -> Vec<Role> {
     let skew = settings.skew_secs;
     let mut roles = vec![Role::Producer { rate: settings.rate / 2 }; 2];
+    if settings.batches > 0 {
+        roles.push(Role::Batcher { rate: settings.batches });
+    }
     for (lease_secs, skew_secs) in [(5, 0), (5, skew), (5, -skew), (30, 0), (30, skew), (30, -skew)] {
         roles.push(Role::Worker { lease_secs, skew_secs });
     }
@@ -257,8 +266,22 @@ impl Intents {
     }
 }
 
+/// The trees of batches whose makers were not told that they are there.
+fn unfinished_trees(processes: &[Process]) -> Result<HashSet<String>, Failure> {
+    let is_maker = |process: &&Process| matches!(process.role, Role::Batcher { .. });
+    let makers: Vec<Process> = processes.iter().filter(is_maker).cloned().collect();
+    let mut left = HashSet::new();
+    for story in History::read(&makers)?.stories().filter(|story| story.name.plan == name::Plan::AfterAll) {
+        if !matches!(story.answer, Some((_, Step::Stored))) {
+            left.insert(Place::of(story.name).root());
+        }
+    }
+    Ok(left)
+}
+
 /// Waits until nothing is on its way any more; returns how long that took, or nothing.
-async fn drain(redis: &Redis, patience: Duration) -> Result<Option<Duration>, Failure> {
+/// Trees in `left` are those that their makers have left half-way: nobody waits for them.
+async fn drain(redis: &Redis, left: &HashSet<String>, patience: Duration) -> Result<Option<Duration>, Failure> {
     let begun = Instant::now();
     let mut connection = redis.connection().await?;
     while begun.elapsed() < patience {
@@ -269,8 +292,9 @@ async fn drain(redis: &Redis, patience: Duration) -> Result<Option<Duration>, Fa
             let groups = GROUPS.map(|group| key(&format!("g:{group}")));
             look.cmd("EXISTS").arg(keys.map(key).to_vec()).arg(groups.to_vec());
         }
-        let left: Vec<u64> = look.query_async(&mut connection).await?;
-        if left.iter().all(|count| *count == 0) {
+        let tasks: Vec<u64> = look.query_async(&mut connection).await?;
+        let trees: Vec<String> = redis.ask(&["ZRANGE", "asynq:x:flows", "0", "-1"]).await?;
+        if tasks.iter().all(|count| *count == 0) && trees.iter().all(|tree| left.contains(tree)) {
             return Ok(Some(begun.elapsed()));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -34,6 +34,8 @@ pub(crate) enum Invariant {
     ExportedTwice,
     /// A scheduled task started before its time.
     Early,
+    /// A callback of a batch ran that should not have, or too early, or did not.
+    Callback,
     /// A process ended that nobody had told to.
     Fallen,
 }
@@ -55,6 +57,7 @@ impl Invariant {
             Invariant::NotFenced => "not fenced",
             Invariant::ExportedTwice => "exported twice",
             Invariant::Early => "too early",
+            Invariant::Callback => "callback",
             Invariant::Fallen => "process fell",
         }
     }

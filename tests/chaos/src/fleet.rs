@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Failure;
 use crate::ledger::{Book, now_ns};
@@ -22,6 +22,10 @@ use crate::proxy::Proxy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Producer {
+        rate: u32,
+    },
+    /// Makes batches, so many trees of them per minute.
+    Batcher {
         rate: u32,
     },
     Worker {
@@ -50,6 +54,8 @@ pub(crate) struct Slot {
     /// The way to the proxy, if the process has a network of its own.
     pub(crate) link: Option<Arc<Link>>,
     child: Option<Child>,
+    /// When this is closed, the process ends at once: waiting for a child closes what it still holds itself.
+    parent: Option<ChildStdin>,
     /// What copies the log of the process.
     pub(crate) log: Log,
     pub(crate) process: u16,
@@ -100,7 +106,16 @@ impl Fleet {
             let link = if namespaces { Some(Arc::new(Link::make(u8::try_from(number)?).await?)) } else { None };
             let host = link.as_ref().map_or(Ipv4Addr::LOCALHOST, |link| link.host);
             let proxy = Arc::new(Proxy::start(host, upstream.clone()).await?);
-            slots.push(Slot { role, proxy, link, child: None, log: Log::default(), process: 0, busy_until: 0 });
+            slots.push(Slot {
+                role,
+                proxy,
+                link,
+                child: None,
+                parent: None,
+                log: Log::default(),
+                process: 0,
+                busy_until: 0,
+            });
         }
         let directory = directory.to_owned();
         let mut fleet = Self { directory, go, seed, tasks, max_crashes, slots, processes: Vec::new() };
@@ -140,6 +155,9 @@ impl Fleet {
                 let (seed, tasks) = (self.seed, self.tasks);
                 (&own, words(&format!("produce --redis {url} --rate {rate} --seed {seed} --tasks {tasks}")))
             }
+            (Role::Batcher { rate }, _) => {
+                (&own, words(&format!("batch --redis {url} --rate {rate} --seed {}", self.seed)))
+            }
             (Role::Worker { lease_secs, skew_secs }, _) => {
                 let crashes = self.max_crashes;
                 let about = format!("--lease-secs {lease_secs} --skew-secs {skew_secs} --max-crashes {crashes}");
@@ -162,6 +180,7 @@ impl Fleet {
         let mut child = command.spawn()?;
         place.log = Log::copy(child.stderr.take(), &self.directory.join(format!("{number}.log")))?;
         let pid = child.id().unwrap_or(0);
+        place.parent = child.stdin.take();
         place.child = Some(child);
         place.process = number;
         self.processes.push(Process { number, role: place.role, ledger, pid });
@@ -170,7 +189,7 @@ impl Fleet {
 
     /// The slots of workers, or of producers.
     pub(crate) fn of(&self, producers: bool) -> Vec<usize> {
-        let fits = |slot: &Slot| matches!(slot.role, Role::Producer { .. }) == producers;
+        let fits = |slot: &Slot| matches!(slot.role, Role::Producer { .. } | Role::Batcher { .. }) == producers;
         (0..self.slots.len()).filter(|slot| fits(&self.slots[*slot])).collect()
     }
 

@@ -1,5 +1,6 @@
 //! `queue-chaos` breaks the queue on purpose, and counts what became of every task. See `docs/chaos.md`.
 
+mod batch;
 mod check;
 mod conduct;
 mod export;
@@ -39,6 +40,9 @@ enum Command {
     /// A producer of a run
     #[command(hide = true)]
     Produce(produce::Settings),
+    /// A maker of batches of a run
+    #[command(hide = true)]
+    Batch(batch::Settings),
     /// A worker of a run
     #[command(hide = true)]
     Work(work::Settings),
@@ -51,6 +55,10 @@ async fn main() -> std::process::ExitCode {
         Command::Produce(settings) => {
             end_with_parent();
             produce::run(settings).await.map(|()| true)
+        }
+        Command::Batch(settings) => {
+            end_with_parent();
+            batch::run(settings).await.map(|()| true)
         }
         Command::Work(settings) => {
             end_with_parent();

@@ -54,6 +54,16 @@ pub(crate) enum Plan {
     Grouped,
     /// Its handler kills the process that it runs in. Not drawn: it is a fault.
     Poison,
+    /// A member of a batch whose handler adds members to it. This and the callbacks of batches are not drawn either.
+    Adder,
+    /// The callback of a batch whose members have all succeeded.
+    AfterSuccess,
+    /// The one when all were attempted.
+    AfterComplete,
+    /// The one when a member has died.
+    AfterDeath,
+    /// The one when nothing is left to be done.
+    AfterAll,
 }
 
 /// Where a task is in the end.
@@ -65,7 +75,7 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 11] = [
+    pub(crate) const ALL: [Plan; 16] = [
         Plan::Plain,
         Plan::Slow,
         Plan::Large,
@@ -77,7 +87,15 @@ impl Plan {
         Plan::Exhausted,
         Plan::Grouped,
         Plan::Poison,
+        Plan::Adder,
+        Plan::AfterSuccess,
+        Plan::AfterComplete,
+        Plan::AfterDeath,
+        Plan::AfterAll,
     ];
+
+    /// The callbacks of a batch.
+    pub(crate) const CALLBACKS: [Plan; 4] = [Plan::AfterSuccess, Plan::AfterComplete, Plan::AfterDeath, Plan::AfterAll];
 
     /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
     fn share(self) -> u32 {
@@ -92,7 +110,8 @@ impl Plan {
             Plan::Doomed => 8,
             Plan::Exhausted => 8,
             Plan::Grouped => 94,
-            Plan::Poison => 0,
+            Plan::Poison | Plan::Adder => 0,
+            Plan::AfterSuccess | Plan::AfterComplete | Plan::AfterDeath | Plan::AfterAll => 0,
         }
     }
 
@@ -109,6 +128,11 @@ impl Plan {
             Plan::Exhausted => 'x',
             Plan::Grouped => 'g',
             Plan::Poison => 'c',
+            Plan::Adder => 'a',
+            Plan::AfterSuccess => 'w',
+            Plan::AfterComplete => 'm',
+            Plan::AfterDeath => 'e',
+            Plan::AfterAll => 'z',
         }
     }
 
@@ -125,6 +149,11 @@ impl Plan {
             Plan::Exhausted => "archived without retries",
             Plan::Grouped => "grouped",
             Plan::Poison => "killing their worker",
+            Plan::Adder => "adding members to their batch",
+            Plan::AfterSuccess => "callbacks of batches that succeeded",
+            Plan::AfterComplete => "callbacks of batches that were attempted",
+            Plan::AfterDeath => "callbacks of batches with a death",
+            Plan::AfterAll => "callbacks of batches that settled",
         }
     }
 
@@ -235,9 +264,14 @@ impl Name {
     }
 
     pub(crate) fn task(self) -> RawTask {
+        let task = self.task_of_batch();
+        if self.has_generated_id() { task } else { task.task_id(self.to_string()) }
+    }
+
+    /// The same without an id of its own.
+    pub(crate) fn task_of_batch(self) -> RawTask {
         let kind = format!("chaos:{}", self.plan.letter());
         let task = RawTask::new(kind).queue(self.queue_name()).header(HEADER, self.to_string());
-        let task = if self.has_generated_id() { task } else { task.task_id(self.to_string()) };
         match self.plan {
             Plan::Kept => task.retention(6 * HOUR),
             Plan::Unique => task.unique(HOUR).payload((self.number % UNIQUE_PAYLOADS).to_string()),
@@ -270,7 +304,7 @@ mod tests {
         }
         let poison = Name { plan: Plan::Poison, queue: 3, producer: 9, number: 7 };
         assert_eq!((Name::parse("c3-9-7"), Name::of_key(poison.key())), (Some(poison), poison));
-        for nonsense in ["", "z0-1-2", "p24-1-2", "p0-1", "p0-1-2-3", "p0-x-2"] {
+        for nonsense in ["", "q0-1-2", "p24-1-2", "p0-1", "p0-1-2-3", "p0-x-2"] {
             assert_eq!(Name::parse(nonsense), None, "{nonsense}");
         }
     }
@@ -279,6 +313,6 @@ mod tests {
     fn every_plan_is_drawn_and_the_shares_add_up() {
         assert_eq!(Plan::ALL.iter().map(|plan| plan.share()).sum::<u32>(), 1_000);
         let drawn: std::collections::BTreeSet<Plan> = (0..10_000).map(|n| Name::draw(1, 0, n).plan).collect();
-        assert_eq!(drawn.len(), Plan::ALL.len() - 1, "all but poison");
+        assert_eq!(drawn.len(), Plan::ALL.len() - 6, "all but poison and what batches are made of");
     }
 }

@@ -85,6 +85,8 @@ impl fmt::Display for Report<'_> {
             ("the same, archived by Go when their retries were", tally.poison_by_go),
             ("other tasks archived because worker after worker died with them", tally.given_up),
             ("packets that the kernel lost on purpose", self.packets_lost),
+            ("batches", tally.batches),
+            ("of these with a death", tally.batches_dead),
             ("keys left in Redis, each accounted for", self.snapshot.keys as u64),
         ];
         for (what, number) in rows {

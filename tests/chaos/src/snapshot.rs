@@ -1,6 +1,6 @@
 //! All that is in Redis after a run, each key accounted for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use queue_core::TaskMessage;
@@ -43,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) tasks: HashMap<(usize, String), Stored>,
     /// Locks, by name, with the queue and the id of whoever holds each.
     pub(crate) locks: BTreeMap<String, (usize, String)>,
+    /// The names of trees of batches that have keys.
+    pub(crate) trees: BTreeSet<String>,
     pub(crate) counters: [Counters; QUEUES.len()],
     /// Keys that should not be there.
     pub(crate) strays: Vec<String>,
@@ -50,7 +52,17 @@ pub(crate) struct Snapshot {
 }
 
 /// Keys of servers, which expire by themselves, and lists that stay.
-const FLEET: [&str; 5] = ["asynq:queues", "asynq:servers", "asynq:workers", "asynq:servers:{", "asynq:workers:{"];
+const FLEET: [&str; 8] = [
+    "asynq:queues",
+    "asynq:servers",
+    "asynq:workers",
+    "asynq:servers:{",
+    "asynq:workers:{",
+    // What the leader looks after. Trees are judged by their own keys.
+    "asynq:x:leader",
+    "asynq:x:duties",
+    "asynq:x:flows",
+];
 
 /// What PTTL says of a key that does not expire.
 const NEVER: i64 = -1;
@@ -87,7 +99,12 @@ impl Snapshot {
                     None => self.add_key(key, queue, &rest, connection).await?,
                 },
                 None if FLEET.iter().any(|known| key == known || known.ends_with('{') && key.starts_with(known)) => {}
-                None => self.strays.push(key.clone()),
+                None => match key.strip_prefix("asynq:x:{").and_then(|rest| rest.split_once('}')) {
+                    Some((tree, _)) => {
+                        self.trees.insert(tree.to_owned());
+                    }
+                    None => self.strays.push(key.clone()),
+                },
             }
         }
         let mut look = redis::pipe();
@@ -124,6 +141,8 @@ impl Snapshot {
             "lease" | "scheduled" | "retry" | "archived" | "completed" => members(key, connection).await?,
             // Full names of sets; those that are left hold tasks, which are found by themselves.
             "aggregation_sets" | "groups" => return Ok(()),
+            // Ids of callbacks, for a day.
+            "x:once" => return Ok(()),
             "processed" => {
                 counters.processed = number(connection).await?;
                 return Ok(());

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use queue_core::{Clock, RawTask, SystemClock};
-use queue_redis::{Redis, RedisOptions};
+use queue_redis::{Client, Redis, RedisOptions};
 use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
 
+use crate::batch::add_members;
 use crate::fleet::clock_file;
 use crate::ledger::{Book, Step, now_ns};
 use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
@@ -57,6 +58,7 @@ impl Clock for Skewed {
 #[derive(Debug, Clone)]
 struct Host {
     book: Book,
+    client: Client,
     process: u16,
 }
 
@@ -67,7 +69,8 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
     let clock = Arc::new(Skewed { skew_secs: settings.skew_secs, step_secs: AtomicI64::new(0) });
     tokio::spawn(follow_steps(clock.clone(), clock_file(&settings.ledger)));
     loop {
-        let host = Host { book: book.clone(), process: settings.process };
+        let client = Client::new(redis.clone());
+        let host = Host { book: book.clone(), client, process: settings.process };
         let (worker, digester) = (host.clone(), host);
         let router = Router::new(())
             .route_exact(DIGEST, move |job: Job| digest(digester.clone(), job))
@@ -122,6 +125,12 @@ async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
     host.book.note(Step::Start(u16::try_from(job.retried()).unwrap_or(u16::MAX)), &[name]);
     if !name.work().is_zero() {
         tokio::time::sleep(name.work()).await;
+    }
+    if name.plan == Plan::Adder
+        && let Err(error) = add_members(&host.client, &host.book, name, job.id()).await
+    {
+        host.book.note(Step::Failure, &[name]);
+        return Err(error.into());
     }
     match name.plan {
         Plan::Poison => {

@@ -1,0 +1,148 @@
+//! Judges batches: which callbacks have run, and when, beside what became of the members.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Evidence;
+use crate::batch::{Place, is_added};
+use crate::findings::{Findings, Invariant};
+use crate::fleet::Role;
+use crate::history::Story;
+use crate::ledger::Step;
+use crate::name::{Name, Plan};
+use crate::snapshot::Stored;
+
+/// A member or a callback.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// When it began first.
+    begun: u64,
+    /// When it first ended, in whichever way; and when it first succeeded.
+    ended: Option<u64>,
+    succeeded: Option<u64>,
+    is_dead: bool,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    members: Vec<(Name, Seen)>,
+    callbacks: HashMap<Plan, Seen>,
+    /// Its maker was told that it is there, with all its members.
+    is_made: bool,
+}
+
+/// The batches of a run.
+#[derive(Debug, Default)]
+pub(super) struct Batches(BTreeMap<Place, Batch>);
+
+/// Whether a task belongs to a batch.
+pub(super) fn is_of_batch(evidence: &Evidence<'_>, story: &Story) -> bool {
+    matches!(evidence.history.roles.get(usize::from(story.name.producer)), Some(Some(Role::Batcher { .. })))
+}
+
+/// A member that a handler has added runs again if it had ended when the handler was tried again (`docs/flows.md` says so).
+pub(super) fn is_added_again(evidence: &Evidence<'_>, story: &Story) -> bool {
+    is_of_batch(evidence, story) && is_added(story.name)
+}
+
+impl Batches {
+    /// Takes note of a task, whether it exists or only was meant to.
+    pub(super) fn add(&mut self, story: &Story, here: &[&Stored]) {
+        let batch = self.0.entry(Place::of(story.name)).or_default();
+        let is_stored = matches!(story.answer, Some((_, Step::Stored)));
+        batch.is_made |= story.name.plan == Plan::AfterAll && is_stored;
+        let is_dead = here.iter().any(|task| task.state == "archived");
+        if story.attempts.is_empty() && !is_dead {
+            return;
+        }
+        let ends = || story.attempts.iter().filter_map(|attempt| attempt.end);
+        let seen = Seen {
+            begun: story.attempts.first().map_or(0, |attempt| attempt.at),
+            ended: ends().map(|(at, _)| at).min(),
+            succeeded: ends().filter(|(_, step)| *step == Step::Success).map(|(at, _)| at).min(),
+            is_dead,
+        };
+        if Plan::CALLBACKS.contains(&story.name.plan) {
+            batch.callbacks.insert(story.name.plan, seen);
+        } else {
+            batch.members.push((story.name, seen));
+        }
+    }
+
+    /// Returns how many batches there were, and how many of them had a death.
+    pub(super) fn judge(&self, evidence: &Evidence<'_>, findings: &mut Findings) -> (u64, u64) {
+        // From the inmost level outwards: whether it went well, and when all of it was over.
+        let mut inner: Option<(Place, Outcome)> = None;
+        let mut dead = 0;
+        for (place, batch) in self.0.iter().rev() {
+            let child = inner
+                .take()
+                .filter(|(of, _)| (of.maker, of.tree, of.level) == (place.maker, place.tree, place.level + 1));
+            let outcome = judge(*place, batch, child.map(|(_, outcome)| outcome), findings);
+            dead += u64::from(!outcome.is_well);
+            inner = Some((*place, outcome));
+        }
+        for root in &evidence.snapshot.trees {
+            let is_made = |(place, batch): (&Place, &Batch)| place.root() == *root && batch.is_made;
+            if self.0.iter().any(is_made) {
+                findings.add(Invariant::OrphanKey, format!("batch {root} is over, or should be, and has keys"));
+            } else if !self.0.keys().any(|place| place.root() == *root) {
+                findings.add(Invariant::OrphanKey, format!("nobody has made batch {root}"));
+            }
+        }
+        (self.0.len() as u64, dead)
+    }
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    is_well: bool,
+    /// When the last of it ended, callbacks included.
+    over: u64,
+}
+
+fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Findings) -> Outcome {
+    let name = format!("level {} of batch {}", place.level, place.root());
+    let callback = |plan| batch.callbacks.get(&plan);
+    let [success, complete, death, settled] = Plan::CALLBACKS.map(callback);
+    let is_dead = |seen: Option<&Seen>| seen.is_some_and(|seen| seen.is_dead);
+    let dead: Vec<&Name> = batch.members.iter().filter(|(_, seen)| seen.is_dead).map(|(name, _)| name).collect();
+    // An archived callback can have begun nowhere: its workers died with it in their hands.
+    let all_well = dead.is_empty() && !is_dead(complete) && child.is_none_or(|child| child.is_well);
+    let mut wrong = |what: String| findings.add(Invariant::Callback, format!("{name}: {what}: {batch:?}"));
+    if success.is_some() && !(all_well && batch.members.iter().all(|(_, seen)| seen.succeeded.is_some())) {
+        wrong(format!("the callback of its success ran, and {dead:?} had died, or its child"));
+    }
+    if batch.is_made && all_well && success.is_none() {
+        wrong("all went well, and the callback of its success did not run".to_owned());
+    }
+    let has_death = !all_well || is_dead(success);
+    if death.is_some() && !has_death {
+        wrong("the callback of a death ran, and nothing had died".to_owned());
+    }
+    if batch.is_made && has_death && death.is_none() {
+        wrong(format!("{dead:?}, or its child, had died, and no callback ran"));
+    }
+
+    // Whose end has to come before whose start.
+    let last = |ends: &dyn Fn(&Seen) -> Option<u64>| {
+        batch.members.iter().filter_map(|(_, seen)| ends(seen)).max().unwrap_or(0)
+    };
+    let inside = child.map_or(0, |child| child.over);
+    let end = |seen: Option<&Seen>| seen.and_then(|seen| seen.ended).unwrap_or(0);
+    let all_succeeded = last(&|seen| seen.succeeded).max(inside).max(end(complete));
+    let all_ended = last(&|seen| seen.succeeded.or(seen.ended)).max(inside);
+    let callbacks_ended = end(success).max(end(complete)).max(end(death));
+    let mut order = |what: &str, seen: Option<&Seen>, after: u64| {
+        if seen.is_some_and(|seen| seen.begun > 0 && seen.begun < after) {
+            findings.add(Invariant::Callback, format!("{name}: the callback of {what} began too early: {batch:?}"));
+        }
+    };
+    // What was recovered from a worker that had died has no end there. An adder that is tried again adds when all were attempted.
+    let attempted = batch.members.iter().filter(|(name, _)| !is_added(*name)).filter_map(|(_, seen)| seen.ended).max();
+    order("all attempted", complete, attempted.unwrap_or(0));
+    order("success", success, all_succeeded);
+    order("all settled", settled, all_ended.max(callbacks_ended));
+    let is_well = all_well && !is_dead(success) && !is_dead(settled);
+    Outcome { is_well, over: all_ended.max(callbacks_ended).max(end(settled)) }
+}
