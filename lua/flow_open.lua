@@ -21,7 +21,7 @@
 -- DERIVED
 --   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids' of the flow and its parent
 -- RETURNS a letter; the number of the flow; the first number that was given out; the second at which the root was born, or
---   nothing; and what the caller has to do, see flow_claim. The letters:
+--   nothing; the second it is; and what the caller has to do, see flow_claim. The letters:
 --   a  created
 --   s  there is one of this id or name; nothing was written
 --   d  the parent is closed; nothing was written
@@ -37,18 +37,18 @@ local root = flow_load(prefix, '0')
 local number, flow = '0', root
 if parent_number == '' then
   if root then
-    return { 's', '0', 0, root.born or '', {} }
+    return { 's', '0', 0, root.born or '', now, {} }
   end
 else
   local parent = flow_load(prefix, parent_number)
   if not parent then
-    return { 'm', '', 0, '', {} }
+    return { 'm', '', 0, '', now, {} }
   end
   local known = name ~= '' and redis.call('HGET', prefix .. parent_number .. ':keys', 'child:' .. name)
   if known then
-    return { 's', known, 0, root.born or '', {} }
+    return { 's', known, 0, root.born or '', now, {} }
   elseif not flow_may_grow(prefix, parent, behalf) then
-    return { 'd', '', 0, '', {} }
+    return { 'd', '', 0, '', now, {} }
   end
   if parent_number == '0' then
     root = parent
@@ -93,4 +93,4 @@ if #texts > 0 then
 end
 local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now) or 0
 local claimed = flow_rules(todo, prefix, flow, now) and flow_claim(todo, prefix, now) or {}
-return { 'a', number, first, born ~= '' and tostring(now) or '', claimed }
+return { 'a', number, first, born ~= '' and tostring(now) or '', now, claimed }

@@ -14,8 +14,8 @@
 --   6  keep      the same if not all is well
 -- DERIVED
 --   prefix .. number .. ':flow', and those of its ancestors
--- RETURNS 1 if the tree is to be forgotten, else 0; the flow to go on with, 0 if there are no more; the unix second of the next
---   look; the numbers of the flows that stand still; and what the caller has to do, see flow_claim. A tree that is gone
+-- RETURNS 1 if the tree is to be forgotten, else 0; the flow to go on with, 0 if there are no more; the seconds until the
+--   next look; the numbers of the flows that stand still; and what the caller has to do, see flow_claim. A tree that is gone
 --   is to be forgotten.
 -- needs: flow_claim flow_load flow_rules flow_save flow_set
 local todo = KEYS[1]
@@ -25,7 +25,7 @@ local linger, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = tonumber(redis.call('TIME')[1])
 local root = flow_load(prefix, '0')
 if not root then
-  return { 1, 0, now, {}, {} }
+  return { 1, 0, 0, {}, {} }
 end
 local flows = tonumber(root.flows) or 1
 local next_look, standing = now + 3600, {}
@@ -39,7 +39,7 @@ for number = from, last do
   if flow and flow.over and number == 0 then
     local stays = tonumber(flow.linger) or flow['fired:success'] and linger or keep
     if flow.over + stays <= now then
-      return { 1, 0, now, {}, {} }
+      return { 1, 0, 0, {}, {} }
     end
     look_at(flow.over + stays)
   elseif flow and not flow.over then
@@ -65,14 +65,17 @@ for number = from, last do
     if looked < touched then
       looked, pause = touched, still
     end
-    if looked + pause <= now then
+    -- Who adds members has numbers for them before they are there.
+    local stands_at = math.max(looked + pause, tonumber(flow.adding) or 0)
+    if stands_at <= now then
       standing[#standing + 1] = tostring(number)
       looked, pause = now, math.min(2 * pause, 3600)
       flow_set(flow, 'looked', looked)
       flow_set(flow, 'pause', pause)
       flow_save(prefix, flow)
+      stands_at = now + pause
     end
-    look_at(looked + pause)
+    look_at(stands_at)
   end
 end
 local claimed = flow_claim(todo, prefix, now)
@@ -80,4 +83,4 @@ local first = redis.call('ZRANGE', todo, 0, 0, 'WITHSCORES')[2]
 if first then
   look_at(tonumber(first))
 end
-return { 0, last + 1 < flows and last + 1 or 0, math.max(next_look, now + 1), standing, claimed }
+return { 0, last + 1 < flows and last + 1 or 0, math.max(next_look - now, 1), standing, claimed }

@@ -11,7 +11,7 @@ use crate::leader::Duty;
 
 /// The duties that every server knows.
 pub fn standard(broker: &Broker, clock: Arc<dyn Clock>) -> Vec<Arc<dyn Duty>> {
-    let flows = Flows::new(broker.clone());
+    let flows = Flows::new(broker.clone(), clock.clone());
     vec![
         Arc::new(CancelDuty { broker: broker.clone(), clock }),
         Arc::new(TendTree(flows.clone())),

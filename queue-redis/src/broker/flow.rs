@@ -1,6 +1,8 @@
 //! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
 //! `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use queue_core::flow::{Event, MemberOutcome};
 use queue_core::keys::{QueueKeys, flow_prefix};
@@ -48,6 +50,8 @@ pub(crate) struct Opened {
     pub(crate) number: u32,
     pub(crate) first: u32,
     pub(crate) born: Option<i64>,
+    /// The Unix second that it is, by Redis' clock.
+    pub(crate) now: i64,
     pub(crate) claimed: Claimed,
 }
 
@@ -88,8 +92,8 @@ pub(crate) struct Tended {
     pub(crate) is_to_be_forgotten: bool,
     /// The flow to go on with.
     pub(crate) go_on: Option<u32>,
-    /// The Unix second of the next look.
-    pub(crate) next: i64,
+    /// When to look again.
+    pub(crate) next: Duration,
     /// The flows that stand still.
     pub(crate) standing: Vec<u32>,
     pub(crate) claimed: Claimed,
@@ -162,9 +166,9 @@ impl Broker {
             }
         };
         let parse = |parts: &[Value]| {
-            let [word, flow, first, born, todo] = parts else { return None };
-            let (flow, first, born) = (number(flow).unwrap_or(0), number(first)?, number(born));
-            Some(Opened { word: letter(word)?, number: flow, first, born, claimed: claimed(todo)? })
+            let [word, flow, first, born, now, todo] = parts else { return None };
+            let (flow, first, born, now) = (number(flow).unwrap_or(0), number(first)?, number(born), number(now)?);
+            Some(Opened { word: letter(word)?, number: flow, first, born, now, claimed: claimed(todo)? })
         };
         self.on_tree(&FLOW_OPEN, (root, LIST), with, parse).await
     }
@@ -253,7 +257,13 @@ impl Broker {
             let go_on = number(go_on).filter(|flow| *flow > 0);
             let standing = standing.iter().map(number).collect::<Option<_>>()?;
             let is_to_be_forgotten = number::<u8>(forget)? == 1;
-            Some(Tended { is_to_be_forgotten, go_on, next: number(next)?, standing, claimed: claimed(todo)? })
+            Some(Tended {
+                is_to_be_forgotten,
+                go_on,
+                next: Duration::from_secs(number(next)?),
+                standing,
+                claimed: claimed(todo)?,
+            })
         };
         self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
     }

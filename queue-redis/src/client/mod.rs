@@ -298,6 +298,10 @@ impl Client {
         &self.store.broker
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     pub(crate) fn now_ns(&self) -> i64 {
         self.clock.now_ns()
     }

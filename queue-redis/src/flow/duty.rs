@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use queue_core::{Clock as _, SystemClock};
 
 use super::Flows;
 use crate::error::Error;
@@ -36,8 +35,7 @@ impl Duty for TendTree {
     fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
         async move {
             let next = self.0.tend(subject).await?;
-            let pause = |at: i64| Duration::from_secs(u64::try_from(at - SystemClock.now_secs()).unwrap_or(0).max(1));
-            Ok(Looked { commands: 12, next: next.map(pause) })
+            Ok(Looked { commands: 12, next })
         }
         .boxed()
     }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::TaskState;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::keys::{self, QueueKeys};
 use queue_core::limits::{self, MAX_BATCH};
-use queue_core::{Clock as _, SystemClock, TaskState};
 
 use super::{Flows, Outcomes, duty, flow_of, told, told_at};
 use crate::broker::Seen;
@@ -23,12 +23,12 @@ const PROBED_AT_ONCE: usize = MAX_BATCH;
 const COLLECTED_AT_ONCE: usize = 50;
 
 impl Flows {
-    /// Looks after a tree; returns the Unix second of the next look, or `None` if it is gone.
+    /// Looks after a tree; returns when to look again, or `None` if it is gone.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses; the look may be repeated.
-    pub async fn tend(&self, root: &str) -> Result<Option<i64>, Error> {
-        let (mut from, mut next) = (0, i64::MAX);
+    pub async fn tend(&self, root: &str) -> Result<Option<Duration>, Error> {
+        let (mut from, mut next) = (0, Duration::MAX);
         loop {
             let tended = self.broker.flow_tend(root, from).await?;
             if tended.is_to_be_forgotten {
@@ -69,9 +69,6 @@ impl Flows {
     async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
-        if ledger.adding > SystemClock.now_secs() {
-            return Ok(());
-        }
         let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
         let open: Vec<u32> = ledger.numbers(is_open).filter(|number| !ledger.kids.contains_key(number)).collect();
         for numbers in open.chunks(PROBED_AT_ONCE) {
@@ -161,7 +158,7 @@ impl Flows {
         let lists = QueueKeys::new(queue).outcome_lists();
         let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
         let any = !lists.is_empty();
-        let before = SystemClock.now_secs() - i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
+        let before = self.clock.now_secs() - i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         for list in lists {
             loop {
                 let mut look = redis::cmd("LRANGE");
@@ -184,7 +181,7 @@ impl Flows {
         let redis = self.broker.redis();
         let completed = QueueKeys::new(queue).completed();
         // Ten years and a second after their success: from five years on there is next to nothing else.
-        let from = SystemClock.now_secs() + i64::try_from(flow::MEMBER_RETENTION.as_secs()).unwrap_or(i64::MAX) / 2;
+        let from = self.clock.now_secs() + i64::try_from(flow::MEMBER_RETENTION.as_secs()).unwrap_or(i64::MAX) / 2;
         let (mut skip, mut any) = (0, false);
         loop {
             let mut look = redis::cmd("ZRANGEBYSCORE");
@@ -252,6 +249,6 @@ impl Flows {
 
     /// Has the tree looked at soon by the leader, if whoever works on it now goes away.
     pub(super) async fn look_soon(&self, root: &str) -> Result<(), Error> {
-        self.broker.ask_for_duty(duty::TREE, root, SystemClock.now_ns() / 1_000_000 + CLAIM_MS).await
+        self.broker.ask_for_duty(duty::TREE, root, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
     }
 }

@@ -15,8 +15,10 @@ mod record;
 mod status;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
+use queue_core::Clock;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 use queue_core::limits;
 
@@ -38,6 +40,7 @@ const TREES_AT_ONCE: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Flows {
     broker: Broker,
+    clock: Arc<dyn Clock>,
 }
 
 /// What is known about tasks of flows.
@@ -47,9 +50,9 @@ pub(crate) type Outcomes = Vec<(MemberId, MemberOutcome)>;
 type Tree = (String, Option<i64>);
 
 impl Flows {
-    /// Flows on this Redis.
-    pub fn new(broker: Broker) -> Self {
-        Self { broker }
+    /// Flows on this Redis, by this clock; a server gives the one that it compares with Redis'.
+    pub fn new(broker: Broker, clock: Arc<dyn Clock>) -> Self {
+        Self { broker, clock }
     }
 
     /// Writes outcomes into the ledgers of their flows, and carries out what follows. Told again, an outcome changes nothing.
@@ -170,7 +173,7 @@ impl Client {
 
     /// What can be done to batches without a handle of one.
     pub fn flows(&self) -> Flows {
-        Flows::new(self.broker().clone())
+        Flows::new(self.broker().clone(), self.clock().clone())
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::Clock;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -32,11 +33,11 @@ struct Inbox {
 }
 
 impl Recorder {
-    /// The recorder of this broker and its clones; of two, only the first hears anything.
-    pub fn new(broker: Broker) -> Self {
+    /// The recorder of this broker and its clones, by this clock; of two, only the first hears anything.
+    pub fn new(broker: Broker, clock: Arc<dyn Clock>) -> Self {
         let (sender, receiver) = unbounded_channel();
         broker.teller().record_with(sender);
-        Self { flows: Flows::new(broker), inbox: Arc::new(Mutex::new(Inbox { receiver, gathered: Vec::new() })) }
+        Self { flows: Flows::new(broker, clock), inbox: Arc::new(Mutex::new(Inbox { receiver, gathered: Vec::new() })) }
     }
 }
 

@@ -20,8 +20,6 @@ pub(super) struct Ledger {
     states: Bytes,
     /// The child flow that a member stands for.
     pub(super) kids: HashMap<u32, u32>,
-    /// The Unix second until which additions may be under way.
-    pub(super) adding: i64,
     /// The queues of its members, by the first number of each.
     queues: BTreeMap<u32, String>,
 }
@@ -296,9 +294,8 @@ fn ledger(
     let queues =
         numbers.iter().filter_map(|(field, queue)| Some((field.strip_prefix("from:")?.parse().ok()?, queue.clone())));
     let queues = queues.collect();
-    let adding = numbers.get("adding").and_then(|at| at.parse().ok()).unwrap_or(0);
     let about = about.into_iter().map(|(field, text)| (field, text.into())).collect();
-    Some(Ledger { numbers, about, states, kids, adding, queues })
+    Some(Ledger { numbers, about, states, kids, queues })
 }
 
 pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {

@@ -435,7 +435,7 @@ impl Server {
 
         let (intake, upkeep) = (Services::new(outage.clone()), Services::new(outage.clone()));
         let until_end = &shutdown.ended;
-        let recorder = Recorder::new(broker.clone());
+        let recorder = Recorder::new(broker.clone(), time.clock());
         upkeep.start(until_end, recorder.clone());
         let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
         upkeep.start(until_end, heartbeater.clone());

@@ -67,8 +67,51 @@ async fn a_member_that_was_deleted_is_noticed_when_the_batch_stands_still() {
     tend(&fixture, &batch).await;
     let status = batch.status().await.unwrap();
     assert_eq!((status.removed, status.sent, status.state), (1, 1, BatchState::Doomed));
-    let flows = Flows::new(fixture.broker.clone());
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
     assert_eq!(flows.members(batch.id(), MemberState::Removed).await.unwrap().len(), 1);
+}
+
+/// The clock of a host that is seven hours ahead.
+#[derive(Debug)]
+struct Ahead;
+
+impl queue_core::Clock for Ahead {
+    fn now_ns(&self) -> i64 {
+        SystemClock.now_ns() + 7 * 3_600 * 1_000_000_000
+    }
+}
+
+#[tokio::test]
+async fn nobody_takes_members_for_lost_that_are_being_added_whatever_his_clock_says() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    batch.add_all([member("ok")]).await.unwrap();
+    let root = batch.id().root().to_owned();
+    // Its task is not there yet, or no longer: who adds it has a minute.
+    fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[format!("flow:{root}:0:0")]).await.unwrap();
+    let key = format!("asynq:x:{{{root}}}:0:flow");
+    let _: i64 = fixture.cmd(&["HSET", &key, "touched", "1", "looked", "1", "committed", "1"]).await;
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(Ahead));
+    let next = flows.tend(&root).await.unwrap().unwrap();
+    assert!(next.as_secs() <= 60, "{next:?}");
+    assert_eq!(batch.status().await.unwrap().removed, 0);
+    let _: i64 = fixture.cmd(&["HSET", &key, "adding", "1"]).await;
+    flows.tend(&root).await.unwrap();
+    assert_eq!(batch.status().await.unwrap().removed, 1);
+}
+
+#[tokio::test]
+async fn a_batch_is_looked_after_in_time_although_the_clock_of_its_maker_is_ahead() {
+    let fixture = Fixture::start().await;
+    let client = queue_redis::Client::with_clock(fixture.redis(), std::sync::Arc::new(Ahead));
+    let batch = client.batch().add_all([member("ok")]).await.unwrap();
+    let look = |duty: String| {
+        let fixture = &fixture;
+        async move { fixture.cmd::<f64>(&["ZSCORE", "asynq:x:duties", &duty]).await / 1_000.0 }
+    };
+    let in_a_minute = (SystemClock.now_secs() + 60) as f64;
+    assert!(look(format!("flow {}", batch.id().root())).await < in_a_minute);
+    assert!(look(format!("members {QUEUE}")).await < in_a_minute);
 }
 
 #[tokio::test]

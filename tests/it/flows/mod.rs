@@ -83,7 +83,7 @@ async fn over(batch: &Batch) -> BatchStatus {
 
 /// Looks after a tree and its queues as the leader does.
 async fn tend(fixture: &Fixture, batch: &Batch) {
-    let flows = Flows::new(fixture.broker.clone());
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
     for queue in [QUEUE, "callbacks"] {
         flows.tend_queue(queue).await.unwrap();
     }

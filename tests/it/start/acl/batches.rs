@@ -51,7 +51,7 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     let status = wait_for("the batch is over", over).await;
     assert_eq!((status.succeeded, status.dead), (2, 1));
     // What the leader does once in a while.
-    let flows = Flows::new(queue_redis::broker::Broker::new(worker));
+    let flows = Flows::new(queue_redis::broker::Broker::new(worker), std::sync::Arc::new(queue_core::SystemClock));
     let late = client.batch().add_all([member("ok").process_in(Duration::from_secs(3_600))]).await.unwrap();
     let flow = format!("asynq:x:{{{}}}:0:flow", late.id());
     let _: i64 = fixture.cmd(&["HSET", &flow, "touched", "1", "looked", "1", "adding", "0", "deadline", "1"]).await;
