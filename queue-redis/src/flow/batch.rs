@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, stream};
 use queue_core::flow::{FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::{IntoTask, RawTask, TaskState};
 
 use super::BatchStatus;
 use super::builder::BatchBuilder;
-use super::chunk::{Chunk, as_member};
+use super::chunk::{Chunk, Tasks, as_member, erased};
 use crate::broker::Seen;
 use crate::client::{Client, EnqueueError};
 use crate::error::Error;
@@ -168,25 +168,29 @@ impl Batch {
     ///
     /// # Errors
     /// See [`BatchError`]. What was enqueued until then stays in the batch.
-    pub async fn add_all<T: IntoTask>(&self, tasks: impl IntoIterator<Item = T>) -> Result<Added, BatchError> {
-        self.add_stream(stream::iter(tasks)).await
+    pub fn add_all<'a, I>(&'a self, tasks: I) -> impl Future<Output = Result<Added, BatchError>> + Send + 'a
+    where
+        I: IntoIterator<Item: IntoTask, IntoIter: Send + 'a>,
+    {
+        self.add_stream(stream::iter(tasks))
     }
 
     /// The same for tasks that come as a stream.
     ///
     /// # Errors
     /// As [`add_all`](Self::add_all).
-    pub async fn add_stream<S: Stream<Item: IntoTask>>(&self, tasks: S) -> Result<Added, BatchError> {
-        let mut tasks = Box::pin(tasks.fuse());
-        let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
-        self.add_chunks(first, tasks).await
+    pub fn add_stream<'a, S>(&'a self, tasks: S) -> impl Future<Output = Result<Added, BatchError>> + Send + 'a
+    where
+        S: Stream<Item: IntoTask> + Send + 'a,
+    {
+        let mut tasks = erased(tasks);
+        async move {
+            let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
+            self.add_chunks(first, tasks).await
+        }
     }
 
-    pub(super) async fn add_chunks<S: Stream<Item: IntoTask>>(
-        &self,
-        first: Chunk,
-        mut tasks: std::pin::Pin<Box<stream::Fuse<S>>>,
-    ) -> Result<Added, BatchError> {
+    pub(super) async fn add_chunks(&self, first: Chunk, mut tasks: Tasks<'_>) -> Result<Added, BatchError> {
         let addition = self.additions.fetch_add(1, Ordering::Relaxed);
         let (mut added, mut chunk, mut position, mut part) = (Added::default(), first, 0, 0);
         loop {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, stream};
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::flow::{self, Event, FlowId, MemberId};
 use queue_core::keys;
@@ -13,7 +13,7 @@ use queue_core::options::compose;
 use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
 
 use super::batch::{Batch, BatchError};
-use super::chunk::{Chunk, as_member, check};
+use super::chunk::{Chunk, Tasks, as_member, check, erased};
 use super::{Flows, duty};
 use crate::broker::Opening;
 use crate::client::{Client, EnqueueError};
@@ -46,7 +46,9 @@ impl BatchBuilder {
     }
 
     /// The id of the batch, or of a child its name within its parent: 1 to 64 of the characters `A-Z a-z 0-9 _ . -`. Made a second
-    /// time by this id, the batch is the one that is there. Defaults to 16 random characters.
+    /// time by this id, the batch is the one that is there, as long as it is kept: with the same tasks,
+    /// [`add_all`](Self::add_all) goes on where it was, after an error or in a program that was started again. Defaults to 16
+    /// random characters.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.name = id.into();
         self
@@ -108,24 +110,38 @@ impl BatchBuilder {
     /// Makes the batch, adds these members, and commits it. Members run as soon as they are enqueued. However many there are,
     /// no more than ten thousand are in memory at once. A batch without members succeeds at once.
     ///
-    /// If this process dies before the end, nobody commits the batch: it settles as abandoned after half an hour, without success.
+    /// If this process dies before the end, nobody commits the batch, unless it is made once more by its [`id`](Self::id): it settles
+    /// as abandoned after half an hour, without success. A batch of one queue and at most ten thousand tasks that has no id of the
+    /// caller's is committed at once, and shows those as removed that the process had no time to enqueue.
     ///
     /// # Errors
-    /// See [`BatchError`]. What was enqueued until then stays in the batch, which is not committed.
-    pub async fn add_all<T: IntoTask>(self, tasks: impl IntoIterator<Item = T>) -> Result<Batch, BatchError> {
-        self.add_stream(stream::iter(tasks)).await
+    /// See [`BatchError`]. What was enqueued until then stays in the batch, which is not committed. [`BatchError::Closed`] says that
+    /// there is a batch of this id with fewer tasks.
+    pub fn add_all<'a, I>(self, tasks: I) -> impl Future<Output = Result<Batch, BatchError>> + Send + 'a
+    where
+        I: IntoIterator<Item: IntoTask, IntoIter: Send + 'a>,
+    {
+        self.add_stream(stream::iter(tasks))
     }
 
     /// The same for tasks that come as a stream.
     ///
     /// # Errors
     /// As [`add_all`](Self::add_all).
-    pub async fn add_stream<S: Stream<Item: IntoTask>>(self, tasks: S) -> Result<Batch, BatchError> {
-        let mut tasks = Box::pin(tasks.fuse());
+    pub fn add_stream<'a, S>(self, tasks: S) -> impl Future<Output = Result<Batch, BatchError>> + Send + 'a
+    where
+        S: Stream<Item: IntoTask> + Send + 'a,
+    {
+        self.add_tasks(erased(tasks))
+    }
+
+    async fn add_tasks(self, mut tasks: Tasks<'_>) -> Result<Batch, BatchError> {
         let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
-        // Most batches are small: then one call makes it, gives out its numbers and commits it.
+        // Nobody can make this batch a second time. Most are small: then one call makes it, gives out its numbers and commits it.
+        let has_chosen_name = !self.name.is_empty();
         if let Some(queue) = first.only_queue()
             && first.is_last
+            && !has_chosen_name
         {
             let count = first.tasks.len() as u32;
             let queue = queue.to_owned();
@@ -135,11 +151,10 @@ impl BatchBuilder {
             }
             return Ok(batch);
         }
-        let (batch, fresh) = self.make("", 0, false).await?;
-        if fresh.is_some() {
-            batch.add_chunks(first, tasks).await?;
-            batch.commit().await?;
-        }
+        let (batch, _) = self.make("", 0, false).await?;
+        let adding = if has_chosen_name { batch.clone().keyed(MADE) } else { batch.clone() };
+        adding.add_chunks(first, tasks).await?;
+        batch.commit().await?;
         Ok(batch)
     }
 
@@ -188,8 +203,13 @@ impl BatchBuilder {
                 (FlowId::root_named(&self.name)?, None)
             }
         };
-        flows.list(&root, queues.iter().filter(|queue| !queue.is_empty()), now_ns).await?;
+        queues.retain(|queue| !queue.is_empty());
+        flows.list(&root, &queues, now_ns).await?;
         let opened = flows.broker.flow_open(root.root(), &opening).await?;
+        if now_ns.div_euclid(1_000_000_000) > opened.now + STANDS_STILL_SECS {
+            // The clock of this host is ahead: the looks that it has asked for come too late.
+            flows.list(&root, &queues, opened.now * 1_000_000_000).await?;
+        }
         let known = |parent: &Batch| parent.id.to_string();
         match opened.word {
             Word::Applied | Word::Same => {}
@@ -205,6 +225,11 @@ impl BatchBuilder {
     }
 }
 
+const STANDS_STILL_SECS: i64 = limits::FLOW_STANDS_STILL_AFTER.as_secs() as i64;
+
+/// The key of the members with which a batch is made.
+const MADE: &str = ".made";
+
 /// 16 letters and digits.
 fn random_name() -> String {
     let mut bits = uuid::Uuid::new_v4().as_u128();
@@ -218,20 +243,14 @@ fn random_name() -> String {
 
 impl Flows {
     /// Lists a tree and its queues, so that somebody looks after them whatever becomes of this process.
-    async fn list<'a>(
-        &self,
-        root: &FlowId,
-        queues: impl Iterator<Item = &'a String>,
-        now_ns: i64,
-    ) -> Result<(), Error> {
+    async fn list(&self, root: &FlowId, queues: &[String], now_ns: i64) -> Result<(), Error> {
         let now_ms = now_ns.div_euclid(1_000_000);
         let mut listing = redis::pipe();
         listing.cmd("ZADD").arg(keys::FLOWS).arg("NX").arg(now_ms / 1_000).arg(root.root()).ignore();
         let duty = |listing: &mut redis::Pipeline, name: &str, subject: &str, at_ms: i64| {
             listing.cmd("ZADD").arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{name} {subject}")).ignore();
         };
-        let look_ms = i64::try_from(limits::FLOW_STANDS_STILL_AFTER.as_millis()).unwrap_or(0);
-        duty(&mut listing, duty::TREE, root.root(), now_ms + look_ms);
+        duty(&mut listing, duty::TREE, root.root(), now_ms + STANDS_STILL_SECS * 1_000);
         for queue in queues {
             listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();
             duty(&mut listing, duty::MEMBERS, queue, now_ms);

@@ -1,21 +1,27 @@
 //! Tasks on their way into a batch.
 
-use std::pin::Pin;
-
 use bytes::Bytes;
-use futures_util::stream::Fuse;
+use futures_util::stream::{BoxStream, Fuse};
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use queue_core::clock::secs_ceil;
 use queue_core::flow;
 use queue_core::limits;
 use queue_core::options::{Placement, compose};
-use queue_core::{IntoTask, RawTask, TaskOptions};
+use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
 
 use super::batch::BatchError;
 use crate::client::{Client, EnqueueError};
 
 /// The most bytes of payloads that are gathered for one reservation.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
+
+/// Tasks as they come. Their source has no type here: a future that holds an iterator with closures of its caller is `Send` only
+/// where the compiler can show that for all lifetimes at once, which it cannot for `rows.iter().map(|row| …)`.
+pub(super) type Tasks<'a> = Fuse<BoxStream<'a, Result<RawTask, EncodeError>>>;
+
+pub(super) fn erased<'a>(tasks: impl Stream<Item: IntoTask> + Send + 'a) -> Tasks<'a> {
+    tasks.map(IntoTask::into_task).boxed().fuse()
+}
 
 /// Tasks that were checked, to be added together.
 pub(super) struct Chunk {
@@ -27,14 +33,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Gathers tasks as they come, no more than one reservation gives out; the first has this position.
-    pub(super) async fn gather<S>(
-        client: &Client,
-        tasks: &mut Pin<Box<Fuse<S>>>,
-        position: u64,
-    ) -> Result<Self, BatchError>
-    where
-        S: Stream<Item: IntoTask>,
-    {
+    pub(super) async fn gather(client: &Client, tasks: &mut Tasks<'_>, position: u64) -> Result<Self, BatchError> {
         let (mut chunk, mut bytes, now_ns) = (Self { tasks: Vec::new(), is_last: false }, 0, client.now_ns());
         while chunk.tasks.len() < limits::FLOW_MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
             let next = match tasks.next().now_or_never() {
@@ -49,7 +48,7 @@ impl Chunk {
             };
             let at = position + chunk.tasks.len() as u64;
             let refused = |source: EnqueueError| BatchError::Refused { position: at, source };
-            let task = task.into_task().map_err(|error| refused(error.into()))?;
+            let task = task.map_err(|error| refused(error.into()))?;
             check(&task, &|reason| BatchError::Unsuitable { position: at.to_string(), reason })?;
             bytes += task.payload.as_ref().map_or(0, Bytes::len);
             let composed = compose(task.clone(), TaskOptions::new(), now_ns).map_err(|error| refused(error.into()))?;

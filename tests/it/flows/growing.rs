@@ -7,8 +7,8 @@ use queue_redis::{Batch, BatchError, BatchState};
 use queue_worker::{Failure, Job, State, Task};
 use serde::{Deserialize, Serialize};
 
-use super::{Ran, callback, client, count, member, over, router, server, with_callbacks};
-use crate::support::{Fixture, with};
+use super::{Ran, callback, client, count, member, over, router, server, until, with_callbacks};
+use crate::support::{Fixture, QUEUE, with};
 
 /// Adds members to its batch.
 #[derive(Serialize, Deserialize, Task)]
@@ -111,6 +111,40 @@ async fn a_batch_made_twice_by_one_id_is_one_batch() {
     assert_eq!(first.status().await.unwrap().total, 1);
     let tasks: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     assert!(tasks.len() == 1 && tasks[0].starts_with("flow:import~"), "{tasks:?}");
+}
+
+#[tokio::test]
+async fn a_batch_that_was_made_half_way_is_finished_by_making_it_again() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let make = || with_callbacks(&client(&fixture)).id("import").add_all((0..4).map(|n| member(&n.to_string())));
+    // Another queue is refused, behind a member that was stored.
+    fixture.run("SET asynq:{other}:pending no-list").await;
+    let elsewhere = member("4").queue("other");
+    let again = || {
+        let members = (0..4).map(|n| member(&n.to_string())).chain([elsewhere.clone()]);
+        with_callbacks(&client(&fixture)).id("half").add_all(members)
+    };
+    again().await.unwrap_err();
+    let half = client(&fixture).batch_of("half").await.unwrap();
+    assert_eq!(half.status().await.unwrap().state, BatchState::Open, "nobody has committed it");
+    // Its members run meanwhile, and their outcomes are recorded.
+    let server = fixture.server(router(&ran)).queues([(QUEUE, 1), ("callbacks", 1)]).start().await.unwrap();
+    until(&half, "four members to end", |status| status.succeeded == 4).await;
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{other}:pending"]).await;
+    let made = again().await.unwrap();
+    let status = made.status().await.unwrap();
+    assert_eq!((status.total, status.succeeded, status.sent), (5, 4, 1));
+    server.shutdown().await;
+    let server = fixture.server(router(&ran)).queues([("other", 1), ("callbacks", 1)]).start().await.unwrap();
+    assert_eq!(over(&made).await.state, BatchState::Succeeded);
+    server.shutdown().await;
+    assert_eq!((count(&ran, "0"), count(&ran, "4"), count(&ran, "success")), (1, 1, 1));
+
+    make().await.unwrap();
+    make().await.unwrap();
+    let more =
+        with_callbacks(&client(&fixture)).id("import").add_all((0..5).map(|_| member("ok")).chain([elsewhere])).await;
+    assert!(matches!(more, Err(BatchError::Closed { .. })), "{more:?}");
 }
 
 #[tokio::test]
