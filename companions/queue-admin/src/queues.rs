@@ -7,7 +7,6 @@ use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
 use queue_redis::Error as RedisError;
-use queue_redis::flow::Flows;
 
 use crate::error::Error;
 use crate::lenient::{Number, sorted, total};
@@ -76,7 +75,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
-        Ok(Flows::new(self.broker()).oldest_outcome(queue).await?)
+        Ok(self.broker().oldest_outcome(queue).await?)
     }
 
     /// The names of all queues, sorted.

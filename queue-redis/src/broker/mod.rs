@@ -42,6 +42,7 @@ pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
 pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
 pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
+pub(crate) use tell::told_at;
 pub use waiting::{IdRange, Waiting};
 
 use std::iter::Peekable;

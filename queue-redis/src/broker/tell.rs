@@ -6,6 +6,7 @@ use queue_core::keys::QueueKeys;
 use redis::Cmd;
 
 use super::{Broker, Verdict};
+use crate::error::Error;
 use crate::teller::Told;
 
 /// What a call has to bring with it so that the members in it can tell how they ended.
@@ -63,4 +64,31 @@ impl Broker {
             self.teller.pass_on(Told { queue: queue.to_owned(), list, entry });
         }
     }
+}
+
+impl Broker {
+    /// The Unix second of the oldest outcome that somebody has told and nobody has recorded; `None` if there is none. Some seconds
+    /// are usual while a server that has died has its outcomes recorded by the leader.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
+        let lists = QueueKeys::new(queue).outcome_lists();
+        let redis = &self.redis;
+        let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
+        let mut look = redis::pipe();
+        for list in &lists {
+            look.cmd("LINDEX").arg(list).arg(0);
+        }
+        if lists.is_empty() {
+            return Ok(None);
+        }
+        let entries: Vec<Option<String>> = redis.pipeline("LINDEX", &look).await?;
+        Ok(entries.iter().flatten().filter_map(|entry| told_at(entry)).min())
+    }
+}
+
+/// The Unix second at which an entry was written, by its stamp.
+pub(crate) fn told_at(entry: &str) -> Option<i64> {
+    entry.split(['.', ' ']).next()?.parse().ok()
 }

@@ -13,7 +13,6 @@ use super::keys::wrong_type;
 use super::{Examination, Round, Step};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::flow::Flows;
 
 /// How many servers, schedulers or entries are looked at. A fleet that is larger is looked at in part.
 const MOST: i64 = 1_000;
@@ -181,7 +180,7 @@ impl Examination {
             }
         }
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && self.is_meant(queue)) {
-            let oldest = Flows::new(self.doctor.broker()).oldest_outcome(queue).await?;
+            let oldest = self.doctor.broker().oldest_outcome(queue).await?;
             let age = oldest.map_or(0, |at| self.doctor.clock.now_secs() - at);
             if age >= FLOW_UNRECORDED_SECS {
                 let found = Finding::new(Fault::UnrecordedOutcome, Some(queue), queue.as_bytes());

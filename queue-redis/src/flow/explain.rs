@@ -122,24 +122,4 @@ impl Flows {
         }
         Ok(standings.into_values().collect())
     }
-
-    /// The Unix second of the oldest outcome that somebody has told and nobody has recorded; `None` if there is none. Some seconds
-    /// are usual while a server that has died has its outcomes recorded by the leader.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked or refuses.
-    pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
-        let lists = QueueKeys::new(queue).outcome_lists();
-        let redis = self.broker.redis();
-        let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
-        let mut look = redis::pipe();
-        for list in &lists {
-            look.cmd("LINDEX").arg(list).arg(0);
-        }
-        if lists.is_empty() {
-            return Ok(None);
-        }
-        let entries: Vec<Option<String>> = redis.pipeline("LINDEX", &look).await?;
-        Ok(entries.iter().flatten().filter_map(|entry| super::told_at(entry)).min())
-    }
 }

@@ -9,8 +9,8 @@ use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part}
 use queue_core::keys::{self, QueueKeys};
 use queue_core::limits::{self, MAX_BATCH};
 
-use super::{Flows, Outcomes, duty, flow_of, told, told_at};
-use crate::broker::Seen;
+use super::{Flows, Outcomes, duty, flow_of, told};
+use crate::broker::{Seen, told_at};
 use crate::error::Error;
 
 /// When what was claimed by somebody who has died is free again.

@@ -223,11 +223,6 @@ fn told(entry: &str) -> Option<Outcomes> {
     Some(words.filter_map(MemberId::of).map(|id| (id, outcome)).collect())
 }
 
-/// The Unix second at which an entry was written, by its stamp.
-fn told_at(entry: &str) -> Option<i64> {
-    entry.split(['.', ' ']).next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,7 +271,7 @@ mod tests {
     fn an_entry_is_read_as_it_was_written() {
         let told = told("1700000000.7 dead flow:a:0:1 mine flow:a:0:death").unwrap();
         assert_eq!(told, outcomes(&[("flow:a:0:1", MemberOutcome::Dead), ("flow:a:0:death", MemberOutcome::Dead)]));
-        assert_eq!(told_at("1700000000.7 dead flow:a:0:1"), Some(1_700_000_000));
+        assert_eq!(crate::broker::told_at("1700000000.7 dead flow:a:0:1"), Some(1_700_000_000));
         assert!(super::told("1700000000.7 what flow:a:0:1").is_none());
     }
 }
