@@ -33,6 +33,7 @@ pub mod mask;
 pub mod option_text;
 pub mod options;
 pub mod outcome;
+pub mod registry;
 pub mod retry;
 pub mod state;
 pub mod task;

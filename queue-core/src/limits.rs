@@ -41,6 +41,13 @@ limits! {
     /// Seconds a server is listed after its last heartbeat: two of them. A pending task that was not taken in this time
     /// has a reason to wait.
     SERVER_TTL_SECS: i64 = 10;
+    /// Seconds what a server of ours says beyond asynq's format is kept after it was written; every 12 hours it is written
+    /// again. It counts only while the server is listed.
+    SERVER_ENTRY_TTL_SECS: i64 = DAY_SECS;
+    /// Seconds an order to one server is kept for it to be seen. The server goes by it until it ends.
+    WANT_TTL_SECS: i64 = 60 * 60;
+    /// The most tasks that a server runs at once.
+    MAX_CONCURRENCY: usize = 100_000;
     /// Seconds by which the clock of a scheduler may be ahead of Redis'. Beyond that its calls are refused: it would
     /// deal with ticks to come.
     SCHEDULER_AHEAD_SECS: i64 = 60;

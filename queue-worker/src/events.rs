@@ -24,6 +24,15 @@ pub enum Event<'a> {
         /// The task types that it has a handler for by name; patterns are left out.
         types: &'a [String],
     },
+    /// Somebody has told the server to run more tasks at once, or fewer.
+    ServerResized {
+        /// UUID of the server.
+        server: &'a str,
+        /// Tasks it ran at once until now.
+        before: usize,
+        /// Tasks it runs at once from now on.
+        concurrency: usize,
+    },
     /// The server has ended.
     ServerStopped {
         /// UUID of the server.

@@ -30,7 +30,12 @@ impl Admin {
         &self.inspector
     }
 
-    async fn audited<T>(
+    /// Who does it.
+    pub(crate) fn actor(&self) -> &str {
+        &self.actor.name
+    }
+
+    pub(crate) async fn audited<T>(
         &self,
         action: Action,
         target: Target<'_>,

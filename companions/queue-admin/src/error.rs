@@ -37,6 +37,19 @@ pub enum Error {
     /// There is no such batch.
     #[error("there is no batch {0}; was it forgotten, or is it on another Redis?")]
     BatchNotFound(String),
+    /// There is no such server.
+    #[error("no server that is alive has the name or the id {0:?}; `queuectl server ls` shows them")]
+    ServerNotFound(String),
+    /// A server cannot be steered from here.
+    #[error(
+        "the server {host}:{pid} does not take orders: it is one of Go's, or an older one; send its process a signal (TSTP: take no more tasks, TERM: end)"
+    )]
+    TakesNoOrders {
+        /// Host name.
+        host: String,
+        /// Process id.
+        pid: i32,
+    },
     /// A periodic entry was not run when somebody wanted it.
     #[error("periodic entry {entry:?} was not run: {reason}")]
     RunRefused {

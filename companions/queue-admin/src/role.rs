@@ -18,6 +18,8 @@ pub enum Permission {
     Pause,
     /// Pause, resume and run periodic entries.
     Cron,
+    /// Give servers orders that can be taken back.
+    Steer,
     /// Delete tasks.
     Delete,
     /// Put tasks into queues.
@@ -26,15 +28,19 @@ pub enum Permission {
     Update,
     /// Remove queues and periodic entries.
     Remove,
+    /// Stop servers.
+    Stop,
     /// Read the audit.
     Audit,
 }
 
 impl Permission {
     /// All of them.
-    pub const ALL: [Self; 11] = {
-        use Permission::{Archive, Audit, Cancel, Cron, Delete, Enqueue, Pause, Remove, Run, Update, View};
-        [View, Run, Archive, Cancel, Pause, Cron, Delete, Enqueue, Update, Remove, Audit]
+    pub const ALL: [Self; 13] = {
+        use Permission::{
+            Archive, Audit, Cancel, Cron, Delete, Enqueue, Pause, Remove, Run, Steer, Stop, Update, View,
+        };
+        [View, Run, Archive, Cancel, Pause, Cron, Steer, Delete, Enqueue, Update, Remove, Stop, Audit]
     };
 
     /// Its name: `view`, `run` and so on.
@@ -46,10 +52,12 @@ impl Permission {
             Self::Cancel => "cancel",
             Self::Pause => "pause",
             Self::Cron => "cron",
+            Self::Steer => "steer",
             Self::Delete => "delete",
             Self::Enqueue => "enqueue",
             Self::Update => "update",
             Self::Remove => "remove",
+            Self::Stop => "stop",
             Self::Audit => "audit",
         }
     }
@@ -61,7 +69,8 @@ impl Permission {
 pub enum Role {
     /// May look.
     Viewer,
-    /// May also do what can be undone: run, archive and cancel tasks, pause queues and periodic entries.
+    /// May also do what can be undone: run, archive and cancel tasks, pause queues and periodic entries, make servers
+    /// quiet or give them other numbers.
     Operator,
     /// May do everything.
     Admin,
@@ -82,10 +91,10 @@ impl Role {
 
     /// Whether it includes this permission.
     pub fn allows(self, permission: Permission) -> bool {
-        use Permission::{Archive, Cancel, Cron, Pause, Run, View};
+        use Permission::{Archive, Cancel, Cron, Pause, Run, Steer, View};
         match self {
             Self::Viewer => permission == View,
-            Self::Operator => matches!(permission, View | Run | Archive | Cancel | Pause | Cron),
+            Self::Operator => matches!(permission, View | Run | Archive | Cancel | Pause | Cron | Steer),
             Self::Admin => true,
         }
     }

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::Clock as _;
-use queue_core::keys::{SERVERS, WORKERS};
+use queue_core::keys::{SERVER_ENTRY, SERVERS, WORKERS};
+use queue_core::registry::ServerEntry;
 use queue_core::wire;
 
 use super::Inspector;
@@ -31,6 +32,20 @@ pub struct ServerInfo {
     pub started: Option<DateTime<Utc>>,
     /// What it works on.
     pub workers: Vec<WorkerInfo>,
+    /// What it says beyond asynq's format; `None` of Go's servers, and of older ones of ours.
+    pub entry: Option<ServerEntry>,
+}
+
+impl ServerInfo {
+    /// The name that it was given.
+    pub fn name(&self) -> Option<&str> {
+        self.entry.as_ref()?.name.as_deref()
+    }
+
+    /// `<host>:<pid>:<uuid>`, which stands in the names of its keys.
+    pub(crate) fn key(&self) -> String {
+        format!("{}:{}:{}", self.host, self.pid, self.id)
+    }
 }
 
 /// A task that a server works on.
@@ -72,7 +87,13 @@ impl Inspector {
         for key in &infos {
             fetch.cmd("GET").arg(key);
         }
-        let infos: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &fetch).await?;
+        for key in &infos {
+            // What servers of ours say beyond that stands in a key that ends alike.
+            let end = key.get(SERVERS.len() + 1..).unwrap_or_default();
+            fetch.cmd("GET").arg([SERVER_ENTRY.as_bytes(), end].concat());
+        }
+        let mut infos: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &fetch).await?;
+        let entries = infos.split_off(infos.len() / 2);
         let mut fetch = redis::pipe();
         for key in &hashes {
             fetch.cmd("HVALS").arg(key);
@@ -90,10 +111,14 @@ impl Inspector {
                 deadline: worker.deadline.and_then(wire::Timestamp::to_date),
             });
         }
-        let infos = infos.iter().flatten().filter_map(|raw| wire::ServerInfo::from_bytes(raw).ok());
+        let infos = infos.iter().zip(entries).filter_map(|(raw, entry)| {
+            let info = wire::ServerInfo::from_bytes(raw.as_deref()?).ok()?;
+            Some((info, entry.and_then(|json| ServerEntry::parse(&json))))
+        });
         let mut servers: Vec<ServerInfo> = infos
-            .map(|info| ServerInfo {
+            .map(|(info, entry)| ServerInfo {
                 workers: by_server.remove(&info.server_id).unwrap_or_default(),
+                entry,
                 id: info.server_id,
                 host: info.host,
                 pid: info.pid,

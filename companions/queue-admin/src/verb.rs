@@ -54,7 +54,22 @@ pub enum BatchVerb {
     Retry,
 }
 
-/// All that an operator can do. Servers can be looked at; nothing can be done to them from outside.
+/// What can be ordered of a server of ours; Go's take no orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ServerVerb {
+    /// Take no more tasks; go on with those in hand.
+    Quiet,
+    /// Take tasks again.
+    Resume,
+    /// End, as after TERM.
+    Stop,
+    /// Run so many tasks at once, and give queues these weights.
+    Set,
+    /// Go by its own configuration again.
+    Reset,
+}
+
+/// All that an operator can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// To one task.
@@ -71,6 +86,8 @@ pub enum Action {
     Cron(CronVerb),
     /// To a batch.
     Batch(BatchVerb),
+    /// To a server.
+    Server(ServerVerb),
 }
 
 /// A line of the table: what is said of an action, and where it can be had.
@@ -109,7 +126,7 @@ macro_rules! actions {
     };
 }
 
-use Action::{Batch, Cron, Enqueue, Queue, Task, Tasks, Update};
+use Action::{Batch, Cron, Enqueue, Queue, Server, Task, Tasks, Update};
 
 static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
@@ -169,6 +186,21 @@ static ACTIONS: &[ActionInfo] = actions! {
     Batch(BatchVerb::Retry), "batch.retry", "Retry", "run again", None, "batch retry",
         None, Run, false,
         "Its members in the archive become pending now; if they succeed, so can the batch.";
+    Server(ServerVerb::Quiet), "server.quiet", "Quiet", "quiet", None, "server quiet",
+        None, Steer, false,
+        "It takes no more tasks; those in hand go on. By name, this outlives restarts.";
+    Server(ServerVerb::Resume), "server.resume", "Resume", "taking tasks", None, "server resume",
+        None, Steer, false,
+        "It takes tasks again.";
+    Server(ServerVerb::Stop), "server.stop", "Stop", "told to end", None, "server stop",
+        None, Stop, false,
+        "It ends as after TERM; what does not end in time is requeued. Whoever supervises it may start it again.";
+    Server(ServerVerb::Set), "server.set", "Set", "set", None, "server set",
+        None, Steer, false,
+        "It runs more or fewer tasks at once from now on; those that run go on. By name, this outlives restarts.";
+    Server(ServerVerb::Reset), "server.reset", "Reset", "reset", None, "server reset",
+        None, Steer, false,
+        "It goes by its own configuration again.";
 };
 
 impl Action {
@@ -277,6 +309,10 @@ mod tests {
         }
         for verb in [BatchVerb::Cancel, BatchVerb::Retry] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));
+        }
+        use ServerVerb::{Quiet, Reset, Resume, Set, Stop};
+        for verb in [Quiet, Resume, Stop, Set, Reset] {
+            assert!(Action::Server(verb).info().name.starts_with("server."));
         }
         let (update, enqueue) = (Action::Update.info(), Action::Enqueue.info());
         assert_eq!((update.permission, enqueue.permission), (Permission::Update, Permission::Enqueue));

@@ -1,12 +1,13 @@
 //! What tools write as JSON: the values of this crate with the names and units that programs rely on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::clock::UnixSecond;
 use queue_core::doctor::Finding as Found;
+use queue_core::registry::{ORDERS, ServerEntry, honours};
 use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
 
@@ -164,6 +165,10 @@ pub struct Server {
     id: String,
     host: String,
     pid: i32,
+    name: Option<String>,
+    labels: BTreeSet<String>,
+    takes_orders: bool,
+    refused_orders: Vec<String>,
     status: String,
     started: Option<DateTime<Utc>>,
     concurrency: i32,
@@ -185,7 +190,13 @@ struct Worker {
 
 impl From<ServerInfo> for Server {
     fn from(server: ServerInfo) -> Self {
+        let takes_orders = honours(server.entry.as_ref(), ORDERS);
+        let ServerEntry { name, labels, refused, .. } = server.entry.unwrap_or_default();
         Self {
+            name,
+            labels,
+            takes_orders,
+            refused_orders: refused,
             workers: server.workers.into_iter().map(Worker::from).collect(),
             id: server.id,
             host: server.host,

@@ -23,7 +23,9 @@ pub(crate) mod exit {
     pub(crate) const ARCHIVED: u8 = 5;
     /// `task wait`: the task is gone, and left no trace of how it ended; `batch wait` likewise.
     pub(crate) const GONE: u8 = 6;
-    /// `task wait`, `batch wait`: the time is over; what `timeout(1)` gives.
+    /// `server`: it takes no orders, because it is Go's, or an older one.
+    pub(crate) const TAKES_NO_ORDERS: u8 = 7;
+    /// `task wait`, `batch wait`: the time is over, likewise `server` without an answer; what `timeout(1)` gives.
     pub(crate) const TIMEOUT: u8 = 124;
 }
 
@@ -116,7 +118,10 @@ impl From<Error> for CliError {
         let message = format!("{error}{hint}");
         match error {
             Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
-            Error::EntryNotFound(_) | Error::BatchNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
+            Error::TakesNoOrders { .. } => Self::Coded(exit::TAKES_NO_ORDERS, message),
+            Error::EntryNotFound(_) | Error::BatchNotFound(_) | Error::ServerNotFound(_) => {
+                Self::Coded(exit::NOT_FOUND, message)
+            }
             Error::RunRefused { .. } => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
             | Error::QueueActive { .. }

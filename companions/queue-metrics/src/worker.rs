@@ -108,6 +108,7 @@ impl Inner {
                 self.series.know(types);
                 families.slots.add(slots(concurrency));
             }
+            Event::ServerResized { before, concurrency, .. } => families.slots.add(slots(concurrency) - slots(before)),
             Event::ServerStopped { server, concurrency } => {
                 self.away().remove(server);
                 families.slots.sub(slots(concurrency));

@@ -165,6 +165,9 @@ static SHARED: &[KeyFamily] = &[
     asynq("asynq:scheduler_history:<entry>", SortedSet, Note, "its TTL, if a scheduler of ours wrote it last"),
     asynq("asynq:sema:<scope>", SortedSet, Note, "the next one who acquires a token"),
     ours(super::LEADER, KeyType::String, Note, "its TTL"),
+    ours("asynq:x:servers:{<host>:<pid>:<uuid>}", KeyType::String, Note, "its TTL"),
+    ours("asynq:x:want:{<host>:<pid>:<uuid>}", KeyType::Hash, Note, "its TTL"),
+    ours("asynq:x:want-name:<name>", KeyType::Hash, Note, "server reset"),
     ours(super::CANCELS, KeyType::Hash, Note, "the leader, when the task has ended"),
     ours(super::DUTIES, SortedSet, Note, "the leader: a duty without a subject ends"),
     ours(

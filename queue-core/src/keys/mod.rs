@@ -29,6 +29,13 @@ pub const DUTIES: &str = "asynq:x:duties";
 pub const AUDIT: &str = "asynq:x:audit";
 /// Hash of the tasks that are to be canceled for good (`<id> <queue>`). Not asynq's.
 pub const CANCELS: &str = "asynq:x:cancels";
+/// What the keys begin with by which servers of ours say more of themselves; not asynq's. What follows is the same as in
+/// asynq's own key of the server.
+pub const SERVER_ENTRY: &str = "asynq:x:servers:";
+/// What the keys begin with by which one server is told what operators want of it. Not asynq's.
+pub const WANT: &str = "asynq:x:want:";
+/// The same for all servers of a name.
+pub const WANT_NAME: &str = "asynq:x:want-name:";
 /// Pub/sub channel on which the id of a task to cancel is published.
 pub const CANCEL_CHANNEL: &str = "asynq:cancel";
 /// The queue a task goes to when none is named.
@@ -270,6 +277,21 @@ pub fn semaphore(scope: &str) -> String {
 /// Key of the server-info string of one server.
 pub fn server_info(host: &str, pid: u32, server_id: &str) -> String {
     format!("asynq:servers:{{{host}:{pid}:{server_id}}}")
+}
+
+/// Key of what a server of ours says beyond that; `server` is `<host>:<pid>:<uuid>`.
+pub fn server_entry(server: &str) -> String {
+    format!("{SERVER_ENTRY}{{{server}}}")
+}
+
+/// Key of what operators want of one server; `server` is `<host>:<pid>:<uuid>`.
+pub fn want(server: &str) -> String {
+    format!("{WANT}{{{server}}}")
+}
+
+/// Key of what operators want of all servers of a name.
+pub fn want_name(name: &str) -> String {
+    format!("{WANT_NAME}{name}")
 }
 
 /// Key of the hash of running tasks of one server.

@@ -17,6 +17,7 @@ mod reclaim;
 mod remove;
 mod restore;
 mod server;
+mod steer;
 mod stored;
 mod take;
 mod tell;
@@ -40,6 +41,7 @@ pub use queue_core::limits::{
 };
 pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
+pub use steer::{Ordered, Wants};
 pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
 pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
 pub(crate) use tell::told_at;

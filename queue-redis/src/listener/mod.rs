@@ -23,8 +23,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
-use crate::broker::CancelRequests;
 use crate::broker::duties::{first_duty, read_first};
+use crate::broker::{CancelRequests, Wants};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
 };
@@ -302,6 +302,14 @@ impl Watch {
     /// When the connection is lost, or Redis refuses.
     pub async fn cancel_requests(&mut self) -> Result<CancelRequests, Error> {
         Ok(CancelRequests::read(self.look("HGETALL", &CancelRequests::look()).await?))
+    }
+
+    /// As [`Broker::wants`](crate::broker::Broker::wants). Afterwards the first change gives [`Signal::Shared`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn wants(&mut self, server: &str, name: Option<&str>) -> Result<Wants, Error> {
+        Ok(Wants::read(&self.look::<Vec<_>>("HGETALL", &Wants::look(server, name)).await?))
     }
 
     /// As [`Broker::first_duty`](crate::broker::Broker::first_duty). Afterwards the first change of any duty gives

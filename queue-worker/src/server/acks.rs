@@ -156,7 +156,6 @@ impl Service for AckWriter {
     async fn run(&mut self, stop: &CancellationToken, _: &Arc<Outage>) {
         let shared = &self.shared;
         let mut acks = self.acks.lock().await;
-        let wave = shared.wave();
         let mut gathered = Vec::new();
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -166,6 +165,7 @@ impl Service for AckWriter {
                 () = stop.cancelled() => break,
                 Some(ack) = acks.recv() => gathered.push(ack),
             }
+            let wave = shared.wave();
             gather(&mut acks, &mut gathered);
             if under_way.is_empty() && (1..wave).contains(&gathered.len()) {
                 // Attempts that are about to end, end now and travel with this one; a lone one loses no time.

@@ -80,6 +80,13 @@ impl Handle {
         self.end(self.inner.shared.options.shutdown_timeout).await;
     }
 
+    /// Waits until the server has ended, whoever began that: this handle, another one, or an operator
+    /// (`queuectl server stop`).
+    pub async fn ended(&self) {
+        self.inner.shared.shutdown.closing.cancelled().await;
+        self.shutdown().await;
+    }
+
     /// [`shutdown`](Self::shutdown) without waiting for the tasks in hand.
     pub async fn abort(&self) {
         self.inner.interrupt();
@@ -121,7 +128,7 @@ impl Handle {
         let _ = tokio::time::timeout(LAST_RECORDS, recorder.clone().run_once()).await;
         heartbeater.clear().await;
         *ended = true;
-        shared.tell(|| Event::ServerStopped { server, concurrency: shared.options.concurrency });
+        shared.tell(|| Event::ServerStopped { server, concurrency: shared.slots.total() });
         info!(server, "server stopped");
     }
 }

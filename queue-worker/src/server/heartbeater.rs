@@ -14,6 +14,7 @@ use super::identity::Identity;
 use super::queues::Queues;
 use super::running::Running;
 use super::shutdown::Shutdown;
+use super::slots::Slots;
 use super::time::Time;
 
 /// The most bytes of payloads that one heartbeat writes, and of one of them. With all of them, a hundred large tasks
@@ -30,7 +31,7 @@ pub(super) struct Heartbeater {
     pub(super) time: Arc<Time>,
     pub(super) identity: Arc<Identity>,
     pub(super) queues: Arc<Queues>,
-    pub(super) concurrency: usize,
+    pub(super) slots: Slots,
     pub(super) running: Arc<Running>,
     pub(super) shutdown: Shutdown,
     pub(super) beats: u32,
@@ -92,6 +93,14 @@ impl Heartbeater {
         Ok(is_idle)
     }
 
+    /// In asynq's words.
+    fn status(&self) -> &'static str {
+        match self.shutdown.status() {
+            "active" if self.queues.are_held() => "stopped",
+            status => status,
+        }
+    }
+
     fn server_info(&self, tasks: usize) -> ServerInfo {
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         let weight = |weight| i32::try_from(weight).unwrap_or(i32::MAX);
@@ -99,10 +108,16 @@ impl Heartbeater {
             host: self.identity.host.clone(),
             pid: self.identity.pid(),
             server_id: self.identity.id().to_owned(),
-            concurrency: count(self.concurrency),
-            queues: self.queues.weights().map(|(name, of_queue)| (name.to_string(), weight(of_queue))).collect(),
+            concurrency: count(self.slots.total()),
+            // One that nothing is taken from is not served: who asks why its tasks wait is to see that.
+            queues: self
+                .queues
+                .weights()
+                .filter(|(_, weight)| *weight > 0)
+                .map(|(name, of_queue)| (name.to_string(), weight(of_queue)))
+                .collect(),
             strict_priority: self.queues.strict(),
-            status: self.shutdown.status().to_owned(),
+            status: self.status().to_owned(),
             start_time: Some(Timestamp::from_unix_ns(self.identity.started_ns)),
             active_worker_count: count(tasks),
         }
@@ -112,7 +127,8 @@ impl Heartbeater {
     pub(super) async fn clear(&self) {
         let cleared = async {
             let mut connection = self.broker.redis().pooled().await?;
-            self.broker.clear_server_state(&mut connection, &self.server_info(0)).await
+            self.broker.clear_server_state(&mut connection, &self.server_info(0)).await?;
+            self.broker.forget_server_entry(&self.identity.name()).await
         };
         if let Err(error) = cleared.await {
             debug!(%error, "could not take the server off the list; the entry expires by itself");

@@ -32,6 +32,7 @@ mod signals;
 mod single_takes;
 mod slots;
 mod starts;
+mod steering;
 mod subscriber;
 mod survey;
 #[cfg(test)]
@@ -54,6 +55,7 @@ use queue_redis::leader::{Duty, Leader};
 use queue_redis::service::{Outage, Service as _, Services};
 use queue_redis::{Doctor, Error, Redis, Role, broker::Broker};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::acks::Acks;
@@ -84,6 +86,7 @@ use self::running::Running;
 use self::shared::Shared;
 use self::shutdown::Shutdown;
 use self::slots::Slots;
+use self::steering::Steering;
 use self::subscriber::Subscriber;
 use self::time::Time;
 use self::trouble::Trouble;
@@ -126,6 +129,21 @@ impl Server {
     /// Tasks to run at once. Defaults to the number of CPUs.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.options.concurrency = tasks;
+        self
+    }
+
+    /// The name by which operators know the server, and give it orders (`queuectl server quiet web-1`). Several servers may
+    /// have the same; all of them go by what is ordered by name, also after a restart. Up to 100 letters, digits, `.`,
+    /// `_` and `-`. Defaults to none: then only its id tells it from others.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// A word that says what the server has or where it is, shown by tools beside its name; may be given more than once.
+    /// As a name is written.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.options.labels.insert(label.into());
         self
     }
 
@@ -371,8 +389,15 @@ impl Server {
         if quiet {
             handle.quiet();
         }
-        while let signals::Signal::Quiet = signals.next().await {
-            handle.quiet();
+        loop {
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    signals::Signal::Quiet => handle.quiet(),
+                    signals::Signal::Stop => break,
+                },
+                // An operator has said so.
+                () = handle.inner.shared.shutdown.closing.cancelled() => break,
+            }
         }
         let shutdown = handle.shutdown();
         tokio::pin!(shutdown);
@@ -415,12 +440,13 @@ impl Server {
         let (queues, running, wakeups) = (Arc::new(queues), Arc::<Running>::default(), Arc::<Wakeups>::default());
         let routes = Arc::new(routes.with_work(std::mem::take(&mut options.work)));
         let (shutdown, handlers) = (Shutdown::default(), TaskTracker::new());
+        let slots = Slots::new(options.concurrency);
         let heartbeater = Heartbeater {
             broker: broker.clone(),
             time: time.clone(),
             identity: identity.clone(),
             queues: queues.clone(),
-            concurrency: options.concurrency,
+            slots: slots.clone(),
             running: running.clone(),
             shutdown: shutdown.clone(),
             beats: 0,
@@ -511,7 +537,7 @@ impl Server {
         let (acks, ack_loop) = Acks::new(Trouble::new(queues.clone(), wakeups.clone()));
         let shared = Arc::new(Shared {
             broker,
-            slots: Slots::new(options.concurrency),
+            slots,
             options,
             span_guard: Guard::default(),
             time,
@@ -532,18 +558,30 @@ impl Server {
         });
         let acks = Arc::new(tokio::sync::Mutex::new(ack_loop));
         upkeep.start(&shared.shutdown.ended, acks::AckWriter { shared: shared.clone(), acks });
+        let stop = CancellationToken::new();
+        let mut steering = Steering::new(shared.clone(), heartbeater.clone(), stop.clone());
+        // As for the canceler.
+        let _ = steering.run_once().await;
+        upkeep.start(&shared.shutdown.ended, steering);
         intake.start(&shared.shutdown.quiet, Processor { shared: shared.clone() });
         info!(
             server = shared.identity.id(),
             queues = ?shared.queues.names().collect::<Vec<_>>(),
-            concurrency = shared.options.concurrency,
+            concurrency = shared.slots.total(),
             redis = shared.broker.redis().target(),
             "server started"
         );
         let ended = tokio::sync::Mutex::new(false);
-        Ok(Handle {
-            inner: Arc::new(HandleInner { shared, heartbeater, intake, upkeep, recorder, aggregating, ended }),
-        })
+        let until_end = shared.shutdown.ended.clone();
+        let inner = HandleInner { shared, heartbeater, intake, upkeep, recorder, aggregating, ended };
+        let handle = Handle { inner: Arc::new(inner) };
+        let ordered = handle.clone();
+        tokio::spawn(async move {
+            if until_end.run_until_cancelled(stop.cancelled()).await.is_some() {
+                ordered.shutdown().await;
+            }
+        });
+        Ok(handle)
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a server is told about its work, and whether that makes sense.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::limits::{GROUP_INTERVAL, LEASE_SECS};
+use queue_core::limits::{GROUP_INTERVAL, LEASE_SECS, MAX_CONCURRENCY};
 use queue_core::options::{OptionError, check_existing_queue_name};
 use queue_core::outcome::Failure;
+use queue_core::registry::is_name;
 use queue_core::{Clock, SystemClock};
 use queue_redis::leader::Duty;
 use queue_redis::{
@@ -17,7 +18,6 @@ use queue_redis::{
 use tracing::{Span, info_span};
 
 use super::queues::Queues;
-use super::slots::Slots;
 use crate::aggregate::Aggregation;
 use crate::events::Observers;
 use crate::job::Job;
@@ -55,6 +55,8 @@ pub(super) type SpanHook = dyn Fn(&Job) -> tracing::Span + Send + Sync;
 pub(super) type HealthHook = dyn Fn(Result<(), &Error>) + Send + Sync;
 
 pub(super) struct Options {
+    pub(super) name: Option<String>,
+    pub(super) labels: BTreeSet<String>,
     pub(super) concurrency: usize,
     pub(super) queues: Vec<(String, u32)>,
     pub(super) strict: bool,
@@ -134,6 +136,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            name: None,
+            labels: BTreeSet::new(),
             queues: Vec::new(),
             strict: false,
             work: Work::default(),
@@ -171,11 +175,17 @@ impl Options {
         };
         require(self.concurrency > 0, "concurrency", self.concurrency.to_string(), "it must be at least 1")?;
         require(
-            self.concurrency <= Slots::MAX,
+            self.concurrency <= MAX_CONCURRENCY,
             "concurrency",
             self.concurrency.to_string(),
             "it must be at most 100000",
         )?;
+        for (option, name) in
+            self.name.iter().map(|name| ("name", name)).chain(self.labels.iter().map(|l| ("label", l)))
+        {
+            let rule = "it must be 1 to 100 letters, digits, '.', '_' and '-'";
+            require(is_name(name), option, format!("{name:?}"), rule)?;
+        }
         let within = |option, value: Duration, range: RangeInclusive<Duration>, rule| {
             require(range.contains(&value), option, format!("{value:?}"), rule)
         };
@@ -200,14 +210,14 @@ impl Options {
         within("group_grace_period", grace_period, Duration::from_secs(1)..=YEAR, rule)?;
         within("group_max_delay", max_delay, up_to_a_year, "it must be at most 365 days, or zero for ever")?;
         require(max_size <= MAX_SET, "group_max_size", max_size.to_string(), "it must be at most 10000")?;
-        let sensible = (1..=Slots::MAX).contains(&self.groups.concurrency);
+        let sensible = (1..=MAX_CONCURRENCY).contains(&self.groups.concurrency);
         let concurrency = self.groups.concurrency.to_string();
         require(sensible, "group_concurrency", concurrency, "it must be between 1 and 100000")?;
         for queue in queues.names() {
             check_existing_queue_name(queue)?;
         }
         for (queue, limit) in &self.queue_concurrency {
-            let sensible = (1..=Slots::MAX).contains(limit);
+            let sensible = (1..=MAX_CONCURRENCY).contains(limit);
             let value = format!("{limit} for {queue:?}");
             require(sensible, "queue_concurrency", value, "it must be between 1 and 100000")?;
         }

@@ -85,7 +85,6 @@ impl Service for Processor {
         let shared = &self.shared;
         let mut taker = Taker::new(shared.clone());
         let mut backoff = Backoff::new(outage, Self::WORK);
-        let wave = shared.wave().min(MAX_BATCH);
         // Tasks of certain types are looked for in one window after another.
         let overlaps = shared.options.unhandled != Unhandled::Leave;
         // A look beside takes, one at the most. Nobody waits for it who has tasks to start.
@@ -94,6 +93,7 @@ impl Service for Processor {
         let (mut spare, mut failure, mut lent) = (Vec::new(), None, false);
         // Takes are never dropped half-way, so being quiet ends this only where nothing is under way.
         while !(quiet.is_cancelled() && under_way.is_empty()) {
+            let wave = shared.wave().min(MAX_BATCH);
             let mut filling = if under_way.is_empty() && (lent || !spare.is_empty()) {
                 lent = shared.one_by_one.is_needed();
                 if lent {
@@ -116,6 +116,7 @@ impl Service for Processor {
                 }
                 lent = false;
                 spare.truncate(MAX_BATCH);
+                shared.slots.pay(&mut spare);
                 shared.slots.take_more(&mut spare, MAX_BATCH);
                 taker.begin(shared, std::mem::take(&mut spare))
             } else {
@@ -423,7 +424,7 @@ impl Taker {
             *answered |= reply.is_ok();
             match reply {
                 // The take set out before the server was told to take no more.
-                Ok((Dequeued::Tasks(tasks), _)) if shared.shutdown.quiet.is_cancelled() => {
+                Ok((Dequeued::Tasks(tasks), _)) if shared.shutdown.quiet.is_cancelled() || shared.queues.are_held() => {
                     round.close(queue);
                     if !tasks.is_empty() {
                         info!(queue = %name, tasks = tasks.len(), "tasks came too late to be started; they are requeued");
@@ -569,7 +570,11 @@ impl Taker {
     }
 
     fn is_left_alone(&self, queue: usize) -> bool {
-        let queue = self.shared.queues.name(queue);
+        let queues = &self.shared.queues;
+        if !queues.is_open(queue) {
+            return true;
+        }
+        let queue = queues.name(queue);
         self.refused.get(queue).is_some_and(|until| Instant::now() < *until)
             || self.shared.acks.trouble.refuses(queue)
             || self.shared.one_by_one.has(queue)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,13 +12,24 @@ use super::limit::{Limit, Place};
 /// The queues of a server with their weights, heaviest first.
 #[derive(Debug)]
 pub(super) struct Queues {
-    queues: Vec<(Arc<str>, u32)>,
+    queues: Vec<Served>,
     numbers: HashMap<Arc<str>, usize>,
     /// Of those of the queues that have one, in the same order; empty when none has.
     limits: Vec<Option<Arc<Limit>>>,
     strict: bool,
+    /// Whether nothing is taken from any of them, until somebody says otherwise.
+    held: AtomicBool,
     /// Signals when a queue has room again that had none when it was asked.
     pub(super) room: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Served {
+    name: Arc<str>,
+    /// As the server was configured.
+    configured: u32,
+    /// As it is now; nothing is taken from a queue of weight 0.
+    weight: AtomicU32,
 }
 
 impl Queues {
@@ -38,12 +50,40 @@ impl Queues {
         let numbers = queues.iter().enumerate().map(|(number, (name, _))| (name.clone(), number)).collect();
         let room = Arc::new(Notify::new());
         let limit = |name: &Arc<str>| most.get(&**name).map(|most| Limit::new(*most, room.clone()));
+        let served = |(name, weight)| Served { name, configured: weight, weight: AtomicU32::new(weight) };
         let limits = if most.is_empty() { Vec::new() } else { queues.iter().map(|(name, _)| limit(name)).collect() };
-        Self { queues, numbers, limits, strict, room }
+        let queues = queues.into_iter().map(served).collect();
+        Self { queues, numbers, limits, strict, held: AtomicBool::new(false), room }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.queues.iter().map(|(name, _)| name)
+        self.queues.iter().map(|served| &served.name)
+    }
+
+    /// Gives queues other weights, and all that are not named those that they were configured with.
+    pub(super) fn weigh(&self, weights: &BTreeMap<Arc<str>, u32>) {
+        for served in &self.queues {
+            let weight = weights.get(&served.name).copied().unwrap_or(served.configured);
+            served.weight.store(weight, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing is to be taken from any of them.
+    pub(super) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
+    pub(super) fn are_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Whether tasks are to be taken from a queue.
+    pub(super) fn is_open(&self, queue: usize) -> bool {
+        self.weight(queue) > 0 && !self.are_held()
+    }
+
+    fn weight(&self, queue: usize) -> u32 {
+        self.queues[queue].weight.load(Ordering::Relaxed)
     }
 
     fn limit(&self, queue: usize) -> Option<&Arc<Limit>> {
@@ -68,7 +108,7 @@ impl Queues {
 
     /// A queue is known by its place among the names.
     pub(super) fn name(&self, number: usize) -> &Arc<str> {
-        &self.queues[number].0
+        &self.queues[number].name
     }
 
     /// `None` where the queue is not served.
@@ -77,7 +117,7 @@ impl Queues {
     }
 
     pub(super) fn weights(&self) -> impl Iterator<Item = (&Arc<str>, u32)> {
-        self.queues.iter().map(|(name, weight)| (name, *weight))
+        self.queues.iter().map(|served| (&served.name, served.weight.load(Ordering::Relaxed)))
     }
 
     pub(super) fn strict(&self) -> bool {
@@ -92,7 +132,11 @@ impl Queues {
     }
 
     /// A round of takes from these queues, the heaviest first.
-    pub(super) fn round(&self, open: Vec<usize>) -> Round<'_> {
+    pub(super) fn round(&self, mut open: Vec<usize>) -> Round<'_> {
+        if self.strict {
+            // Weights can be changed.
+            open.sort_by_key(|queue| std::cmp::Reverse(self.weight(*queue)));
+        }
         Round { queues: self, open }
     }
 }
@@ -157,11 +201,12 @@ impl Round<'_> {
                 *first = slots;
             }
         } else {
-            let weight = |queue: usize| u64::from(self.queues.queues[queue].1);
-            let total: u64 = self.open.iter().map(|queue| weight(*queue)).sum();
-            for _ in 0..slots {
+            // Read once: somebody may change them meanwhile.
+            let weights: Vec<u64> = self.open.iter().map(|queue| u64::from(self.queues.weight(*queue))).collect();
+            let total: u64 = weights.iter().sum();
+            for _ in 0..if total > 0 { slots } else { 0 } {
                 let mut draw = fastrand::u64(0..total);
-                let drawn = self.open.iter().position(|queue| match draw.checked_sub(weight(*queue)) {
+                let drawn = weights.iter().position(|weight| match draw.checked_sub(*weight) {
                     Some(rest) => {
                         draw = rest;
                         false
@@ -230,6 +275,28 @@ mod tests {
         round.close(0);
         assert_eq!(counts(&round.shares(10)), [(1, 10)]);
         round.close(1);
+        assert!(round.shares(10).is_empty());
+    }
+
+    #[test]
+    fn weights_can_be_changed_and_taken_back() {
+        let queues = queues(&[("a", 2), ("b", 1)], true);
+        assert_eq!(counts(&new_round(&queues).shares(10)), [(0, 10)]);
+        queues.weigh(&BTreeMap::from([("b".into(), 3)]));
+        assert_eq!(counts(&new_round(&queues).shares(10)), [(1, 10)]);
+        queues.weigh(&BTreeMap::from([("a".into(), 0)]));
+        assert_eq!((queues.is_open(0), queues.is_open(1)), (false, true));
+        queues.weigh(&BTreeMap::new());
+        assert_eq!(queues.weights().map(|(_, weight)| weight).collect::<Vec<_>>(), [2, 1]);
+        queues.hold(true);
+        assert!(!queues.is_open(0));
+    }
+
+    #[test]
+    fn queues_whose_weights_all_became_zero_are_asked_for_nothing() {
+        let queues = queues(&[("a", 2), ("b", 1)], false);
+        let mut round = new_round(&queues);
+        queues.weigh(&BTreeMap::from([("a".into(), 0), ("b".into(), 0)]));
         assert!(round.shares(10).is_empty());
     }
 

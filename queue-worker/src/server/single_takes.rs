@@ -64,6 +64,9 @@ async fn take(end: End, tasks: u32) {
     let mut backoff = Backoff::new(&shared.outage, "taking tasks one by one");
     let mut left = tasks;
     while left > 0 {
+        if !shared.queues.number(queue).is_some_and(|queue| shared.queues.is_open(queue)) {
+            return;
+        }
         let room = shared.shutdown.quiet.run_until_cancelled(room(shared, queue)).await;
         let Some((mut slots, mut places)) = room else { return };
         let (token, expires) = (shared.next_token(), shared.lease_expiry_after(patience));

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::limit::Place;
 
 /// As many slots as tasks may run at once.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slots {
     free: Arc<Free>,
 }
@@ -18,6 +18,8 @@ struct Free {
     permits: Semaphore,
     /// Slots that were taken back while others had them; the next ones that become free pay for them.
     owed: AtomicUsize,
+    /// How many there are, but for what is owed.
+    total: AtomicUsize,
 }
 
 impl Free {
@@ -25,6 +27,14 @@ impl Free {
         let pay = |owed: usize| Some(owed.saturating_sub(count));
         let owed = self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, pay).unwrap_or_default();
         self.permits.add_permits(count.saturating_sub(owed));
+    }
+
+    /// One less: a free one, or the next that becomes free.
+    fn remove(&self) {
+        match self.permits.try_acquire() {
+            Ok(permit) => permit.forget(),
+            Err(_) => drop(self.owed.fetch_add(1, Ordering::AcqRel)),
+        }
     }
 }
 
@@ -51,11 +61,29 @@ impl Slot {
 }
 
 impl Slots {
-    /// More than anybody needs, and less than the semaphore's limit.
-    pub(super) const MAX: usize = 100_000;
-
     pub(super) fn new(count: usize) -> Self {
-        Self { free: Arc::new(Free { permits: Semaphore::new(count), owed: AtomicUsize::new(0) }) }
+        let (permits, owed, total) = (Semaphore::new(count), AtomicUsize::new(0), AtomicUsize::new(count));
+        Self { free: Arc::new(Free { permits, owed, total }) }
+    }
+
+    /// How many tasks may run at once. For a while after it was made less, more may still run.
+    pub(super) fn total(&self) -> usize {
+        self.free.total.load(Ordering::Acquire)
+    }
+
+    /// From now on so many tasks run at once. Those that run go on: what there is too many of goes as they end.
+    pub(super) fn resize(&self, count: usize) {
+        let before = self.free.total.swap(count, Ordering::AcqRel);
+        match count.checked_sub(before) {
+            Some(more) => self.free.add(more),
+            None => (count..before).for_each(|_| self.free.remove()),
+        }
+    }
+
+    /// Lets go of slots that are held for tasks to come, as many as there are too many of.
+    pub(super) fn pay(&self, spare: &mut Vec<Arc<Slot>>) {
+        let owed = self.free.owed.load(Ordering::Acquire);
+        spare.truncate(spare.len().saturating_sub(owed));
     }
 
     /// Waits for a free slot, then takes all that are free, up to `max`.
@@ -109,10 +137,7 @@ impl Slots {
 
     /// Takes a slot whether one is free or not: of a report that was sent, but has to be sent again.
     pub(super) fn take_back(&self) -> Arc<Slot> {
-        match self.free.permits.try_acquire() {
-            Ok(permit) => permit.forget(),
-            Err(_) => drop(self.free.owed.fetch_add(1, Ordering::AcqRel)),
-        }
+        self.free.remove();
         self.slot()
     }
 }
@@ -143,6 +168,32 @@ mod tests {
         assert_eq!(slots.free.permits.available_permits(), 2);
         drop(taken);
         assert_eq!(slots.free.permits.available_permits(), 3);
+    }
+
+    #[tokio::test]
+    async fn slots_become_more_at_once_and_fewer_as_they_become_free() {
+        let slots = Slots::new(4);
+        let mut taken = slots.take(3).await;
+        slots.resize(2);
+        assert_eq!((slots.total(), slots.free.permits.available_permits()), (2, 0), "the free one went at once");
+        taken.pop();
+        assert_eq!(slots.free.permits.available_permits(), 0, "three ran and two may");
+        taken.pop();
+        assert_eq!(slots.free.permits.available_permits(), 1);
+        slots.resize(1);
+        slots.resize(5);
+        assert_eq!((slots.total(), slots.free.permits.available_permits()), (5, 4), "one runs");
+    }
+
+    #[tokio::test]
+    async fn slots_that_wait_for_tasks_go_before_they_get_some() {
+        let slots = Slots::new(50);
+        let mut spare = slots.take(50).await;
+        slots.resize(5);
+        slots.pay(&mut spare);
+        assert_eq!((spare.len(), slots.free.permits.available_permits()), (5, 0));
+        slots.pay(&mut spare);
+        assert_eq!(spare.len(), 5, "nothing is owed any more");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::keys::{CANCELS, DUTIES};
+use queue_core::keys::{CANCELS, DUTIES, WANT, WANT_NAME};
 use queue_redis::service::{Fresh, Service};
 use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
 
@@ -89,6 +89,7 @@ impl Subscriber {
             Signal::Holding(queue, holding) => wakeups.holding(number(&queue), holding),
             Signal::Shared(key) if key == DUTIES => wakeups.duties.notify_one(),
             Signal::Shared(key) if key == CANCELS => wakeups.cancels.notify_one(),
+            Signal::Shared(key) if key.starts_with(WANT) || key.starts_with(WANT_NAME) => wakeups.wants.notify_one(),
             Signal::Shared(_) | Signal::Everything => wakeups.everything(),
             // Of single tasks only those are told who wait for them.
             Signal::Task(..) | Signal::Lost => {}

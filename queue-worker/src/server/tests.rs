@@ -169,7 +169,7 @@ impl Parts {
             time: self.time.clone(),
             identity: self.identity.clone(),
             queues: self.queues.clone(),
-            concurrency: 7,
+            slots: Slots::new(7),
             running: self.running.clone(),
             shutdown: self.shutdown.clone(),
             beats: 0,

@@ -21,6 +21,8 @@ pub(super) struct Wakeups {
     pub(super) duties: Arc<Notify>,
     /// Wakes who looks which tasks are to be canceled.
     pub(super) cancels: Notify,
+    /// Wakes who looks what operators want of the server.
+    pub(super) wants: Notify,
     /// Which queues have something to be looked after, by kind.
     holdings: [Told; Holding::WATCHED.len()],
     /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
@@ -29,8 +31,8 @@ pub(super) struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Self {
-        let (work, schedule, groups, duties, cancels, holdings) = Default::default();
-        Self { work, schedule, groups, duties, cancels, holdings, watch: watch::channel(None).0 }
+        let (work, schedule, groups, duties, cancels, wants, holdings) = Default::default();
+        Self { work, schedule, groups, duties, cancels, wants, holdings, watch: watch::channel(None).0 }
     }
 }
 
@@ -43,6 +45,7 @@ impl Wakeups {
         self.groups.notify_one();
         self.duties.notify_one();
         self.cancels.notify_one();
+        self.wants.notify_one();
     }
 
     /// A queue has changed in this.

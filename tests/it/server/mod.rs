@@ -18,4 +18,5 @@ mod refused;
 mod renewal;
 mod shutdown;
 mod starts;
+mod steering;
 mod unhandled;

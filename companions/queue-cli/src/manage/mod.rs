@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod cron;
 pub(crate) mod group;
 mod history;
+mod order;
 pub(crate) mod queue;
 pub(crate) mod server;
 pub(crate) mod stats;

@@ -44,6 +44,14 @@ const REAPING: Duration = Duration::from_secs(10);
 #[command(after_help = CONTRACT)]
 #[group(skip)]
 pub(crate) struct WorkerArgs {
+    /// Name by which `queuectl server` gives this worker orders; several may have the same
+    #[arg(long, value_name = "N")]
+    name: Option<String>,
+
+    /// Word that `queuectl server ls` shows beside the name; may be given many times
+    #[arg(long = "label", value_name = "L")]
+    labels: Vec<String>,
+
     /// Queue to work, with its weight; may be given many times [default: default]
     ///
     /// A queue of weight 6 is tried first six times as often as one of weight 1.
@@ -288,6 +296,10 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
     if !args.queues.is_empty() {
         server = server.queues(args.queues);
     }
+    if let Some(name) = args.name {
+        server = server.name(name);
+    }
+    server = args.labels.into_iter().fold(server, Server::label);
     let mut served = None;
     if let Some(address) = &args.metrics_addr {
         let (observed, endpoint) = Served::start(server, address, session).await?;

@@ -1,0 +1,128 @@
+//! What servers say beyond asynq's format, and what operators want of them: `asynq:x:servers:…`, `asynq:x:want:…` and
+//! `asynq:x:want-name:…`.
+
+use std::collections::HashMap;
+
+use queue_core::keys;
+use queue_core::limits::{SERVER_ENTRY_TTL_SECS, WANT_TTL_SECS};
+use queue_core::registry::{Order, ServerEntry, Want};
+
+use super::Broker;
+use crate::error::Error;
+
+/// Whom an order is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ordered<'a> {
+    /// One server, `<host>:<pid>:<uuid>`.
+    Server(&'a str),
+    /// All that have this name, now and later.
+    Name(&'a str),
+}
+
+/// What operators want of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Of this one; `None` where nothing was ordered within the last hour.
+    pub of_server: Option<Want>,
+    /// Of all servers of its name.
+    pub of_name: Want,
+}
+
+impl Wants {
+    pub(crate) fn look(server: &str, name: Option<&str>) -> redis::Pipeline {
+        let mut look = redis::pipe();
+        look.cmd("HGETALL").arg(keys::want(server));
+        if let Some(name) = name {
+            look.cmd("HGETALL").arg(keys::want_name(name));
+        }
+        look
+    }
+
+    pub(crate) fn read(found: &[HashMap<String, String>]) -> Self {
+        Self {
+            of_server: found.first().filter(|fields| !fields.is_empty()).map(Want::parse),
+            of_name: found.get(1).map(Want::parse).unwrap_or_default(),
+        }
+    }
+}
+
+impl Broker {
+    /// Writes what a server says of itself; `server` is `<host>:<pid>:<uuid>`.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn write_server_entry(&self, server: &str, entry: &ServerEntry) -> Result<(), Error> {
+        let mut set = redis::cmd("SET");
+        set.arg(keys::server_entry(server)).arg(entry.to_json()).arg("EX").arg(SERVER_ENTRY_TTL_SECS);
+        self.redis.query("SET", &set).await
+    }
+
+    /// Takes it back: the server has ended.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; it expires within a day.
+    pub async fn forget_server_entry(&self, server: &str) -> Result<(), Error> {
+        self.redis.query("DEL", redis::cmd("DEL").arg(keys::server_entry(server))).await
+    }
+
+    /// What a server of ours says of itself; `None` of all others.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn server_entry(&self, server: &str) -> Result<Option<ServerEntry>, Error> {
+        let json: Option<Vec<u8>> = self.redis.query("GET", redis::cmd("GET").arg(keys::server_entry(server))).await?;
+        Ok(json.and_then(|json| ServerEntry::parse(&json)))
+    }
+
+    /// What operators want of a server of this name, or of none.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn wants(&self, server: &str, name: Option<&str>) -> Result<Wants, Error> {
+        let found: Vec<_> = self.redis.pipeline("HGETALL", &Wants::look(server, name)).await?;
+        Ok(Wants::read(&found))
+    }
+
+    /// Whether anything was ordered of the servers of a name that was not taken back.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn has_orders(&self, name: &str) -> Result<bool, Error> {
+        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::want_name(name))).await
+    }
+
+    /// Records an order, in addition to what was ordered before; `None` takes all of it back. `revision` is what the servers
+    /// say in their entries when they go by it. What is for one server is kept for an hour, an order by name until it is taken back.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. It may have been recorded all the same.
+    pub async fn order(
+        &self,
+        whom: Ordered<'_>,
+        order: Option<&Order>,
+        revision: &str,
+        by: &str,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let key = match whom {
+            Ordered::Server(server) => keys::want(server),
+            Ordered::Name(name) => keys::want_name(name),
+        };
+        let mut write = redis::pipe();
+        // One step, or the key might be left without its end.
+        write.atomic();
+        if order.is_none() {
+            write.cmd("DEL").arg(&key).ignore();
+        }
+        let set = write.cmd("HSET").arg(&key).arg("revision").arg(revision).arg("by").arg(by);
+        for (field, value) in order.map(|order| order.fields(now_ms)).unwrap_or_default() {
+            set.arg(field).arg(value);
+        }
+        set.ignore();
+        // What was taken back is told, and then forgotten.
+        if order.is_none() || matches!(whom, Ordered::Server(_)) {
+            write.cmd("EXPIRE").arg(&key).arg(WANT_TTL_SECS).ignore();
+        }
+        self.redis.pooled().await?.pipeline("recording the order", &write).await
+    }
+}
