@@ -26,6 +26,7 @@ pub mod crash;
 pub mod doctor;
 pub mod duration;
 pub mod flow;
+pub mod forecast;
 pub mod info;
 pub mod keys;
 pub mod limits;

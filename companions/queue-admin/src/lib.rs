@@ -23,6 +23,7 @@ mod entries;
 mod error;
 mod explain;
 pub mod export;
+mod forecast;
 mod groups;
 mod lenient;
 pub mod line;

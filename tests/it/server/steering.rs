@@ -178,11 +178,19 @@ async fn a_quiet_server_takes_nothing_until_it_resumes_and_keeps_what_it_has() {
     let admin = admin(&fixture);
     let heeded = order(&admin, ServerVerb::Quiet, "web-1").await;
     assert_eq!(applied(&heeded).status, "stopped", "asynq's word for it");
+    // By which a task leaves the active ones.
+    let removed = async || {
+        let stats: String = fixture.cmd(&["INFO", "commandstats"]).await;
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_lrem:calls="));
+        line.and_then(|line| line.split(',').next()).map(str::to_owned)
+    };
+    let before = removed().await;
     fixture.enqueue(numbered(QUEUE, 3)).await;
     // It is woken, and looks for work if it takes some.
     let heeded = ordered(&admin, ServerVerb::Set, "web-1", &slots(8)).await;
     assert_eq!((applied(&heeded).concurrency, &*heeded[0].0.status), (8, "stopped"), "orders add up");
     assert_eq!((pending(&fixture, QUEUE).await, gate.running()), (3, 1));
+    assert_eq!(removed().await, before, "nothing was taken and requeued either");
     let heeded = order(&admin, ServerVerb::Resume, &started.server_id()[..8]).await;
     assert_eq!(applied(&heeded).status, "active", "the later order counts, though it was given by id");
     gate.run(4).await;
@@ -245,6 +253,19 @@ async fn a_server_ends_when_it_is_told_to_stop_and_its_like_may_start() {
     let next = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
     gate.run(2).await;
     end([next]).await;
+}
+
+#[tokio::test]
+async fn a_name_does_not_stop_whoever_starts_under_it() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    let _: i64 = fixture.cmd(&["HSET", "asynq:x:want-name:web-1", "mode", "7 stop"]).await;
+    let started = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
+    let heeded = ordered(&admin(&fixture), ServerVerb::Set, "web-1", &slots(8)).await;
+    let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
+    assert!(refused[0].starts_with("stop: not by name"), "{refused:?}");
+    fixture.enqueue([job("a")]).await;
+    gate.run(1).await;
+    end([started]).await;
 }
 
 #[tokio::test]

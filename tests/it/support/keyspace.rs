@@ -28,7 +28,8 @@ impl Keyspace {
 
     /// The same without what running servers tell about themselves.
     pub(crate) fn without_servers(mut self) -> Self {
-        self.0.retain(|path, _| !path.starts_with("servers") && !path.starts_with("workers"));
+        let told = ["servers", "workers", "x:servers"];
+        self.0.retain(|path, _| !told.iter().any(|name| path.starts_with(name)));
         self
     }
 

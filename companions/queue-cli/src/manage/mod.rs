@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod batch;
 pub(crate) mod cron;
+mod forecast;
 pub(crate) mod group;
 mod history;
 mod order;

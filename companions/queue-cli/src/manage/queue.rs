@@ -7,6 +7,7 @@ use queue_admin::view;
 use queue_core::TaskState;
 use serde::Serialize;
 
+use super::forecast::{self, ForecastArgs};
 use super::history::{self, HistoryArgs};
 use super::queues;
 use crate::confirm::ConfirmArgs;
@@ -28,6 +29,10 @@ pub(crate) enum QueueCommand {
     Inspect(InspectArgs),
     /// Show how many tasks were processed and failed each day
     History(HistoryArgs),
+    /// Look at queues for a while and tell when they will be empty, and how many slots they need
+    ///
+    /// By asynq's counters alone, so that it works for Go's workers too.
+    Forecast(ForecastArgs),
     /// Stop handing out tasks of queues, to Rust and Go workers alike; those running go on
     Pause {
         /// Queue name
@@ -102,6 +107,7 @@ async fn run(command: QueueCommand, session: &Session, out: &Output) -> Result<(
             show(&args.watch, out, async |out| inspect(&args.queues, session, out).await).await
         }
         QueueCommand::History(args) => history::run(args, session, out).await,
+        QueueCommand::Forecast(args) => forecast::run(args, session, out).await,
         QueueCommand::Remove(args) => remove(args, session, out).await,
         QueueCommand::Pause { queues } => pause(&queues, true, session, out).await,
         QueueCommand::Resume { queues } => pause(&queues, false, session, out).await,

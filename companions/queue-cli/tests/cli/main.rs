@@ -23,6 +23,7 @@ mod metrics;
 mod scheduler;
 mod secrets;
 mod session;
+mod steer;
 mod support;
 mod terminal;
 mod transfer;

@@ -14,6 +14,7 @@ export default async function servers({ root, signal }) {
   show(root, h("h1", null, "Servers"), list);
   const read = () => into(list, () => get("servers", {}, signal), (answer) => [
     table(answer.total ? `${number(answer.total)} servers` : "No server is running", [
+      { head: "Name", cell: (row) => short([row.name ?? "", ...row.labels.map((label) => `#${label}`)].join(" ").trim() || "–", 60) },
       { head: "Host", cell: (row) => safe(row.host) }, { head: "Process", n: true, cell: (row) => row.pid },
       { head: "Status", cell: (row) => h("span", { class: row.status === "active" ? "good" : "warn" }, safe(row.status)) },
       { head: "Started", cell: (row) => time(row.started) }, { head: "Busy", n: true, cell: (row) => `${row.workers.length} of ${row.concurrency}` },

@@ -14,7 +14,8 @@ use crate::dash::text::cut;
 use crate::when;
 
 pub(super) fn lines(model: &Model, list: &List<ServerInfo>, cells: usize, palette: Palette) -> Vec<Line<'static>> {
-    let host = widest(list.all().iter().map(|server| server.host.as_str())).clamp(10, 30);
+    let names: Vec<String> = list.all().iter().map(called).collect();
+    let host = widest(names.iter().map(String::as_str)).clamp(10, 30);
     let columns = vec![
         Column::text("HOST", 10, host),
         Column::number("PID", 8),
@@ -27,7 +28,7 @@ pub(super) fn lines(model: &Model, list: &List<ServerInfo>, cells: usize, palett
         let state = if server.status == "active" { palette.good() } else { palette.warning() };
         let busy = format!("{}/{}", server.workers.len(), server.concurrency);
         vec![
-            Cell::new(&server.host, palette.strong()),
+            Cell::new(called(server), palette.strong()),
             Cell::new(server.pid.to_string(), palette.plain()),
             Cell::new(&server.status, state),
             Cell::new(busy, palette.plain()),
@@ -35,6 +36,11 @@ pub(super) fn lines(model: &Model, list: &List<ServerInfo>, cells: usize, palett
             Cell::new(queues(server), palette.plain()),
         ]
     })
+}
+
+/// Its name, where it has one, and its host.
+fn called(server: &ServerInfo) -> String {
+    server.name().map_or_else(|| server.host.clone(), |name| format!("{name} {}", server.host))
 }
 
 /// Queues with their priorities, the highest first.
