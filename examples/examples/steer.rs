@@ -17,10 +17,14 @@ async fn order(admin: &Admin, verb: ServerVerb, set: Order) -> Result<(), Error>
         for (server, heeded) in admin.inspector().heeded(&given).await? {
             match heeded {
                 Heeded::NotYet => {}
-                Heeded::Ended => return Ok(println!("{verb:?}: it has ended")),
+                Heeded::Ended => {
+                    println!("{verb:?}: it has ended");
+                    return Ok(());
+                }
                 Heeded::Applied { refused } => {
                     let (status, slots) = (server.status, server.concurrency);
-                    return Ok(println!("{verb:?}: it is {status} with {slots} slots; refused: {refused:?}"));
+                    println!("{verb:?}: it is {status} with {slots} slots; refused: {refused:?}");
+                    return Ok(());
                 }
             }
         }
