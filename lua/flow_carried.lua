@@ -9,8 +9,9 @@
 --   then for each entry, at most 25
 --   +1 entry   as flow_claim has given it
 -- DERIVED
---   prefix .. number .. ':flow'
--- RETURNS how many were there
+--   prefix .. number .. ':flow', ':about', ':messages'
+-- RETURNS how many were there; and what is to be done next, see flow_claim
+-- needs: flow_claim
 local todo = KEYS[1]
 local prefix = ARGV[1]
 
@@ -28,4 +29,4 @@ for _, entry in ipairs({ unpack(ARGV, 2) }) do
     end
   end
 end
-return found
+return { found, flow_claim(todo, prefix, tonumber(redis.call('TIME')[1])) }

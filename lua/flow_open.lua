@@ -15,6 +15,8 @@
 --   8  born      1 if the caller has chosen the id of the root: its second is then a part of the ids of its members
 --   9  deadline  unix second at which it is cancelled if it is not over by then; 0 for never
 --   10 linger    seconds for which it is kept when it is over; 0 for the default
+--   11 nodes     1 if the numbers are those of nodes, which flow_nodes describes; else empty
+--   12 at        of a child that is a node of its parent: its number there; it is held until its turn comes. Else empty
 --   then for each text, at most eight
 --   +1 field     description, tags, metadata, or message:<event>
 --   +2 text      the text; of a callback its encoded message
@@ -31,6 +33,7 @@ local todo = KEYS[1]
 local prefix, parent_number, name, behalf = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local count, queue, commit, born = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local deadline, linger = tonumber(ARGV[9]), tonumber(ARGV[10])
+local nodes, at = ARGV[11], ARGV[12]
 
 local now = tonumber(redis.call('TIME')[1])
 local root = flow_load(prefix, '0')
@@ -47,7 +50,7 @@ else
   local known = name ~= '' and redis.call('HGET', prefix .. parent_number .. ':keys', 'child:' .. name)
   if known then
     return { 's', known, 0, root.born or '', now, {} }
-  elseif not flow_may_grow(prefix, parent, behalf) then
+  elseif not flow_may_grow(prefix, parent, behalf) or at ~= '' and parent.committed then
     return { 'd', '', 0, '', now, {} }
   end
   if parent_number == '0' then
@@ -55,7 +58,8 @@ else
   end
   number = tostring(tonumber(root.flows) or 1)
   flow_set(root, 'flows', number + 1)
-  local at = flow_reserve_numbers(prefix, parent, 1, '', now)
+  local is_node = at ~= ''
+  at = is_node and at or flow_reserve_numbers(prefix, parent, 1, '', now, 2)
   redis.call('HSET', prefix .. parent_number .. ':kids', at, number)
   if name ~= '' then
     redis.call('HSET', prefix .. parent_number .. ':keys', 'child:' .. name, number)
@@ -63,6 +67,7 @@ else
   flow_save(prefix, parent)
   flow_save(prefix, root)
   flow = { number = number, parent = parent_number, at = at, changed = { parent = true, at = true } }
+  flow_set(flow, 'held', is_node and now or nil)
 end
 
 flow = number == '0' and { number = '0', changed = {} } or flow
@@ -81,7 +86,7 @@ end
 if linger > 0 then
   flow_set(flow, 'linger', linger)
 end
-local texts = { unpack(ARGV, 11) }
+local texts = { unpack(ARGV, 13) }
 for n = 1, #texts, 2 do
   local event = string.match(texts[n], '^message:(%a+)$')
   if event then
@@ -91,6 +96,9 @@ end
 if #texts > 0 then
   redis.call('HSET', prefix .. number .. ':about', unpack(texts))
 end
-local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now) or 0
+if nodes ~= '' then
+  flow_set(flow, 'nodes', count)
+end
+local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now, nodes ~= '' and 1 or 2) or 0
 local claimed = flow_rules(todo, prefix, flow, now) and flow_claim(todo, prefix, now) or {}
 return { 'a', number, first, born ~= '' and tostring(now) or '', now, claimed }

@@ -10,13 +10,15 @@
 --   2  born     the second that the ids name at which the root was born; empty if they name none
 --   then for each group of outcomes, of at most 100 in all
 --   +1 number   of the flow
---   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move; callback; or rules, to apply them only
+--   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move; callback; rules, to apply them only;
+--              nodes or after, to look again at nodes, see flow_walk
 --   +3 count    how many words follow
---   +4 word     the numbers of members; of a callback its event, generation and outcome
+--   +4 word     the numbers of members; of a callback its event, generation and outcome; of nodes the first one; of after a
+--              member and from where on in the list of those that wait for it
 -- DERIVED
---   prefix .. number .. ':flow', ':states', ':about', and those of its ancestors
+--   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', and those of its ancestors
 -- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
--- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set
+-- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set flow_walk
 local todo = KEYS[1]
 local prefix, born = ARGV[1], ARGV[2]
 
@@ -42,8 +44,23 @@ while at < #groups do
       moved = 1
     end
     redis.call('ZREM', todo, 'call ' .. number .. ' ' .. event .. ' ' .. generation)
+  elseif outcome == 'nodes' or outcome == 'after' then
+    redis.call('ZREM', todo, outcome .. ' ' .. number .. ' ' .. table.concat(words, ' '))
+    if flow.held then
+      local turn = redis.call('BITFIELD', prefix .. flow.parent .. ':states', 'GET', 'u4', '#' .. flow.at)[1]
+      if turn ~= 1 and turn ~= 8 then
+        flow_set(flow, 'held', nil)
+        flow_set(flow, 'committed', flow.committed or now)
+        flow_set(flow, 'touched', now)
+      end
+    end
+    local members = outcome == 'after' and { { words[1], tonumber(words[2]) } } or {}
+    has_todo = flow_walk(todo, prefix, flow, members, outcome == 'nodes' and tonumber(words[1])) or has_todo
+    outcome = 'rules'
   elseif outcome ~= 'rules' and not flow['fired:success'] then
-    moved = flow_move(prefix, flow, words, outcome)
+    local members
+    moved, members = flow_move(prefix, flow, words, outcome)
+    has_todo = flow_walk(todo, prefix, flow, members) or has_todo
   end
   if moved > 0 then
     new = new + moved

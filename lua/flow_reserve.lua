@@ -41,7 +41,7 @@ if known then
 elseif not flow_may_grow(prefix, flow, behalf) then
   return { 'd', 0, 0, 0, '' }
 end
-local first = flow_reserve_numbers(prefix, flow, count, queue, now)
+local first = flow_reserve_numbers(prefix, flow, count, queue, now, 2)
 if key ~= '' then
   redis.call('HSET', keys, 'add:' .. key, first .. '-' .. first + count - 1)
 end

@@ -13,7 +13,7 @@
 --   5  linger    seconds for which a tree is kept when it is over, if all is well; unless its root says otherwise
 --   6  keep      the same if not all is well
 -- DERIVED
---   prefix .. number .. ':flow', and those of its ancestors
+--   prefix .. number .. ':flow', ':about', ':messages', ':states', and those of its ancestors
 -- RETURNS 1 if the tree is to be forgotten, else 0; the flow to go on with, 0 if there are no more; the seconds until the
 --   next look; the numbers of the flows that stand still; and what the caller has to do, see flow_claim. A tree that is gone
 --   is to be forgotten.
@@ -42,6 +42,12 @@ for number = from, last do
       return { 1, 0, 0, {}, {} }
     end
     look_at(flow.over + stays)
+  elseif flow and flow.held and not flow.over then
+    -- Its turn has come, and nobody knows of it.
+    local turn = redis.call('BITFIELD', prefix .. flow.parent .. ':states', 'GET', 'u4', '#' .. flow.at)[1]
+    if turn ~= 1 and turn ~= 8 then
+      redis.call('ZADD', todo, 'NX', 0, 'nodes ' .. number .. ' 0')
+    end
   elseif flow and not flow.over then
     local deadline = not flow.cancelled and tonumber(flow.deadline)
     if deadline and deadline <= now then
@@ -56,6 +62,11 @@ for number = from, last do
     if not flow.committed and not flow.cancelled and not flow.abandoned then
       if touched + patience <= now then
         flow_set(flow, 'abandoned', now)
+        if flow.nodes then
+          -- They would wait for ever.
+          flow_set(flow, 'cancelled', now)
+          redis.call('ZADD', todo, 0, 'stop ' .. number)
+        end
         flow_rules(todo, prefix, flow, now)
       else
         look_at(touched + patience)
@@ -69,6 +80,9 @@ for number = from, last do
     local stands_at = math.max(looked + pause, tonumber(flow.adding) or 0)
     if stands_at <= now then
       standing[#standing + 1] = tostring(number)
+      if (tonumber(flow.c1) or 0) > 0 then
+        redis.call('ZADD', todo, 'NX', 0, 'nodes ' .. number .. ' 0')
+      end
       looked, pause = now, math.min(2 * pause, 3600)
       flow_set(flow, 'looked', looked)
       flow_set(flow, 'pause', pause)

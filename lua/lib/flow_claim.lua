@@ -1,14 +1,21 @@
--- flow_claim: what is to be done for the flows of a tree, up to 25 entries that nobody has claimed, for ten seconds. An entry
--- is carried out by whoever claims it, and then taken out by flow_carried.
+-- flow_claim: what is to be done for the flows of a tree, up to 25 entries that nobody has claimed, or a mebibyte of
+-- messages, for ten seconds. An entry is carried out by whoever claims it, and then taken out by flow_carried.
 -- RETURNS the unix second until which it may be carried out; for each entry its text, and the encoded message of the callback
---   that it names, or nothing
+--   or node that it names, or nothing
 local function flow_claim(todo, prefix, now)
-  local claimed = { now + 8 }
+  local claimed, bytes = { now + 8 }, 0
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', 0, 25)) do
-    redis.call('ZADD', todo, now + 10, entry)
     local flow, event = string.match(entry, '^call (%d+) (%a+) ')
+    local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)
+    local node, number = string.match(entry, '^run (%d+) (%d+)$')
+    message = node and redis.call('HGET', prefix .. node .. ':messages', number) or message or ''
+    redis.call('ZADD', todo, now + 10, entry)
     claimed[#claimed + 1] = entry
-    claimed[#claimed + 1] = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event) or ''
+    claimed[#claimed + 1] = message
+    bytes = bytes + #message
+    if bytes > 1048576 then
+      break
+    end
   end
   return claimed
 end

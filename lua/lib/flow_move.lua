@@ -1,14 +1,14 @@
 -- flow_move: move members of a flow by an outcome, as the table of docs/flows.md says; success is final. What changes
 -- nothing was known, or is no longer true. The numbers are texts.
--- RETURNS how many were moved
+-- RETURNS how many were moved, and which, as flow_walk wants them
 -- needs: flow_count flow_set
 local function flow_move(prefix, flow, numbers, outcome)
   local moves = ({
-    ok = { [0] = 4, [2] = 4, [3] = 4, [5] = 4, [6] = 4, [7] = 4 },
-    failing = { [2] = 3, [5] = 3, [6] = 3 },
-    dead = { [0] = 5, [2] = 5, [3] = 5, [6] = 5 },
+    ok = { [0] = 4, [1] = 4, [2] = 4, [3] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 4 },
+    failing = { [1] = 3, [2] = 3, [5] = 3, [6] = 3 },
+    dead = { [0] = 5, [1] = 5, [2] = 5, [3] = 5, [6] = 5, [8] = 5 },
     removed = { [2] = 6, [3] = 6 },
-    cancelled = { [2] = 7, [3] = 7 },
+    cancelled = { [1] = 7, [2] = 7, [3] = 7 },
     again = { [5] = 2, [6] = 2 },
     void = { [2] = 0, [3] = 6 },
   })[outcome]
@@ -25,9 +25,9 @@ local function flow_move(prefix, flow, numbers, outcome)
     end
   end
   if #read == 0 then
-    return 0
+    return 0, {}
   end
-  local found, write, by = redis.call('BITFIELD', states, unpack(read)), {}, {}
+  local found, write, by, moved = redis.call('BITFIELD', states, unpack(read)), {}, {}, {}
   for n = 1, #found do
     local from = found[n]
     local to = moves[from]
@@ -37,6 +37,7 @@ local function flow_move(prefix, flow, numbers, outcome)
       by[from] = (by[from] or 0) - 1
       by[to] = (by[to] or 0) + 1
       local number = tonumber(string.sub(read[3 * n], 2))
+      moved[#moved + 1] = { number, 1 }
       if number >= (tonumber(flow.next) or 0) then
         flow_set(flow, 'next', number + 1)
       end
@@ -50,5 +51,5 @@ local function flow_move(prefix, flow, numbers, outcome)
       flow_count(flow, state, count)
     end
   end
-  return #write / 4
+  return #moved, moved
 end

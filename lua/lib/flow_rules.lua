@@ -3,7 +3,7 @@
 --
 -- This is the only place where the rules stand; docs/flows.md says them in words. Fields: see docs/wire-format.md.
 -- RETURNS whether anything is to be done by the caller
--- needs: flow_count flow_load flow_save flow_set
+-- needs: flow_count flow_load flow_save flow_set flow_walk
 local function flow_rules(todo, prefix, flow, now)
   local function count(state)
     return tonumber(flow['c' .. state]) or 0
@@ -83,13 +83,15 @@ local function flow_rules(todo, prefix, flow, now)
     end
     local states, at = prefix .. flow.parent .. ':states', '#' .. flow.at
     local known = redis.call('BITFIELD', states, 'GET', 'u4', at)[1]
-    if known == seen then
+    -- A node whose turn has not come, or does not come, stands as it is, whatever its batch does.
+    if known == seen or known == 1 or known == 8 then
       return has_todo
     end
     redis.call('BITFIELD', states, 'SET', 'u4', at, seen)
     flow_count(parent, known, -1)
     flow_count(parent, seen, 1)
     flow_set(parent, 'touched', now)
+    has_todo = flow_walk(todo, prefix, parent, { { flow.at, 1 } }) or has_todo
     if level == 25 then
       flow_save(prefix, parent)
       redis.call('ZADD', todo, 0, 'rules ' .. flow.parent)

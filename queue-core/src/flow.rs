@@ -15,6 +15,14 @@ pub const PREFIX: &str = "flow:";
 /// `completed`, where a server of ours finds it and nothing else; the odd second tells it from what users ask for.
 pub const MEMBER_RETENTION: Duration = Duration::from_secs(315_360_001);
 
+/// The retention of a node for which others wait: 90 days and a second. So its result is there for them; it is deleted with
+/// the workflow. The odd second tells it from what users ask for.
+pub const RESULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60 + 1);
+
+/// The header that tells a node where the results are of those it has waited for: a JSON object of their names, each with `queue`
+/// and `id` of a task, or with the id of a `batch`.
+pub const INPUT_HEADER: &str = "x-flow-input";
+
 /// The header in which the retention travels that the user asked for, in seconds: `keep=60`.
 pub const HEADER: &str = "x-flow";
 
@@ -63,6 +71,8 @@ impl fmt::Display for Event {
 pub enum MemberState {
     /// Not a member: refused as a duplicate.
     Void = 0,
+    /// A node of a workflow that waits for others.
+    Waiting = 1,
     /// Its task is in its queue, or on its way there; of a child flow: it runs.
     Sent = 2,
     /// As sent, and one attempt has failed; of a child flow: all of it was attempted.
@@ -75,6 +85,8 @@ pub enum MemberState {
     Removed = 6,
     /// It was cancelled with its flow.
     Cancelled = 7,
+    /// A node that does not run, because what it needs did not come.
+    Skipped = 8,
     /// A child flow that runs on and cannot succeed unless somebody helps.
     Doomed = 10,
     /// The same, all of which was attempted.
@@ -83,14 +95,16 @@ pub enum MemberState {
 
 impl MemberState {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Void,
+        Self::Waiting,
         Self::Sent,
         Self::Failing,
         Self::Succeeded,
         Self::Dead,
         Self::Removed,
         Self::Cancelled,
+        Self::Skipped,
         Self::Doomed,
         Self::DoomedAttempted,
     ];
@@ -104,6 +118,8 @@ impl MemberState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Void => "void",
+            Self::Waiting => "waiting",
+            Self::Skipped => "skipped",
             Self::Sent => "sent",
             Self::Failing => "failing",
             Self::Succeeded => "succeeded",
@@ -116,7 +132,66 @@ impl MemberState {
 
     /// Whether something is still to come from it.
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Sent | Self::Failing | Self::Doomed | Self::DoomedAttempted)
+        matches!(self, Self::Waiting | Self::Sent | Self::Failing | Self::Doomed | Self::DoomedAttempted)
+    }
+}
+
+impl serde::Serialize for MemberState {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// What a node of a workflow wants of another one before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum When {
+    /// That it succeeds.
+    Succeeded,
+    /// That it dies or is removed.
+    Failed,
+    /// That it ends, whatever becomes of it.
+    Ended,
+}
+
+impl When {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Succeeded, Self::Failed, Self::Ended];
+
+    /// Its name in JSON and files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// What stands behind the number of the other node in the ledger.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Succeeded => "",
+            Self::Failed => "!",
+            Self::Ended => "*",
+        }
+    }
+
+    /// Reads an edge, as it stands in the ledger: the number of the other node, and what is wanted of it.
+    ///
+    /// ```
+    /// use queue_core::flow::When;
+    ///
+    /// assert_eq!(When::read("12!"), Some((12, When::Failed)));
+    /// ```
+    pub fn read(edge: &str) -> Option<(u32, Self)> {
+        let number = edge.trim_end_matches(['!', '*']);
+        let when = Self::ALL.into_iter().find(|when| when.sign() == &edge[number.len()..])?;
+        Some((number.parse().ok()?, when))
+    }
+}
+
+impl serde::Serialize for When {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -378,6 +453,6 @@ mod tests {
             assert!((state as u8) < 16);
             assert_eq!(MemberState::from_bits(state as u8), Some(state));
         }
-        assert_eq!(MemberState::from_bits(1), None);
+        assert_eq!(MemberState::from_bits(9), None);
     }
 }

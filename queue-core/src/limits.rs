@@ -113,6 +113,10 @@ limits! {
 
     /// The most numbers of members that one reservation of a batch gives out.
     FLOW_MAX_RESERVATION: u32 = 10_000;
+    /// The most nodes of a workflow. They are stored with it, each with its message.
+    FLOW_MAX_NODES: usize = 100_000;
+    /// The most nodes that one node waits for. Whenever one of them ends, Redis looks at all of them.
+    FLOW_MAX_PARENTS: usize = 1_000;
     /// The most outcomes that one call writes into the ledger of a batch.
     FLOW_MAX_RECORD: usize = 100;
     /// Without an outcome for so long a batch stands still, and its members are looked for; the pause between two looks

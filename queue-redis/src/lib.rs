@@ -51,7 +51,10 @@ pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
-pub use flow::{Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, CallbackState};
+pub use flow::{
+    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, CallbackState, ParentError, Parents,
+    WorkflowBuilder,
+};
 pub use link::source::InProcess;
 pub use listener::{Listener, Signal, Watch};
 #[doc(hidden)]

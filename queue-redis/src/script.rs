@@ -180,8 +180,8 @@ macro_rules! scripts {
 }
 
 snippets! {
-    can_store can_tell choose_type delete_task examine_task find_pending find_task finish flow_claim flow_count flow_load flow_may_grow flow_move
-    flow_reserve_numbers flow_rules flow_save flow_set holds is_empty is_wrong_type leave_active leave_set make_active make_pending
+    can_store can_tell choose_type delete_task examine_task find_pending find_task finish flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
+    flow_reserve_numbers flow_rules flow_save flow_set flow_walk holds is_empty is_wrong_type leave_active leave_set make_active make_pending
     message_field nth owns ready_at release_lock remove_active remove_pending set_of store store_all tell trim write
 }
 
@@ -239,6 +239,7 @@ scripts! {
     PUT_OFF_DUTY = "put_off_duty";
     STORE_ONCE = "store_once";
     TRIM_OUTCOMES = "trim_outcomes";
+    FLOW_NODES = "flow_nodes";
     FLOW_OPEN = "flow_open";
     FLOW_RESERVE = "flow_reserve";
     FLOW_MARK = "flow_mark";

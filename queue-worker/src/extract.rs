@@ -5,19 +5,19 @@ use std::convert::Infallible;
 use std::future::Future;
 
 use queue_core::outcome::Failure;
-use queue_redis::{Batch, BatchError, Client};
+use queue_redis::{Batch, BatchError, Client, Error, Parents};
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
 
 /// An argument of a handler, made from the job and the router's state.
 ///
-/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Batch`], [`CancellationToken`], and `Option<E>` or
+/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Batch`], [`Parents`], [`CancellationToken`], and `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an extractor",
     label = "cannot be made from the job",
-    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `Batch`, `CancellationToken`, or a type of yours that \
+    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `Batch`, `Parents`, `CancellationToken`, or a type of yours that \
             implements `FromJob`"
 )]
 pub trait FromJob<S>: Sized {
@@ -137,6 +137,15 @@ impl<S: Sync> FromJob<S> for Batch {
 
     async fn from_job(job: &Job, _: &S) -> Result<Self, BatchError> {
         Batch::of_task(Client::new(job.redis().clone()), job.id())
+    }
+}
+
+/// What the nodes have left that this task has waited for in its workflow.
+impl<S: Sync> FromJob<S> for Parents {
+    type Rejection = Error;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, Error> {
+        Parents::of_task(job.redis(), job.headers()).await
     }
 }
 

@@ -72,6 +72,9 @@ commands! {
     /// Make batches of tasks, look at them, wait for them, cancel them
     #[command(subcommand)]
     Batch: manage::batch::BatchCommand,
+    /// Make workflows of tasks and batches that wait for each other, look at them
+    #[command(subcommand)]
+    Workflow: manage::workflow::WorkflowCommand,
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
     Cron: manage::cron::CronCommand,

@@ -1,4 +1,4 @@
-//! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
+//! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_nodes.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
 //! `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use redis::{Cmd, Value};
 use super::Broker;
 use crate::error::Error;
 use crate::script::{
-    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_TEND, STORE_ONCE, Script,
-    TRIM_OUTCOMES, Word,
+    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_TEND, STORE_ONCE,
+    Script, TRIM_OUTCOMES, Word,
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
@@ -40,7 +40,21 @@ pub(crate) struct Opening {
     pub(crate) has_chosen_name: bool,
     pub(crate) deadline: i64,
     pub(crate) linger: i64,
+    /// Whether the numbers are those of nodes.
+    pub(crate) has_nodes: bool,
+    /// What it is in its parent, if it is a node there.
+    pub(crate) at: Option<u32>,
     pub(crate) texts: Vec<(String, Bytes)>,
+}
+
+/// A node, as it is stored.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) message: Bytes,
+    pub(crate) before: String,
+    pub(crate) after: String,
 }
 
 /// What became of it.
@@ -84,6 +98,10 @@ pub(crate) enum Record {
     Callback(u32, Event, u32, bool),
     /// Nothing; the rules are to be applied.
     Rules(u32),
+    /// The nodes are to be looked at, from this number on.
+    Nodes(u32, u32),
+    /// Those are to be looked at that wait for a member, from this place of their list on.
+    After(u32, u32, u32),
 }
 
 /// What a look at a tree has shown.
@@ -160,7 +178,8 @@ impl Broker {
             call.arg(opening.parent.map(|parent| parent.to_string()).unwrap_or_default());
             call.arg(&opening.name).arg(&opening.behalf).arg(opening.count).arg(&opening.queue);
             call.arg(if opening.commit { "1" } else { "" }).arg(if opening.has_chosen_name { "1" } else { "" });
-            call.arg(opening.deadline).arg(opening.linger);
+            call.arg(opening.deadline).arg(opening.linger).arg(if opening.has_nodes { "1" } else { "" });
+            call.arg(opening.at.map(|at| at.to_string()).unwrap_or_default());
             for (field, text) in &opening.texts {
                 call.arg(field).arg(&text[..]);
             }
@@ -190,6 +209,22 @@ impl Broker {
             Some(Reserved { word: letter(word)?, first: number(first)?, count: number(count)?, is_added, states })
         };
         self.on_tree(&FLOW_RESERVE, (root, &format!("{flow}:keys")), with, parse).await
+    }
+
+    /// Describes nodes whose tasks are of this queue.
+    pub(crate) async fn flow_nodes(
+        &self,
+        (root, flow): (&str, u32),
+        queue: &str,
+        nodes: &[Described],
+    ) -> Result<Word, Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(flow).arg(queue);
+            for node in nodes {
+                call.arg(node.number).arg(&node.name).arg(&node.message[..]).arg(&node.before).arg(&node.after);
+            }
+        };
+        self.on_tree(&FLOW_NODES, (root, &format!("{flow}:messages")), with, |parts| letter(parts.first()?)).await
     }
 
     /// Notes that a flow is `committed` or `cancelled`, or that an addition with a key is complete (`added`).
@@ -229,6 +264,8 @@ impl Broker {
                         call.arg(flow).arg("callback").arg(3).arg(event.as_str()).arg(generation).arg(ended)
                     }
                     Record::Rules(flow) => call.arg(flow).arg("rules").arg(0),
+                    Record::Nodes(flow, from) => call.arg(flow).arg("nodes").arg(1).arg(from),
+                    Record::After(flow, member, at) => call.arg(flow).arg("after").arg(2).arg(member).arg(at),
                 };
             }
         };
@@ -239,12 +276,12 @@ impl Broker {
         self.on_tree(&FLOW_RECORD, (root, LIST), with, parse).await
     }
 
-    /// What was claimed is done.
-    pub(crate) async fn flow_carried(&self, root: &str, entries: &[String]) -> Result<(), Error> {
+    /// What was claimed is done; returns what is to be done next.
+    pub(crate) async fn flow_carried(&self, root: &str, entries: &[String]) -> Result<Claimed, Error> {
         let with = |call: &mut Cmd| {
             call.arg(entries);
         };
-        self.on_tree(&FLOW_CARRIED, (root, LIST), with, |_| Some(())).await
+        self.on_tree(&FLOW_CARRIED, (root, LIST), with, |parts| claimed(parts.get(1)?)).await
     }
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {

@@ -78,12 +78,12 @@ impl Broker {
         let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
         let mut look = redis::pipe();
         for list in &lists {
-            look.cmd("LINDEX").arg(list).arg(0);
+            look.cmd("LRANGE").arg(list).arg(0).arg(0);
         }
         if lists.is_empty() {
             return Ok(None);
         }
-        let entries: Vec<Option<String>> = redis.pipeline("LINDEX", &look).await?;
+        let entries: Vec<Vec<String>> = redis.pipeline("LRANGE", &look).await?;
         Ok(entries.iter().flatten().filter_map(|entry| told_at(entry)).min())
     }
 }

@@ -54,6 +54,20 @@ pub enum BatchError {
         /// Why.
         source: EnqueueError,
     },
+    /// The nodes of a workflow do not fit together: they wait for each other in a circle, or for one that is not there.
+    #[error("this cannot be a workflow: {reason}")]
+    Graph {
+        /// What does not fit.
+        reason: String,
+    },
+    /// The task of a node cannot be enqueued. Nothing was stored.
+    #[error("node {node:?} was refused: {source}")]
+    Unplaced {
+        /// Its name; within a batch with a slash and its position.
+        node: String,
+        /// Why.
+        source: EnqueueError,
+    },
     /// The id cannot be one.
     #[error(transparent)]
     Id(#[from] FlowIdError),

@@ -24,7 +24,7 @@ use crate::script::Word;
 #[derive(Debug, Clone)]
 #[must_use = "a batch is made by `add_all` or `open`"]
 pub struct BatchBuilder {
-    client: Client,
+    pub(super) client: Client,
     /// The batch that it is to be a child of.
     parent: Option<Batch>,
     name: String,
@@ -43,6 +43,11 @@ impl BatchBuilder {
     /// A batch within this one.
     pub(super) fn within(parent: Batch) -> Self {
         Self { parent: Some(parent.clone()), ..Self::new(parent.client) }
+    }
+
+    /// A node of this workflow, which lives as long as that.
+    pub(super) fn into_node_of(self, parent: Batch, name: &str) -> Self {
+        Self { parent: Some(parent), name: name.to_owned(), deadline: None, linger: Duration::ZERO, ..self }
     }
 
     /// The id of the batch, or of a child its name within its parent: 1 to 64 of the characters `A-Z a-z 0-9 _ . -`. Made a second
@@ -104,7 +109,7 @@ impl BatchBuilder {
     /// # Errors
     /// See [`BatchError`]; then there is no batch, unless the error is of Redis.
     pub async fn open(self) -> Result<Batch, BatchError> {
-        Ok(self.make("", 0, false).await?.0)
+        Ok(self.make(Opening::default(), Vec::new()).await?.0)
     }
 
     /// Makes the batch, adds these members, and commits it. Members run as soon as they are enqueued. However many there are,
@@ -145,31 +150,29 @@ impl BatchBuilder {
         {
             let count = first.tasks.len() as u32;
             let queue = queue.to_owned();
-            let (batch, fresh) = self.make(&queue, count, true).await?;
+            let opening = Opening { count, queue: queue.clone(), commit: true, ..Opening::default() };
+            let (batch, fresh) = self.make(opening, vec![queue]).await?;
             if let Some(number) = fresh {
                 batch.enqueue(first.tasks, number, 0).await?;
             }
             return Ok(batch);
         }
-        let (batch, _) = self.make("", 0, false).await?;
+        let (batch, _) = self.make(Opening::default(), Vec::new()).await?;
         let adding = if has_chosen_name { batch.clone().keyed(MADE) } else { batch.clone() };
         adding.add_chunks(first, tasks).await?;
         batch.commit().await?;
         Ok(batch)
     }
 
-    /// Makes the flow; also the first number that was given out, if the flow is new.
-    async fn make(self, queue: &str, count: u32, commit: bool) -> Result<(Batch, Option<u32>), BatchError> {
+    /// Makes the flow, whose members are in these queues; also the first number that was given out, if the flow is new.
+    pub(super) async fn make(
+        self,
+        mut opening: Opening,
+        mut queues: Vec<String>,
+    ) -> Result<(Batch, Option<u32>), BatchError> {
         let now_ns = self.client.now_ns();
-        let mut opening = Opening {
-            count,
-            queue: queue.to_owned(),
-            commit,
-            deadline: self.deadline.map_or(0, unix_secs_ceil),
-            linger: secs_ceil(self.linger),
-            ..Opening::default()
-        };
-        let mut queues = vec![queue.to_owned()];
+        opening.deadline = self.deadline.map_or(0, unix_secs_ceil);
+        opening.linger = secs_ceil(self.linger);
         opening.texts.extend(self.texts.into_iter().map(|(field, text)| (field.to_owned(), text)));
         for (event, task) in self.callbacks {
             let unsuitable = |reason| BatchError::Unsuitable { position: format!("on_{event}"), reason };

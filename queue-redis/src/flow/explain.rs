@@ -9,7 +9,7 @@ use queue_core::limits::MAX_BATCH;
 use serde::Serialize;
 
 use super::status::{BatchStatus, status_of};
-use super::{Flows, duty};
+use super::{Flows, NodeStatus, duty};
 use crate::error::Error;
 
 /// How many members are looked at one by one.
@@ -45,6 +45,8 @@ pub struct Explanation {
     pub callbacks: Vec<Standing>,
     /// Its children that are not over, or ended badly: their ids and states; the first hundred.
     pub children: Vec<(String, &'static str)>,
+    /// Its nodes that wait for others; the first hundred.
+    pub nodes: Vec<NodeStatus>,
     /// What somebody has to carry out for its tree, as it stands in Redis.
     pub todo: Vec<String>,
     /// When the leader looks after its tree next.
@@ -52,7 +54,7 @@ pub struct Explanation {
 }
 
 impl Flows {
-    /// What a batch waits for; `None` if there is none of this id. It costs a look at each live member, of a thousand at most.
+    /// What a batch or workflow waits for; `None` if there is none of this id. It costs a look at each live member, of a thousand at most.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
@@ -81,6 +83,9 @@ impl Flows {
             let kid = id.sibling(*kid);
             children.extend(self.status(&kid).await?.map(|status| (status.id, status.state.as_str())));
         }
+        let mut nodes = if status.waiting > 0 { self.nodes(id).await? } else { Vec::new() };
+        nodes.retain(|node| node.state == MemberState::Waiting);
+        nodes.truncate(MAX_BATCH);
         let mut look = redis::pipe();
         look.cmd("ZRANGE").arg([&flow_prefix(id.root()), "todo"].concat()).arg(0).arg(MAX_BATCH - 1);
         let (todo,): (Vec<String>,) = self.broker.redis().pipeline("ZRANGE", &look).await?;
@@ -94,6 +99,7 @@ impl Flows {
             status,
             unseen,
             children,
+            nodes,
             todo,
         }))
     }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::TaskState;
+use queue_core::{TaskMessage, TaskState};
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::keys::{self, QueueKeys};
-use queue_core::limits::{self, MAX_BATCH};
+use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
 
 use super::{Flows, Outcomes, duty, flow_of, told};
 use crate::broker::{Seen, told_at};
@@ -54,8 +54,39 @@ impl Flows {
 
     /// Deletes a tree that is over, and takes it off the list.
     async fn forget(&self, root: &str) -> Result<(), Error> {
+        self.delete_results(root).await?;
         while self.broker.flow_forget(root).await? {}
         self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
+    }
+
+    /// Deletes the tasks of nodes that were kept for the results that others read.
+    async fn delete_results(&self, root: &str) -> Result<(), Error> {
+        let redis = self.broker.redis();
+        let key = |flow: u32, name: &str| format!("{}{flow}:{name}", keys::flow_prefix(root));
+        let mut get = redis::cmd("HGET");
+        let flows: Option<u32> = redis.query("HGET", get.arg(key(0, "flow")).arg("flows")).await?;
+        for flow in 0..flows.unwrap_or(1) {
+            let mut get = redis::cmd("HGET");
+            let nodes: Option<u32> = redis.query("HGET", get.arg(key(flow, "flow")).arg("nodes")).await?;
+            let nodes: Vec<u32> = (0..nodes.unwrap_or(0)).collect();
+            for nodes in nodes.chunks(MAX_BATCH) {
+                let mut get = redis::cmd("HMGET");
+                let read: Vec<Option<Vec<u8>>> =
+                    redis.query("HMGET", get.arg(key(flow, "messages")).arg(nodes)).await?;
+                let messages = read.into_iter().flatten().filter_map(|raw| TaskMessage::from_bytes(raw.into()).ok());
+                let kept = i64::try_from(flow::RESULT_RETENTION.as_secs()).unwrap_or(i64::MAX);
+                let mut ids: HashMap<String, Vec<String>> = HashMap::new();
+                for message in messages.filter(|message| flow::retention(message) == kept) {
+                    ids.entry(message.queue).or_default().push(message.id);
+                }
+                for (queue, ids) in ids {
+                    for ids in ids.chunks(CHANGE_BATCH) {
+                        self.broker.delete_tasks(&queue, Seen::In(TaskState::Completed), ids).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The second that the ids of the tree's tasks name.
@@ -70,7 +101,13 @@ impl Flows {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
         let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
-        let open: Vec<u32> = ledger.numbers(is_open).filter(|number| !ledger.kids.contains_key(number)).collect();
+        // What has still to be enqueued is not missing.
+        let todo = [&keys::flow_prefix(root), "todo"].concat();
+        let todo: Vec<String> =
+            self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
+        let is_about = |number: &u32| todo.contains(&format!("run {flow} {number}"));
+        let is_ours = |number: &u32| !ledger.kids.contains_key(number) && (todo.is_empty() || !is_about(number));
+        let open: Vec<u32> = ledger.numbers(is_open).filter(is_ours).collect();
         for numbers in open.chunks(PROBED_AT_ONCE) {
             let member = |number: &u32| MemberId { flow: id.clone(), born, part: Part::Member(*number) };
             let ids: Vec<(String, MemberId)> =
@@ -191,18 +228,49 @@ impl Flows {
             let members: Vec<MemberId> =
                 ids.iter().filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?)).collect();
             skip += found - members.len();
-            let ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
+            let mut ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
+            any |= !ids.is_empty();
             self.record(members.into_iter().map(|id| (id, MemberOutcome::Ok)).collect()).await?;
+            self.keep(queue, &mut ids).await?;
             if !ids.is_empty() {
                 // Somebody may have run one again meanwhile: it is where it is now.
                 let changes = self.broker.delete_tasks(queue, Seen::In(TaskState::Completed), &ids).await?;
                 skip += changes.iter().filter(|change| !change.is_done()).count();
             }
-            any |= !ids.is_empty();
             if found < COLLECTED_AT_ONCE {
                 return Ok(any);
             }
         }
+    }
+
+    /// Gives those members that Go has completed the retention that was asked for, and leaves the others in the list.
+    async fn keep(&self, queue: &str, ids: &mut Vec<String>) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let (redis, keys) = (self.broker.redis(), QueueKeys::new(queue));
+        let mut look = redis::pipe();
+        for id in &*ids {
+            look.cmd("HGET").arg(keys.task(id)).arg("msg");
+        }
+        let messages: Vec<Option<Vec<u8>>> = redis.pipeline("HGET", &look).await?;
+        let (mut shorten, mut kept) = (redis::pipe(), 0);
+        let mut messages = messages.into_iter();
+        ids.retain(|id| {
+            let message = messages.next().flatten().and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
+            let seconds = message.map_or(0, |message| flow::retention(&message));
+            if seconds > 0 {
+                // Only if it is there and not shorter: whoever ran it again has taken it out.
+                let until = self.clock.now_secs() + seconds;
+                shorten.cmd("ZADD").arg(keys.completed()).arg("XX").arg("LT").arg(until).arg(id).ignore();
+                kept += 1;
+            }
+            seconds == 0
+        });
+        if kept == 0 {
+            return Ok(());
+        }
+        redis.pipeline("ZADD", &shorten).await
     }
 
     /// Deletes what waits of a flow that is cancelled, and asks servers to stop what runs; likewise for the flows in it.
@@ -211,14 +279,22 @@ impl Flows {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(true) };
         let live: Vec<u32> = ledger.numbers(MemberState::is_live).collect();
+        let mut waiting = Outcomes::new();
         for number in &live {
             if let Some(kid) = ledger.kids.get(number) {
                 let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
                 Box::pin(self.carry_out(root, born, claimed)).await?;
             }
+            if ledger.state(*number) == MemberState::Waiting && !ledger.kids.contains_key(number) {
+                let member = MemberId { flow: id.clone(), born, part: Part::Member(*number) };
+                waiting.push((member, MemberOutcome::Cancelled));
+            }
         }
+        self.record(waiting).await?;
         let mut by_queue: HashMap<&str, Vec<u32>> = HashMap::new();
-        for number in live.iter().filter(|number| !ledger.kids.contains_key(number)) {
+        let is_task =
+            |number: &&u32| ledger.state(**number) != MemberState::Waiting && !ledger.kids.contains_key(*number);
+        for number in live.iter().filter(is_task) {
             by_queue.entry(ledger.queue_of(*number)).or_default().push(*number);
         }
         let mut is_done = live.is_empty();

@@ -11,8 +11,11 @@ mod chunk;
 mod duty;
 mod explain;
 mod keep;
+mod node;
 mod record;
 mod status;
+mod store;
+mod workflow;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +29,10 @@ pub use self::batch::{Added, Batch, BatchError};
 pub use self::builder::BatchBuilder;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::explain::{Explanation, Standing};
+pub use self::node::{Edge, NodeStatus, ParentError, Parents};
 pub use self::record::Recorder;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};
+pub use self::workflow::WorkflowBuilder;
 use crate::broker::{Broker, Claimed, Record, StoredOnce};
 use crate::client::Client;
 use crate::error::Error;
@@ -77,64 +82,73 @@ impl Flows {
         Ok(())
     }
 
-    /// Does what is to be done for the flows of a tree. What is not done in time is claimed by others.
+    /// Does what is to be done for the flows of a tree, until there is no more of it. What is not done in time is claimed by
+    /// others.
     pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
-        let Claimed { not_after, mut entries } = claimed;
-        if entries.is_empty() {
+        if claimed.entries.is_empty() {
             return Ok(());
         }
         // A process that dies from here on leaves entries that somebody has to find.
         self.look_soon(root).await?;
-        while !entries.is_empty() {
+        let mut claims = vec![claimed];
+        while let Some(Claimed { not_after, entries }) = claims.pop() {
             let mut carried = Vec::with_capacity(entries.len());
-            let mut more = Vec::new();
-            for (entry, message) in std::mem::take(&mut entries) {
+            let mut stored = Vec::new();
+            for (entry, message) in entries {
                 let words: Vec<&str> = entry.split(' ').collect();
-                let flow = words.get(1).and_then(|flow| flow.parse().ok());
-                let done = match (&words[..], flow) {
-                    (["call", _, event, generation], Some(flow)) => {
-                        let part = flow::Event::from_name(event).zip(generation.parse().ok());
-                        match part {
-                            Some((event, generation)) => {
-                                let id = MemberId {
-                                    flow: flow_of(root, flow),
-                                    born,
-                                    part: Part::Callback(event, generation),
-                                };
-                                self.call(&id, message, not_after).await?
-                            }
-                            None => false,
+                let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+                let task = match (&words[..], &numbers[..]) {
+                    (["call", _, event, _], &[flow, generation]) => {
+                        flow::Event::from_name(event).map(|event| (flow, Part::Callback(event, generation)))
+                    }
+                    (["run", ..], &[flow, number]) => Some((flow, Part::Member(number))),
+                    _ => None,
+                };
+                if let Some((flow, part)) = task {
+                    let id = MemberId { flow: flow_of(root, flow), born, part };
+                    stored.push(async move { (self.call(&id, message, not_after).await, entry) });
+                    continue;
+                }
+                let looked_at = match (&words[..], &numbers[..]) {
+                    (["stop", _], [flow]) => {
+                        if Box::pin(self.stop(root, born, *flow)).await? {
+                            carried.push(entry);
                         }
+                        continue;
                     }
-                    (["rules", _], Some(flow)) => {
-                        let (.., claimed) = self.broker.flow_record(root, born, &[Record::Rules(flow)]).await?;
-                        more.extend(claimed.entries);
-                        true
-                    }
-                    (["stop", _], Some(flow)) => Box::pin(self.stop(root, born, flow)).await?,
+                    (["rules", _], [flow]) => Record::Rules(*flow),
+                    (["nodes", ..], [flow, from]) => Record::Nodes(*flow, *from),
+                    (["after", ..], [flow, member, at]) => Record::After(*flow, *member, *at),
                     _ => {
                         error!(flow = root, entry, "a batch has something to be done that this version does not know");
-                        false
+                        continue;
                     }
                 };
-                if done {
+                let (.., claimed) = self.broker.flow_record(root, born, std::slice::from_ref(&looked_at)).await?;
+                claims.push(claimed);
+                // The script has taken the others out by itself, and may have put them in again.
+                if let Record::Rules(_) = looked_at {
+                    carried.push(entry);
+                }
+            }
+            for (done, entry) in join_all(stored).await {
+                if done? {
                     carried.push(entry);
                 }
             }
             if !carried.is_empty() {
-                self.broker.flow_carried(root, &carried).await?;
+                claims.push(self.broker.flow_carried(root, &carried).await?);
             }
-            entries = more;
         }
         Ok(())
     }
 
-    /// Enqueues a callback; whether that is done, now or before.
+    /// Enqueues a callback or a node; whether that is done, now or before.
     async fn call(&self, id: &MemberId, message: bytes::Bytes, not_after: i64) -> Result<bool, Error> {
         let mut message = match queue_core::TaskMessage::from_bytes(message) {
-            Ok(message) => message,
-            Err(damaged) => {
-                error!(flow = %id.flow, error = %damaged, "the callback of a batch cannot be read; it is not enqueued");
+            Ok(message) if !message.r#type.is_empty() => message,
+            _ => {
+                error!(task = %id, "a task that a batch has to enqueue cannot be read; it is not enqueued");
                 return Ok(false);
             }
         };

@@ -37,14 +37,22 @@ impl Ledger {
         Some(String::from_utf8_lossy(self.about.get(field)?).into_owned())
     }
 
+    /// How a member stands.
+    pub(super) fn state(&self, number: u32) -> MemberState {
+        let byte = self.states.get((number / 2) as usize).copied().unwrap_or(0);
+        let bits = if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
+        MemberState::from_bits(bits).unwrap_or(MemberState::Void)
+    }
+
+    /// How many of its members are nodes; `None` of a batch that has none.
+    pub(super) fn nodes(&self) -> Option<u32> {
+        self.number("nodes")
+    }
+
     /// The numbers of the members in certain states.
     pub(super) fn numbers(&self, is_wanted: impl Fn(MemberState) -> bool) -> impl Iterator<Item = u32> {
         let next: u32 = self.number("next").unwrap_or(0);
-        (0..next).filter(move |number| {
-            let byte = self.states.get((*number / 2) as usize).copied().unwrap_or(0);
-            let bits = if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-            MemberState::from_bits(bits).is_some_and(&is_wanted)
-        })
+        (0..next).filter(move |number| is_wanted(self.state(*number)))
     }
 
     /// The queue of a member.
@@ -71,6 +79,8 @@ impl Ledger {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BatchState {
+    /// It is a node of a workflow, and its turn has not come.
+    Waiting,
     /// Members may still be added.
     Open,
     /// It was committed, and members or callbacks are not over.
@@ -91,6 +101,7 @@ impl BatchState {
     /// Its name in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Waiting => "waiting",
             Self::Open => "open",
             Self::Running => "running",
             Self::Doomed => "doomed",
@@ -160,7 +171,7 @@ pub struct BatchStatus {
     pub description: Option<String>,
     /// Members, those that were refused as duplicates not counted.
     pub total: u64,
-    /// Members that wait for others; always 0 in a batch.
+    /// Nodes that wait for others; 0 in a batch without nodes.
     pub waiting: u64,
     /// Members that are in their queue or run.
     pub sent: u64,
@@ -174,7 +185,7 @@ pub struct BatchStatus {
     pub removed: u64,
     /// Members that were cancelled with the batch.
     pub cancelled: u64,
-    /// Members that need not run; always 0 in a batch.
+    /// Nodes that do not run, because what they need did not come; 0 in a batch without nodes.
     pub skipped: u64,
     /// Children that run on and cannot succeed unless something is run again.
     pub doomed: u64,
@@ -310,8 +321,9 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         || (cancelled > 0 && !has("cancelled"))
         || callbacks.iter().any(|callback| callback.state == CallbackState::Dead);
     let state = match () {
-        () if has("cancelled") => BatchState::Cancelled,
         () if has("abandoned") => BatchState::Abandoned,
+        () if has("cancelled") => BatchState::Cancelled,
+        () if has("held") => BatchState::Waiting,
         () if has("over") && is_bad => BatchState::Dead,
         () if has("over") => BatchState::Succeeded,
         () if is_bad => BatchState::Doomed,
@@ -327,14 +339,14 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         state,
         description: ledger.text("description"),
         total: all.map(count).sum(),
-        waiting: 0,
+        waiting: count(MemberState::Waiting),
         sent: count(MemberState::Sent),
         failing: count(MemberState::Failing),
         succeeded: count(MemberState::Succeeded),
         dead,
         removed,
         cancelled,
-        skipped: 0,
+        skipped: count(MemberState::Skipped),
         doomed,
         created: ledger.at("created"),
         committed: ledger.at("committed"),

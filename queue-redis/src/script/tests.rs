@@ -291,7 +291,7 @@ const OWN_NUMBERS: [(&str, usize); 16] = [
     ("flow_move", 100_000),       // how far beyond its last member a flow believes in one whose reservation was lost
     ("flow_may_grow", 1_000),     // generations of flows that are looked through
     ("flow_reserve_numbers", 60), // seconds for which members may be on their way
-    ("flow_reserve_numbers", 34), // two members that are sent, in one byte
+    ("flow_walk", 500),           // what one call may look at, in edges
     ("flow_tend", 24),            // flows of one look, less one
     ("flow_tend", 3_600),         // seconds between two looks at the most
 ];
@@ -299,11 +299,20 @@ const OWN_NUMBERS: [(&str, usize); 16] = [
 #[test]
 fn bounds_in_scripts_are_those_of_queue_core() {
     use queue_core::limits::{
-        HISTORY_EVENTS, HISTORY_TTL_SECS, MAX_BATCH, MAX_BATCH_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
+        HISTORY_EVENTS, HISTORY_TTL_SECS, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
     };
     let [history_ttl, ahead] = [HISTORY_TTL_SECS, SCHEDULER_AHEAD_SECS].map(|secs| usize::try_from(secs).unwrap());
     // A range up to the hundredth ends at 99, counted from 0.
-    let shared = [MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, history_ttl, HISTORY_EVENTS - 1, ahead];
+    let shared = [
+        MAX_BATCH,
+        MAX_BATCH - 1,
+        SHORT_BATCH,
+        MAX_BATCH_BYTES,
+        MAX_TAKE_BYTES,
+        history_ttl,
+        HISTORY_EVENTS - 1,
+        ahead,
+    ];
     let mut unused: BTreeSet<_> = OWN_NUMBERS.into_iter().collect();
     for (name, text) in every_text() {
         let code = code(text);

@@ -1,6 +1,7 @@
 //! Batches: what members, callbacks and tools do to each other.
 
 mod callbacks;
+mod graphs;
 mod growing;
 mod left_alone;
 mod model;

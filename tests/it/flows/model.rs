@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use crate::support::Fixture;
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 const STEPS: usize = 70;
 const MAX_FLOWS: usize = 10;
 
@@ -44,6 +44,12 @@ struct Flow {
     parent: Option<(usize, usize)>,
     /// The batches that its members stand for.
     kids: BTreeMap<usize, usize>,
+    /// How many of its members are nodes: the first ones.
+    nodes: Option<usize>,
+    /// What each node waits for, and what is wanted of that.
+    before: BTreeMap<usize, Vec<(usize, &'static str)>>,
+    /// It is a node, and its turn has not come.
+    held: bool,
 }
 
 impl Flow {
@@ -52,13 +58,31 @@ impl Flow {
     }
 
     fn live(&self) -> usize {
-        self.count(&[2, 3, 10, 12])
+        self.count(&[1, 2, 3, 10, 12])
     }
 
     fn bad(&self) -> usize {
         let died = [COMPLETE, SUCCESS].into_iter().filter(|event| self.callbacks[*event] == Some(DEAD)).count();
         let cancelled = if self.cancelled { 0 } else { self.count(&[7]) };
         self.count(&[5, 6, 10, 12]) + cancelled + died
+    }
+
+    /// What the states of others make of a node.
+    fn fate(&self, node: usize) -> u8 {
+        let edges = self.before.get(&node).map(Vec::as_slice).unwrap_or_default();
+        let is_over = |of: usize| matches!(self.states[of], 4..=8);
+        let is_met = |of: usize, wanted: &str| match wanted {
+            "" => self.states[of] == 4,
+            "!" => matches!(self.states[of], 5 | 6),
+            _ => true,
+        };
+        if edges.iter().any(|(of, wanted)| is_over(*of) && !is_met(*of, wanted)) {
+            8
+        } else if edges.iter().any(|(of, _)| !is_over(*of)) {
+            1
+        } else {
+            2
+        }
     }
 
     fn has_ended(&self, event: usize) -> bool {
@@ -95,6 +119,8 @@ struct Tree {
     flows: Vec<Flow>,
     todo: BTreeSet<String>,
     table: HashMap<(u8, &'static str), u8>,
+    /// Which node of each batch waits for which member of it.
+    waits: Vec<BTreeSet<(usize, usize)>>,
 }
 
 /// On whose behalf something is added: a batch, and its member or event.
@@ -144,7 +170,7 @@ impl Tree {
             let is_whole = flow.committed && !flow.cancelled && !flow.abandoned;
             let happens = match event {
                 DEATH => flow.bad() > 0,
-                COMPLETE => is_whole && flow.count(&[2, 10]) == 0,
+                COMPLETE => is_whole && flow.count(&[1, 2, 10]) == 0,
                 SUCCESS => {
                     let is_completed = matches!(flow.callbacks[COMPLETE], None | Some(OK));
                     is_whole && flow.live() == 0 && flow.bad() == 0 && is_completed
@@ -159,26 +185,81 @@ impl Tree {
         flow.over |= flow.is_at_rest();
         let seen = flow.seen();
         if let Some((parent, at)) = flow.parent
-            && self.flows[parent].states[at] != seen
+            && ![seen, 1, 8].contains(&self.flows[parent].states[at])
         {
             self.flows[parent].states[at] = seen;
+            self.walk(parent, vec![at], false);
             self.apply_rules(parent);
         }
     }
 
-    /// Returns whether the batch was made.
-    fn open(&mut self, parent: Option<usize>, behalf: Option<Behalf>, fresh: Flow) -> bool {
-        if parent.is_some_and(|parent| !self.may_grow(parent, behalf)) {
+    /// Looks again at the nodes that wait for members which have moved, or at all.
+    fn walk(&mut self, number: usize, mut moved: Vec<usize>, at_all: bool) {
+        let flow = &mut self.flows[number];
+        let may_run = flow.committed && !flow.held && !flow.cancelled && !flow.abandoned;
+        let Some(nodes) = flow.nodes.filter(|_| may_run) else { return };
+        let mut look_at = |node: usize, moved: &mut Vec<usize>| {
+            let (state, fate) = (flow.states[node], flow.fate(node));
+            if !matches!(state, 1 | 8) || fate == state {
+                return;
+            }
+            flow.states[node] = fate;
+            if fate == 2 {
+                self.todo.insert(match flow.kids.get(&node) {
+                    Some(kid) => format!("nodes {kid} 0"),
+                    None => format!("run {number} {node}"),
+                });
+            }
+            if state == 8 || fate == 8 {
+                moved.push(node);
+            }
+        };
+        (0..nodes).filter(|_| at_all).for_each(|node| look_at(node, &mut moved));
+        let waits = self.waits[number].clone();
+        let mut next = 0;
+        while let Some(member) = moved.get(next).copied() {
+            for node in waits.iter().filter(|(_, of)| *of == member).map(|(node, _)| *node) {
+                look_at(node, &mut moved);
+            }
+            next += 1;
+        }
+    }
+
+    /// All nodes of a batch are looked at, and if its turn has come, it begins.
+    fn look_at_nodes(&mut self, number: usize) {
+        self.todo.remove(&format!("nodes {number} 0"));
+        if self.flows[number].held && !self.is_dormant(number) {
+            self.flows[number].held = false;
+            self.flows[number].committed = true;
+        }
+        self.walk(number, Vec::new(), true);
+        self.apply_rules(number);
+    }
+
+    /// Whether the turn of a batch has not come in its parent, or does not come.
+    fn is_dormant(&self, number: usize) -> bool {
+        self.flows[number].parent.is_some_and(|(parent, at)| matches!(self.flows[parent].states[at], 1 | 8))
+    }
+
+    /// Returns whether the batch was made; `node`: what it is in its parent.
+    fn open(&mut self, parent: Option<usize>, behalf: Option<Behalf>, node: Option<usize>, fresh: Flow) -> bool {
+        let is_late = |parent: usize| node.is_some() && self.flows[parent].committed;
+        if parent.is_some_and(|parent| !self.may_grow(parent, behalf) || is_late(parent)) {
             return false;
         }
         let number = self.flows.len();
         let at = parent.map(|parent| {
             let flow = &mut self.flows[parent];
-            flow.states.push(2);
-            flow.kids.insert(flow.states.len() - 1, number);
-            (parent, flow.states.len() - 1)
+            let at = node.unwrap_or_else(|| {
+                flow.states.push(2);
+                flow.states.len() - 1
+            });
+            flow.kids.insert(at, number);
+            (parent, at)
         });
-        self.flows.push(Flow { generation: 1, parent: at, ..fresh });
+        let edges = fresh.before.iter().flat_map(|(node, edges)| edges.iter().map(|(of, _)| (*node, *of)));
+        self.waits.push(edges.collect());
+        self.flows.push(Flow { generation: 1, parent: at, held: node.is_some(), ..fresh });
         self.apply_rules(number);
         true
     }
@@ -187,7 +268,7 @@ impl Tree {
     fn mark(&mut self, number: usize, what: &str) -> &'static str {
         let is_cancelled = what == "cancelled";
         let flow = &mut self.flows[number];
-        let is_known = if is_cancelled { flow.cancelled } else { flow.committed };
+        let is_known = if is_cancelled { flow.cancelled } else { flow.committed || flow.held };
         if is_known {
             return "s";
         }
@@ -196,9 +277,19 @@ impl Tree {
         }
         if is_cancelled {
             flow.cancelled = true;
+            if let Some((parent, at)) = flow.parent.filter(|_| flow.held)
+                && self.flows[parent].states[at] == 1
+            {
+                self.flows[parent].states[at] = 2;
+                self.flows[number].held = false;
+            }
             self.todo.insert(format!("stop {number}"));
         } else {
+            let flow = &mut self.flows[number];
             flow.committed = true;
+            if flow.nodes.is_some() {
+                self.todo.insert(format!("nodes {number} 0"));
+            }
         }
         self.apply_rules(number);
         "a"
@@ -210,19 +301,21 @@ impl Tree {
         if flow.fired[SUCCESS] {
             return 0;
         }
-        let mut moved = 0;
+        let mut moved = Vec::new();
         for member in members {
             let from = flow.states.get(*member).copied().unwrap_or(0);
             if let Some(to) = self.table.get(&(from, outcome)) {
                 flow.states.resize(flow.states.len().max(member + 1), 0);
                 flow.states[*member] = *to;
-                moved += 1;
+                moved.push(*member);
             }
         }
-        if moved > 0 {
+        let count = moved.len();
+        if count > 0 {
+            self.walk(number, moved, false);
             self.apply_rules(number);
         }
-        moved
+        count
     }
 
     /// Returns whether that was news.
@@ -253,8 +346,16 @@ impl Tree {
     fn abandon(&mut self) {
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
-            if !flow.over && !flow.committed && !flow.cancelled && !flow.abandoned {
+            if flow.held && !flow.over {
+                if !self.is_dormant(number) {
+                    self.todo.insert(format!("nodes {number} 0"));
+                }
+            } else if !flow.over && !flow.committed && !flow.cancelled && !flow.abandoned {
                 flow.abandoned = true;
+                if flow.nodes.is_some() {
+                    flow.cancelled = true;
+                    self.todo.insert(format!("stop {number}"));
+                }
                 self.apply_rules(number);
             }
         }
@@ -287,7 +388,7 @@ fn table() -> HashMap<(u8, &'static str), u8> {
         let ends = OUTCOMES.into_iter().zip(&cells[3..]).filter_map(|(outcome, to)| Some((outcome, to.parse().ok()?)));
         moves.extend(ends.map(|(outcome, to)| ((state, outcome), to)));
     }
-    assert_eq!(moves.len(), 21, "the table of docs/flows.md has other rows or columns than this test reads");
+    assert_eq!(moves.len(), 27, "the table of docs/flows.md has other rows or columns than this test reads");
     moves
 }
 
@@ -333,6 +434,8 @@ struct Run<'a> {
     /// The callbacks that were ever in it; and those of `complete` and `success` without their generations.
     called: Vec<(usize, usize, u32)>,
     ever: BTreeSet<(usize, usize, u32)>,
+    /// The nodes that were ever in it.
+    released: BTreeSet<String>,
     log: Vec<String>,
 }
 
@@ -340,9 +443,12 @@ impl Run<'_> {
     /// The words of an answer, as far as they are no lists.
     async fn call(&mut self, name: &'static str, arguments: &[String]) -> Vec<String> {
         self.log.push(format!("{name} {arguments:?}"));
-        // Numbers are given out by the key of the additions, all else by the list of what is to be done.
-        let flow = if name == "flow_reserve" { &*arguments[0] } else { "" };
-        let key = if flow.is_empty() { "todo".to_owned() } else { format!("{flow}:keys") };
+        // Numbers are given out by the key of the additions, nodes described by that of their messages.
+        let key = match name {
+            "flow_reserve" => format!("{}:keys", arguments[0]),
+            "flow_nodes" => format!("{}:messages", arguments[0]),
+            _ => "todo".to_owned(),
+        };
         let key = [&self.prefix, &*key].concat();
         let mut words = vec!["EVALSHA".to_owned(), self.scripts[name].clone(), "1".to_owned(), key];
         words.push(self.prefix.clone());
@@ -376,6 +482,9 @@ impl Run<'_> {
                 callbacks: EVENTS.map(|event| hash.get(&format!("callback:{event}")).map(known)),
                 parent: expected.parent,
                 kids: expected.kids.clone(),
+                nodes: hash.get("nodes").map(|nodes| nodes.parse().unwrap()),
+                before: expected.before.clone(),
+                held: hash.contains_key("held"),
             };
             assert_eq!(flow, *expected);
             for state in 1..16 {
@@ -395,15 +504,20 @@ impl Run<'_> {
                 assert!(flow.fired[event] || !had(event), "what happens once is taken back");
             }
             if flow.fired[SUCCESS] {
-                assert!(flow.states.iter().all(|state| matches!(state, 0 | 4)), "success, but {flow:?}");
+                assert!(flow.states.iter().all(|state| matches!(state, 0 | 4 | 8)), "success, but {flow:?}");
             }
             if flow.fired[SETTLED] && !had(SETTLED) || flow.over {
                 assert_eq!(flow.live(), 0, "settled or over, but {flow:?}");
             }
-            let kids_are_over = flow.kids.values().all(|kid| flows[*kid].over);
+            // A node that did not run leaves its batch as it was.
+            let has_run = |at: usize| flow.states[at] != 8;
+            let kids_are_over = flow.kids.iter().all(|(at, kid)| flows[*kid].over || !has_run(*at));
             assert!(!flow.over || kids_are_over, "over before its children: {flow:?}");
         }
         for entry in todo.difference(&self.known_todo) {
+            if entry.starts_with("run ") {
+                assert!(self.released.insert(entry.clone()), "{entry}: a second time");
+            }
             let Some((number, event, generation)) = callback_of(entry) else { continue };
             let is_once = [COMPLETE, SUCCESS].contains(&event);
             let is_new = self.ever.insert((number, event, if is_once { 0 } else { generation }));
@@ -438,28 +552,74 @@ impl Run<'_> {
         !self.tree.flows[flow].kids.contains_key(&member)
     }
 
-    async fn open(&mut self, parent: Option<usize>) {
+    /// Opens a batch: the root, a child, or a node of its parent.
+    async fn open(&mut self, parent: Option<usize>, node: Option<usize>) {
         let (behalf, on_behalf) = self.behalf_unless_root(parent);
-        let (count, committed) = (self.rng.usize(..4), self.rng.bool());
+        let is_graph = node.is_some() || self.rng.u8(..3) > 0;
+        let (count, committed) = (self.rng.usize(..if is_graph { 7 } else { 4 }), self.rng.bool() && !is_graph);
         let has_callback: [bool; 4] = std::array::from_fn(|_| self.rng.u8(..3) > 0);
         let number = self.tree.flows.len();
+        let mut before = BTreeMap::new();
+        for waits in (1..count).filter(|_| is_graph) {
+            let edges: Vec<(usize, &str)> = (0..waits)
+                .filter(|_| self.rng.bool())
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|of| (of, ["", "", "", "!", "*"][self.rng.usize(..5)]))
+                .collect();
+            if !edges.is_empty() {
+                before.insert(waits, edges);
+            }
+        }
         let fresh = Flow {
-            states: vec![2; count],
+            states: vec![if is_graph { 1 } else { 2 }; count],
             committed,
             callbacks: has_callback.map(|has| has.then_some(NONE)),
+            nodes: is_graph.then_some(count),
+            before,
             ..Flow::default()
         };
         let parent_number = parent.map(|parent| parent.to_string()).unwrap_or_default();
-        let commit = if committed { "1" } else { "" };
+        let (commit, nodes) = (if committed { "1" } else { "" }, if is_graph { "1" } else { "" });
+        let (queue, at) = (if is_graph { "" } else { "q" }, node.map(|node| node.to_string()).unwrap_or_default());
         let mut arguments: Vec<String> =
-            [&parent_number, "", &on_behalf, &count.to_string(), "q", commit, "", "0", "0"].map(str::to_owned).into();
+            [&parent_number, "", &on_behalf, &count.to_string(), queue, commit, "", "0", "0", nodes, &at]
+                .map(str::to_owned)
+                .into();
         for (event, _) in EVENTS.iter().zip(has_callback).filter(|(_, has)| *has) {
             arguments.extend([format!("message:{event}"), "a task".to_owned()]);
         }
         let answer = self.call("flow_open", &arguments).await;
-        let is_made = self.tree.open(parent, behalf, fresh);
+        let is_made = self.tree.open(parent, behalf, node, fresh);
         let expected = if is_made { ("a".to_owned(), number.to_string()) } else { ("d".to_owned(), String::new()) };
         assert_eq!((answer[0].clone(), answer[1].clone()), expected);
+        if is_made && is_graph {
+            self.describe(number).await;
+        }
+    }
+
+    /// Describes the nodes of a batch, one or two of which are batches.
+    async fn describe(&mut self, number: usize) {
+        let depth = std::iter::successors(Some(number), |it| self.tree.flows[*it].parent.map(|it| it.0)).count();
+        let count = self.tree.flows[number].states.len();
+        for node in 0..count {
+            if depth < 3 && self.tree.flows.len() < MAX_FLOWS && self.rng.u8(..4) == 0 {
+                Box::pin(self.open(Some(number), Some(node))).await;
+            }
+        }
+        let mut arguments = vec![number.to_string(), "q".to_owned()];
+        for node in 0..count {
+            let waits = &self.tree.waits[number];
+            let edges = self.tree.flows[number].before.get(&node).cloned().unwrap_or_default();
+            let before: Vec<String> = edges.iter().map(|(of, wanted)| format!("{of}{wanted}")).collect();
+            let after: Vec<String> =
+                waits.iter().filter(|(_, of)| *of == node).map(|(node, _)| node.to_string()).collect();
+            arguments.extend([node.to_string(), format!("n{node}"), "a task".to_owned(), before.join(" ")]);
+            arguments.push(after.join(" "));
+        }
+        if count > 0 {
+            assert_eq!(self.call("flow_nodes", &arguments).await, ["a"]);
+        }
     }
 
     fn behalf_unless_root(&mut self, parent: Option<usize>) -> (Option<Behalf>, String) {
@@ -486,6 +646,10 @@ impl Run<'_> {
 
     async fn tell(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let members: BTreeSet<usize> = members.into_iter().filter(|member| self.is_task(flow, *member)).collect();
+        self.record(flow, outcome, members).await;
+    }
+
+    async fn record(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let mut arguments: Vec<String> =
             [String::new(), flow.to_string(), outcome.to_owned(), members.len().to_string()].into();
         arguments.extend(members.iter().map(usize::to_string));
@@ -502,14 +666,25 @@ impl Run<'_> {
 
     /// Carries out what stands in `todo`, as far as that can be done now.
     async fn carry(&mut self, entry: String) {
+        if let Some(flow) = entry.strip_prefix("nodes ") {
+            let flow = flow.strip_suffix(" 0").unwrap();
+            self.call("flow_record", &["", flow, "nodes", "1", "0"].map(str::to_owned)).await;
+            return self.tree.look_at_nodes(flow.parse().unwrap());
+        }
         if let Some(flow) = entry.strip_prefix("stop ") {
-            let flow = &self.tree.flows[flow.parse::<usize>().unwrap()];
+            let number: usize = flow.parse().unwrap();
+            let flow = &self.tree.flows[number];
             let is_done = flow.live() == 0;
-            let is_live = |member: &usize| matches!(flow.states[*member], 2 | 3 | 10 | 12);
+            let is_live = |member: &usize| matches!(flow.states[*member], 1 | 2 | 3 | 10 | 12);
+            let waiting: BTreeSet<usize> =
+                (0..flow.states.len()).filter(|it| flow.states[*it] == 1 && self.is_task(number, *it)).collect();
             let kids: Vec<usize> =
                 flow.kids.iter().filter(|(member, _)| is_live(member)).map(|(_, kid)| *kid).collect();
             for kid in kids {
                 self.mark(kid, "cancelled").await;
+            }
+            if !waiting.is_empty() {
+                self.record(number, "cancelled", waiting).await;
             }
             if !is_done {
                 return;
@@ -525,7 +700,7 @@ impl Run<'_> {
             0..8 if self.tree.flows.len() < MAX_FLOWS => {
                 let depth = std::iter::successors(Some(flow), |it| self.tree.flows[*it].parent.map(|it| it.0)).count();
                 if depth < 3 {
-                    self.open(Some(flow)).await;
+                    self.open(Some(flow), None).await;
                 }
             }
             8..18 => self.reserve().await,
@@ -571,8 +746,12 @@ impl Run<'_> {
 
     /// Everybody does what they have to do.
     async fn end(&mut self) {
-        for _ in 0..60 {
-            if self.tree.todo.is_empty() && self.tree.flows.iter().all(|flow| flow.over) {
+        for _ in 0..300 {
+            let is_over = |number: usize| {
+                let mut line = std::iter::successors(Some(number), |it| self.tree.flows[*it].parent.map(|it| it.0));
+                self.tree.flows[number].over || line.any(|it| self.tree.is_dormant(it))
+            };
+            if self.tree.todo.is_empty() && (0..self.tree.flows.len()).all(is_over) {
                 return;
             }
             for entry in self.tree.todo.clone() {
@@ -602,7 +781,7 @@ impl Run<'_> {
     }
 
     async fn run(&mut self) {
-        self.open(None).await;
+        self.open(None, None).await;
         self.check(&[]).await;
         for _ in 0..STEPS {
             let before = self.tree.flows.clone();
@@ -626,7 +805,7 @@ impl Drop for Run<'_> {
 async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
     let fixture = Fixture::start().await;
     let mut scripts = HashMap::new();
-    for name in ["flow_open", "flow_reserve", "flow_mark", "flow_record", "flow_carried", "flow_tend"] {
+    for name in ["flow_open", "flow_nodes", "flow_reserve", "flow_mark", "flow_record", "flow_carried", "flow_tend"] {
         let sha: String = fixture.cmd(&["SCRIPT".to_owned(), "LOAD".to_owned(), script(name)]).await;
         scripts.insert(name, sha);
     }
@@ -642,18 +821,22 @@ async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
             known_todo: BTreeSet::new(),
             called: Vec::new(),
             ever: BTreeSet::new(),
+            released: BTreeSet::new(),
             log: Vec::new(),
         };
         run.run().await;
+        *happened.entry("released").or_default() += run.released.len();
         for flow in &run.tree.flows {
             for (event, _) in EVENTS.iter().zip(flow.fired).filter(|(_, fired)| *fired) {
                 *happened.entry(event).or_default() += 1;
             }
+            *happened.entry("skipped").or_default() += flow.count(&[8]);
             *happened.entry("again").or_default() += usize::from(flow.generation > 1);
         }
     }
     // A model under which little happens would agree with everything.
-    let is_rich =
-        ["death", "complete", "success", "settled", "again"].into_iter().all(|it| happened.get(it) > Some(&50));
+    let is_rich = ["death", "complete", "success", "settled", "again", "released", "skipped"]
+        .into_iter()
+        .all(|it| happened.get(it) > Some(&50));
     assert!(is_rich || only.is_some(), "{happened:?}");
 }

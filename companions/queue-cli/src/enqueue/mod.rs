@@ -224,6 +224,6 @@ pub(crate) async fn payload(
     }
 }
 
-fn is_stdin(file: &std::path::Path) -> bool {
+pub(crate) fn is_stdin(file: &std::path::Path) -> bool {
     file == std::path::Path::new("-")
 }

@@ -11,6 +11,7 @@ pub(crate) mod queue;
 pub(crate) mod server;
 pub(crate) mod stats;
 pub(crate) mod task;
+pub(crate) mod workflow;
 
 use chrono::{DateTime, Utc};
 use queue_admin::{Error, Inspector, QueueInfo};

@@ -196,3 +196,77 @@ async fn what_a_batch_waits_for_is_named() {
     assert_eq!(tree, "b  running: 0 of 3 members succeeded, 3 sent\n");
     bench.run(&["batch", "show", "nobody", "--tree"]).await.failed(3);
 }
+
+/// A workflow in TOML: a task, a batch behind it, and one for the case that the batch fails.
+const RELEASE: &str = r#"
+    id = "release"
+    description = "release 42"
+    on_success = { type = "told" }
+
+    [[node]]
+    name = "build"
+    type = "build"
+    payload = { revision = 42 }
+
+    [[node]]
+    name = "test"
+    tasks = [{ type = "test", payload = "unit" }, { type = "test", payload = "browser" }]
+    after = ["build"]
+
+    [[node]]
+    name = "blame"
+    type = "blame"
+    after_failure = ["test"]
+"#;
+
+#[tokio::test]
+async fn a_file_becomes_a_workflow_that_is_shown_as_table_tree_and_graph() {
+    let bench = Bench::new().await;
+    std::fs::write(bench.path("release.toml"), RELEASE).unwrap();
+    let create = ["workflow", "create", "--from", "release.toml"];
+    assert_eq!(bench.run(&create).await.ok(), "release\n");
+    assert_eq!(bench.run(&[&create[..], &["--json"]].concat()).await.json(), json!({"id": "release", "nodes": 3}));
+    let head = "workflow \"release\" is running: 0 of 3 members succeeded, 2 waiting, 1 sent\n";
+    let tree = bench.run(&["workflow", "show", "release", "--tree"]).await.ok();
+    let lines = "build  sent  build in queue default\n  test  waiting for build  batch release:1\n    \
+                 blame  waiting for test (failed)  blame in queue default\n";
+    assert_eq!(tree, format!("{head}{lines}"));
+    let dot = bench.run(&["workflow", "show", "release", "--dot"]).await.ok();
+    assert!(dot.contains("  \"test\" -> \"blame\" [label=\"failed\"];\n"), "{dot}");
+    assert!(bench.run(&["workflow", "show", "release"]).await.ok().contains("NODE"));
+    let explained = bench.run(&["batch", "explain", "release"]).await.ok();
+    assert!(explained.contains("- node blame waits for test (failed)\n"), "{explained}");
+    let _worker = bench.worker(&["--exec", "build=true", "--exec", "test=true", "--exec", "told=true"]).await;
+    let told = bench.run(&["batch", "wait", "release", "--timeout", "30s"]).await.ok();
+    assert_eq!(told, "succeeded: 2 of 3 members succeeded, 1 skipped\n");
+    let shown = bench.run(&["workflow", "show", "release", "--json"]).await.json();
+    assert_eq!((&shown["state"], &shown["skipped"], &shown["waiting"]), (&json!("succeeded"), &json!(1), &json!(0)));
+    let test = shown["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "test").unwrap();
+    assert_eq!(
+        *test,
+        json!({
+            "name": "test", "state": "succeeded", "type": null, "queue": null, "id": "release:1", "is_batch": true,
+            "after": [{"node": "build", "when": "succeeded", "state": "succeeded"}],
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_describes_no_workflow_is_refused_and_nothing_is_stored() {
+    let bench = Bench::new().await;
+    let cases = [
+        ("nonsense", "describes no workflow: "),
+        (r#"{"nodes": [{"name": "a", "type": "t", "after": ["b"]}]}"#, "node \"a\" waits for \"b\", which is no node"),
+        (r#"{"nodes": [{"name": "a", "type": "t", "retries": 3}]}"#, "node \"a\": "),
+        (r#"{"nodes": [{"name": "a", "type": "t", "tasks": []}]}"#, "node \"a\" has tasks, and is a task itself"),
+        (r#"{"nodes": [{"name": "a", "type": "t", "task_id": "x"}]}"#, "task a cannot belong to a batch"),
+        (r#"{"nodes": [], "unknown": 1}"#, "unknown field `unknown`"),
+    ];
+    for (text, told) in cases {
+        let stderr = bench.run_with(&["workflow", "create", "--from", "-"], text.as_bytes()).await.failed(1);
+        assert!(stderr.contains(told), "{stderr}");
+    }
+    bench.run(&["workflow", "create", "--from", "nowhere.toml"]).await.failed(1);
+    bench.run(&["workflow", "show", "nobody"]).await.failed(3);
+    assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+}

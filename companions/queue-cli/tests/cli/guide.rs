@@ -193,6 +193,14 @@ async fn a_batch_is_made_as_the_document_says() {
 }
 
 #[tokio::test]
+async fn a_workflow_is_made_as_the_document_says() {
+    let (bench, cli) = (Bench::new().await, document("docs/cli.md"));
+    let _worker = bench.worker(&["--exec", "release:*=true"]).await;
+    let said = run(&bench, &block(&cli, "sh", "workflow create")).await;
+    assert!(said.contains("succeeded: 2 of 3 members succeeded, 1 skipped"), "{said}");
+}
+
+#[tokio::test]
 async fn a_queue_is_moved_as_the_document_says() {
     let (old, new, cli) = (Bench::new().await, Bench::new().await, document("docs/cli.md"));
     run(&old, "queuectl enqueue t --queue mail --task-id moved").await;

@@ -50,6 +50,9 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     let over = async || Some(root.status().await.unwrap()).filter(|status| status.state == BatchState::Dead);
     let status = wait_for("the batch is over", over).await;
     assert_eq!((status.succeeded, status.dead), (2, 1));
+    let chain = client.chain().then(member("ok")).then_all([member("ok")]).start().await.unwrap();
+    let over = async || Some(chain.status().await.unwrap()).filter(|status| status.state == BatchState::Succeeded);
+    wait_for("the chain is over", over).await;
     // What the leader does once in a while.
     let flows = Flows::new(queue_redis::broker::Broker::new(worker), std::sync::Arc::new(queue_core::SystemClock));
     let late = client.batch().add_all([member("ok").process_in(Duration::from_secs(3_600))]).await.unwrap();
@@ -59,8 +62,10 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
         flows.tend(late.id().root()).await.unwrap();
         flows.tend_queue(QUEUE).await.unwrap();
     }
-    let _: i64 = fixture.cmd(&["HSET", &flow, "over", "1"]).await;
-    assert_eq!(flows.tend(late.id().root()).await.unwrap(), None);
+    for root in [late.id().root(), chain.id().root()] {
+        let _: i64 = fixture.cmd(&["HSET", &format!("asynq:x:{{{root}}}:0:flow"), "over", "1"]).await;
+        assert_eq!(flows.tend(root).await.unwrap(), None);
+    }
     server.shutdown().await;
     for user in ["producer", "worker"] {
         let mut refused = refused(&fixture, user).await;

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use clap::Args;
 use queue_core::flow::FlowId;
 use queue_redis::flow::{Explanation, Standing};
-use queue_redis::{BatchError, CallbackState};
+use queue_redis::{BatchError, BatchState, CallbackState};
 
 use super::summary;
 use crate::error::CliError;
 use crate::manage::now;
+use crate::manage::workflow::edges;
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -32,15 +33,15 @@ pub(crate) async fn run(args: ExplainArgs, session: &Session, out: &Output) -> R
 }
 
 fn describe(explained: &Explanation) -> String {
-    let Explanation { status, members, unseen, callbacks, children, todo, next_look, .. } = explained;
+    let Explanation { status, members, unseen, callbacks, children, nodes, todo, next_look, .. } = explained;
     let mut text = format!("batch {:?} is {}\n", status.id, summary(status));
     let mut line = |what: String| {
         let _ = writeln!(text, "- {what}");
     };
     if status.is_over() {
         line("it is over; nothing will happen by itself".to_owned());
-    } else if status.committed.is_none() && status.live() == 0 && status.callbacks.is_empty() {
-        line("it waits for its commit".to_owned());
+    } else if status.state == BatchState::Waiting {
+        line("it is a node of a workflow, and its turn has not come".to_owned());
     } else if status.committed.is_none() {
         line(
             "it is not committed: it can neither complete nor succeed, and is abandoned after half an hour".to_owned(),
@@ -54,6 +55,10 @@ fn describe(explained: &Explanation) -> String {
     }
     for (child, state) in children {
         line(format!("child {child} is {state}"));
+    }
+    for node in nodes {
+        let open = edges(node, queue_redis::flow::Edge::is_open);
+        line(format!("node {} waits for {}", node.name, if open.is_empty() { "its turn" } else { &open }));
     }
     for callback in &status.callbacks {
         match callback.state {

@@ -164,7 +164,7 @@ async fn retry(args: RetryArgs, session: &Session, out: &Output) -> Result<(), C
 }
 
 /// How a batch stands, in one line: `dead: 2 of 3 members succeeded, 1 dead`.
-fn summary(status: &BatchStatus) -> String {
+pub(crate) fn summary(status: &BatchStatus) -> String {
     let mut text = format!("{}: {} of {} members succeeded", status.state.as_str(), status.succeeded, status.total);
     for (count, word) in others(status).into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!(", {count} {word}"));
@@ -173,13 +173,15 @@ fn summary(status: &BatchStatus) -> String {
 }
 
 /// The members that have not succeeded, by state.
-fn others(status: &BatchStatus) -> [(u64, &'static str); 6] {
+fn others(status: &BatchStatus) -> [(u64, &'static str); 8] {
     [
+        (status.waiting, "waiting"),
         (status.sent, "sent"),
         (status.failing, "failing"),
         (status.dead, "dead"),
         (status.removed, "removed"),
         (status.cancelled, "cancelled"),
         (status.doomed, "doomed"),
+        (status.skipped, "skipped"),
     ]
 }

@@ -1,0 +1,155 @@
+//! `queuectl workflow create`.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use queue_admin::line;
+use queue_core::RawTask;
+use queue_redis::WorkflowBuilder;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::enqueue::is_stdin;
+use crate::error::CliError;
+use crate::output::Output;
+use crate::session::Session;
+
+/// Where the workflow is described.
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_HELP)]
+pub(crate) struct CreateArgs {
+    /// File of the workflow: TOML, or JSON if its name ends so (`-`: JSON from standard input)
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Id of the workflow, instead of the one in the file [default: 16 random letters and digits]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+}
+
+const CREATE_HELP: &str = "\
+A file in TOML:
+
+  description = \"release 42\"
+
+  [[node]]
+  name = \"build\"
+  type = \"build\"
+  payload = { revision = 42 }
+
+  [[node]]
+  name = \"test\"
+  tasks = [{ type = \"test\", payload = \"unit\" }, { type = \"test\", payload = \"browser\" }]
+  after = [\"build\"]
+
+  [[node]]
+  name = \"blame\"
+  type = \"mail\"
+  after_failure = [\"test\"]
+
+A node is a task with the fields of a line of `queuectl enqueue --batch`, or has tasks,
+and is a batch of them. It waits for the success of those in `after`, for the death of
+those in `after_failure`, and for those in `after_end` however they end. A whole file
+may also have `id`, `on_success`, `on_complete`, `on_death` and `on_settled`, each a
+task. Made again with the same id, the workflow is the one that is there.";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    id: Option<String>,
+    description: Option<String>,
+    on_success: Option<Value>,
+    on_complete: Option<Value>,
+    on_death: Option<Value>,
+    on_settled: Option<Value>,
+    #[serde(default, alias = "nodes")]
+    node: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    name: String,
+    #[serde(default)]
+    after: Vec<String>,
+    #[serde(default)]
+    after_failure: Vec<String>,
+    #[serde(default)]
+    after_end: Vec<String>,
+    tasks: Option<Vec<Value>>,
+    /// Those of its task.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// What `--json` tells about a workflow that was made.
+#[derive(Debug, Serialize)]
+struct Created {
+    id: String,
+    nodes: usize,
+}
+
+pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let mut file = read(&args.from)?;
+    file.id = args.id.or(file.id);
+    let nodes = file.node.len();
+    let made = builder(file, session.client().workflow())?.start().await?;
+    let id = made.id().to_string();
+    if out.json { out.value(&Created { id, nodes }) } else { out.line(&id) }
+}
+
+fn read(path: &PathBuf) -> Result<File, CliError> {
+    let name = if is_stdin(path) { "standard input".to_owned() } else { path.display().to_string() };
+    let mut text = String::new();
+    let read = if is_stdin(path) {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
+    };
+    read.map_err(|error| CliError::failed(format!("cannot read {name}: {error}")))?;
+    let is_json = is_stdin(path) || path.extension().is_some_and(|extension| extension == "json");
+    let file = if is_json {
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    } else {
+        toml::from_str(&text).map_err(|error| error.to_string())
+    };
+    file.map_err(|error| CliError::failed(format!("{name} describes no workflow: {error}")))
+}
+
+fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, CliError> {
+    if let Some(id) = file.id {
+        flow = flow.id(id);
+    }
+    if let Some(text) = file.description {
+        flow = flow.description(text);
+    }
+    if let Some(value) = file.on_success {
+        flow = flow.on_success(task(&value, "on_success")?);
+    }
+    if let Some(value) = file.on_complete {
+        flow = flow.on_complete(task(&value, "on_complete")?);
+    }
+    if let Some(value) = file.on_death {
+        flow = flow.on_death(task(&value, "on_death")?);
+    }
+    if let Some(value) = file.on_settled {
+        flow = flow.on_settled(task(&value, "on_settled")?);
+    }
+    for node in file.node {
+        let place = format!("node {:?}", node.name);
+        flow = match node.tasks {
+            Some(tasks) if node.rest.is_empty() => {
+                let tasks: Result<Vec<RawTask>, CliError> = tasks.iter().map(|it| task(it, &place)).collect();
+                flow.batch(node.name, tasks?)
+            }
+            Some(_) => return Err(CliError::failed(format!("{place} has tasks, and is a task itself"))),
+            None => flow.task(node.name, task(&Value::Object(node.rest), &place)?),
+        };
+        flow = flow.after(node.after).after_failure(node.after_failure).after_end(node.after_end);
+    }
+    Ok(flow)
+}
+
+/// A task as it stands on a line of tasks.
+fn task(value: &Value, place: &str) -> Result<RawTask, CliError> {
+    line::parse(value.to_string().as_bytes()).map_err(|error| CliError::failed(format!("{place}: {error}")))
+}

@@ -1,0 +1,68 @@
+-- flow_walk: look again at the nodes that wait for members which have moved, and at those that wait for what is skipped
+-- because of that: they are released, skipped, or wait again. With `from`, look at all nodes from that number on. What
+-- takes longer than a call should goes on by an entry of `todo`. members: the number of each, and from where on in its
+-- list of those that wait for it. The flow has to be saved afterwards.
+--
+-- A node moves by the states of those it waits for and by nothing else, so that looking once more does no harm.
+-- RETURNS whether anything is to be done by the caller
+-- needs: flow_count flow_fate
+local function flow_walk(todo, prefix, flow, members, from)
+  if not flow.nodes or not flow.committed or flow.held or flow.cancelled or flow.abandoned then
+    return false
+  end
+  local key = prefix .. flow.number
+  local budget, has_todo = 500, false
+  local function go_on(entry)
+    redis.call('ZADD', todo, 0, entry)
+    has_todo = true
+  end
+  local function look_at(number)
+    local state = redis.call('BITFIELD', key .. ':states', 'GET', 'u4', '#' .. number)[1]
+    budget = budget - 5
+    if state ~= 1 and state ~= 8 then
+      return
+    end
+    local fate, edges = flow_fate(prefix, flow, number)
+    budget = budget - 10 - edges
+    if fate == state then
+      return
+    end
+    redis.call('BITFIELD', key .. ':states', 'SET', 'u4', '#' .. number, fate)
+    flow_count(flow, state, -1)
+    flow_count(flow, fate, 1)
+    if fate == 2 then
+      local kid = redis.call('HGET', key .. ':kids', number)
+      go_on(kid and 'nodes ' .. kid .. ' 0' or 'run ' .. flow.number .. ' ' .. number)
+    end
+    if state == 8 or fate == 8 then
+      members[#members + 1] = { number, 1 }
+    end
+  end
+
+  local nodes = tonumber(flow.nodes)
+  while from and from < nodes and budget > 0 do
+    look_at(from)
+    from = from + 1
+  end
+  if from and from < nodes then
+    go_on('nodes ' .. flow.number .. ' ' .. from)
+  end
+  local n = 1
+  while members[n] do
+    local number, at = members[n][1], members[n][2]
+    local after = redis.call('HGET', key .. ':after', number)
+    while after and at do
+      local first, last = string.find(after, '%d+', at)
+      if first and budget <= 0 then
+        go_on('after ' .. flow.number .. ' ' .. number .. ' ' .. first)
+        first = nil
+      end
+      at = first and last + 1
+      if first then
+        look_at(string.sub(after, first, last))
+      end
+    end
+    n = n + 1
+  end
+  return has_todo
+end
