@@ -1,6 +1,6 @@
 //! What keeps flows going when nobody else does: looks at trees and at queues with members.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -105,8 +105,9 @@ impl Flows {
         let todo = [&keys::flow_prefix(root), "todo"].concat();
         let todo: Vec<String> =
             self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
-        let is_about = |number: &u32| todo.contains(&format!("run {flow} {number}"));
-        let is_ours = |number: &u32| !ledger.kids.contains_key(number) && (todo.is_empty() || !is_about(number));
+        let run = format!("run {flow} ");
+        let to_run: HashSet<u32> = todo.iter().filter_map(|entry| entry.strip_prefix(&run)?.parse().ok()).collect();
+        let is_ours = |number: &u32| !ledger.kids.contains_key(number) && !to_run.contains(number);
         let open: Vec<u32> = ledger.numbers(is_open).filter(is_ours).collect();
         for numbers in open.chunks(PROBED_AT_ONCE) {
             let member = |number: &u32| MemberId { flow: id.clone(), born, part: Part::Member(*number) };
