@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 )
 
 // Go alone works the nodes; the server of ours has another queue, and only
@@ -31,6 +33,17 @@ func TestGoWorksTheNodesOfAWorkflow(t *testing.T) {
 	server := f.startGoServer(nil, "nodes")
 	if id := strings.TrimSpace(f.queuectl("workflow", "create", "--from", file)); id != "goflow" {
 		t.Fatalf("it is called %q", id)
+	}
+	f.eventually("what can run has run", func() bool { return f.ledger("goflow", "c4") == "2" })
+	// Go's failures are noticed when nothing else happens: as if nothing had
+	// been heard of it for an hour, and the leader looked now.
+	long := time.Now().Add(-time.Hour).Unix()
+	if err := f.rdb.HSet(ctx, ledgerKey("goflow"), "touched", long, "looked", long, "adding", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now := redis.Z{Score: float64(time.Now().UnixMilli()), Member: "flow goflow"}
+	if err := f.rdb.ZAddXX(ctx, "asynq:x:duties", now).Err(); err != nil {
+		t.Fatal(err)
 	}
 	f.eventually("the workflow is over", func() bool { return f.ledger("goflow", "over") != "" })
 

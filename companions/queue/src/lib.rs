@@ -20,10 +20,9 @@ pub use queue_core::{
 #[cfg(feature = "embedded")]
 pub use queue_redis::embedded;
 pub use queue_redis::{
-    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished, Interceptor,
-    Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskHandle, TlsOptions, WaitError,
-    WorkflowBuilder,
-    log_to_stderr,
+    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
+    Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskHandle,
+    TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.
 #[cfg(feature = "worker")]

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::{TaskMessage, TaskState};
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::keys::{self, QueueKeys};
 use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
+use queue_core::{TaskMessage, TaskState};
 
 use super::{Flows, Outcomes, duty, flow_of, told};
 use crate::broker::{Seen, told_at};
