@@ -3,7 +3,7 @@
 -- Transition: scheduled | retry | archived | completed | aggregating -> pending
 -- Go: runTaskCmd, runAllCmd, runAllAggregatingCmd
 -- Differs from Go: many tasks take many short calls instead of one long one (W32); pending_since is set,
--- so that latency is shown (W47).
+-- so that latency is shown (W47); one that has completed forgets its checkpoint and begins anew.
 --
 -- KEYS
 --   1  pending  asynq:{<queue>}:pending  LIST
@@ -40,6 +40,9 @@ for n, id in ipairs({ unpack(ARGV, 4) }) do
     else
       make_pending('LPUSH', pending, prefix .. 't:', id, now_ns)
       leave_set(set, id, groups, group)
+      if state == 'completed' then
+        redis.call('HDEL', prefix .. 't:' .. id, 'x_cursor', 'x_progress') -- it has nothing left to go on with
+      end
     end
   end
   words[n] = word

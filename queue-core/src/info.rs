@@ -7,6 +7,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 use crate::clock::date_from_secs;
+use crate::progress::Progress;
 use crate::state::TaskState;
 use crate::wire::TaskMessage;
 
@@ -47,6 +48,8 @@ pub struct TaskInfo {
     pub completed_at: Option<DateTime<Utc>>,
     /// The result its handler stored.
     pub result: Option<Bytes>,
+    /// How far the task is, or was in its last attempt that said so.
+    pub progress: Option<Progress>,
     /// User metadata.
     pub headers: BTreeMap<String, String>,
     /// Whether it is active although its lease has expired: its worker is gone or silent.
@@ -54,7 +57,7 @@ pub struct TaskInfo {
 }
 
 impl TaskInfo {
-    /// The info of a message in this state; `next_process_at` and `result` come from elsewhere.
+    /// The info of a message in this state; `next_process_at`, `result` and `progress` come from elsewhere.
     pub fn new(message: TaskMessage, state: TaskState) -> Self {
         let seconds = |secs: i64| Duration::from_secs(u64::try_from(secs).unwrap_or(0));
         Self {
@@ -70,6 +73,7 @@ impl TaskInfo {
             retention: seconds(message.retention),
             completed_at: date_from_secs(message.completed_at),
             result: None,
+            progress: None,
             headers: message.headers,
             id: message.id,
             queue: message.queue,

@@ -10,6 +10,7 @@
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
 //! * [`attempt`]: what is remembered of attempts that failed.
+//! * [`progress`]: what a running task says of itself.
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
@@ -34,6 +35,7 @@ pub mod mask;
 pub mod option_text;
 pub mod options;
 pub mod outcome;
+pub mod progress;
 pub mod registry;
 pub mod retry;
 pub mod state;

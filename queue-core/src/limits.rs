@@ -136,6 +136,13 @@ limits! {
     FLOW_MAX_STORED_ONCE: u32 = 100_000;
     /// How long what is to be done for a batch stays claimed; `lua/lib/flow_claim.lua` says the same.
     FLOW_CLAIM: Duration = Duration::from_secs(10);
+    /// The shortest pause between two writes of a task's progress; what comes in between waits.
+    PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+    /// The most bytes of the note beside a task's progress. Longer ones are cut.
+    MAX_NOTE_BYTES: usize = 512;
+    /// The most bytes of a checkpoint as JSON. It is state of a task, not a place for data: it lies in Redis' memory, and every
+    /// export carries it.
+    MAX_CURSOR_BYTES: usize = 16 * 1024;
 
     /// How many archived tasks a queue keeps. asynq's nominal 10,000 are 9,999 in effect; so are ours.
     ARCHIVE_MAX: u32 = 9_999;

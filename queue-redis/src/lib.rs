@@ -46,7 +46,9 @@ mod wrong_type;
 
 pub use calls::Call;
 pub use check::{Checked, Role};
-pub use client::{Client, EnqueueError, Finished, Interceptor, MAX_TASK_BYTES, Outgoing, TaskHandle, WaitError};
+pub use client::{
+    Client, EnqueueError, Finished, Interceptor, MAX_TASK_BYTES, Outgoing, TaskChanges, TaskHandle, WaitError,
+};
 pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};

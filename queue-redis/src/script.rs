@@ -209,7 +209,7 @@ scripts! {
     LIST_EXPIRED = "list_expired";
     RECOVER = "recover";
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
-    WRITE_RESULT = "write_result";
+    WRITE_FIELDS = "write_fields";
     RESTORE = "restore";
     RESTORE_QUEUE = "restore_queue";
     LIST_SERVER = "list_server";

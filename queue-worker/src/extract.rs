@@ -6,13 +6,15 @@ use std::future::Future;
 
 use queue_core::outcome::Failure;
 use queue_redis::{Batch, BatchError, Client, Error, Parents};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::job::Job;
+use crate::job::{CheckpointError, Job};
 
 /// An argument of a handler, made from the job and the router's state.
 ///
-/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Batch`], [`Parents`], [`CancellationToken`], and `Option<E>` or
+/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Cursor`](crate::Cursor), [`Batch`], [`Parents`], [`CancellationToken`], and
+/// `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an extractor",
@@ -124,6 +126,36 @@ impl<S: Sync, T: Clone + Send + Sync + 'static> FromJob<S> for Extension<T> {
     async fn from_job(job: &Job, _: &S) -> Result<Self, MissingExtension> {
         let value = job.extension::<T>().cloned();
         value.map(Extension).ok_or_else(|| MissingExtension(std::any::type_name::<T>()))
+    }
+}
+
+/// Where an earlier attempt has left off by [`Job::checkpoint`]; `None` at the first one.
+///
+/// ```
+/// use queue_worker::{Cursor, Failure, Job, Router, Task};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, Task)] #[task(type = "import")] struct Import { rows: u64 }
+///
+/// async fn import(task: Import, Cursor(done): Cursor<u64>, job: Job) -> Result<(), Failure> {
+///     for row in done.unwrap_or(0)..task.rows {
+///         // import the row, then say that the next one is to come
+///         job.checkpoint(&(row + 1)).await?;
+///         job.progress((row * 100 / task.rows) as u8, format!("row {row}"));
+///     }
+///     Ok(())
+/// }
+/// # let _ = Router::new(()).task(import);
+/// ```
+///
+/// A cursor that cannot be read as `T` fails the attempt; `Result<Cursor<T>, CheckpointError>` leaves it to the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor<T>(pub Option<T>);
+
+impl<S: Sync, T: DeserializeOwned> FromJob<S> for Cursor<T> {
+    type Rejection = CheckpointError;
+
+    async fn from_job(job: &Job, _: &S) -> Result<Self, CheckpointError> {
+        Ok(Cursor(job.cursor().await?))
     }
 }
 

@@ -88,6 +88,7 @@ impl Inline {
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
         let step = next_step(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
+        attempt::tell_the_rest(&job, &step).await;
         report.ended(&step, job.started_ns(), time.now_ns());
         Attempted { end: End::of(&step), result, error, step: Some(step), report }
     }

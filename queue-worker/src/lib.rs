@@ -21,9 +21,9 @@ mod work;
 
 pub use aggregate::{Aggregation, Aggregator, Group};
 pub use events::{End, Event};
-pub use extract::{Extension, FromJob, FromRef, Headers, State};
+pub use extract::{Cursor, Extension, FromJob, FromRef, Headers, State};
 pub use handler::{Answer, BlockingHandler, Handler, IntoOutcome, Output};
-pub use job::{CancelReason, Job, ResultError};
+pub use job::{CancelReason, CheckpointError, Job, ResultError};
 pub use middleware::{Next, from_fn};
 pub use panic::Panicked;
 pub use queue_core::outcome::Failure;

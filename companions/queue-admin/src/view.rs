@@ -58,8 +58,24 @@ pub struct Task {
     retention_secs: u64,
     completed_at: Option<DateTime<Utc>>,
     result: Option<Bytes>,
+    progress: Option<Progress>,
     headers: BTreeMap<String, String>,
     orphaned: bool,
+}
+
+/// How far a task is.
+#[derive(Debug, Serialize)]
+pub struct Progress {
+    percent: u8,
+    at: Option<DateTime<Utc>>,
+    note: String,
+}
+
+impl From<queue_core::progress::Progress> for Progress {
+    fn from(progress: queue_core::progress::Progress) -> Self {
+        let at = DateTime::from_timestamp_millis(progress.at_ms);
+        Self { percent: progress.percent, at, note: progress.note }
+    }
 }
 
 /// An attempt that failed.
@@ -104,6 +120,7 @@ impl From<TaskInfo> for Task {
         Self {
             payload: Bytes::new(&task.payload),
             result: task.result.as_deref().map(Bytes::new),
+            progress: task.progress.map(Progress::from),
             timeout_secs: task.timeout.map(|timeout| timeout.as_secs()),
             retention_secs: task.retention.as_secs(),
             id: task.id,

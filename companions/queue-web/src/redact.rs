@@ -112,6 +112,10 @@ impl Redact {
         if let Some(hidden) = task.result.as_deref().and_then(|result| hide(&self.result, &task.task_type, result)) {
             task.result = Some(hidden);
         }
+        // The note may tell of either.
+        if self.hides_payload(&task.task_type) || self.result.keys().any(|pattern| fits(pattern, &task.task_type)) {
+            task.progress.iter_mut().for_each(|progress| HIDDEN.clone_into(&mut progress.note));
+        }
         task
     }
 

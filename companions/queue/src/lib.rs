@@ -21,15 +21,16 @@ pub use queue_core::{
 pub use queue_redis::embedded;
 pub use queue_redis::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
-    Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskHandle,
+    Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskChanges, TaskHandle,
     TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.
 #[cfg(feature = "worker")]
 pub use queue_worker::{
-    Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, End, Event, Extension, FromJob,
-    FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked, ResultError, Route, Router,
-    Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract, from_fn,
+    Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, CheckpointError, Cursor, End,
+    Event, Extension, FromJob, FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked,
+    ResultError, Route, Router, Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract,
+    from_fn,
 };
 
 #[cfg(feature = "admin")]

@@ -1,5 +1,5 @@
 //! The end of a run: `done.lua`, `complete.lua`, `retry.lua`, `archive.lua`, `requeue.lua`,
-//! `write_result.lua`, `extend_lease.lua`.
+//! `write_fields.lua`, `extend_lease.lua`.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use queue_core::crash::Crashes;
 use queue_core::flow::MemberOutcome;
 use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
+use queue_core::progress::CURSOR;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
@@ -20,7 +21,7 @@ use super::tell::Telling;
 use super::{Broker, verdicts};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, TRIM_ARCHIVED, WRITE_RESULT, Word};
+use crate::script::{ARCHIVE, COMPLETE, DONE, EXTEND_LEASE, REQUEUE, RETRY, Script, TRIM_ARCHIVED, WRITE_FIELDS, Word};
 
 /// What became of a report on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,20 +338,38 @@ impl Broker {
         .await
     }
 
-    /// Stores what a running task has to show so far; the last write wins.
+    /// Stores a result that a running task has to show so far; the last write wins.
     ///
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn write_result(&self, run: &Run, result: &[u8]) -> Result<Verdict, Error> {
+        self.write_fields(run, &[("result", result)]).await
+    }
+
+    /// Stores what a running task has to show so far: `result`, [`PROGRESS`](queue_core::progress::PROGRESS),
+    /// [`CURSOR`](queue_core::progress::CURSOR); the last write of each wins. One at least.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    pub async fn write_fields(&self, run: &Run, fields: &[(&str, &[u8])]) -> Result<Verdict, Error> {
         let report = Report::by_owner(run.clone(), &TaskMessage::default(), Side::Oldest);
-        self.one(&WRITE_RESULT, &report, || {
+        self.one(&WRITE_FIELDS, &report, || {
             let keys = QueueKeys::new(&run.queue);
-            let mut call = WRITE_RESULT.call(2);
+            let mut call = WRITE_FIELDS.call(2);
             call.arg(keys.lease()).arg(run.task_key(&keys));
-            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]).arg(result);
+            call.arg(run.raw_id()).arg(run.expiries()).arg(&run.token[..]).arg(fields);
             call
         })
         .await
+    }
+
+    /// Where an earlier attempt of a task has left off, as it was written; `None` if none has said.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn cursor(&self, run: &Run) -> Result<Option<Vec<u8>>, Error> {
+        let key = run.task_key(&QueueKeys::new(&run.queue));
+        self.redis.query("HGET", redis::cmd("HGET").arg(key).arg(CURSOR)).await
     }
 
     /// Prolongs the leases of runs, all of this queue, until `expires` (Unix seconds), on a connection

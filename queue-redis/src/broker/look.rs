@@ -1,6 +1,7 @@
 //! How a task stands, for those who wait for it.
 
 use queue_core::keys::QueueKeys;
+use queue_core::progress::{PROGRESS, Progress};
 use queue_core::wire::TaskMessage;
 use queue_core::{TaskInfo, TaskState};
 use redis::Cmd;
@@ -15,21 +16,24 @@ use crate::error::Error;
 pub struct TaskLook {
     /// Its state; `None` if it says something that is none.
     pub state: Option<TaskState>,
+    /// How far it is, or was in its last attempt that said so.
+    pub progress: Option<Progress>,
 }
 
 /// The fields of a task's hash that a look needs.
-type Fields = (Option<String>,);
+type Fields = (Option<String>, Option<String>);
 
 impl TaskLook {
     pub(crate) fn command(queue: &str, id: &str) -> Cmd {
         let mut look = redis::cmd("HMGET");
-        look.arg(QueueKeys::new(queue).task(id)).arg("state");
+        look.arg(QueueKeys::new(queue).task(id)).arg("state").arg(PROGRESS);
         look
     }
 
     /// What the fields say; `None` if there is no such task.
-    pub(crate) fn read((state,): Fields) -> Option<Self> {
-        state.map(|state| Self { state: state.parse().ok() })
+    pub(crate) fn read((state, progress): Fields) -> Option<Self> {
+        let progress = progress.as_deref().and_then(Progress::parse);
+        state.map(|state| Self { state: state.parse().ok(), progress })
     }
 }
 
@@ -57,13 +61,16 @@ impl Broker {
     /// When its message or state cannot be read, or Redis cannot be asked or refuses.
     pub(crate) async fn task_info(&self, queue: &str, id: &str) -> Result<Option<TaskInfo>, Error> {
         let mut fetch = redis::cmd("HMGET");
-        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state").arg("result");
-        type Whole = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
-        let (Some(message), state, result): Whole = self.redis.query("HMGET", &fetch).await? else { return Ok(None) };
+        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS);
+        type Whole = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>);
+        let (Some(message), state, result, progress): Whole = self.redis.query("HMGET", &fetch).await? else {
+            return Ok(None);
+        };
         let message = TaskMessage::from_bytes(message.into()).map_err(|error| Error::unexpected("HMGET", &error))?;
         let state = state.unwrap_or_default().parse().map_err(|error| Error::unexpected("HMGET", &error))?;
         let mut task = TaskInfo::new(message, state);
         task.result = result.map(Into::into);
+        task.progress = progress.as_deref().and_then(Progress::parse);
         Ok(Some(task))
     }
 

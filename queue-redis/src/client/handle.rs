@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::limits::WAITED_FOR_RETENTION;
+use queue_core::progress::Progress;
 use queue_core::{IntoTask, TaskInfo, TaskOptions, TaskState};
 use serde::de::DeserializeOwned;
 
 use super::{Client, EnqueueError};
 use crate::broker::{Canceled, TaskLook};
 use crate::error::Error;
-use crate::waits::Seen;
+use crate::waits::{Seen, Wait};
 
 /// A task that was enqueued, wherever it is by now; cheap to clone.
 ///
@@ -34,6 +35,31 @@ pub struct TaskHandle {
     queue: String,
     id: String,
     enqueued: Option<Arc<TaskInfo>>,
+}
+
+/// How a task stands, again and again; see [`TaskHandle::changes`].
+#[derive(Debug)]
+pub struct TaskChanges(Wait);
+
+impl TaskChanges {
+    /// How the task stands: at the first call now, then when it has changed; `None` if there is no such task. It waits also while Redis
+    /// cannot be reached.
+    ///
+    /// # Errors
+    /// When Redis refuses.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was not told yet is told by the next call.
+    pub async fn next(&mut self) -> Result<Option<TaskLook>, Error> {
+        loop {
+            match self.0.next().await {
+                Seen::Nothing => {}
+                Seen::Task(look) => return Ok(Some(look)),
+                Seen::Gone => return Ok(None),
+                Seen::Refused(error) => return Err(error),
+            }
+        }
+    }
 }
 
 /// How a task ended.
@@ -171,6 +197,21 @@ impl TaskHandle {
     /// When Redis cannot be asked or refuses.
     pub async fn look(&self) -> Result<Option<TaskLook>, Error> {
         self.client.broker().look_at(&self.queue, &self.id).await
+    }
+
+    /// How far the task is, as its handler says by `Job::progress`; `None` if it has said nothing, or there is no such
+    /// task.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn progress(&self) -> Result<Option<Progress>, Error> {
+        Ok(self.look().await?.and_then(|look| look.progress))
+    }
+
+    /// How the task stands now, and then at each change: of its state, its progress or anything else. Of changes that come
+    /// faster than somebody looks, the last one is told.
+    pub fn changes(&self) -> TaskChanges {
+        TaskChanges(self.client.waits.wait(self.client.redis(), &self.queue, &self.id))
     }
 
     /// Waits up to this long for the end of the task; `Duration::MAX` is for ever. It is waited for also while Redis

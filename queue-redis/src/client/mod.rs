@@ -16,7 +16,7 @@ use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, TaskOptions, TaskState};
 
-pub use self::handle::{Finished, TaskHandle, WaitError};
+pub use self::handle::{Finished, TaskChanges, TaskHandle, WaitError};
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
 use self::merge::Merger;

@@ -58,12 +58,20 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
+    tell_the_rest(&job, &step).await;
     ack.report.ended(&step, job.started_ns(), shared.now_ns());
     ack.step = step;
     ack.report.side = shared.running.side(ticket);
     ended(&shared, &job, end, began);
     tell_outcome(&job, &span, end, &ack.step, error);
     Some(ack)
+}
+
+/// Writes what the job has said last, where the task stays.
+pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
+    if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
+        job.write_notes().await;
+    }
 }
 
 fn failed(panicked: Panicked) -> Outcome {

@@ -8,6 +8,7 @@ mod hostile;
 mod idle;
 mod interruption;
 mod limits;
+mod notes;
 mod observed;
 mod options;
 mod outcomes;

@@ -36,4 +36,4 @@ mod server_state;
 mod stage;
 mod trim;
 mod update_payload;
-mod write_result;
+mod write_fields;

@@ -117,3 +117,36 @@ async fn enqueue_waits_for_the_end_of_its_task_if_it_is_told_to() {
     bench.run(&["enqueue", "good", "--wait-timeout", "1s"]).await.failed(2);
     bench.run(&["enqueue", "--batch", "-", "--wait"]).await.failed(2);
 }
+
+#[tokio::test]
+async fn a_task_is_followed_until_it_has_ended() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    let key = "asynq:{default}:t:id";
+    let before = bench.calls("hmget").await;
+    let mut command = bench.command();
+    command.args(["task", "show", "--queue", "default", "--id", "id", "--follow", "--json"]);
+    let following = tokio::spawn(finish(command, b""));
+    let end = Instant::now() + Duration::from_secs(30);
+    // The whole task, then its first look.
+    while bench.calls("hmget").await < before + 2 {
+        assert!(Instant::now() < end, "the command does not look");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let _: u64 = bench.ask(&["HSET", key, "x_progress", "40 1700000000000 page 3"]).await;
+    while bench.calls("hmget").await < before + 3 {
+        assert!(Instant::now() < end, "the command does not look again");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let shown = bench.run(&["task", "show", "--queue", "default", "--id", "id"]).await.ok();
+    assert!(shown.contains("40 %, page 3 ("), "{shown}");
+    let _worker = bench.worker(&["--exec", "t=echo hi"]).await;
+    let told = following.await.unwrap().ok();
+    let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0], json!({"state": "pending", "progress": null}));
+    let progress = json!({"percent": 40, "at": "2023-11-14T22:13:20Z", "note": "page 3"});
+    assert_eq!(lines[1], json!({"state": "pending", "progress": progress}));
+    let last = lines.last().unwrap();
+    assert_eq!((&last["outcome"], &last["task"]["progress"]), (&json!("completed"), &progress));
+    bench.run(&["task", "show", "--queue", "default", "--id", "nobody", "--follow"]).await.failed(3);
+}

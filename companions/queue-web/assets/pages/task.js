@@ -66,6 +66,7 @@ function whole({ found, path, me, again, go }) {
     facts([
       ["Queue", queueLink(queue)], ["Type", safe(found.type)], ["State", h("b", null, state, found.orphaned ? " (orphaned: its worker is gone or silent)" : "")],
       ["Retried", `${found.retried} of ${found.max_retry}`], found.group && ["Group", safe(found.group)],
+      found.progress && ["Progress", `${found.progress.percent} % ${safe(found.progress.note)}`],
       found.last_error && ["Last error", h("pre", null, safe(found.last_error))],
       ["Timeout", found.timeout_secs === null ? "none" : duration(found.timeout_secs * 1000)], found.deadline && ["Deadline", time(found.deadline)],
       ["Kept after success", found.retention_secs ? duration(found.retention_secs * 1000) : "not at all"],

@@ -73,6 +73,7 @@ fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)
             shown.lines().take(MAX_ERROR).map(clean).collect()
         }),
     );
+    add("Progress", task.progress.as_ref().map(|progress| one(&when::progress(progress, now))));
     add("Completed", task.completed_at.map(date));
     add("Group", task.group.as_deref().map(one));
     add("Timeout", task.timeout.map(|timeout| vec![when::rough(timeout)]));

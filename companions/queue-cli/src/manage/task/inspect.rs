@@ -6,12 +6,14 @@ use queue_admin::payload::{harmless, pretty, shorten};
 use queue_admin::view;
 use queue_core::attempt::Attempt;
 use queue_core::{TaskInfo, TaskState};
+use serde::Serialize;
 
 use crate::error::CliError;
 use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
 use crate::table::{Rows, facts};
+use crate::waited::tell;
 use crate::watch::{WatchArgs, show};
 use crate::when;
 
@@ -27,12 +29,18 @@ pub(crate) struct InspectArgs {
     /// Show the last five attempts that failed, too
     #[arg(long)]
     attempts: bool,
+    /// Show how it goes on, a line for each change of its state or progress, until it has ended; then as `task wait`
+    #[arg(long, conflicts_with_all = ["attempts", "watch"])]
+    follow: bool,
     #[command(flatten)]
     watch: WatchArgs,
 }
 
 pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
+    if args.follow {
+        return follow(&args, session, out).await;
+    }
     show(&args.watch, out, async |out| {
         let task = inspector.task(&args.queue, &args.id).await?;
         if !args.attempts {
@@ -45,6 +53,41 @@ pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> R
         Ok(describe(&task) + &history(count, &attempts, out))
     })
     .await
+}
+
+/// What `--follow --json` tells of each change.
+#[derive(Debug, Serialize)]
+struct Change {
+    state: Option<TaskState>,
+    progress: Option<view::Progress>,
+}
+
+async fn follow(args: &InspectArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let inspector = session.inspector();
+    let task = inspector.task(&args.queue, &args.id).await?;
+    let mut changes = session.client().handle(&args.queue, &args.id).changes();
+    let mut last = None;
+    while let Some(look) = changes.next().await? {
+        // Other fields change, too.
+        if last.as_ref() != Some(&look) {
+            let (state, progress) = (look.state, look.progress.clone());
+            if out.json {
+                // One line each, in a terminal too.
+                let change = Change { state, progress: progress.map(view::Progress::from) };
+                out.text(&Output { terminal: None, ..*out }.json(&change)?)?;
+            } else {
+                let state = state.map_or("?", TaskState::as_str);
+                let progress = progress.map(|it| format!("  {:>3} %  {}", it.percent, harmless(&it.note)));
+                out.line(format!("{state:<11}{}", progress.unwrap_or_default()).trim_end())?;
+            }
+        }
+        if matches!(look.state, Some(TaskState::Completed | TaskState::Archived)) {
+            break;
+        }
+        last = Some(look);
+    }
+    let (outcome, task) = inspector.wait(&args.queue, &args.id, Some(task), None).await?;
+    tell(&args.queue, &args.id, outcome, task, out)
 }
 
 fn describe(task: &TaskInfo) -> String {
@@ -67,6 +110,7 @@ fn describe(task: &TaskInfo) -> String {
         ("Group", task.group.as_deref().map(harmless)),
         ("Retention", rough(task.retention)),
         ("Completed", task.completed_at.map(date)),
+        ("Progress", task.progress.as_ref().map(|progress| when::progress(progress, now))),
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let headers = task.headers.iter().map(|(key, value)| ("Header", harmless(&format!("{key}={value}"))));

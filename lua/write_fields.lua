@@ -1,4 +1,4 @@
--- write_result: store what a running task has to show so far.
+-- write_fields: store what a running task has to show so far: its result, how far it is, where to go on; at most 3 fields.
 --
 -- Transition: active stays active          Go: WriteResult (a plain HSET)
 -- Differs from Go: only for the run that has the task, so that a handler which outlives its task leaves
@@ -11,17 +11,19 @@
 --   1  id        task id
 --   2  expiries  lease expiries the worker has set; several are in blanks: " a b "
 --   3  run       token of the run
---   4  result    the bytes to store
+--   then for each field
+--   +1 field     result, x_progress or x_cursor
+--   +2 value     the bytes to store
 -- RETURNS one letter
 --   a  stored
 --   o  the run belongs to somebody else by now; nothing was written
 --   m  the task is gone; nothing was written
 -- needs: owns write
 local lease, task = KEYS[1], KEYS[2]
-local id, expiries, run, result = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local id, expiries, run = ARGV[1], ARGV[2], ARGV[3]
 
 local word = owns(redis.call('ZSCORE', lease, id), task, expiries, run)
 if word == 'a' then
-  write('HSET', task, 'result', result)
+  write('HSET', task, unpack(ARGV, 4))
 end
 return word

@@ -1,5 +1,7 @@
 //! One attempt at one task, as its handler sees it.
 
+mod notes;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +18,8 @@ use queue_redis::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::notes::CheckpointError;
+use self::notes::Notes;
 use crate::work::Undecodable;
 
 /// Why a handler was told to stop.
@@ -90,6 +94,7 @@ struct Inner {
     slot: Weak<dyn Any + Send + Sync>,
     max_result_bytes: usize,
     undecodable: Undecodable,
+    notes: Notes,
 }
 
 impl Job {
@@ -116,6 +121,7 @@ impl Job {
             slot,
             max_result_bytes,
             undecodable,
+            notes: Notes::default(),
         };
         Self { inner: Arc::new(inner), payload: None, extensions: None }
     }
@@ -241,9 +247,25 @@ impl Job {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn acquire(&self, semaphore: &Semaphore) -> Result<Option<Permit>, Error> {
-        // By the server's clock, in which the deadline is meant.
-        let now = DateTime::from_timestamp_nanos(self.inner.started_ns) + self.inner.began.elapsed();
+        let now = self.now();
         semaphore.acquire_as_of(self.id(), now, self.deadline()).await
+    }
+
+    /// By the server's clock, in which the deadline is meant.
+    fn now(&self) -> DateTime<Utc> {
+        DateTime::from_timestamp_nanos(self.inner.started_ns) + self.inner.began.elapsed()
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.now().timestamp_millis()
+    }
+
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.inner.notes
+    }
+
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.inner.broker
     }
 
     /// Only the first reason counts.
