@@ -21,8 +21,8 @@ pub use queue_core::{
 pub use queue_redis::embedded;
 pub use queue_redis::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
-    Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskChanges, TaskHandle,
-    TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
+    Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskChanges,
+    TaskHandle, TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.
 #[cfg(feature = "worker")]
