@@ -11,6 +11,7 @@
 --   2  pending  asynq:{<queue>}:pending  LIST
 --   3  active   asynq:{<queue>}:active   LIST
 --   4  lease    asynq:{<queue>}:lease    ZSET
+--   5  rules    asynq:{<queue>}:x:rules  STRING
 -- ARGV
 --   1  task_prefix  asynq:{<queue>}:t:
 --   2  expires      unix second at which the lease ends
@@ -32,15 +33,16 @@
 --   u  left where it is
 --   m  not in the list any more
 --   h  alone: the queue is paused
+--   g  alone: the queue has limits, which dequeue_lanes goes by
 --   then in their order of each a id, msg, and if timed pending_since (unix nanoseconds; empty when it is not known);
 --   of each r id.
 -- needs: write
-local paused, pending, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local paused, pending, active, lease, rules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local task_prefix, expires, run, limit, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local max_bytes, side, names, exact = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 
-if redis.call('EXISTS', paused) == 1 then
-  return { 'h' }
+if redis.call('EXISTS', paused, rules) > 0 then
+  return { redis.call('EXISTS', paused) == 1 and 'h' or 'g' }
 end
 
 -- A lone task takes Redis 79,000 instructions here, and 115,000 below (7.0, callgrind).

@@ -1,18 +1,6 @@
 -- message_field: a field of an encoded message that is text or bytes, by its number; nil for none, and for what is no
 -- message (protobuf).
-local function varint(text, at)
-  local value, unit = 0, 1
-  local byte
-  repeat
-    byte = string.byte(text, at)
-    if not byte then
-      return nil
-    end
-    value, unit, at = value + byte % 128 * unit, unit * 128, at + 1
-  until byte < 128
-  return value, at
-end
-
+-- needs: varint
 local function message_field(msg, number)
   local at, tag, length = 1, nil, nil
   while at and at <= #msg do

@@ -14,6 +14,7 @@
 //! * [`retry`]: how long to wait before the next attempt.
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
+//! * [`limit`]: how many tasks of a key may run at once, and start in a time.
 //! * [`flow`]: ids, states and events of batches.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
@@ -30,6 +31,7 @@ pub mod flow;
 pub mod forecast;
 pub mod info;
 pub mod keys;
+pub mod limit;
 pub mod limits;
 pub mod mask;
 pub mod option_text;

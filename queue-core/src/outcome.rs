@@ -40,6 +40,16 @@ pub enum Failure {
     /// of the retry policy). Does not count as a failure, and archives only a task whose deadline has
     /// passed.
     Snooze(Option<Duration>, BoxError),
+    /// Snooze the task, because somebody else has said that it is too much (HTTP's 429), and let nothing start for this
+    /// long that has the same key of this [limit](crate::limit).
+    TooMany {
+        /// Name of the limit of the queue.
+        limit: String,
+        /// For how long.
+        delay: Duration,
+        /// What was said.
+        error: BoxError,
+    },
 }
 
 impl Failure {
@@ -63,6 +73,15 @@ impl Failure {
         Self::Snooze(Some(delay), reason.into())
     }
 
+    /// Somebody else has said that it is too much (HTTP's 429): snooze the task, and let nothing start for `retry_after`
+    /// that has the same key of this [limit](crate::limit) of its queue. Where there is no limit of this name, only the task is
+    /// snoozed.
+    pub fn too_many(limit: impl Into<String>, retry_after: Duration) -> Self {
+        let limit = limit.into();
+        let error = format!("too many requests: limit {limit:?} lets nothing start for {retry_after:?}").into();
+        Self::TooMany { limit, delay: retry_after, error }
+    }
+
     /// What went wrong.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         match self {
@@ -70,7 +89,8 @@ impl Failure {
             | Self::RetryIn(_, error)
             | Self::Archive(error)
             | Self::Revoke(error)
-            | Self::Snooze(_, error) => &**error,
+            | Self::Snooze(_, error)
+            | Self::TooMany { error, .. } => &**error,
         }
     }
 }
@@ -181,12 +201,12 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         Outcome::Failed(failure) => failure,
     };
     let text = error_text(failure.error());
-    let counts = !matches!(failure, Failure::Snooze(..));
+    let counts = !matches!(failure, Failure::Snooze(..) | Failure::TooMany { .. });
     let exhausted = message.retried >= message.retry;
     let too_late = message.deadline != 0 && now >= message.deadline;
     let gives_up = matches!(failure, Failure::Archive(_)) || (counts && exhausted) || too_late;
     let delay = match &failure {
-        Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) => *delay,
+        Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) | Failure::TooMany { delay, .. } => *delay,
         _ if gives_up => Duration::ZERO,
         _ => policy.delay(message, &text),
     };

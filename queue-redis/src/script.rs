@@ -46,7 +46,7 @@ impl Script {
         }
     }
 
-    /// The text to load: the script with the snippets that it needs, without their comments. Of a connection whose
+    /// The text to load: the script with the snippets that it needs, without their comments and indentation. Of a connection whose
     /// password is wrong or missing, Redis reads no argument above 16 KiB; it hangs up, and says nothing of the password.
     fn text(&self, dialect: Dialect) -> String {
         let mut text = match dialect {
@@ -55,7 +55,7 @@ impl Script {
         };
         let joined = self.joined();
         let code = joined.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("--"));
-        text.extend(code);
+        text.extend(code.map(str::trim_start));
         text
     }
 
@@ -181,8 +181,8 @@ macro_rules! scripts {
 
 snippets! {
     can_store can_tell choose_type delete_task examine_task find_pending find_task finish flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
-    flow_reserve_numbers flow_rules flow_save flow_set flow_walk holds is_empty is_wrong_type leave_active leave_set make_active make_pending
-    message_field nth owns ready_at release_lock remove_active remove_pending set_of store store_all tell trim write
+    flow_reserve_numbers flow_rules flow_save flow_set flow_walk holds is_empty is_wrong_type lanes_of leave_active leave_set make_active make_pending
+    message_field message_parts nth owns read_rules ready_at release_lock remove_active remove_pending set_of store store_all tell trim varint write
 }
 
 scripts! {
@@ -190,6 +190,9 @@ scripts! {
     SCHEDULE = "schedule";
     ADD_TO_GROUP = "add_to_group";
     DEQUEUE = "dequeue";
+    DEQUEUE_LANES = "dequeue_lanes";
+    FREE_SLOTS = "free_slots";
+    SET_LIMITS = "set_limits";
     DONE = "done";
     COMPLETE = "complete";
     RETRY = "retry";

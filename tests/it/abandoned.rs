@@ -31,7 +31,7 @@ async fn take(fixture: &Fixture) -> Delivery {
             Some(Taken::Task(delivery)) => delivery,
             other => panic!("took {other:?}"),
         },
-        Dequeued::Paused => panic!("the queue is paused"),
+        other => panic!("{other:?}"),
     }
 }
 

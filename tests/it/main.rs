@@ -18,6 +18,7 @@ mod groups;
 mod guide;
 mod house;
 mod inspector;
+mod lanes;
 mod listener;
 mod metrics;
 mod model;

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use queue_core::flow::FlowId;
+use queue_core::limit::{LaneChange, Limit};
 use queue_core::{RawTask, TaskInfo};
 use queue_redis::{Batch, BatchError, Client, EnqueueError};
 
 use crate::audit::{Actor, Target};
 use crate::error::Error;
-use crate::verb::{Action, BatchVerb, CronVerb, QueueVerb, Verb};
+use crate::verb::{Action, BatchVerb, CronVerb, LimitVerb, QueueVerb, Verb};
 use crate::{Cancellation, Changed, Filter, Inspector, Progress};
 
 /// The changes of an [`Inspector`], done by an [`Actor`]. Each is refused unless the role allows it. It is written down in the
@@ -171,6 +172,54 @@ impl Admin {
         let target = Target { queue: Some(queue), ..Target::default() };
         let work = self.inspector.remove_queue(queue, force);
         self.audited(Action::Queue(QueueVerb::Remove), target, work, |tasks| Some(*tasks)).await
+    }
+
+    /// As [`Inspector::set_limit`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn set_limit(&self, queue: &str, limit: Limit) -> Result<(), Error> {
+        let name = limit.name.clone();
+        let target = Target { queue: Some(queue), entry: Some(&name), ..Target::default() };
+        let work = self.inspector.set_limit(queue, limit);
+        self.audited(Action::Limit(LimitVerb::Set), target, work, |()| None).await
+    }
+
+    /// As [`Inspector::remove_limit`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn remove_limit(&self, queue: &str, name: &str) -> Result<(), Error> {
+        let target = Target { queue: Some(queue), entry: Some(name), ..Target::default() };
+        let work = self.inspector.remove_limit(queue, name);
+        self.audited(Action::Limit(LimitVerb::Remove), target, work, |()| None).await
+    }
+
+    /// As [`Inspector::remove_limits`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn remove_limits(&self, queue: &str) -> Result<u64, Error> {
+        let target = Target { queue: Some(queue), ..Target::default() };
+        let work = self.inspector.remove_limits(queue);
+        self.audited(Action::Limit(LimitVerb::Remove), target, work, |tasks| Some(*tasks)).await
+    }
+
+    /// As [`Inspector::change_lane`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn change_lane(
+        &self,
+        queue: &str,
+        name: &str,
+        key: &str,
+        change: Option<&LaneChange>,
+    ) -> Result<(), Error> {
+        let lane = format!("{name}:{key}");
+        let target = Target { queue: Some(queue), entry: Some(&lane), ..Target::default() };
+        let work = self.inspector.change_lane(queue, name, key, change);
+        self.audited(Action::Limit(LimitVerb::Key), target, work, |()| None).await
     }
 
     /// Pauses or resumes a periodic entry; whether that changed anything.

@@ -31,6 +31,20 @@ pub enum Error {
     /// There is no such queue.
     #[error("queue {0:?} not found")]
     QueueNotFound(String),
+    /// It is no limit, or those of the queue cannot be read.
+    #[error(transparent)]
+    Limit(#[from] queue_core::limit::LimitError),
+    /// The queue has no such limit.
+    #[error("queue {queue:?} has no limit {limit:?}")]
+    LimitNotFound {
+        /// Queue name.
+        queue: String,
+        /// Name of the limit.
+        limit: String,
+    },
+    /// Others change the limits at the same time.
+    #[error("the limits of queue {0:?} are changed by others again and again; nothing was done")]
+    LimitsContended(String),
     /// There is no such periodic entry.
     #[error("periodic entry {0:?} not found")]
     EntryNotFound(String),

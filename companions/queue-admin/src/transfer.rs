@@ -356,12 +356,15 @@ fn stored(
     let fields: Option<std::collections::BTreeMap<String, Bytes>> = fields.collect();
     let mut fields = fields.ok_or_else(|| unfit("the name of a field is not UTF-8"))?;
     let field_group = fields.get("group").and_then(|group| String::from_utf8(group.to_vec()).ok());
+    let is_parked = state == TaskState::Scheduled && fields.contains_key("x_waits");
     for field in FIELDS_LEFT_BEHIND {
         fields.remove(field);
     }
     let message = TaskMessage::from_bytes(fields.get("msg").cloned().unwrap_or_default());
     let message_group = message.ok().map(|message| message.group_key).filter(|group| !group.is_empty());
-    let (state, score) = if state == TaskState::Active { (TaskState::Pending, None) } else { (state, score) };
+    // A task that waits for room under a limit is judged anew where it comes to.
+    let waits_here = state == TaskState::Active || is_parked;
+    let (state, score) = if waits_here { (TaskState::Pending, None) } else { (state, score) };
     let task = StoredTask {
         id: String::from_utf8(id).map_err(|_| unfit("its id is not UTF-8"))?,
         state,

@@ -69,6 +69,17 @@ pub enum ServerVerb {
     Reset,
 }
 
+/// What can be done to the limits of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitVerb {
+    /// Set one.
+    Set,
+    /// Remove one, or all.
+    Remove,
+    /// Change what holds for one key of one.
+    Key,
+}
+
 /// All that an operator can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -88,6 +99,8 @@ pub enum Action {
     Batch(BatchVerb),
     /// To a server.
     Server(ServerVerb),
+    /// To the limits of a queue.
+    Limit(LimitVerb),
 }
 
 /// A line of the table: what is said of an action, and where it can be had.
@@ -126,7 +139,7 @@ macro_rules! actions {
     };
 }
 
-use Action::{Batch, Cron, Enqueue, Queue, Server, Task, Tasks, Update};
+use Action::{Batch, Cron, Enqueue, Limit, Queue, Server, Task, Tasks, Update};
 
 static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
@@ -201,6 +214,15 @@ static ACTIONS: &[ActionInfo] = actions! {
     Server(ServerVerb::Reset), "server.reset", "Reset", "reset", None, "server reset",
         None, Steer, false,
         "It goes by its own configuration again.";
+    Limit(LimitVerb::Set), "limit.set", "Limit", "limited", None, "limit set",
+        None, Pause, false,
+        "Tasks without room wait, for asynq's tools as scheduled ones; those that are active go on.";
+    Limit(LimitVerb::Remove), "limit.remove", "Remove the limit of", "removed", None, "limit rm",
+        None, Pause, false,
+        "What waits for room is taken as servers are free.";
+    Limit(LimitVerb::Key), "limit.key", "Change a key of the limit of", "changed", None, "limit key",
+        None, Pause, false,
+        "It holds for tasks that are taken from now on.";
 };
 
 impl Action {
@@ -306,6 +328,9 @@ mod tests {
         }
         for verb in [CronVerb::Pause, CronVerb::Resume, CronVerb::Run, CronVerb::Remove] {
             assert!(Action::Cron(verb).info().name.starts_with("cron."));
+        }
+        for verb in [LimitVerb::Set, LimitVerb::Remove, LimitVerb::Key] {
+            assert!(Action::Limit(verb).info().name.starts_with("limit."));
         }
         for verb in [BatchVerb::Cancel, BatchVerb::Retry] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));

@@ -75,6 +75,9 @@ commands! {
     /// Make workflows of tasks and batches that wait for each other, look at them
     #[command(subcommand)]
     Workflow: manage::workflow::WorkflowCommand,
+    /// Limit how many tasks of a queue run at once or start in a time, by type, header or payload
+    #[command(subcommand)]
+    Limit: manage::limit::LimitCommand,
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
     Cron: manage::cron::CronCommand,

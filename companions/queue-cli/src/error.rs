@@ -119,10 +119,11 @@ impl From<Error> for CliError {
         match error {
             Error::QueueNotFound(_) | Error::TaskNotFound { .. } => Self::Coded(exit::NOT_FOUND, message),
             Error::TakesNoOrders { .. } => Self::Coded(exit::TAKES_NO_ORDERS, message),
-            Error::EntryNotFound(_) | Error::BatchNotFound(_) | Error::ServerNotFound(_) => {
-                Self::Coded(exit::NOT_FOUND, message)
-            }
-            Error::RunRefused { .. } => Self::Coded(exit::REFUSED, message),
+            Error::EntryNotFound(_)
+            | Error::BatchNotFound(_)
+            | Error::LimitNotFound { .. }
+            | Error::ServerNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
+            Error::RunRefused { .. } | Error::LimitsContended(_) => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
             | Error::QueueActive { .. }
             | Error::TaskActive { .. }

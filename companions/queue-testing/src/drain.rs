@@ -13,7 +13,7 @@ use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, Dequeued, GroupRules, Report, Side, Taken, Verdict},
+    broker::{Broker, GroupRules, Report, Side, Taken, Verdict},
 };
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
@@ -275,9 +275,7 @@ impl Worker<'_> {
         for name in self.names().await? {
             let expires = self.queue.clock().now_secs() + LEASE_SECS;
             let token = format!("drain:{}", fastrand::u64(..)).into();
-            let Dequeued::Tasks(taken) = self.broker.dequeue(&name.as_str().into(), 1, &token, expires).await? else {
-                continue;
-            };
+            let taken = self.broker.dequeue(&name.as_str().into(), 1, &token, expires).await?.into_tasks();
             if let Some(taken) = taken.into_iter().next() {
                 self.run(taken).await?;
                 return Ok(true);

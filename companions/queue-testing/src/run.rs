@@ -89,7 +89,7 @@ async fn pass(queue: &TestQueue, task: Composed) -> queue_redis::broker::Deliver
     let stored = broker.enqueue(&name, &[task], clock.now_ns()).await;
     let taken = broker.dequeue(&name.into(), 1, &"inline".into(), clock.now_secs() + 30).await;
     match (stored, taken) {
-        (Ok(_), Ok(Dequeued::Tasks(mut tasks))) => match tasks.pop() {
+        (Ok(_), Ok(Dequeued::Tasks(mut tasks) | Dequeued::Limited { mut tasks, .. })) => match tasks.pop() {
             Some(Taken::Task(delivery)) => delivery,
             other => panic!("the store has lost the task: {other:?}"),
         },

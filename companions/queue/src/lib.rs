@@ -38,10 +38,11 @@ pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
     pub use queue_admin::{
         Action, Actor, Admin, AuditEntry, BadCursor, Board, Changed, CronEntry, CronEvent, Cursor, DailyStats,
-        Direction, EnqueueEvent, Error, Explanation, Filter, FilterError, Given, GroupInfo, Heeded, Inspector, Listing,
-        Page, Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo, ServerVerb, UnixSecond, Verb,
-        Waited, WorkerInfo,
+        Direction, EnqueueEvent, Error, Explanation, Filter, FilterError, Given, GroupInfo, Heeded, Inspector,
+        LimitInfo, Listing, Page, Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo,
+        ServerVerb, UnixSecond, Verb, Waited, WorkerInfo,
     };
+    pub use queue_core::limit::{LaneChange, Limit, LimitError, LimitKey};
     pub use queue_core::registry::{Order, ServerEntry};
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }

@@ -150,6 +150,12 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:reconciler", KeyType::String, Note, "its TTL"),
     ours("x:outcomes:<who>", List, Note, "leader: records and trims them"),
     ours("x:outcome-lists", Set, Note, "leader"),
+    removed_last(ours("x:rules", KeyType::String, Note, "limit set; doctor, if they cannot be read")),
+    ours("x:waiting", SortedSet, Note, "the next take from the lane"),
+    ours("x:slots", SortedSet, Note, "the next take that finds the lane full; doctor"),
+    ours("x:due", SortedSet, Note, "the next take; a parked task that nobody finds becomes pending at its fallback"),
+    ours("x:lanes", KeyType::Hash, Note, "limit key NAME KEY --reset"),
+    ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:once", SortedSet, Note, "the next task that is stored once; doctor"),
     removed_last(ours("x:removing", KeyType::String, Note, "the next removal, or unpause")),
 ];

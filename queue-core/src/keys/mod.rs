@@ -194,6 +194,36 @@ impl QueueKeys {
         self.with("x:outcome-lists")
     }
 
+    /// STRING (JSON) of the limits by which tasks are taken. Not asynq's.
+    pub fn rules(&self) -> String {
+        self.with("x:rules")
+    }
+
+    /// ZSET of the tasks that wait in lanes (`<lane> <since> <id>`), by name. Not asynq's.
+    pub fn lanes_waiting(&self) -> String {
+        self.with("x:waiting")
+    }
+
+    /// ZSET of the tasks that run in lanes with a cap (`<lane> <id>`), by name. Not asynq's.
+    pub fn lane_slots(&self) -> String {
+        self.with("x:slots")
+    }
+
+    /// ZSET of the lanes in which tasks wait, by the Unix millisecond of the next look. Not asynq's.
+    pub fn lanes_due(&self) -> String {
+        self.with("x:due")
+    }
+
+    /// HASH of what is different for some lanes (JSON). Not asynq's.
+    pub fn lane_changes(&self) -> String {
+        self.with("x:lanes")
+    }
+
+    /// STRING with the Unix millisecond at which the next start in a lane would be due without a burst. Not asynq's.
+    pub fn lane_next(&self, lane: &str) -> String {
+        self.with(&format!("x:tat:{lane}"))
+    }
+
     /// ZSET of ids of tasks that are stored once only, by the Unix second at which they are forgotten. Not asynq's.
     pub fn stored_once(&self) -> String {
         self.with("x:once")

@@ -21,11 +21,14 @@ pub enum Holding {
     Groups,
     /// Groups that are being aggregated, or have been and are not deleted yet.
     Aggregations,
+    /// Limits by which tasks are taken.
+    Limits,
 }
 
 impl Holding {
     /// Those of which a [`Listener`](crate::Listener) tells as such.
-    pub const WATCHED: [Self; 5] = [Self::Leases, Self::Completed, Self::Archived, Self::Groups, Self::Aggregations];
+    pub const WATCHED: [Self; 6] =
+        [Self::Leases, Self::Completed, Self::Archived, Self::Groups, Self::Aggregations, Self::Limits];
 
     /// What a key of a queue belongs to, by what follows the queue's name.
     pub(crate) fn of(part: &str) -> Option<Self> {
@@ -33,6 +36,7 @@ impl Holding {
             "lease" => Some(Self::Leases),
             "completed" => Some(Self::Completed),
             "archived" => Some(Self::Archived),
+            "x:rules" => Some(Self::Limits),
             "aggregation_sets" | "x:aggregated" => Some(Self::Aggregations),
             _ => None,
         }
@@ -47,6 +51,7 @@ impl Holding {
             Self::Archived => "looking for archived tasks",
             Self::Groups => "looking for groups",
             Self::Aggregations => "looking for aggregations",
+            Self::Limits => "looking for limits",
         }
     }
 
@@ -66,6 +71,7 @@ impl Holding {
             Self::Archived => vec![keys.archived()],
             Self::Groups => vec![keys.groups()],
             Self::Aggregations => vec![keys.aggregation_sets(), keys.aggregated()],
+            Self::Limits => vec![keys.rules()],
         }
     }
 }

@@ -10,6 +10,7 @@ mod finish;
 mod flow;
 mod group;
 mod holding;
+mod lanes;
 mod look;
 mod maintain;
 mod manage;
@@ -32,6 +33,8 @@ pub(crate) use flow::{Claimed, Described, Opening, Record, StoredOnce};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};
+pub use lanes::Freed;
+pub(crate) use lanes::{first_lanes, read_first_lanes};
 pub use look::{Canceled, TaskLook};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
@@ -43,7 +46,7 @@ pub use reclaim::ListedSet;
 pub use restore::{RestoreVerdict, Restored};
 pub use steer::{Ordered, Wants};
 pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
-pub use take::{Delivery, Dequeued, Matched, Matching, PoisonReason, Run, Taken};
+pub use take::{Delivery, Dequeued, Matched, Matching, More, PoisonReason, Run, Taken};
 pub(crate) use tell::told_at;
 pub use waiting::{IdRange, Waiting};
 
@@ -85,12 +88,13 @@ pub struct Broker {
     redis: Redis,
     timed: bool,
     teller: Arc<Teller>,
+    limited: Arc<lanes::Limited>,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, timed: false, teller: Arc::default() }
+        Self { redis, timed: false, teller: Arc::default(), limited: Arc::default() }
     }
 
     /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into

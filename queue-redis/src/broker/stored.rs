@@ -11,9 +11,9 @@ use queue_core::keys::QueueKeys;
 use queue_core::wire::{TaskMessage, WireError};
 
 /// Hash fields that make sense only in the Redis where they are: the state is named apart, and a run ends with
-/// the move.
+/// the move, as does the wait in a lane.
 #[doc(hidden)]
-pub const FIELDS_LEFT_BEHIND: [&str; 2] = ["state", "owner"];
+pub const FIELDS_LEFT_BEHIND: [&str; 3] = ["state", "owner", "x_waits"];
 
 /// What is true of a queue as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

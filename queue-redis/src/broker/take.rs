@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 
 use super::{Broker, MAX_BATCH, MAX_TAKE_BYTES};
 use crate::error::Error;
-use crate::script::{DEQUEUE, REQUEUE_RUN, Word};
+use crate::script::{DEQUEUE, DEQUEUE_LANES, REQUEUE_RUN, Script, Word};
 
 /// The right to report on one run of a task; clones are the same run.
 ///
@@ -28,6 +28,8 @@ pub struct Run {
     /// The id byte for byte, where it is not UTF-8.
     raw_id: Option<Bytes>,
     pub(super) token: Arc<str>,
+    /// The lanes it runs in, with blanks between; empty in a queue without limits.
+    lanes: Arc<str>,
     // A std mutex: held to copy or change a few numbers.
     expiries: Arc<Mutex<Expiries>>,
 }
@@ -57,7 +59,12 @@ impl Run {
                 (String::from_utf8_lossy(&raw).into_owned(), Some(raw))
             }
         };
-        Self { queue, id, raw_id, token, expiries: Arc::new(Mutex::new(expiries)) }
+        Self { queue, id, raw_id, token, lanes: Arc::default(), expiries: Arc::new(Mutex::new(expiries)) }
+    }
+
+    /// The lanes it runs in, with blanks between: one for each limit that its task falls under.
+    pub fn lanes(&self) -> &str {
+        &self.lanes
     }
 
     /// The id as it stands in the list.
@@ -187,6 +194,36 @@ pub enum Dequeued {
     Paused,
     /// What was taken, oldest first; empty when there was nothing.
     Tasks(Vec<Taken>),
+    /// The same of a queue that has [limits](queue_core::limit).
+    Limited {
+        /// What was taken.
+        tasks: Vec<Taken>,
+        /// Whether there is more.
+        more: More,
+        /// The Unix millisecond by Redis' clock at which to look again; `None`: when something changes.
+        look_at_ms: Option<i64>,
+    },
+}
+
+/// Whether a queue with limits has more to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// Perhaps, now.
+    Now,
+    /// Not before something changes.
+    Nothing,
+    /// A limit for all of the queue lets nothing start.
+    Shut,
+}
+
+impl Dequeued {
+    /// What was taken; nothing from a paused queue.
+    pub fn into_tasks(self) -> Vec<Taken> {
+        match self {
+            Self::Paused => Vec::new(),
+            Self::Tasks(tasks) | Self::Limited { tasks, .. } => tasks,
+        }
+    }
 }
 
 /// Which tasks [`Broker::dequeue_matching`] takes, and among which it looks.
@@ -213,6 +250,10 @@ pub enum Matched {
     Gone,
 }
 
+/// Why a server that chooses by type takes nothing.
+const NO_LEAVING: &str =
+    "the queue has limits, and nothing is taken from it by a server that leaves tasks of other types where they are";
+
 impl Broker {
     /// Takes up to `count` tasks (at most [`MAX_BATCH`], and none after those that reach [`MAX_TAKE_BYTES`]), under
     /// leases until `expires` (Unix seconds).
@@ -232,7 +273,13 @@ impl Broker {
         expires: i64,
     ) -> Result<Dequeued, Error> {
         let take = Take { queue, token, expires };
-        Ok(self.taken(self.redis.run(&DEQUEUE, &self.dequeue_call(count, take)).await?, take)?.0)
+        loop {
+            let (script, call) = self.take_call(count, take);
+            let reply = self.redis.run(script, &call).await?;
+            if let Some((dequeued, _)) = self.taken(reply, take)? {
+                return Ok(dequeued);
+            }
+        }
     }
 
     /// Takes one task on a connection of its own, and waits so long for it: one that is too large for the way to come
@@ -252,13 +299,39 @@ impl Broker {
     ) -> Result<Dequeued, Error> {
         let take = Take { queue, token, expires };
         let mut connection = self.redis.pooled().await?;
-        Ok(self.taken(connection.run_within(Some(patience), &DEQUEUE, &self.dequeue_call(1, take)).await?, take)?.0)
+        loop {
+            let (script, call) = self.take_call(1, take);
+            let reply = connection.run_within(Some(patience), script, &call).await?;
+            if let Some((dequeued, _)) = self.taken(reply, take)? {
+                return Ok(dequeued);
+            }
+        }
+    }
+
+    /// The call that takes from this queue, by what is known of its limits.
+    fn take_call(&self, count: usize, take: Take<'_>) -> (&'static Script, Cmd) {
+        if self.has_limits(take.queue) {
+            (&DEQUEUE_LANES, self.dequeue_lanes_call(count, take))
+        } else {
+            (&DEQUEUE, self.dequeue_call(count, take))
+        }
+    }
+
+    fn dequeue_lanes_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
+        let keys = QueueKeys::new(queue);
+        let mut call = DEQUEUE_LANES.call(10);
+        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease()).arg(keys.scheduled());
+        call.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lane_slots()).arg(keys.lanes_due());
+        call.arg(keys.lane_changes());
+        call.arg(keys.prefix()).arg(expires).arg(&token[..]).arg(count.max(1));
+        call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
+        call
     }
 
     fn dequeue_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
         let keys = QueueKeys::new(queue);
-        let mut call = DEQUEUE.call(4);
-        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease());
+        let mut call = DEQUEUE.call(5);
+        call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease()).arg(keys.rules());
         call.arg(keys.task_prefix()).arg(expires).arg(&token[..]).arg(count.clamp(1, MAX_BATCH));
         call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
         call
@@ -287,7 +360,8 @@ impl Broker {
         for pattern in matching.types.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
-        self.taken(self.redis.run(&DEQUEUE, &call).await?, take)
+        let taken = self.taken(self.redis.run(&DEQUEUE, &call).await?, take)?;
+        taken.ok_or_else(|| Error::unexpected(DEQUEUE.name, &NO_LEAVING))
     }
 
     /// Requeues the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
@@ -333,13 +407,25 @@ struct Take<'a> {
 }
 
 impl Broker {
-    /// What was taken, and what became of each task that was looked at.
-    fn taken(&self, reply: Value, take: Take<'_>) -> Result<(Dequeued, Vec<Matched>), Error> {
+    /// What was taken, and what became of each task that was looked at; `None` where another script is to be called.
+    fn taken(&self, reply: Value, take: Take<'_>) -> Result<Option<(Dequeued, Vec<Matched>)>, Error> {
         let Value::Array(items) = reply else { return Err(Error::unexpected(DEQUEUE.name, &reply)) };
         let unexpected = || Error::unexpected(DEQUEUE.name, &"not what the letters say");
         let mut tasks = Vec::with_capacity(items.len() / 2);
         let mut items = items.into_iter();
         let Some(Value::BulkString(letters)) = items.next() else { return Err(unexpected()) };
+        match letters.first().and_then(|letter| Word::of(*letter)) {
+            Some(Word::Governed) => return Ok(self.learn_limits(take.queue, true)).map(|()| None),
+            Some(Word::Free) => return Ok(self.learn_limits(take.queue, false)).map(|()| None),
+            _ => {}
+        }
+        let limits = if let [Value::Int(more), Value::Int(look_at), ..] = items.as_slice() {
+            let limits = (*more, Some(*look_at).filter(|at| *at >= 0));
+            items.nth(1);
+            Some(limits)
+        } else {
+            None
+        };
         let mut text = || match items.next() {
             Some(Value::BulkString(text)) => Ok(text),
             _ => Err(unexpected()),
@@ -347,11 +433,14 @@ impl Broker {
         let mut matched = Vec::with_capacity(letters.len());
         for letter in letters {
             matched.push(match Word::of(letter).ok_or_else(unexpected)? {
-                Word::Paused => return Ok((Dequeued::Paused, Vec::new())),
+                Word::Paused => return Ok(Some((Dequeued::Paused, Vec::new()))),
                 Word::Applied => {
-                    let run = Run::new(take.queue.clone(), text()?, take.token.clone(), take.expires);
+                    let mut run = Run::new(take.queue.clone(), text()?, take.token.clone(), take.expires);
                     let raw = text()?.into();
                     let since = if self.timed { unix_ns(&text()?) } else { None };
+                    if limits.is_some() {
+                        run.lanes = String::from_utf8_lossy(&text()?).into();
+                    }
                     tasks.push(sort_out(run, raw, since));
                     Matched::Taken
                 }
@@ -364,7 +453,18 @@ impl Broker {
                 _ => return Err(unexpected()),
             });
         }
-        Ok((Dequeued::Tasks(tasks), matched))
+        let dequeued = match limits {
+            None => Dequeued::Tasks(tasks),
+            Some((more, look_at_ms)) => {
+                let more = match more {
+                    0 => More::Nothing,
+                    1 => More::Now,
+                    _ => More::Shut,
+                };
+                Dequeued::Limited { tasks, more, look_at_ms }
+            }
+        };
+        Ok(Some((dequeued, matched)))
     }
 }
 

@@ -186,7 +186,7 @@ fn changed(key: &[u8]) -> Signal {
         return shared.map_or(Signal::Everything, |key| Signal::Shared(key.to_owned()));
     };
     match part {
-        "pending" | "paused" => Signal::Work(queue),
+        "pending" | "paused" | "x:due" => Signal::Work(queue),
         "scheduled" | "retry" => Signal::Schedule(queue),
         "groups" => Signal::Groups(queue),
         part => match (part.split_once(':'), Holding::of(part)) {
@@ -208,6 +208,7 @@ mod tests {
         for (part, signal) in [
             ("pending", Signal::Work(queue())),
             ("paused", Signal::Work(queue())),
+            ("x:due", Signal::Work(queue())),
             ("scheduled", Signal::Schedule(queue())),
             ("retry", Signal::Schedule(queue())),
             ("groups", Signal::Groups(queue())),

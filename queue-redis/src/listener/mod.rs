@@ -26,7 +26,8 @@ use self::ear::{Arm, Ear};
 use crate::broker::duties::{first_duty, read_first};
 use crate::broker::{CancelRequests, Wants};
 use crate::broker::{
-    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, heads_of, read_heads, spread,
+    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, first_lanes, heads_of,
+    read_first_lanes, read_heads, spread,
 };
 use crate::connection::Redis;
 use crate::error::Error;
@@ -227,6 +228,14 @@ impl Watch {
         let paused = self.existing(filled.iter().map(|queue| queues[*queue].paused()).collect()).await?;
         filled.into_iter().zip(paused).for_each(|(queue, paused)| found[queue] = !paused);
         Ok(found)
+    }
+
+    /// As [`Broker::lanes_due`](crate::broker::Broker::lanes_due). Afterwards the first change gives [`Signal::Work`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn lanes_due(&mut self, queues: &[&str]) -> Result<Vec<Option<i64>>, Error> {
+        Ok(read_first_lanes(self.look("ZRANGE", &first_lanes(queues)).await?))
     }
 
     /// As [`Broker::waiting`](crate::broker::Broker::waiting). Afterwards the first change of the list, and of the pause, gives

@@ -266,7 +266,8 @@ fn headers_state_the_bounds_that_the_callers_keep() {
             let sentence = &before[before.rfind(['.', ';', ':']).map_or(0, |at| at + 1)..];
             let number = sentence.split(|c: char| !c.is_ascii_digit()).rfind(|word| !word.is_empty());
             let Some(number) = number else { continue };
-            let constants = [crate::broker::MAX_BATCH, crate::broker::SHORT_BATCH].map(|constant| constant.to_string());
+            let constants = [crate::broker::MAX_BATCH, crate::broker::SHORT_BATCH, queue_core::limits::LANE_BATCH];
+            let constants = constants.map(|constant| constant.to_string());
             assert!(constants.contains(&number.to_owned()), "{}: {number} per call", script.name);
         }
         if header.contains("then for each task") || code(script.file).contains("unpack(") {
@@ -277,8 +278,17 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 16] = [
-    ("message_field", 128),       // varints of protobuf
+const OWN_NUMBERS: [(&str, usize); 25] = [
+    ("varint", 128),              // varints of protobuf
+    ("message_parts", 122),       // field 15, with a length
+    ("lanes_of", 4_096),          // bytes of JSON that are looked into
+    ("lanes_of", 40),             // letters of a SHA-1
+    ("lanes_of", 53),             // bits of a whole number that Lua holds exactly
+    ("read_rules", 53),           // likewise
+    ("dequeue_lanes", 1_000),     // milliseconds of a second
+    ("dequeue_lanes", 5_000),     // a tenth more or less, by the microsecond
+    ("dequeue_lanes", 31),        // as many as nobody takes
+    ("free_slots", 1_000),        // milliseconds of a second
     ("choose_type", 1_000),       // how far a task may have moved since it was seen
     ("find_pending", 50),         // likewise, towards the head
     ("find_pending", 349),        // likewise, towards the tail
@@ -299,20 +309,15 @@ const OWN_NUMBERS: [(&str, usize); 16] = [
 #[test]
 fn bounds_in_scripts_are_those_of_queue_core() {
     use queue_core::limits::{
-        HISTORY_EVENTS, HISTORY_TTL_SECS, MAX_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
+        HISTORY_EVENTS, HISTORY_TTL_SECS, LANE_FALLBACK_SECS, LANE_LOOK_MS, MAX_BATCH, MAX_BATCH_BYTES,
+        MAX_LANE_KEY_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
     };
     let [history_ttl, ahead] = [HISTORY_TTL_SECS, SCHEDULER_AHEAD_SECS].map(|secs| usize::try_from(secs).unwrap());
     // A range up to the hundredth ends at 99, counted from 0.
-    let shared = [
-        MAX_BATCH,
-        MAX_BATCH - 1,
-        SHORT_BATCH,
-        MAX_BATCH_BYTES,
-        MAX_TAKE_BYTES,
-        history_ttl,
-        HISTORY_EVENTS - 1,
-        ahead,
-    ];
+    let [look, fallback] = [LANE_LOOK_MS, LANE_FALLBACK_SECS].map(|number| usize::try_from(number).unwrap());
+    let of_tasks = [MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES];
+    let shared =
+        [&of_tasks[..], &[history_ttl, HISTORY_EVENTS - 1, ahead, look, fallback, MAX_LANE_KEY_BYTES]].concat();
     let mut unused: BTreeSet<_> = OWN_NUMBERS.into_iter().collect();
     for (name, text) in every_text() {
         let code = code(text);

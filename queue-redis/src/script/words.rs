@@ -38,4 +38,6 @@ words! {
     'u' Unwanted "of a type that is unwanted"
     'd' Closed "the flow is closed: over, committed, cancelled or abandoned"
     'h' Paused "the queue is on hold: paused"
+    'g' Governed "governed: the queue has limits"
+    'f' Free "free: the queue has no limits any more"
 }

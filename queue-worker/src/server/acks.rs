@@ -17,12 +17,13 @@ use queue_core::outcome::Step;
 use queue_redis::service::{Backoff, Outage, Service};
 use queue_redis::{
     Error,
-    broker::{Ended, Report, SHORT_BATCH, Travel, Verdict},
+    broker::{Ended, Freed, Report, SHORT_BATCH, Travel, Verdict},
 };
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::shared::Shared;
 use super::slots::{Slot, Slots};
@@ -40,6 +41,8 @@ pub(super) struct Unsettled {
     ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
+    /// The limit of which nothing is to start for so long.
+    pub(super) too_many: Option<(String, Duration)>,
     /// None while others have it, because the report is on its way, or refused.
     slot: Option<Arc<Slot>>,
     shared: Arc<Shared>,
@@ -50,7 +53,8 @@ pub(super) struct Unsettled {
 
 impl Unsettled {
     pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Ack {
-        Box::new(Self { ticket, report, step: Step::Requeue, slot: Some(slot), shared, sent: false, settled: false })
+        let (step, slot) = (Step::Requeue, Some(slot));
+        Box::new(Self { ticket, report, step, too_many: None, slot, shared, sent: false, settled: false })
     }
 
     /// Nothing is left to be written; the task is no longer in hand.
@@ -72,8 +76,8 @@ impl Drop for Unsettled {
         let mut report = self.report.clone();
         report.resent |= self.sent;
         let step = std::mem::replace(&mut self.step, Step::Requeue);
-        let (slot, shared) = (self.slot.take(), self.shared.clone());
-        let again = Self { ticket: self.ticket, report, step, slot, shared, sent: self.sent, settled: false };
+        let (slot, shared, too_many) = (self.slot.take(), self.shared.clone(), self.too_many.take());
+        let again = Self { ticket: self.ticket, report, step, too_many, slot, shared, sent: self.sent, settled: false };
         self.shared.acks.send([Box::new(again)]);
     }
 }
@@ -259,7 +263,9 @@ fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
 
 /// Sends one batch. Gives it back with the error when that failed, and whether it may have been applied.
 async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, Error, bool)> {
-    match shared.broker.apply(&batch.0, shared.now_ns()).await {
+    // Behind the reports, on the same connection.
+    let (applied, ()) = join(shared.broker.apply(&batch.0, shared.now_ns()), free_lanes(shared, &batch)).await;
+    match applied {
         Ok(verdicts) => {
             settle(shared, batch, &verdicts, resend);
             None
@@ -268,6 +274,17 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
             let resend = resend || error.is_ambiguous();
             Some((batch.again(resend, error.is_outage(), &shared.slots), error, resend))
         }
+    }
+}
+
+/// Gives back the slots that runs had in lanes. A hint: what is lost here, the next look at the lane finds.
+async fn free_lanes(shared: &Shared, batch: &Batch) {
+    let in_lanes = batch.0.iter().filter(|ack| !ack.report.run.lanes().is_empty());
+    let freed: Vec<Freed> =
+        in_lanes.map(|ack| Freed { run: ack.report.run.clone(), too_many: ack.too_many.clone() }).collect();
+    let Some(first) = freed.first() else { return };
+    if let Err(error) = shared.broker.free_slots(&first.run.queue, &freed).await {
+        debug!(queue = %first.run.queue, %error, "the slots of ended tasks are found free by the next look at their lanes");
     }
 }
 

@@ -55,6 +55,9 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         return None;
     };
     let outcome = shared.cancels.judge(&shared.broker, &job, outcome).await;
+    if let Outcome::Failed(Failure::TooMany { limit, delay, .. }) = &outcome {
+        ack.too_many = Some((limit.clone(), *delay));
+    }
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
@@ -217,7 +220,9 @@ type Answer = Result<Result<Option<Bytes>, Failure>, Panicked>;
 fn interrupted(job: &Job, answer: Option<Answer>) -> Option<Outcome> {
     let panicked = match answer {
         Some(Ok(Ok(result))) => return Some(Outcome::Done(result)),
-        Some(Ok(Err(failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::Snooze(..))))) => {
+        Some(Ok(Err(
+            failure @ (Failure::Archive(_) | Failure::Revoke(_) | Failure::Snooze(..) | Failure::TooMany { .. }),
+        ))) => {
             return Some(Outcome::Failed(failure));
         }
         Some(Ok(Err(failure))) if failure.error().is::<Panicked>() => Some(failure),

@@ -13,6 +13,7 @@ mod heartbeater;
 mod holdings;
 mod identity;
 mod janitor;
+mod lanes;
 mod lease_extender;
 mod limit;
 mod one_by_one;

@@ -16,11 +16,12 @@ use queue_redis::{
 };
 use queue_redis::{
     Watch,
-    broker::{Taken, Waiting},
+    broker::{More, Taken, Waiting},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::crowd::Crowd;
+use super::lanes::{self, Lanes};
 use super::limit::Place;
 use super::options::Unhandled;
 use super::queues::{Round, Share};
@@ -211,6 +212,8 @@ struct Found {
     /// Whether Redis tells of the next change of these queues.
     is_armed: bool,
     result: Result<Vec<(usize, Option<Waiting>)>, Error>,
+    /// When tasks of a queue that has limits may start, in Unix milliseconds.
+    lanes: Vec<(usize, Option<i64>)>,
 }
 
 async fn ask<'a>(
@@ -230,16 +233,19 @@ async fn ask<'a>(
 async fn look(shared: &Shared, doubtful: Doubtful) -> Found {
     let asked: Vec<usize> = doubtful.iter().map(|(queue, _)| *queue).collect();
     if asked.is_empty() {
-        return Found { asked, is_armed: true, result: Ok(Vec::new()) };
+        return Found { asked, is_armed: true, result: Ok(Vec::new()), lanes: Vec::new() };
     }
+    lanes::learn(shared).await;
     if let Some(watch) = shared.wakeups.watch()
+        && let Ok(lanes) = lanes::look(shared, Some(watch.clone()), &asked).await
         && let Ok(found) = look_through(shared, Some(watch), &doubtful).await
     {
-        return Found { asked, is_armed: true, result: Ok(found) };
+        return Found { asked, is_armed: true, result: Ok(found), lanes };
     }
     // The listening connection is being replaced, or there is none.
+    let lanes = lanes::look(shared, None, &asked).await.unwrap_or_default();
     let result = look_through(shared, None, &doubtful).await;
-    Found { asked, is_armed: false, result }
+    Found { asked, is_armed: false, result, lanes }
 }
 
 async fn look_through(
@@ -305,6 +311,7 @@ struct Taker {
     echo: bool,
     /// What is known of tasks that are left to others ([`Unhandled::Leave`]).
     surveys: HashMap<usize, Survey>,
+    lanes: Lanes,
 }
 
 impl Taker {
@@ -312,7 +319,22 @@ impl Taker {
         let (listed, plentiful, refused, surveys, ready) = Default::default();
         let (crowd, echo, plenty, sweep) = (Crowd::default(), false, false, Instant::now());
         let doubtful = (0..shared.queues.count()).collect();
-        Self { shared, listed, ready, doubtful, sweep, plentiful, plenty, refused, barren: 0, crowd, echo, surveys }
+        let lanes = Lanes::default();
+        Self {
+            shared,
+            listed,
+            ready,
+            doubtful,
+            sweep,
+            plentiful,
+            plenty,
+            refused,
+            barren: 0,
+            crowd,
+            echo,
+            surveys,
+            lanes,
+        }
     }
 
     fn leaves(&self) -> bool {
@@ -336,8 +358,9 @@ impl Taker {
             self.sweep = now + interval(longest);
         }
         self.sweep = self.sweep.min(now + longest.mul_f64(1.5));
+        self.ready.extend(self.lanes.take_due(now));
         for queue in changes.queues {
-            if at_once && !self.leaves() && !self.doubtful.contains(&queue) {
+            if at_once && !self.leaves() && !self.doubtful.contains(&queue) && !self.lanes.is_shut(queue) {
                 self.ready.insert(queue);
             } else {
                 self.doubtful.insert(queue);
@@ -351,7 +374,8 @@ impl Taker {
             self.barren = self.barren.saturating_add(1);
         }
         self.hear(true);
-        let open = self.ready.iter().copied().filter(|queue| !self.is_left_alone(*queue));
+        let can_be_asked = |queue: &usize| !self.is_left_alone(*queue) && !self.lanes.is_shut(*queue);
+        let open = self.ready.iter().copied().filter(can_be_asked);
         Filling { slots, round: shared.queues.round(open.collect()), answered: false, away: Vec::new() }
     }
 
@@ -385,7 +409,11 @@ impl Taker {
 
     /// Goes by what a look has found.
     fn found(&mut self, found: Found) {
-        let Found { asked, is_armed, result } = found;
+        let Found { asked, is_armed, result, lanes } = found;
+        let now_ms = self.shared.now_ns() / 1_000_000;
+        for (queue, at_ms) in lanes {
+            self.lanes.see(queue, at_ms, now_ms);
+        }
         if !is_armed {
             // Nobody will tell.
             self.sweep =
@@ -422,6 +450,12 @@ impl Taker {
         let Filling { slots, round, answered, away } = filling;
         for (Take { queue, name, count, token, expires, mut places, .. }, reply) in replies {
             *answered |= reply.is_ok();
+            let (reply, more) = match reply {
+                Ok((Dequeued::Limited { tasks, more, look_at_ms }, matched)) => {
+                    (Ok((Dequeued::Tasks(tasks), matched)), Some((more, look_at_ms)))
+                }
+                reply => (reply, None),
+            };
             match reply {
                 // The take set out before the server was told to take no more.
                 Ok((Dequeued::Tasks(tasks), _)) if shared.shutdown.quiet.is_cancelled() || shared.queues.are_held() => {
@@ -444,7 +478,14 @@ impl Taker {
                     } else {
                         self.plentiful.remove(&name);
                     }
-                    let gave_less = tasks.len() < count && !Taken::fill_an_answer(&tasks);
+                    let gave_less = match more {
+                        None => tasks.len() < count && !Taken::fill_an_answer(&tasks),
+                        Some((More::Now, _)) => false,
+                        Some((more, at_ms)) => {
+                            self.lanes.wait(queue, more == More::Shut, at_ms, shared.now_ns() / 1_000_000);
+                            true
+                        }
+                    };
                     if self.is_exhausted(queue, gave_less, &matched) {
                         round.close(queue);
                         self.ready.remove(&queue);
@@ -465,7 +506,7 @@ impl Taker {
                     }
                     start(&shared, tasks, slots, &mut places);
                 }
-                Ok((Dequeued::Paused, _)) => {
+                Ok((Dequeued::Paused | Dequeued::Limited { .. }, _)) => {
                     round.close(queue);
                     self.ready.remove(&queue);
                     self.doubtful.insert(queue);
@@ -532,6 +573,7 @@ impl Taker {
             }
             let pause = self.sweep.saturating_duration_since(Instant::now());
             let pause = self.next_chance().map_or(pause, |chance| pause.min(chance));
+            let pause = self.lanes.next(Instant::now()).map_or(pause, |next| pause.min(next));
             tokio::select! {
                 () = shared.wakeups.work.notified() => {}
                 () = shared.queues.room.notified() => {
@@ -556,7 +598,8 @@ impl Taker {
 
     /// Whether one of the queues that may have tasks can be asked for some.
     fn has_ready(&self) -> bool {
-        self.ready.iter().any(|queue| !self.is_left_alone(*queue) && self.shared.queues.has_room(*queue))
+        let can_be_asked = |queue: &&usize| !self.is_left_alone(**queue) && !self.lanes.is_shut(**queue);
+        self.ready.iter().filter(can_be_asked).any(|queue| self.shared.queues.has_room(*queue))
     }
 
     /// Whether one of the queues of which nothing is known can be looked at.

@@ -72,7 +72,7 @@ async fn take(end: End, tasks: u32) {
         let (token, expires) = (shared.next_token(), shared.lease_expiry_after(patience));
         let take = shared.broker.dequeue_within(patience, queue, &token, expires);
         match shared.shutdown.quiet.run_until_cancelled(take).await {
-            Some(Ok(Dequeued::Tasks(taken))) if !taken.is_empty() => {
+            Some(Ok(Dequeued::Tasks(taken) | Dequeued::Limited { tasks: taken, .. })) if !taken.is_empty() => {
                 backoff.succeeded();
                 left -= 1;
                 start(shared, taken, &mut slots, &mut places);

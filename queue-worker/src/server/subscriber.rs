@@ -1,6 +1,7 @@
 //! The subscriber: hears of cancelations and of changes of queues.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::keys::{CANCELS, DUTIES, WANT, WANT_NAME};
@@ -86,6 +87,10 @@ impl Subscriber {
                 }
             }
             Signal::Group(..) => wakeups.groups.notify_one(),
+            Signal::Holding(queue, Holding::Limits) => {
+                wakeups.limits.store(true, Ordering::Release);
+                wakeups.work.tell(number(&queue));
+            }
             Signal::Holding(queue, holding) => wakeups.holding(number(&queue), holding),
             Signal::Shared(key) if key == DUTIES => wakeups.duties.notify_one(),
             Signal::Shared(key) if key == CANCELS => wakeups.cancels.notify_one(),

@@ -1,6 +1,7 @@
 //! What wakes the loops of a server: what the subscriber has heard of Redis.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use queue_redis::{Watch, broker::Holding};
 use tokio::sync::Notify;
@@ -23,6 +24,8 @@ pub(super) struct Wakeups {
     pub(super) cancels: Notify,
     /// Wakes who looks what operators want of the server.
     pub(super) wants: Notify,
+    /// Whether it is to be asked again which queues have limits.
+    pub(super) limits: AtomicBool,
     /// Which queues have something to be looked after, by kind.
     holdings: [Told; Holding::WATCHED.len()],
     /// How to be told about changes; `None` while there is no listening connection, or it cannot track.
@@ -32,13 +35,15 @@ pub(super) struct Wakeups {
 impl Default for Wakeups {
     fn default() -> Self {
         let (work, schedule, groups, duties, cancels, wants, holdings) = Default::default();
-        Self { work, schedule, groups, duties, cancels, wants, holdings, watch: watch::channel(None).0 }
+        let limits = AtomicBool::new(true);
+        Self { work, schedule, groups, duties, cancels, wants, limits, holdings, watch: watch::channel(None).0 }
     }
 }
 
 impl Wakeups {
     /// Whatever may have happened has to be looked for: for a while nobody listened.
     pub(super) fn everything(&self) {
+        self.limits.store(true, Ordering::Release);
         self.work.tell_everything();
         self.schedule.tell_everything();
         self.holdings.iter().for_each(Told::tell_everything);

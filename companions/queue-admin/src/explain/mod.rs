@@ -1,5 +1,6 @@
 //! Why a task is not running.
 
+mod lane;
 mod reason;
 
 use bytes::Bytes;
@@ -62,6 +63,8 @@ struct Facts {
     lock_holder: Option<String>,
     /// Of its group: name, size, when the oldest and the youngest joined.
     group: Option<(String, u64, UnixSecond, UnixSecond)>,
+    /// Of the lane that it waits in.
+    lane: Option<Reason>,
     deadline: Option<i64>,
 }
 
@@ -136,6 +139,9 @@ impl Inspector {
         facts.seen = seen;
         if facts.seen.state == TaskState::Pending.as_str() {
             facts.ahead = ahead(&mut connection, &keys, id).await?;
+        }
+        if facts.seen.state == TaskState::Scheduled.as_str() {
+            facts.lane = lane::look(&mut connection, &keys, id).await?;
         }
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
         let lock = facts.message.as_ref().map(|message| message.unique_key.as_str()).unwrap_or_default();
@@ -277,7 +283,8 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(slow);
         }
         Some(TaskState::Scheduled) => {
-            reasons.push(waits(Reason::Scheduled { at: UnixSecond(score) }));
+            let parked = facts.lane.clone().filter(|_| score > now);
+            reasons.push(parked.unwrap_or_else(|| waits(Reason::Scheduled { at: UnixSecond(score) })));
             reasons.extend(stopped);
         }
         Some(TaskState::Retry) => {

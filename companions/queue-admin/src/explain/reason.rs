@@ -24,6 +24,23 @@ pub enum Reason {
         /// When it is due.
         at: UnixSecond,
     },
+    /// It waits for room under a limit of its queue.
+    Lane {
+        /// The limit and the key, as in `tenant:acme`.
+        lane: String,
+        /// Since when.
+        since: UnixSecond,
+        /// How many wait there before it.
+        ahead: u64,
+        /// How many run there under a cap; some of them may have ended without anybody having looked.
+        running: u64,
+        /// The first of them, by their ids.
+        holders: Vec<String>,
+        /// When somebody looks at the lane next.
+        next_look: Option<UnixSecond>,
+        /// When it becomes pending for servers that know nothing of limits.
+        fallback: UnixSecond,
+    },
     /// It failed and waits for its next attempt.
     Retry {
         /// When that is due.
@@ -170,6 +187,7 @@ impl Reason {
             Self::Removing => "removing",
             Self::Unlisted => "unlisted",
             Self::Scheduled { .. } => "scheduled",
+            Self::Lane { .. } => "lane",
             Self::Retry { .. } => "retry",
             Self::NoHandler { .. } => "no-handler",
             Self::Overdue { .. } => "overdue",
@@ -200,6 +218,7 @@ impl Reason {
     pub fn at(&self) -> Option<UnixSecond> {
         match self {
             Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
+            Self::Lane { next_look, fallback, .. } => Some(next_look.unwrap_or(*fallback)),
             Self::Overdue { since } | Self::PassedOver { since } => Some(*since),
             Self::Paused { since } => *since,
             Self::Aggregating { deadline, .. } => Some(*deadline),
@@ -223,6 +242,14 @@ impl fmt::Display for Reason {
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
+            Self::Lane { lane, since, ahead, running, holders, next_look, fallback } => {
+                write!(f, "it waits in lane {lane:?} since {since}, {ahead} before it")?;
+                if *running > 0 {
+                    write!(f, "; {running} run there ({})", holders.join(", "))?;
+                }
+                next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
+                write!(f, "; asynq's tools show it as scheduled until {fallback}")
+            }
             Self::Retry { at, retried, max_retry, error } => {
                 write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {at}")?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }

@@ -6,6 +6,7 @@ pub(crate) mod cron;
 mod forecast;
 pub(crate) mod group;
 mod history;
+pub(crate) mod limit;
 mod order;
 pub(crate) mod queue;
 pub(crate) mod server;

@@ -1,5 +1,5 @@
 -- What a script finds when it runs: the library `redis`, KEYS and ARGV, and no way to leave globals behind.
-local send, sha1hex = ...
+local send, sha1hex, decode_json = ...
 local protected_call, raw_set = pcall, rawset
 
 redis = {
@@ -7,6 +7,8 @@ redis = {
   pcall = send,
   sha1hex = sha1hex,
 }
+
+cjson = { decode = decode_json }
 
 function redis.call(...)
   local reply = send(...)

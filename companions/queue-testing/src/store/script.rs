@@ -36,7 +36,10 @@ impl Scripts {
             to_lua(lua, &call(&mut data, slot, words).into())
         })?;
         let sha1hex = lua.create_function(|_, text: mlua::LuaString| Ok(hex(&text.as_bytes())))?;
-        let run = lua.load(PRELUDE).set_name("=prelude").call((send, sha1hex))?;
+        let decode_json = lua.create_function(|lua, text: mlua::LuaString| {
+            json_to_lua(lua, &serde_json::from_slice(&text.as_bytes()).map_err(mlua::Error::external)?)
+        })?;
+        let run = lua.load(PRELUDE).set_name("=prelude").call((send, sha1hex, decode_json))?;
         Ok(Self { lua, run, compiled: HashMap::new(), slot })
     }
 
@@ -101,6 +104,28 @@ fn slot_of_all(keys: &[Vec<u8>]) -> Result<Option<u16>, Refusal> {
         return Err(Refusal("CROSSSLOT Keys in request don't hash to the same slot".to_owned()));
     }
     Ok(Some(slot))
+}
+
+/// A JSON value as `cjson.decode` gives it.
+fn json_to_lua(lua: &Lua, value: &serde_json::Value) -> mlua::Result<Value> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        Json::Null => Value::LightUserData(mlua::LightUserData(std::ptr::null_mut())),
+        Json::Bool(value) => Value::Boolean(*value),
+        Json::Number(number) => Value::Number(number.as_f64().unwrap_or(f64::NAN)),
+        Json::String(text) => Value::String(lua.create_string(text)?),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| json_to_lua(lua, item)).collect::<mlua::Result<Vec<_>>>()?;
+            Value::Table(lua.create_sequence_from(items)?)
+        }
+        Json::Object(fields) => {
+            let table = lua.create_table()?;
+            for (name, value) in fields {
+                table.raw_set(name.as_str(), json_to_lua(lua, value)?)?;
+            }
+            Value::Table(table)
+        }
+    })
 }
 
 fn hex(text: &[u8]) -> String {

@@ -64,7 +64,7 @@ impl Steps {
         let token: Arc<str> = format!("sequence:{}", self.takes).into();
         let expires = SystemClock.now_secs() + LEASE_SECS;
         let taken = self.broker.dequeue(&QUEUE.into(), 1, &token, expires).await?;
-        if let Dequeued::Tasks(tasks) = &taken
+        if let Dequeued::Tasks(tasks) | Dequeued::Limited { tasks, .. } = &taken
             && let [Taken::Task(delivery)] = &tasks[..]
             && delivery.run.id == id
         {

@@ -157,8 +157,10 @@ table! {
     "zcard" 1, First, sorted_sets::zcard;
     "zcount" 3, First, sorted_sets::zcount;
     "zincrby" 3, Nothing, sorted_sets::zincrby;
+    "zlexcount" 3, First, zrange::zlexcount;
     "zmscore" 2.., First, sorted_sets::zmscore;
     "zrange" 3.., First, zrange::zrange;
+    "zrangebylex" 3.., First, zrange::zrangebylex;
     "zrangebyscore" 3.., First, zrange::zrangebyscore;
     "zrank" 2, First, sorted_sets::zrank;
     "zrem" 2.., Nothing, sorted_sets::zrem;

@@ -110,6 +110,38 @@ pub(super) fn zrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
     Query { by_score: true, ..Query::default() }.read(&args[3..])?.run(data, &args[0], &args[1], &args[2])
 }
 
+/// The members of a set between two names, all of one score; a bound begins with `[` or, to leave that name out, with `(`.
+fn between<'a>(data: &'a mut Data, args: Args<'_>) -> Result<impl Iterator<Item = &'a [u8]> + use<'a>, Refusal> {
+    let bound = |text: &[u8]| match text.split_first() {
+        Some((b'[', name)) => Ok((name.to_vec(), true)),
+        Some((b'(', name)) => Ok((name.to_vec(), false)),
+        _ => Err(Refusal("ERR min or max not valid string range item".to_owned())),
+    };
+    let ((from, with_from), (to, with_to)) = (bound(&args[1])?, bound(&args[2])?);
+    let members = data.read::<SortedSet>(&args[0])?.into_iter().flat_map(SortedSet::iter).map(|(member, _)| member);
+    Ok(members.filter(move |member| {
+        (if with_from { *member >= &from[..] } else { *member > &from[..] })
+            && (if with_to { *member <= &to[..] } else { *member < &to[..] })
+    }))
+}
+
+pub(super) fn zlexcount(data: &mut Data, args: Args<'_>) -> Answer {
+    Ok(Reply::count(between(data, args)?.count()))
+}
+
+/// Knows the option `LIMIT`.
+pub(super) fn zrangebylex(data: &mut Data, args: Args<'_>) -> Answer {
+    let (skip, most) = match &args[3..] {
+        [] => (0, usize::MAX),
+        [word, skip, most] if is(word, "LIMIT") => {
+            let most = usize::try_from(integer(most)?).unwrap_or(usize::MAX);
+            (usize::try_from(integer(skip)?).map_err(|_| Refusal::syntax())?, most)
+        }
+        _ => return Err(Refusal::syntax()),
+    };
+    Ok(Reply::Array(between(data, args)?.skip(skip).take(most).map(Reply::text).collect()))
+}
+
 pub(super) fn zremrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
     let bounds = Bounds::parse(&args[1], &args[2])?;
     remove(data, &args[0], |set| bounds.members(set).map(|(member, _)| member.to_vec()).collect())

@@ -1,0 +1,43 @@
+//! Of a parked task, the lane that it waits in.
+
+use queue_core::clock::UnixSecond;
+use queue_core::keys::QueueKeys;
+use queue_redis::Connection;
+
+use super::{Reason, parse};
+use crate::error::Error;
+
+/// So many of those who run in the lane are named.
+const NAMED: usize = 5;
+
+/// What there is to be said of it; `None` where the task is not parked.
+pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str) -> Result<Option<Reason>, Error> {
+    let mut look = redis::cmd("HGET");
+    look.arg(keys.task(id)).arg("x_waits");
+    let waits: Option<String> = connection.query("HGET", &look).await?;
+    let Some((lane, since)) = waits.as_deref().and_then(|waits| waits.split_once(' ')) else { return Ok(None) };
+    let (from, to) = (format!("[{lane} "), format!("({lane}!"));
+    let mut look = redis::pipe();
+    look.cmd("ZSCORE").arg(keys.lanes_waiting()).arg(format!("{lane} {since} {id}"));
+    look.cmd("ZLEXCOUNT").arg(keys.lanes_waiting()).arg(&from).arg(format!("({lane} {since} {id}"));
+    look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to);
+    look.cmd("ZRANGEBYLEX").arg(keys.lane_slots()).arg(&from).arg(&to).arg("LIMIT").arg(0).arg(NAMED);
+    look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
+    look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).ignore_errors();
+    let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at a lane", &look).await?;
+    let mut replies = replies.into_iter().map(Result::ok);
+    let place: Option<f64> = parse(replies.next());
+    let (ahead, running): (u64, u64) = (parse(replies.next()), parse(replies.next()));
+    let holders: Vec<String> = parse(replies.next());
+    let (due, fallback): (Option<f64>, Option<f64>) = (parse(replies.next()), parse(replies.next()));
+    let second = |ms: f64| UnixSecond((ms / 1_000.0).ceil() as i64);
+    Ok(place.map(|_| Reason::Lane {
+        lane: lane.to_owned(),
+        since: UnixSecond(since.parse::<i64>().unwrap_or(0).div_euclid(1_000_000_000)),
+        ahead,
+        running,
+        holders: holders.iter().filter_map(|holder| Some(holder.split_once(' ')?.1.to_owned())).collect(),
+        next_look: due.filter(|ms| *ms > 0.0).map(second),
+        fallback: UnixSecond(fallback.unwrap_or(0.0) as i64),
+    }))
+}

@@ -1,0 +1,176 @@
+//! Limits of a queue, and the lanes of their keys.
+
+use std::collections::BTreeMap;
+
+use queue_core::Clock as _;
+use queue_core::TaskState;
+use queue_core::keys::QueueKeys;
+use queue_core::limit::{LaneChange, Limit, Limits};
+use queue_redis::broker::{Change, Seen};
+
+use super::Inspector;
+use crate::error::Error;
+
+/// A limit, and what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitInfo {
+    /// The limit.
+    pub limit: Limit,
+    /// Tasks that run under its cap. Some of them may have ended without anybody having looked. 0 without a cap.
+    pub running: u64,
+    /// Tasks that wait in its lanes. Some of them may have been run or deleted by others meanwhile.
+    pub waiting: u64,
+    /// What is different for some of its keys.
+    pub changes: BTreeMap<String, LaneChange>,
+}
+
+/// How often a change is tried while others change the limits at the same time.
+const TRIES: usize = 10;
+/// Parked tasks that become pending in one call.
+const PAGE: isize = 50;
+
+impl Inspector {
+    /// The limits of a queue, with what they do. Empty where there are none.
+    ///
+    /// # Errors
+    /// When they cannot be read, or Redis cannot be asked or refuses.
+    pub async fn limits(&self, queue: &str) -> Result<Vec<LimitInfo>, Error> {
+        let Some(text) = self.broker().limits_text(queue).await? else { return Ok(Vec::new()) };
+        let limits = Limits::read(&text)?;
+        let keys = QueueKeys::new(queue);
+        let mut look = redis::pipe();
+        look.cmd("HGETALL").arg(keys.lane_changes());
+        for limit in &limits.rules {
+            // A colon follows the name; what comes after the colon is `;`.
+            let (from, to) = (format!("[{}:", limit.name), format!("({};", limit.name));
+            match limit.parks() {
+                true => look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to),
+                false => look.cmd("ZCARD").arg(keys.lease()),
+            };
+            look.cmd("ZLEXCOUNT").arg(keys.lanes_waiting()).arg(from).arg(to);
+        }
+        let mut connection = self.redis.pooled().await?;
+        let mut replies = connection.pipeline::<Vec<redis::Value>>("looking at limits", &look).await?.into_iter();
+        let changes: BTreeMap<String, String> = read(replies.next());
+        let mut found = Vec::new();
+        for limit in limits.rules {
+            let (running, waiting) = (read(replies.next()), read(replies.next()));
+            let of_limit = changes.iter().filter_map(|(lane, text)| {
+                let (name, key) = lane.split_once(':')?;
+                let change = (name == limit.name).then(|| serde_json::from_str(text).unwrap_or_default())?;
+                Some((limit.key_of_lane(key), change))
+            });
+            found.push(LimitInfo { running, waiting, changes: of_limit.collect(), limit });
+        }
+        Ok(found)
+    }
+
+    /// Sets a limit of a queue, in the place of one of the same name. It holds for tasks that are taken from now on.
+    ///
+    /// # Errors
+    /// When it is none, the limits there cannot be read, or Redis cannot be asked or refuses.
+    pub async fn set_limit(&self, queue: &str, limit: Limit) -> Result<(), Error> {
+        self.change_limits(queue, |limits| Ok(limits.set(limit.clone())?)).await
+    }
+
+    /// Removes a limit of a queue. What waits in its lanes is taken as servers have room.
+    ///
+    /// # Errors
+    /// When there is none of this name, or Redis cannot be asked or refuses.
+    pub async fn remove_limit(&self, queue: &str, name: &str) -> Result<(), Error> {
+        let missing = || Error::LimitNotFound { queue: queue.to_owned(), limit: name.to_owned() };
+        self.change_limits(queue, |limits| limits.remove(name).then_some(()).ok_or_else(missing)).await
+    }
+
+    /// Removes all limits of a queue, also those that cannot be read, and makes the tasks pending that wait in lanes;
+    /// returns how many.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. It can be repeated.
+    pub async fn remove_limits(&self, queue: &str) -> Result<u64, Error> {
+        let (broker, keys) = (self.broker(), QueueKeys::new(queue));
+        loop {
+            let text = broker.limits_text(queue).await?;
+            if text.is_none() || broker.set_limits(queue, text.as_deref(), &Limits::default().text()).await? {
+                break;
+            }
+        }
+        let mut moved = 0;
+        loop {
+            let mut page = redis::cmd("ZRANGE");
+            page.arg(keys.lanes_waiting()).arg(0).arg(PAGE - 1);
+            let entries: Vec<String> = self.redis.query("ZRANGE", &page).await?;
+            if entries.is_empty() {
+                break;
+            }
+            let ids: Vec<&str> = entries.iter().filter_map(|entry| entry.splitn(3, ' ').nth(2)).collect();
+            moved += self.run_parked(queue, &ids).await?;
+            self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(&entries)).await?;
+        }
+        let mut rest = redis::cmd("DEL");
+        rest.arg(keys.rules()).arg(keys.lanes_due()).arg(keys.lane_slots()).arg(keys.lane_changes());
+        self.redis.query::<()>("DEL", &rest).await?;
+        Ok(moved)
+    }
+
+    async fn run_parked(&self, queue: &str, ids: &[&str]) -> Result<u64, Error> {
+        let keys = QueueKeys::new(queue);
+        // An entry may be left of a task that somebody has scheduled since; that one waits for its own time.
+        let mut look = redis::pipe();
+        for id in ids {
+            look.cmd("HGET").arg(keys.task(id)).arg("x_waits");
+        }
+        let waits: Vec<Option<String>> = self.redis.pooled().await?.pipeline("looking at parked tasks", &look).await?;
+        let parked: Vec<&str> = ids.iter().zip(waits).filter(|(_, waits)| waits.is_some()).map(|(id, _)| *id).collect();
+        if parked.is_empty() {
+            return Ok(0);
+        }
+        let (seen, now_ns) = (Seen::In(TaskState::Scheduled), self.clock.now_ns());
+        let changes = self.broker().run_tasks(queue, seen, &parked, now_ns).await?;
+        Ok(changes.into_iter().filter(|change| change == &Change::Applied).count() as u64)
+    }
+
+    /// Changes what holds for one key of a limit, or with `None` lets it be as for all.
+    ///
+    /// # Errors
+    /// When there is no such limit, or Redis cannot be asked or refuses.
+    pub async fn change_lane(
+        &self,
+        queue: &str,
+        name: &str,
+        key: &str,
+        change: Option<&LaneChange>,
+    ) -> Result<(), Error> {
+        let missing = || Error::LimitNotFound { queue: queue.to_owned(), limit: name.to_owned() };
+        let limits = self.limits(queue).await?;
+        let lane = limits.iter().find(|info| info.limit.name == name).ok_or_else(missing)?.limit.lane(key)?;
+        let changes = QueueKeys::new(queue).lane_changes();
+        match change.filter(|change| **change != LaneChange::default()) {
+            Some(change) => {
+                let text = serde_json::json!(change).to_string();
+                self.redis.query::<()>("HSET", redis::cmd("HSET").arg(changes).arg(lane).arg(text)).await?;
+            }
+            None => self.redis.query::<()>("HDEL", redis::cmd("HDEL").arg(changes).arg(lane)).await?,
+        }
+        Ok(self.broker().look_at_lanes(queue).await?)
+    }
+
+    async fn change_limits(&self, queue: &str, change: impl Fn(&mut Limits) -> Result<(), Error>) -> Result<(), Error> {
+        let broker = self.broker();
+        for _ in 0..TRIES {
+            let text = broker.limits_text(queue).await?;
+            let mut limits = text.as_deref().map_or_else(|| Ok(Limits::default()), Limits::read)?;
+            change(&mut limits)?;
+            if broker.set_limits(queue, text.as_deref(), &limits.text()).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::LimitsContended(queue.to_owned()))
+    }
+}
+
+/// A reply, or nothing where Redis has refused it.
+fn read<T: redis::FromRedisValue + Default>(reply: Option<redis::Value>) -> T {
+    reply.and_then(|value| redis::from_redis_value(value).ok()).unwrap_or_default()
+}

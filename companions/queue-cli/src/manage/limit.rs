@@ -1,0 +1,250 @@
+//! `queuectl limit`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use queue_admin::payload::harmless;
+use queue_admin::{Admin, LimitInfo};
+use queue_core::limit::{LaneChange, Limit, LimitKey};
+use serde::Serialize;
+
+use super::queues;
+use crate::error::CliError;
+use crate::output::Output;
+use crate::session::Session;
+use crate::table::Rows;
+use crate::watch::{WatchArgs, show};
+use crate::when;
+
+/// What to do with limits.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LimitCommand {
+    /// Set a limit of a queue, in the place of one of the same name; running tasks go on
+    Set(SetArgs),
+    /// Show the limits of all queues, and how many tasks run and wait under each
+    #[command(visible_alias = "list")]
+    Ls(LsArgs),
+    /// Remove a limit; what waits under it is taken as servers have room
+    #[command(visible_aliases = ["remove", "delete"])]
+    Rm {
+        /// Name of the limit
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Queue name
+        #[arg(short, long, value_name = "Q", default_value = "default")]
+        queue: String,
+    },
+    /// Remove all limits of a queue, and make pending what waits under them
+    Off {
+        /// Queue name
+        #[arg(short, long, value_name = "Q", default_value = "default")]
+        queue: String,
+    },
+    /// Change what holds for one key of a limit
+    Key(KeyArgs),
+}
+
+/// What to limit.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Name of the limit: letters a to z, digits and hyphens
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Queue name
+    #[arg(short, long, value_name = "Q", default_value = "default")]
+    queue: String,
+    /// By what tasks are told apart: queue, type, header:NAME or payload:/PATH
+    #[arg(long, value_name = "KEY")]
+    key: LimitKey,
+    /// Only tasks of this type, or, with a star at the end, of types that begin so; may be given again
+    #[arg(long = "type", value_name = "PATTERN")]
+    types: Vec<String>,
+    /// How many of one key may run at once
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u32>,
+    /// How many of one key may start in a time, such as 100/1m
+    #[arg(long, value_name = "N/DURATION", value_parser = rate)]
+    rate: Option<(u32, Duration)>,
+    /// How many may start at once after a rest
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    burst: u32,
+    /// After how long a waiting task becomes pending for servers that know nothing of limits
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::duration)]
+    fallback: Duration,
+}
+
+/// Which limits to show.
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Queue name; without it, all
+    #[arg(short, long, value_name = "Q")]
+    queue: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// What is to hold for a key.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// Name of the limit
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The type, the header's value, or the field's
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// Queue name
+    #[arg(short, long, value_name = "Q", default_value = "default")]
+    queue: String,
+    #[command(flatten)]
+    change: KeyChange,
+}
+
+/// One of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct KeyChange {
+    /// How many of this key may run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: Option<u32>,
+    /// Let nothing of this key start
+    #[arg(long)]
+    pause: bool,
+    /// Let it start again
+    #[arg(long)]
+    resume: bool,
+    /// Let hold what holds for all
+    #[arg(long)]
+    reset: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    queue: &'a str,
+    #[serde(flatten)]
+    limit: &'a Limit,
+    running: u64,
+    waiting: u64,
+    keys: &'a std::collections::BTreeMap<String, LaneChange>,
+}
+
+/// `100/1m`; the time alone means one of it.
+fn rate(text: &str) -> Result<(u32, Duration), String> {
+    let (starts, per) = text.split_once('/').ok_or("it is a number, a slash and a duration, such as 100/1m")?;
+    let starts = starts.parse().map_err(|error| format!("{starts:?} is no number: {error}"))?;
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
+    Ok((starts, when::duration(&per).map_err(|error| error.to_string())?))
+}
+
+crate::command::simple!(LimitCommand);
+
+async fn run(command: LimitCommand, session: &Session, out: &Output) -> Result<(), CliError> {
+    let admin = session.admin("cli");
+    match command {
+        LimitCommand::Ls(args) => {
+            show(&args.watch, out, async |out| list(args.queue.as_deref(), &admin, out).await).await
+        }
+        LimitCommand::Set(args) => set(args, &admin, out).await,
+        LimitCommand::Rm { name, queue } => {
+            admin.remove_limit(&queue, &name).await?;
+            if out.json {
+                return out.value(&serde_json::json!({ "queue": queue, "name": name, "removed": true }));
+            }
+            out.line(&format!("limit {name:?} of queue {queue:?} is removed"))
+        }
+        LimitCommand::Off { queue } => {
+            let tasks = admin.remove_limits(&queue).await?;
+            if out.json {
+                return out.value(&serde_json::json!({ "queue": queue, "made_pending": tasks }));
+            }
+            out.line(&format!("queue {queue:?} has no limits any more; {tasks} waiting tasks are pending"))
+        }
+        LimitCommand::Key(args) => key(args, &admin, out).await,
+    }
+}
+
+async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError> {
+    let mut limit = Limit::new(args.name, args.key).burst(args.burst).fallback(args.fallback);
+    limit = args.types.into_iter().fold(limit, Limit::task_type);
+    if let Some(most) = args.concurrency {
+        limit = limit.concurrency(most);
+    }
+    if let Some((starts, per)) = args.rate {
+        limit = limit.rate(starts, per);
+    }
+    limit.check().map_err(|error| CliError::Usage(error.to_string()))?;
+    let name = limit.name.clone();
+    admin.set_limit(&args.queue, limit).await?;
+    if out.json {
+        let limits = admin.inspector().limits(&args.queue).await?;
+        let info = limits.iter().find(|info| info.limit.name == name);
+        return out.value(&info.map(|info| shown(&args.queue, info)));
+    }
+    let queue = &args.queue;
+    out.line(&format!(
+        "limit {name:?} of queue {queue:?} is set; servers of Go, and of older releases, do not know of it"
+    ))
+}
+
+async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError> {
+    let KeyArgs { name, key, queue, change } = args;
+    let limits = admin.inspector().limits(&queue).await?;
+    let old = limits.iter().find(|info| info.limit.name == name).and_then(|info| info.changes.get(&key));
+    let mut new = if change.reset { LaneChange::default() } else { old.cloned().unwrap_or_default() };
+    new.concurrency = change.concurrency.or(new.concurrency);
+    new.paused = !change.resume && (change.pause || new.paused);
+    admin.change_lane(&queue, &name, &key, Some(&new)).await?;
+    if out.json {
+        return out.value(&serde_json::json!({ "queue": queue, "name": name, "key": key, "now": new }));
+    }
+    let most = new.concurrency.map_or_else(|| "as for all".to_owned(), |most| most.to_string());
+    let paused = if new.paused { "paused" } else { "not paused" };
+    out.line(&harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}")))
+}
+
+fn shown<'a>(queue: &'a str, info: &'a LimitInfo) -> Shown<'a> {
+    let LimitInfo { limit, running, waiting, changes, .. } = info;
+    Shown { queue, limit, running: *running, waiting: *waiting, keys: changes }
+}
+
+async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String, CliError> {
+    let inspector = admin.inspector();
+    let names = match queue {
+        Some(queue) => vec![queue.to_owned()],
+        None => queues(inspector).await?.into_iter().map(|queue| queue.name).collect(),
+    };
+    let mut found = Vec::new();
+    for name in &names {
+        found.extend(inspector.limits(name).await?.into_iter().map(|info| (name, info)));
+    }
+    if out.json {
+        return out.json(&found.iter().map(|(queue, info)| shown(queue, info)).collect::<Vec<_>>());
+    }
+    if found.is_empty() {
+        return Ok("no limits; `queuectl limit set` makes one\n".to_owned());
+    }
+    let mut rows =
+        Rows::new(out, &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "CHANGED KEYS"]);
+    for (queue, LimitInfo { limit, running, waiting, changes, .. }) in &found {
+        let rate = match (limit.rate, limit.per) {
+            (Some(rate), Some(per)) => format!("{rate}/{}", when::rough(Duration::from_millis(per))),
+            _ => String::new(),
+        };
+        let changed = changes.iter().map(|(key, change)| match change {
+            LaneChange { paused: true, .. } => format!("{key} (paused)"),
+            LaneChange { concurrency: Some(most), .. } => format!("{key} ({most})"),
+            LaneChange { .. } => key.clone(),
+        });
+        rows.add([
+            harmless(queue),
+            limit.name.clone(),
+            harmless(&limit.key.to_string()),
+            harmless(&limit.types.join(" ")),
+            limit.concurrency.map_or_else(String::new, |most| most.to_string()),
+            rate,
+            running.to_string(),
+            waiting.to_string(),
+            harmless(&changed.collect::<Vec<_>>().join(", ")),
+        ]);
+    }
+    Ok(rows.render())
+}

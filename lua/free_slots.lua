@@ -1,0 +1,77 @@
+-- free_slots: give back the slots of tasks whose runs have ended, and look at their lanes now; a run may also say that nothing of a
+-- limit is to start for a while. 1 to 100 tasks per call.
+--
+-- Transition: none; after a report         Go: none
+-- A hint: a slot without a lease is found stale also when this call is lost, and a task that has a lease keeps its slot, so that the
+-- call may come late, or twice.
+--
+-- KEYS
+--   1  lease      asynq:{<queue>}:lease    ZSET
+--   2  rules      asynq:{<queue>}:x:rules  STRING
+--   3  slots      asynq:{<queue>}:x:slots  ZSET
+--   4  due        asynq:{<queue>}:x:due    ZSET
+-- ARGV
+--   1  prefix     asynq:{<queue>}:
+--   then for each task
+--   +1 id         task id
+--   +2 lanes      its lanes, with blanks between
+--   +3 limit      the limit of which nothing is to start for a while; empty for none
+--   +4 for_ms     for how many milliseconds
+-- DERIVED
+--   prefix .. 'x:tat:' .. lane
+-- RETURNS how many lanes are to be looked at now
+-- needs: nth read_rules
+local lease, rules, slots, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local prefix = ARGV[1]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local ids = {}
+for at = 2, #ARGV, 4 do
+  ids[#ids + 1] = ARGV[at]
+end
+local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
+local held, by_name = {}, nil
+for n = 1, #ids do
+  local id, lanes, limit, for_ms = nth(ARGV, 2, 4, n)
+  for lane in string.gmatch(lanes, '[^ ]+') do
+    local name = string.match(lane, '^[^:]*')
+    if not leased[n] then
+      freed[#freed + 1] = lane .. ' ' .. id
+      if not seen[lane] then
+        seen[lane] = true
+        opened[#opened + 1] = lane
+      end
+    end
+    if name == limit then
+      if not by_name then
+        by_name = {}
+        for _, rule in ipairs(read_rules(redis.call('GET', rules) or '{"rules":[]}')) do
+          by_name[rule.name] = rule
+        end
+      end
+      local rule = by_name[name] or { interval = 0, burst = 1 }
+      held[lane] = math.max(held[lane] or 0, now + tonumber(for_ms) + (rule.burst - 1) * rule.interval)
+    end
+  end
+end
+local dues, count = {}, 0
+if #opened > 0 then
+  local scores = redis.call('ZMSCORE', due, unpack(opened))
+  for n = 1, #opened do
+    if scores[n] and not held[opened[n]] then
+      count = count + 1
+      dues[2 * count - 1], dues[2 * count] = 0, opened[n]
+    end
+  end
+  redis.call('ZREM', slots, unpack(freed))
+end
+if count > 0 then
+  redis.call('ZADD', due, unpack(dues))
+end
+for lane, tat in pairs(held) do
+  local key = prefix .. 'x:tat:' .. lane
+  tat = math.max(tat, tonumber(redis.call('GET', key)) or 0)
+  redis.call('SET', key, string.format('%.3f', tat), 'PX', math.ceil(tat - now) + 1)
+end
+return count

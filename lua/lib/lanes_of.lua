@@ -1,0 +1,75 @@
+-- lanes_of: the lanes that a task is in, by its message: one for each rule that it falls under, named <rule>:<key>. Writes nothing.
+--
+-- A name has no blank in it, because those divide what is stored. A key above 96 bytes is cut, and ends in its SHA-1.
+-- RETURNS a function of a message that returns a list of names
+-- needs: message_parts
+local MAX_KEY, MAX_JSON = 96, 4096
+
+local function lane_name(rule, key)
+  key = string.gsub(key, '[%% ]', { ['%'] = '%25', [' '] = '%20' })
+  if #key > MAX_KEY then
+    key = string.sub(key, 1, MAX_KEY - 40) .. redis.sha1hex(key)
+  end
+  return rule.name .. ':' .. key
+end
+
+-- A number below 2^53 is as it is written; what is no text, number or boolean is no key.
+local function key_at(value, path)
+  for step in string.gmatch(path, '[^/]+') do
+    if type(value) ~= 'table' then
+      return nil
+    end
+    value = value[step]
+  end
+  if type(value) == 'number' then
+    return value == math.floor(value) and math.abs(value) < 2 ^ 53 and string.format('%.0f', value) or string.format('%.17g', value)
+  elseif type(value) == 'boolean' then
+    return tostring(value)
+  end
+  return type(value) == 'string' and value or nil
+end
+
+local function falls_under(rule, task_type)
+  for n = 1, #rule.types do
+    local pattern = rule.types[n]
+    local is_prefix = string.sub(pattern, -1) == '*'
+    if pattern == task_type or is_prefix and string.sub(task_type, 1, #pattern - 1) == string.sub(pattern, 1, -2) then
+      return true
+    end
+  end
+  return false
+end
+
+local function lanes_of(rules)
+  local wants_headers, wants_payload = false, false
+  for n = 1, #rules do
+    wants_headers = wants_headers or rules[n].kind == 'header'
+    wants_payload = wants_payload or rules[n].kind == 'payload'
+  end
+  return function(msg)
+    local task_type, payload, headers = message_parts(msg, wants_headers, wants_payload)
+    local names, body = {}, nil
+    for n = 1, #rules do
+      local rule, key = rules[n], nil
+      if rule.types and not falls_under(rule, task_type) then
+        key = nil
+      elseif rule.kind == 'header' then
+        key = headers[rule.path]
+      elseif rule.kind == 'type' then
+        key = task_type
+      elseif rule.kind == 'queue' then
+        key = ''
+      elseif payload and #payload <= MAX_JSON then
+        if body == nil then
+          local is_read, value = pcall(cjson.decode, payload)
+          body = is_read and value or false
+        end
+        key = key_at(body, rule.path)
+      end
+      if key then
+        names[#names + 1] = lane_name(rule, key)
+      end
+    end
+    return names
+  end
+end

@@ -1,0 +1,37 @@
+-- read_rules: the limits of a queue, from the text in its key; an error where it cannot be read, so that nothing is taken that should
+-- have waited. Writes nothing.
+--
+-- RETURNS a list of rules, in each its fields of docs/wire-format.md, and: kind and path, the two parts of its key; interval, the
+-- milliseconds between two starts (0: any number at once); is_gate, whether it holds for all tasks of the queue.
+local function read_rules(text)
+  local is_read, body = pcall(cjson.decode, text)
+  local rules = is_read and type(body) == 'table' and body.rules
+  local function hold(is_so)
+    if not is_so then
+      error('LIMITS the limits of the queue cannot be read, so nothing is taken; queuectl limit off removes them', 0)
+    end
+  end
+  local function is_number(number, least)
+    return number == nil or type(number) == 'number' and number >= least and number < 2 ^ 53
+  end
+  hold(type(rules) == 'table')
+  local count = 0
+  for _ in pairs(rules) do
+    count = count + 1
+  end
+  hold(count == #rules)
+  for n = 1, count do
+    local rule = rules[n]
+    hold(type(rule) == 'table' and type(rule.name) == 'string' and type(rule.key) == 'string')
+    hold(rule.types == nil or type(rule.types) == 'table')
+    hold(is_number(rule.concurrency, 1) and is_number(rule.burst, 1) and is_number(rule.fallback, 1))
+    hold(is_number(rule.rate, 1) and is_number(rule.per, 1) and (rule.rate == nil) == (rule.per == nil))
+    rule.kind, rule.path = string.match(rule.key, '^(%l+):?(.*)$')
+    hold(rule.kind == 'queue' or rule.kind == 'type' or rule.kind == 'header' or rule.kind == 'payload')
+    rule.types = rule.types and #rule.types > 0 and rule.types or nil
+    rule.interval = rule.rate and rule.per / rule.rate or 0
+    rule.burst = rule.burst or 1
+    rule.is_gate = rule.kind == 'queue' and not rule.types
+  end
+  return rules
+end

@@ -1,0 +1,347 @@
+//! Limits of a queue: how many tasks of one key may run at once, and how many may start in a time.
+//!
+//! A limit is decided when a task is taken, so that no worker is held up by a task that has to wait. Its key divides the
+//! tasks of the queue into *lanes*: one for each type, each value of a header, or each value of a field of a JSON
+//! payload. A task whose lane has no room waits, for asynq's tools as a scheduled task, and others pass it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use queue_core::limit::{Limit, LimitKey};
+//!
+//! let limit = Limit::new("tenant", LimitKey::header("tenant"))
+//!     .concurrency(2)
+//!     .rate(100, Duration::from_secs(60))
+//!     .burst(10);
+//! assert!(limit.check().is_ok());
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{LANE_FALLBACK_SECS, MAX_LANE_KEY_BYTES, MAX_LIMITS};
+
+/// By what the tasks of a queue are told apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+#[non_exhaustive]
+pub enum LimitKey {
+    /// Not at all: the limit holds for all of them together. Of a limit for all types nothing is parked; less is taken.
+    Queue,
+    /// By their type.
+    Type,
+    /// By this header. A task without it is not limited.
+    Header(String),
+    /// By this field of a JSON payload of up to 4 KiB, `/account/id`. A task without it is not limited, nor is one whose
+    /// payload is encrypted.
+    Payload(String),
+}
+
+impl LimitKey {
+    /// By this header.
+    pub fn header(name: impl Into<String>) -> Self {
+        Self::Header(name.into())
+    }
+
+    /// By this field of the payload.
+    pub fn payload(path: impl Into<String>) -> Self {
+        Self::Payload(path.into())
+    }
+}
+
+impl fmt::Display for LimitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue => f.write_str("queue"),
+            Self::Type => f.write_str("type"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Payload(path) => write!(f, "payload:{path}"),
+        }
+    }
+}
+
+impl From<LimitKey> for String {
+    fn from(key: LimitKey) -> Self {
+        key.to_string()
+    }
+}
+
+impl TryFrom<String> for LimitKey {
+    type Error = LimitError;
+
+    fn try_from(text: String) -> Result<Self, LimitError> {
+        text.parse()
+    }
+}
+
+impl FromStr for LimitKey {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        match text.split_once(':') {
+            None if text == "queue" => Ok(Self::Queue),
+            None if text == "type" => Ok(Self::Type),
+            Some(("header", name)) if !name.is_empty() => Ok(Self::header(name)),
+            Some(("payload", path)) if path.len() > 1 && path.starts_with('/') => Ok(Self::payload(path)),
+            _ => Err(LimitError::Key(text.to_owned())),
+        }
+    }
+}
+
+/// Why a limit is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The key is none of the four.
+    #[error("{0:?} is no key: queue, type, header:NAME or payload:/PATH")]
+    Key(String),
+    /// The name cannot be part of a lane's name.
+    #[error("{0:?} is no name of a limit: 1 to 40 letters a to z, digits and hyphens")]
+    Name(String),
+    /// It limits nothing.
+    #[error("limit {0:?} limits nothing: give it a concurrency, a rate, or both")]
+    Empty(String),
+    /// A number is zero.
+    #[error("limit {0:?} lets nothing start, ever: pause the queue, or a key of the limit, instead")]
+    Zero(String),
+    /// Keys so long have names that nobody can say.
+    #[error("{0:?} is longer than the {MAX_LANE_KEY_BYTES} bytes up to which a key can be named")]
+    LongKey(String),
+    /// There are as many as a queue can have.
+    #[error("a queue has {MAX_LIMITS} limits at the most")]
+    TooMany,
+    /// The text in Redis is none of ours.
+    #[error("the limits of the queue cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// A limit of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Limit {
+    /// Name, unique within the queue: `a` to `z`, digits and hyphens.
+    pub name: String,
+    /// By what tasks are told apart.
+    pub key: LimitKey,
+    /// Only tasks of these types: whole ones, or with a star at the end what they begin with. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<String>,
+    /// How many of one key may run at once. `None`: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// How many of one key may start in [`per`](Self::per). `None`: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// The time of the rate, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<u64>,
+    /// How many may start at once after a rest. In no window of `per` start more than `rate + burst - 1`.
+    #[serde(default = "one")]
+    pub burst: u32,
+    /// Seconds after which a task that waits becomes pending for servers that know nothing of limits, and is looked at
+    /// again by those that do; by a tenth more or less.
+    #[serde(default = "fallback")]
+    pub fallback: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn fallback() -> u64 {
+    LANE_FALLBACK_SECS
+}
+
+impl Limit {
+    /// A limit that limits nothing yet.
+    pub fn new(name: impl Into<String>, key: LimitKey) -> Self {
+        let (types, concurrency, rate, per) = Default::default();
+        Self { name: name.into(), key, types, concurrency, rate, per, burst: one(), fallback: fallback() }
+    }
+
+    /// How many of one key may run at once.
+    #[must_use]
+    pub fn concurrency(mut self, most: u32) -> Self {
+        self.concurrency = Some(most);
+        self
+    }
+
+    /// How many of one key may start in a time, of whole milliseconds.
+    #[must_use]
+    pub fn rate(mut self, starts: u32, per: Duration) -> Self {
+        self.rate = Some(starts);
+        self.per = Some(u64::try_from(per.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// How many may start at once after a rest. Default: 1.
+    #[must_use]
+    pub fn burst(mut self, burst: u32) -> Self {
+        self.burst = burst;
+        self
+    }
+
+    /// Only tasks of this type, or, with a star at the end, of all types that begin so; may be called again.
+    #[must_use]
+    pub fn task_type(mut self, pattern: impl Into<String>) -> Self {
+        self.types.push(pattern.into());
+        self
+    }
+
+    /// After how long a task that waits becomes pending for servers that know nothing of limits. Default: an hour.
+    #[must_use]
+    pub fn fallback(mut self, after: Duration) -> Self {
+        self.fallback = after.as_secs().max(1);
+        self
+    }
+
+    /// The name of the lane of a key of this limit. The scripts make the same, of the message of a task.
+    ///
+    /// # Errors
+    /// When the key is longer than names are: the scripts cut such a one.
+    pub fn lane(&self, key: &str) -> Result<String, LimitError> {
+        let written = key.replace('%', "%25").replace(' ', "%20");
+        if written.len() > MAX_LANE_KEY_BYTES {
+            return Err(LimitError::LongKey(key.to_owned()));
+        }
+        Ok(format!("{}:{written}", self.name))
+    }
+
+    /// The key of a lane, from what stands behind the colon of its name.
+    pub fn key_of_lane(&self, written: &str) -> String {
+        written.replace("%20", " ").replace("%25", "%")
+    }
+
+    /// Whether tasks without room are parked in lanes. One for all of a queue lets them stay pending, and less is taken.
+    pub fn parks(&self) -> bool {
+        self.key != LimitKey::Queue || !self.types.is_empty()
+    }
+
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    /// When its name is none, or it lets all start, or nothing.
+    pub fn check(&self) -> Result<(), LimitError> {
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(is_part) {
+            return Err(LimitError::Name(self.name.clone()));
+        }
+        if self.concurrency.is_none() && self.rate.is_none() {
+            return Err(LimitError::Empty(self.name.clone()));
+        }
+        let numbers = [self.concurrency.map(u64::from), self.rate.map(u64::from), self.per, Some(self.burst.into())];
+        if numbers.contains(&Some(0)) || self.rate.is_some() != self.per.is_some() {
+            return Err(LimitError::Zero(self.name.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// All limits of a queue, as they stand in Redis.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Counts the changes.
+    pub v: u64,
+    /// The limits.
+    pub rules: Vec<Limit>,
+}
+
+impl Limits {
+    /// From what stands in Redis.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(text: &str) -> Result<Self, LimitError> {
+        let limits: Self = serde_json::from_str(text).map_err(|error| LimitError::Unreadable(error.to_string()))?;
+        limits.rules.iter().try_for_each(Limit::check)?;
+        Ok(limits)
+    }
+
+    /// Sets a limit, in the place of one of the same name if there is one.
+    ///
+    /// # Errors
+    /// When it is none, or there are too many.
+    pub fn set(&mut self, limit: Limit) -> Result<(), LimitError> {
+        limit.check()?;
+        match self.rules.iter().position(|old| old.name == limit.name) {
+            Some(place) => self.rules[place] = limit,
+            None if self.rules.len() >= MAX_LIMITS => return Err(LimitError::TooMany),
+            None => self.rules.push(limit),
+        }
+        self.v += 1;
+        Ok(())
+    }
+
+    /// Removes a limit; whether there was one of this name.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let before = self.rules.len();
+        self.rules.retain(|limit| limit.name != name);
+        self.v += 1;
+        self.rules.len() < before
+    }
+
+    /// What is to stand in Redis.
+    pub fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
+/// What is different for one key of a limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LaneChange {
+    /// How many may run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// Whether nothing starts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_written_as_it_is_read() {
+        for text in ["queue", "type", "header:tenant", "payload:/account/id"] {
+            assert_eq!(text.parse::<LimitKey>().unwrap().to_string(), text);
+        }
+        for text in ["", "header", "header:", "payload:id", "payload:/", "tenant", "queue:x"] {
+            assert!(text.parse::<LimitKey>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_lets_all_or_nothing_start_is_none() {
+        let limit = || Limit::new("tenant", LimitKey::Type);
+        assert_eq!(limit().check(), Err(LimitError::Empty("tenant".to_owned())));
+        for zero in [
+            limit().concurrency(0),
+            limit().rate(0, Duration::from_secs(1)),
+            limit().rate(5, Duration::ZERO),
+            limit().rate(5, Duration::from_secs(1)).burst(0),
+        ] {
+            assert_eq!(zero.check(), Err(LimitError::Zero("tenant".to_owned())), "{zero:?}");
+        }
+        for name in ["", "Tenant", "a b", "a:b", &"a".repeat(41)] {
+            assert!(Limit::new(name, LimitKey::Type).concurrency(1).check().is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        let mut limits = Limits::default();
+        limits.set(Limit::new("a", LimitKey::Queue).concurrency(3)).unwrap();
+        let b = Limit::new("b", LimitKey::payload("/t")).task_type("mail:*").rate(50, Duration::from_secs(1)).burst(3);
+        limits.set(b).unwrap();
+        assert_eq!(Limits::read(&limits.text()), Ok(limits.clone()));
+        limits.set(Limit::new("a", LimitKey::Queue).concurrency(4)).unwrap();
+        assert_eq!((limits.v, limits.rules.len(), limits.rules[0].concurrency), (3, 2, Some(4)));
+        assert!(limits.remove("a") && !limits.remove("a"));
+        assert!(Limits::read("{}").is_err() && Limits::read("nothing").is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Queues with limits: which they are, and when tasks that wait for room may start.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use queue_redis::broker::Holding;
+use queue_redis::{Error, Watch};
+
+use super::shared::Shared;
+
+/// When to ask a queue with limits again.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    due: HashMap<usize, Instant>,
+    /// A limit for all of the queue lets nothing start until then, whatever is pending.
+    shut: HashMap<usize, Instant>,
+}
+
+impl Lanes {
+    /// A take has said that there is nothing more before `at_ms`, in Unix milliseconds, or before something changes.
+    pub(super) fn wait(&mut self, queue: usize, is_shut: bool, at_ms: Option<i64>, now_ms: i64) {
+        let Some(at) = at_ms.map(|at_ms| instant(at_ms, now_ms)) else { return };
+        self.due.insert(queue, at);
+        if is_shut {
+            self.shut.insert(queue, at);
+        }
+    }
+
+    /// A look has said when the first lane is due.
+    pub(super) fn see(&mut self, queue: usize, at_ms: Option<i64>, now_ms: i64) {
+        match at_ms {
+            // Somebody says that there is room now.
+            Some(0) => {
+                self.shut.remove(&queue);
+                self.due.insert(queue, Instant::now());
+            }
+            // What waits elsewhere has to wait all the same.
+            Some(_) if self.is_shut(queue) => {}
+            Some(at_ms) => {
+                self.due.insert(queue, instant(at_ms, now_ms));
+            }
+            None => {
+                self.due.remove(&queue);
+                self.shut.remove(&queue);
+            }
+        }
+    }
+
+    pub(super) fn is_shut(&self, queue: usize) -> bool {
+        self.shut.get(&queue).is_some_and(|until| Instant::now() < *until)
+    }
+
+    /// The queues that are to be asked by now; each is named once.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<usize> {
+        let due: Vec<usize> = self.due.iter().filter(|(_, at)| **at <= now).map(|(queue, _)| *queue).collect();
+        for queue in &due {
+            self.due.remove(queue);
+            self.shut.remove(queue);
+        }
+        due
+    }
+
+    /// How long until the next is due.
+    pub(super) fn next(&self, now: Instant) -> Option<Duration> {
+        self.due.values().min().map(|at| at.saturating_duration_since(now))
+    }
+}
+
+fn instant(at_ms: i64, now_ms: i64) -> Instant {
+    Instant::now() + Duration::from_millis(u64::try_from(at_ms.saturating_sub(now_ms)).unwrap_or(0))
+}
+
+/// Asks which queues have limits, where that may have changed; Redis tells of the next change.
+pub(super) async fn learn(shared: &Shared) {
+    if !shared.wakeups.limits.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    let names: Vec<&str> = shared.queues.names().map(|name| &**name).collect();
+    let found = match shared.wakeups.watch() {
+        Some(mut watch) => watch.which_hold(&names, Holding::Limits).await,
+        None => shared.broker.which_hold(&names, Holding::Limits).await,
+    };
+    match found {
+        Ok(found) => {
+            names.iter().zip(found).for_each(|(name, has_limits)| shared.broker.learn_limits(name, has_limits))
+        }
+        // A take says so too.
+        Err(_) => shared.wakeups.limits.store(true, Ordering::Release),
+    }
+}
+
+/// When the first lane of each of these queues is due that have limits, in Unix milliseconds.
+pub(super) async fn look(
+    shared: &Shared,
+    watch: Option<Watch>,
+    queues: &[usize],
+) -> Result<Vec<(usize, Option<i64>)>, Error> {
+    let has_limits = |queue: &usize| shared.broker.has_limits(shared.queues.name(*queue));
+    let limited: Vec<usize> = queues.iter().copied().filter(has_limits).collect();
+    if limited.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names: Vec<&str> = limited.iter().map(|queue| &**shared.queues.name(*queue)).collect();
+    let due = match watch {
+        Some(mut watch) => watch.lanes_due(&names).await?,
+        None => shared.broker.lanes_due(&names).await?,
+    };
+    Ok(limited.into_iter().zip(due).collect())
+}

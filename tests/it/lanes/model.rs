@@ -1,0 +1,134 @@
+//! Random takes, ends, crashes and doings of others, and after each step what must always hold.
+//!
+//! `QUEUE_LANES_SEEDS` says how many sequences (24).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use fastrand::Rng;
+use queue_core::TaskState;
+use queue_core::limit::{Limit, LimitKey};
+use queue_redis::broker::{Delivery, Freed};
+use queue_testing::Store;
+
+use super::of;
+use crate::model::setting;
+use crate::support::{Fixture, NOW_NS, QUEUE, report};
+
+const TASKS: usize = 40;
+const CAP: usize = 2;
+
+#[tokio::test]
+async fn caps_hold_and_nothing_is_lost_on_redis_and_on_the_store() {
+    for seed in 0..setting("QUEUE_LANES_SEEDS", 24) {
+        let redis = Fixture::start().await;
+        run(&redis, seed).await;
+        let store = Fixture::in_process(Store::new()).await;
+        run(&store, seed).await;
+    }
+}
+
+async fn run(fixture: &Fixture, seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    fixture.limit(Limit::new("tenant", LimitKey::header("tenant")).concurrency(CAP as u32)).await;
+    if rng.bool() {
+        fixture.limit(Limit::new("type", LimitKey::Type).concurrency(5)).await;
+    }
+    if rng.bool() {
+        fixture.limit(Limit::new("all", LimitKey::Queue).concurrency(6)).await;
+    }
+    let tenants: HashMap<String, String> =
+        (0..TASKS).map(|n| (format!("{n:02}"), format!("t{}", rng.usize(..4)))).collect();
+    let mut left: BTreeSet<String> = tenants.keys().cloned().collect();
+    fixture.put(left.iter().map(|id| of(&tenants[id], id))).await;
+    let mut running: Vec<Delivery> = Vec::new();
+    for step in 0.. {
+        assert!(step < 5_000, "seed {seed}: {left:?} never ended");
+        match rng.u8(..12) {
+            0..4 => {
+                let taken = fixture.take_some(rng.usize(1..8)).await.0;
+                assert!(taken.iter().all(|task| left.contains(&task.run.id)), "seed {seed}: {taken:?}");
+                running.extend(taken);
+            }
+            4..8 if !running.is_empty() => {
+                let run = running.swap_remove(rng.usize(..running.len()));
+                left.remove(&run.run.id);
+                if rng.u8(..4) == 0 { fixture.end_in_silence(&[run]).await } else { fixture.end(&[run]).await }
+            }
+            8 if !running.is_empty() => {
+                // Its worker dies, and the task is recovered; or it gives it back.
+                let run = running.swap_remove(rng.usize(..running.len()));
+                fixture.broker.requeue(&report(&run), NOW_NS).await.unwrap();
+                if rng.bool() {
+                    let freed = [Freed { run: run.run, too_many: None }];
+                    fixture.broker.free_slots(QUEUE, &freed).await.unwrap();
+                }
+            }
+            9 => {
+                let parked: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:scheduled", "0", "-1"]).await;
+                let Some(id) = rng.choice(&parked) else { continue };
+                match rng.u8(..4) {
+                    0 => fixture.inspector().run_task(QUEUE, id).await.unwrap(),
+                    1 => {
+                        fixture.run(&format!("ZADD asynq:{{q}}:scheduled XX 1 {id}")).await;
+                        fixture.broker.forward(QUEUE, TaskState::Scheduled, 2_000_000_000, 0).await.unwrap();
+                    }
+                    2 => {
+                        fixture.inspector().delete_task(QUEUE, id).await.unwrap();
+                        left.remove(id);
+                    }
+                    _ => {
+                        fixture.inspector().archive_task(QUEUE, id).await.unwrap();
+                        fixture.inspector().run_task(QUEUE, id).await.unwrap();
+                    }
+                }
+            }
+            10 => fixture.look_again().await,
+            _ => tokio::time::sleep(Duration::ZERO).await,
+        }
+        check(fixture, seed, &tenants, &left, &running).await;
+        if left.is_empty() {
+            break;
+        }
+    }
+    // What is left of the tasks that others have deleted goes with the next looks.
+    fixture.look_again().await;
+    fixture.dequeue(10).await;
+    assert_eq!(
+        fixture.cmd::<usize>(&["EXISTS", "asynq:{q}:scheduled", "asynq:{q}:pending", "asynq:{q}:active"]).await,
+        0
+    );
+}
+
+/// Each task is in one place; who is parked is in a lane that is looked at; no cap is exceeded.
+async fn check(
+    fixture: &Fixture,
+    seed: u64,
+    tenants: &HashMap<String, String>,
+    left: &BTreeSet<String>,
+    running: &[Delivery],
+) {
+    let mut places: BTreeMap<String, &str> = BTreeMap::new();
+    for (state, command) in [("pending", "LRANGE"), ("active", "LRANGE"), ("scheduled", "ZRANGE")] {
+        let ids: Vec<String> = fixture.cmd(&[command, &format!("asynq:{{q}}:{state}"), "0", "-1"]).await;
+        for id in ids {
+            assert_eq!(fixture.state(&id).await, state, "seed {seed}: {id}");
+            assert_eq!(places.insert(id.clone(), state), None, "seed {seed}: {id} is in two places");
+        }
+    }
+    assert_eq!(&places.keys().cloned().collect::<BTreeSet<_>>(), left, "seed {seed}");
+    let waiting: BTreeSet<String> =
+        fixture.cmd::<Vec<String>>(&["ZRANGE", "asynq:{q}:x:waiting", "0", "-1"]).await.into_iter().collect();
+    let due: BTreeSet<String> =
+        fixture.cmd::<Vec<String>>(&["ZRANGE", "asynq:{q}:x:due", "0", "-1"]).await.into_iter().collect();
+    for (id, _) in places.iter().filter(|(_, state)| **state == "scheduled") {
+        let waits: String = fixture.cmd(&["HGET", &format!("asynq:{{q}}:t:{id}"), "x_waits"]).await;
+        assert!(waiting.contains(&format!("{waits} {id}")), "seed {seed}: {id} waits in {waits:?}, of {waiting:?}");
+        assert!(due.contains(waits.split(' ').next().unwrap()), "seed {seed}: {waits:?} is not due, {due:?}");
+    }
+    let mut of_tenant: BTreeMap<&str, usize> = BTreeMap::new();
+    for task in running {
+        *of_tenant.entry(&tenants[&task.run.id]).or_default() += 1;
+    }
+    assert!(of_tenant.values().all(|count| *count <= CAP), "seed {seed}: {of_tenant:?}");
+}

@@ -1,0 +1,289 @@
+//! Single takes, one after another.
+
+use std::time::Duration;
+
+use queue_core::TaskState;
+use queue_core::limit::{LaneChange, Limit, LimitKey};
+use queue_redis::broker::{Dequeued, Freed, More};
+
+use super::{ids, of, one_of_each_tenant};
+use crate::support::{Fixture, NOW, QUEUE, job};
+
+#[tokio::test]
+async fn a_task_without_room_waits_as_a_scheduled_one_and_others_pass_it() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("beta", "b1"), job("free")]).await;
+    let (taken, more) = fixture.take_some(10).await;
+    assert_eq!((ids(&taken), more), (["a1", "b1", "free"].map(String::from).to_vec(), More::Nothing));
+    assert_eq!((taken[0].run.lanes(), taken[2].run.lanes()), ("tenant:acme", ""));
+    assert_eq!(fixture.state("a2").await, "scheduled");
+    assert_eq!(fixture.cmd::<Vec<String>>(&["ZRANGE", "asynq:{q}:scheduled", "0", "-1"]).await, ["a2"]);
+    let waiting: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:x:waiting", "0", "-1"]).await;
+    assert_eq!(waiting, ["tenant:acme 4000000000000000000 a2"]);
+    let slots: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:x:slots", "0", "-1"]).await;
+    assert_eq!(slots, ["tenant:acme a1", "tenant:beta b1"]);
+    assert!(fixture.take_ids(10).await.is_empty());
+    fixture.end(&taken).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["a2"]);
+    assert_eq!(fixture.cmd::<Option<String>>(&["HGET", "asynq:{q}:t:a2", "x_waits"]).await, None);
+    fixture.end(&taken).await;
+    fixture.inspector().remove_limit(QUEUE, "tenant").await.unwrap();
+    while let Dequeued::Limited { tasks, .. } = fixture.dequeue(1).await {
+        assert!(tasks.is_empty());
+    }
+    let keys: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:x:*"]).await;
+    assert_eq!(keys, [""; 0], "a queue without limits has no keys of them");
+}
+
+#[tokio::test]
+async fn tasks_of_a_lane_are_taken_in_the_order_in_which_they_came() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    let names: Vec<String> = (0..35).map(|n| format!("{n:02}")).collect();
+    fixture.put(names.iter().map(|id| of("acme", id))).await;
+    let mut order = Vec::new();
+    while order.len() < names.len() {
+        let (taken, _) = fixture.take_some(10).await;
+        assert!(taken.len() <= 1, "{taken:?}");
+        order.extend(ids(&taken));
+        fixture.end(&taken).await;
+    }
+    // All were put at the same time, so that their ids decide.
+    assert_eq!(order, names);
+}
+
+#[tokio::test]
+async fn a_slot_counts_only_while_its_task_has_a_lease() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("acme", "a3")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    fixture.look_again().await;
+    assert!(fixture.take_ids(10).await.is_empty(), "a1 has its lease");
+    fixture.end_in_silence(&taken).await;
+    fixture.look_again().await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["a2"]);
+    // A task that was taken again keeps its slot, whoever says what.
+    let freed = [Freed { run: taken[0].run.clone(), too_many: None }];
+    assert_eq!(fixture.broker.free_slots(QUEUE, &freed).await.unwrap(), 0);
+    fixture.look_again().await;
+    assert!(fixture.take_ids(10).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_others_do_to_a_parked_task_is_done_and_its_entry_is_dropped() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put(["a1", "run", "gone", "kept", "due", "last"].map(|id| of("acme", id))).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["a1"]);
+    let inspector = fixture.inspector();
+    inspector.run_task(QUEUE, "run").await.unwrap();
+    inspector.delete_task(QUEUE, "gone").await.unwrap();
+    inspector.archive_task(QUEUE, "kept").await.unwrap();
+    fixture.run("ZADD asynq:{q}:scheduled XX 1 due").await;
+    fixture.broker.forward(QUEUE, TaskState::Scheduled, 2_000_000_000, 0).await.unwrap();
+    assert_eq!((fixture.state("run").await, fixture.state("due").await), ("pending".into(), "pending".into()));
+    assert!(fixture.take_ids(10).await.is_empty(), "they are judged again");
+    assert_eq!((fixture.state("run").await, fixture.state("due").await), ("scheduled".into(), "scheduled".into()));
+    let (mut order, mut taken) = (Vec::new(), taken);
+    while !taken.is_empty() {
+        fixture.end(&taken).await;
+        taken = fixture.take_some(10).await.0;
+        order.extend(ids(&taken));
+    }
+    assert_eq!(order, ["due", "last", "run"], "each once, in the order of their lane");
+    assert_eq!(fixture.state("kept").await, "archived");
+    fixture.take_ids(1).await;
+    assert_eq!(
+        fixture.cmd::<usize>(&["EXISTS", "asynq:{q}:x:waiting", "asynq:{q}:x:due", "asynq:{q}:scheduled"]).await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_limit_for_all_of_a_queue_takes_less_and_parks_nothing() {
+    let fixture = Fixture::start().await;
+    fixture.limit(Limit::new("all", LimitKey::Queue).concurrency(2)).await;
+    fixture.put(["a", "b", "c", "d"].map(job)).await;
+    let (taken, more) = fixture.take_some(10).await;
+    assert_eq!((ids(&taken), more), (vec!["a".to_owned(), "b".to_owned()], More::Shut));
+    assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await, 2);
+    assert!(matches!(fixture.dequeue(1).await, Dequeued::Limited { more: More::Shut, look_at_ms: Some(_), .. }));
+    fixture.end(&taken[..1]).await;
+    assert_eq!(
+        fixture.cmd::<Vec<String>>(&["ZRANGE", "asynq:{q}:x:due", "0", "-1", "WITHSCORES"]).await,
+        ["all:", "0"]
+    );
+    assert_eq!(fixture.take_ids(10).await, ["c"]);
+}
+
+#[tokio::test]
+async fn keys_are_read_from_type_header_and_payload() {
+    let fixture = Fixture::start().await;
+    let payload = |id: &str, json: &str| job(id).payload(json.to_owned().into_bytes());
+    for (limit, tasks, lane) in [
+        (Limit::new("a", LimitKey::Type), [job("1"), job("2")], "a:job"),
+        (Limit::new("b", LimitKey::Queue).task_type("jo*"), [job("3"), job("4")], "b:"),
+        (Limit::new("c", LimitKey::header("tenant")), [of("a b%", "5"), of("a b%", "6")], "c:a%20b%25"),
+        (
+            Limit::new("d", LimitKey::payload("/account/id")),
+            [payload("7", r#"{"account":{"id":42}}"#), payload("8", r#"{"account":{"id":42,"x":1}}"#)],
+            "d:42",
+        ),
+    ] {
+        let name = limit.name.clone();
+        fixture.limit(limit.concurrency(1)).await;
+        fixture.put(tasks).await;
+        let (taken, _) = fixture.take_some(10).await;
+        assert_eq!((taken.len(), taken[0].run.lanes()), (1, lane));
+        fixture.end(&taken).await;
+        let (taken, _) = fixture.take_some(10).await;
+        assert_eq!(taken[0].run.lanes(), lane);
+        fixture.end(&taken).await;
+        fixture.inspector().remove_limit(QUEUE, &name).await.unwrap();
+    }
+    // What has no key is not limited.
+    fixture.limit(Limit::new("d", LimitKey::payload("/id")).concurrency(1)).await;
+    let without = ["", "{", "[]", "{\"id\":null}", "{\"id\":{}}", "\"id\"", "7"];
+    fixture.put(without.iter().enumerate().map(|(n, json)| payload(&format!("x{n}"), json))).await;
+    assert_eq!(fixture.take_some(10).await.0.len(), without.len());
+    fixture.put([payload("long1", &format!("{{\"id\":\"{}\"}}", "k".repeat(200)))]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(taken[0].run.lanes().len(), "d:".len() + queue_core::limits::MAX_LANE_KEY_BYTES);
+}
+
+#[tokio::test]
+async fn a_task_under_two_limits_needs_room_under_both() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.limit(Limit::new("type", LimitKey::Type).concurrency(2)).await;
+    fixture.put([of("a", "a1"), of("a", "a2"), of("b", "b1"), of("c", "c1")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["a1", "b1"]);
+    fixture.end(&taken[..1]).await;
+    let (second, _) = fixture.take_some(10).await;
+    assert_eq!(second.len(), 1);
+    fixture.end(&taken[1..]).await;
+    let (third, _) = fixture.take_some(10).await;
+    assert_eq!(third.len(), 1);
+    let mut rest = [ids(&second), ids(&third)].concat();
+    rest.sort();
+    assert_eq!(rest, ["a2", "c1"]);
+}
+
+#[tokio::test]
+async fn a_key_can_be_paused_and_have_another_cap_of_its_own() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    let change = async |key: &str, concurrency: Option<u32>, paused: bool| {
+        let mut change = LaneChange::default();
+        (change.concurrency, change.paused) = (concurrency, paused);
+        fixture.inspector().change_lane(QUEUE, "tenant", key, Some(&change)).await.unwrap();
+    };
+    change("big", Some(3), false).await;
+    change("off", None, true).await;
+    fixture.put([of("big", "1"), of("big", "2"), of("big", "3"), of("big", "4"), of("off", "5")]).await;
+    assert_eq!(fixture.take_ids(10).await, ["1", "2", "3"]);
+    let found = fixture.inspector().limits(QUEUE).await.unwrap();
+    assert_eq!((found[0].running, found[0].waiting, found[0].changes.len()), (3, 2, 2));
+    change("off", None, false).await;
+    assert_eq!(fixture.take_ids(10).await, ["5"]);
+}
+
+#[tokio::test]
+async fn limits_change_while_tasks_wait() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put((0..9).map(|n| of("acme", &n.to_string()))).await;
+    assert_eq!(fixture.take_ids(10).await, ["0"]);
+    fixture.limit(one_of_each_tenant().concurrency(3)).await;
+    assert_eq!(fixture.take_ids(10).await, ["1", "2"]);
+    assert_eq!(fixture.inspector().remove_limits(QUEUE).await.unwrap(), 6);
+    assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await, 6);
+    let keys: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:x:*"]).await;
+    assert_eq!(keys, [""; 0]);
+    let Dequeued::Tasks(taken) = fixture.dequeue(10).await else { panic!("limits") };
+    assert_eq!(taken.len(), 6);
+}
+
+#[tokio::test]
+async fn nothing_is_taken_while_the_limits_cannot_be_read() {
+    let fixture = Fixture::start().await;
+    fixture.put([job("a")]).await;
+    for text in ["", "nothing", "{}", r#"{"rules":{"a":1}}"#, r#"{"rules":[{"name":"a","key":"tenant"}]}"#] {
+        fixture.run(&format!("SET asynq:{{q}}:x:rules {text}")).await;
+        let before = fixture.keyspace().await;
+        for count in [1, 10] {
+            let taken = fixture.broker.dequeue(&QUEUE.into(), count, &"run".into(), NOW + 30).await;
+            let error = taken.unwrap_err().to_string();
+            assert!(error.contains("cannot be read"), "{error}");
+        }
+        fixture.keyspace().await.assert_changes_since(&before, "");
+    }
+    assert_eq!(fixture.inspector().remove_limits(QUEUE).await.unwrap(), 0);
+    assert_eq!(fixture.take().await.run.id, "a");
+}
+
+/// By the clock of Redis: it says how long the starts took at the most.
+#[tokio::test]
+async fn no_more_start_than_the_rate_and_the_burst_allow() {
+    let fixture = Fixture::start().await;
+    fixture.limit(Limit::new("rate", LimitKey::Type).rate(50, Duration::from_secs(1)).burst(3)).await;
+    fixture.put((0..40).map(|n| job(&format!("{n:02}")))).await;
+    let now_us = async || {
+        let time: Vec<u64> = fixture.cmd(&["TIME"]).await;
+        time[0] * 1_000_000 + time[1]
+    };
+    let (began, mut started) = (now_us().await, 0);
+    while started < 40 {
+        let taken = fixture.take_some(10).await.0;
+        started += taken.len() as u64;
+        let allowed = 3 + (now_us().await - began) / 20_000;
+        assert!(started <= allowed, "{started} of {allowed}");
+        fixture.end(&taken).await;
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_says_that_it_is_too_much_stops_the_whole_key() {
+    let fixture = Fixture::start().await;
+    fixture.limit(Limit::new("tenant", LimitKey::header("tenant")).concurrency(5)).await;
+    fixture.put([of("a", "a1"), of("a", "a2"), of("b", "b1")]).await;
+    let (taken, _) = fixture.take_some(1).await;
+    fixture.end_in_silence(&taken).await;
+    let too_many = Some(("tenant".to_owned(), Duration::from_secs(60)));
+    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many }]).await.unwrap();
+    assert_eq!(fixture.take_ids(10).await, ["b1"]);
+    assert_eq!(fixture.state("a2").await, "scheduled");
+    let left: i64 = fixture.cmd(&["PTTL", "asynq:{q}:x:tat:tenant:a"]).await;
+    assert!((1..=60_001).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn one_call_gives_ten_tasks_at_the_most_and_says_that_there_are_more() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put((0..25).map(|n| of(&n.to_string(), &format!("{n:02}")))).await;
+    for (count, more) in [(10, More::Now), (10, More::Now), (5, More::Nothing)] {
+        let (taken, said) = fixture.take_some(100).await;
+        assert_eq!((taken.len(), said), (count, more));
+    }
+}
+
+#[tokio::test]
+async fn remains_and_paused_queues_are_as_without_limits() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.run("LPUSH asynq:{q}:pending ghost").await;
+    fixture.put([of("acme", "a1")]).await;
+    fixture.inspector().pause(QUEUE).await.unwrap();
+    assert!(matches!(fixture.dequeue(5).await, Dequeued::Paused));
+    fixture.inspector().unpause(QUEUE).await.unwrap();
+    let tasks = fixture.dequeue(5).await.into_tasks();
+    assert_eq!(tasks.len(), 2, "{tasks:?}");
+    assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await, 0);
+}
