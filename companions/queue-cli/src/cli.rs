@@ -58,6 +58,8 @@ commands! {
     @"full" Worker: worker::WorkerArgs,
     /// Serve what is in the queues over HTTP, for Prometheus
     @"full" Exporter: exporter::ExporterArgs,
+    /// Do for a fleet of Go's workers what belongs to no queue alone: batches, canceling for good
+    @"full" Tend: tend::TendArgs,
     /// Enqueue tasks periodically, as a file says
     @"full" Scheduler: scheduler::SchedulerArgs,
     /// Measure how fast tasks are enqueued, worked and picked up here
@@ -84,7 +86,7 @@ commands! {
     /// Look at the groups of a queue
     #[command(subcommand)]
     Group: manage::group::GroupCommand,
-    /// Look at the servers that work tasks
+    /// Look at the servers that work tasks, and give them orders
     #[command(subcommand)]
     Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts

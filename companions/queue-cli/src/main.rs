@@ -49,6 +49,8 @@ mod scheduler;
 mod session;
 mod table;
 #[cfg(feature = "full")]
+mod tend;
+#[cfg(feature = "full")]
 mod transfer;
 mod version;
 mod waited;

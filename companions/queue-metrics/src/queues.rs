@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use prometheus::Registry;
-use queue_admin::{Error, Inspector, Page};
+use queue_admin::{Error, Inspector, Page, QueueInfo, ServerInfo};
 use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::log::{info, warn};
 use tracing::debug;
 
 use crate::families::sound;
 use crate::memory::Memory;
+use crate::rates::Rates;
 use crate::shown::{Seen, Shown};
 use crate::text;
 
@@ -36,6 +37,7 @@ pub struct QueueMetrics {
 #[derive(Debug)]
 struct Inner {
     memory: Memory,
+    rates: Rates,
     last: tokio::sync::Mutex<Option<(Instant, String)>>,
     /// Whether the last scrape had something to complain about, which is logged once.
     failing: AtomicBool,
@@ -52,6 +54,7 @@ impl QueueMetrics {
     pub fn with_memory(inspector: Inspector, interval: Option<Duration>) -> Self {
         let inner = Inner {
             memory: Memory::new(interval),
+            rates: Rates::default(),
             last: tokio::sync::Mutex::default(),
             failing: AtomicBool::default(),
         };
@@ -78,8 +81,17 @@ impl QueueMetrics {
             Ok(queues) => {
                 shown.redis_up.set(1);
                 self.inner.memory.keep(&queues);
-                let complaint = self.queues(&queues, &shown).await;
-                self.servers(&shown).await.err().or(complaint)
+                let (seen, complaint) = self.queues(&queues, &shown).await;
+                match self.servers(&shown).await {
+                    Ok(servers) => {
+                        let looks = seen.iter().map(|queue| (queue.name.clone(), queue.look(0, &servers)));
+                        for (queue, told) in self.inner.rates.see(looks.collect()) {
+                            shown.forecast(&queue, &told);
+                        }
+                        complaint
+                    }
+                    Err(error) => Some(error),
+                }
             }
             Err(error) => Some(error),
         };
@@ -90,17 +102,20 @@ impl QueueMetrics {
         registry
     }
 
-    /// Shows all queues; returns what the last one that failed has to say.
-    async fn queues(&self, queues: &[String], shown: &Shown) -> Option<Error> {
+    /// Shows all queues; returns them, and what the last one that failed has to say.
+    async fn queues(&self, queues: &[String], shown: &Shown) -> (Vec<QueueInfo>, Option<Error>) {
         let asked = queues.iter().cloned().map(|queue| async move {
             let answer = self.queue(&queue).await;
             (queue, answer)
         });
         let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
-        let mut complaint = None;
+        let (mut all, mut complaint) = (Vec::new(), None);
         while let Some((queue, answer)) = answers.next().await {
             match answer {
-                Ok(seen) => shown.queue(&seen),
+                Ok(seen) => {
+                    shown.queue(&seen);
+                    all.push(seen.info);
+                }
                 // Somebody has removed it since it was listed.
                 Err(Error::QueueNotFound(_)) => {}
                 Err(error) => {
@@ -109,7 +124,7 @@ impl QueueMetrics {
                 }
             }
         }
-        complaint
+        (all, complaint)
     }
 
     async fn queue(&self, queue: &str) -> Result<Seen, Error> {
@@ -147,17 +162,18 @@ impl QueueMetrics {
         }
     }
 
-    async fn servers(&self, shown: &Shown) -> Result<(), Error> {
+    async fn servers(&self, shown: &Shown) -> Result<Vec<ServerInfo>, Error> {
         let mut by_status: BTreeMap<String, i64> = BTreeMap::new();
-        for server in self.inspector.servers().await? {
+        let servers = self.inspector.servers().await?;
+        for server in &servers {
             shown.slots.add(server.concurrency.into());
             shown.slots_busy.add(i64::try_from(server.workers.len()).unwrap_or(i64::MAX));
-            *by_status.entry(server.status).or_default() += 1;
+            *by_status.entry(server.status.clone()).or_default() += 1;
         }
         for (status, count) in by_status {
             shown.servers.with_label_values(&[status]).set(count);
         }
-        Ok(())
+        Ok(servers)
     }
 
     /// Logs that something is wrong when that begins, and when it is over.

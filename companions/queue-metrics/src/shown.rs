@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 use queue_admin::QueueInfo;
 use queue_core::TaskState;
+use queue_core::forecast::{Drain, Forecast};
 
 use crate::families::{QUEUE, counter, families, gauge, single, sound};
 
@@ -46,6 +47,22 @@ families! {
         unrecorded: GaugeVec = seconds(
             "asynq_flow_oldest_outcome_seconds",
             "Age of the oldest outcome of a member of a batch that nobody has recorded, 0 if there is none",
+            QUEUE,
+        ),
+        arrival_rate: GaugeVec = seconds(
+            "asynq_queue_arrival_rate",
+            "Attempts that became possible per second: new, due and retried tasks",
+            QUEUE,
+        ),
+        service_rate: GaugeVec = seconds("asynq_queue_service_rate", "Attempts that ended per second", QUEUE),
+        drain: GaugeVec = seconds(
+            "asynq_queue_drain_seconds",
+            "When the pending tasks will have started, if all goes on like this; +Inf for never",
+            QUEUE,
+        ),
+        wanted_slots: IntGaugeVec = gauge(
+            "asynq_queue_wanted_slots",
+            "Slots with which the pending tasks start within a minute, and four fifths are busy afterwards",
             QUEUE,
         ),
         servers: IntGaugeVec = gauge("asynq_servers", "Servers that are alive, by status", &["status"]),
@@ -91,6 +108,19 @@ impl Shown {
         set(&self.groups, info.groups);
         set_seconds(&self.overdue, *overdue);
         set_seconds(&self.unrecorded, *unrecorded);
+    }
+
+    /// Shows how fast a queue grows and shrinks. What is not known is missing.
+    pub(crate) fn forecast(&self, queue: &str, told: &Forecast) {
+        let queue = [queue];
+        self.arrival_rate.with_label_values(&queue).set(told.arrival_rate);
+        self.service_rate.with_label_values(&queue).set(told.service_rate);
+        if told.drain != Drain::Unknown {
+            self.drain.with_label_values(&queue).set(told.drain.seconds().unwrap_or(f64::INFINITY));
+        }
+        if let Some(slots) = told.wanted_slots {
+            self.wanted_slots.with_label_values(&queue).set(whole(slots));
+        }
     }
 
     /// Shows a queue that cannot be asked.

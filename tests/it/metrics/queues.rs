@@ -4,7 +4,7 @@ use queue_metrics::{QueueMetrics, text};
 use queue_worker::{Job, Router};
 
 use super::{assert_samples, samples};
-use crate::support::{Events, Fixture, job, with};
+use crate::support::{Events, Fixture, job, wait_for, with};
 
 async fn scrape(fixture: &Fixture) -> String {
     text(&QueueMetrics::new(fixture.inspector()).gather().await)
@@ -117,4 +117,23 @@ async fn memory_is_estimated_rarely_never_or_not_where_redis_refuses() {
     let refused = scrape(&fixture).await;
     assert_samples(&refused, &[(r#"asynq_queue_size{queue="q"}"#, 100.0), (r#"asynq_queue_up{queue="q"}"#, 1.0)]);
     assert!(!refused.contains(name), "{refused}");
+}
+
+#[tokio::test]
+async fn from_the_second_scrape_on_rates_and_what_follows_are_shown() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue(["a", "b", "c"].map(job)).await;
+    let metrics = QueueMetrics::new(fixture.inspector());
+    let first = text(&metrics.gather().await);
+    assert!(!first.contains("asynq_queue_arrival_rate{"), "one look tells no rate");
+    fixture.run("INCRBY asynq:{q}:processed 9").await;
+    let second = wait_for("a scrape of a later millisecond", async || {
+        let text = text(&metrics.gather().await);
+        text.contains("asynq_queue_arrival_rate{").then_some(text)
+    })
+    .await;
+    let samples = samples(&second);
+    assert_eq!(samples[r#"asynq_queue_drain_seconds{queue="q"}"#], f64::INFINITY, "nobody serves it");
+    assert!(samples[r#"asynq_queue_service_rate{queue="q"}"#] > 0.0);
+    assert!(!second.contains("asynq_queue_wanted_slots{"), "how long an attempt takes is not known");
 }

@@ -64,3 +64,47 @@ async fn servers_that_take_no_orders_and_names_of_nobody_have_exit_codes() {
     bench.run(&["server", "quiet", "nobody"]).await.failed(3);
     bench.run(&["server", "set", "go:7"]).await.failed(2);
 }
+
+#[tokio::test]
+async fn a_forecast_tells_what_goes_on_and_what_does_not() {
+    let bench = Bench::new().await;
+    bench.run(&["queue", "forecast", "mars"]).await.failed(3);
+    bench.run(&["queue", "forecast", "--over", "0s"]).await.failed(2);
+    bench.enqueue("a", "id").await;
+    let told = bench.run(&["queue", "forecast", "default", "--over", "100ms", "--json"]).await.json();
+    assert_eq!((&told[0]["queue"], &told[0]["waiting"], &told[0]["slots"]), (&json!("default"), &json!(1), &json!(0)));
+    assert_eq!((&told[0]["drain"], &told[0]["drain_secs"]), (&json!("never"), &json!(null)));
+    let table = bench.run(&["queue", "forecast", "--over", "100ms"]).await.ok();
+    assert!(table.contains("never: no slots"), "{table}");
+    // Busy, so that the figures are not those of an idle queue.
+    let _worker = bench.worker(&["--concurrency", "2", "--exec", "*=sleep 0.05"]).await;
+    for number in 0..40 {
+        bench.enqueue("a", &number.to_string()).await;
+    }
+    let told = bench.run(&["queue", "forecast", "default", "--over", "1s", "--json"]).await.json();
+    let number = |field: &str| told[0][field].as_f64().unwrap_or_else(|| panic!("{field} in {told}"));
+    assert!(number("service_rate") > 0.0 && number("run_secs") > 0.0, "{told}");
+    assert!(number("over_secs") >= 1.0 && number("wanted_slots") >= 1.0, "{told}");
+}
+
+/// As Go's workers leave it: put back by a worker that was told to stop it.
+#[tokio::test]
+async fn a_tender_ends_what_is_to_be_canceled_for_good_where_no_server_of_ours_runs() {
+    let bench = Bench::new().await;
+    bench.enqueue("a", "id").await;
+    let broker = Broker::new(bench.redis.redis());
+    let in_an_hour = queue_core::Clock::now_secs(&queue_core::SystemClock) + 3_600;
+    broker.dequeue(&"default".into(), 1, &"run".into(), in_an_hour).await.unwrap();
+    let told = bench.run(&["task", "cancel", "--for-good", "id", "--json"]).await.json();
+    assert_eq!(told["outcome"], "recorded");
+    for command in
+        ["LREM asynq:{default}:active 1 id", "ZREM asynq:{default}:lease id", "LPUSH asynq:{default}:pending id"]
+    {
+        assert_eq!(bench.ask::<i64>(&command.split(' ').collect::<Vec<_>>()).await, 1, "{command}");
+    }
+    bench.ask::<i64>(&["HSET", "asynq:{default}:t:id", "state", "pending"]).await;
+    let tender = bench.background(&["tend"], "looking after").await;
+    bench.wait_for("id", &[TaskState::Archived]).await;
+    let (code, _) = tender.stop().await;
+    assert_eq!(code, Some(0));
+}
