@@ -24,18 +24,21 @@ impl Inspector {
 impl QueueInfo {
     /// The same as a look, with so many tasks whose time is over and that are not pending yet, and these servers.
     pub fn look(&self, overdue: u64, servers: &[ServerInfo]) -> Look {
-        let serving =
-            servers.iter().filter(|server| server.status == "active" && server.queues.contains_key(&self.name));
-        // By their last heartbeats, which may be 5 s old.
-        let free = |server: &ServerInfo| {
-            u64::from(server.concurrency.unsigned_abs()).saturating_sub(server.workers.len() as u64)
-        };
+        let serving: Vec<&ServerInfo> = servers
+            .iter()
+            .filter(|server| server.status == "active" && server.queues.contains_key(&self.name))
+            .collect();
+        let slots = |server: &ServerInfo| u64::from(server.concurrency.unsigned_abs());
+        let all = serving.iter().map(|server| slots(server)).fold(0, u64::saturating_add);
+        // What is busy, they said with their last heartbeats, which may be 5 s old.
+        let busy = |server: &ServerInfo| server.workers.len() as u64;
+        let free = serving.iter().map(|server| slots(server).saturating_sub(busy(server))).fold(0, u64::saturating_add);
         Look {
             at_ms: self.timestamp.timestamp_millis(),
             waiting: self.pending.saturating_add(overdue),
             active: self.active,
             processed: self.processed_total,
-            slots: serving.map(free).fold(self.active, u64::saturating_add),
+            slots: self.active.saturating_add(free.min(all.saturating_sub(self.active))),
             is_paused: self.paused,
         }
     }
@@ -59,5 +62,10 @@ mod tests {
         let look = queue.look(2, &servers);
         assert_eq!((look.slots, look.active, look.waiting), (9, 3, 7));
         assert_eq!(queue.look(0, &[server("mail", "active", 11)]).slots, 3, "its heartbeat is older than the count");
+        assert_eq!(
+            queue.look(0, &[server("mail", "active", 0)]).slots,
+            10,
+            "and here it is from before the three began"
+        );
     }
 }
