@@ -329,3 +329,46 @@ async fn orders_that_cannot_be_given_write_nothing() {
     assert!(matches!(error, Error::Forbidden { .. }), "{error}");
     assert!(fixture.cmd::<Vec<String>>(&["KEYS", "asynq:x:want*"]).await.is_empty());
 }
+
+/// Takes are under way at any of these moments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_ordered_while_tasks_run_each_of_them_runs_once() {
+    const TASKS: usize = 3_000;
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let work = with(&events, async |events: Events, job: Job| {
+        events.tell(job.id());
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..3))).await;
+    });
+    let start = async |name: &str| {
+        let router = Router::new(()).route("job", work.clone());
+        server(&fixture, router).name(name).concurrency(20).start().await.unwrap()
+    };
+    let servers = [start("a").await, start("b").await];
+    let admin = admin(&fixture);
+    fixture.enqueue(numbered(QUEUE, TASKS / 2).chain(numbered("other", TASKS / 2))).await;
+    for _ in 0..60 {
+        let whom = if fastrand::bool() { "a" } else { "b" };
+        match fastrand::u8(0..4) {
+            0 => drop(given(&admin, ServerVerb::Quiet, whom, &Order::default()).await),
+            1 => drop(given(&admin, ServerVerb::Resume, whom, &Order::default()).await),
+            2 => drop(given(&admin, ServerVerb::Set, whom, &slots(fastrand::u32(1..60))).await),
+            _ => drop(given(&admin, ServerVerb::Set, whom, &weights(&[("other", fastrand::u32(0..3))])).await),
+        }
+    }
+    for whom in ["a", "b"] {
+        let heeded = order(&admin, ServerVerb::Reset, whom).await;
+        assert_eq!((applied(&heeded).concurrency, &*applied(&heeded).status), (20, "active"));
+    }
+    events.wait(TASKS).await;
+    for queue in [QUEUE, "other"] {
+        let key = format!("asynq:{{{queue}}}:processed");
+        eventually("all are done", async || fixture.cmd::<usize>(&["GET", &key]).await == TASKS / 2).await;
+    }
+    for server in servers {
+        server.shutdown().await;
+    }
+    let mut started = events.all();
+    started.sort_unstable();
+    started.dedup();
+    assert_eq!((started.len(), events.count()), (TASKS, TASKS), "none twice");
+}
