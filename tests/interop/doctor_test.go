@@ -57,8 +57,7 @@ func (f *fixture) dumps() map[string]string {
 		f.t.Fatal(err)
 	}
 	for _, key := range keys {
-		if strings.HasPrefix(key, "asynq:servers") || strings.HasPrefix(key, "asynq:workers") ||
-			strings.HasSuffix(key, ":lease") {
+		if isOfServer(key) || strings.HasSuffix(key, ":lease") {
 			continue
 		}
 		out[key] = f.rdb.Dump(ctx, key).Val()

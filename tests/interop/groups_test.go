@@ -256,8 +256,10 @@ func TestRustReclaimsTheSetOfAKilledGoServer(t *testing.T) {
 	}
 	w.stop()
 	// What the killed server tells of itself expires.
-	for _, key := range append(f.rdb.Keys(ctx, "asynq:servers*").Val(), f.rdb.Keys(ctx, "asynq:workers*").Val()...) {
-		f.rdb.Del(ctx, key)
+	for _, key := range f.keys() {
+		if isOfServer(key) {
+			f.rdb.Del(ctx, key)
+		}
 	}
 	f.assertOnlyCounters("default")
 }

@@ -30,12 +30,19 @@ func (l leaf) String() string {
 // what is inside the key appended.
 type keyspace map[string]leaf
 
+// isOfServer tells whether a key is what a server says of itself.
+func isOfServer(key string) bool {
+	return slices.ContainsFunc([]string{"asynq:servers", "asynq:workers", "asynq:x:servers"}, func(name string) bool {
+		return strings.HasPrefix(key, name)
+	})
+}
+
 // dump reads everything but the state of servers, and who did what.
 func (f *fixture) dump() keyspace {
 	f.t.Helper()
 	d := dumper{f: f, now: time.Now(), out: keyspace{}}
 	for _, key := range d.must(f.rdb.Keys(ctx, "*").Result()) {
-		if strings.HasPrefix(key, "asynq:servers") || strings.HasPrefix(key, "asynq:workers") || key == "asynq:x:audit" {
+		if isOfServer(key) || key == "asynq:x:audit" {
 			continue
 		}
 		d.key(key)

@@ -3,7 +3,6 @@ package interop
 import (
 	"maps"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -88,7 +87,7 @@ func TestGoSeesTheRustServerAndItsWorkers(t *testing.T) {
 		t.Errorf("after the end Go reads %+v", server)
 	}
 	for _, key := range f.keys() {
-		if strings.HasPrefix(key, "asynq:servers") || strings.HasPrefix(key, "asynq:workers") {
+		if isOfServer(key) {
 			t.Errorf("key %s is left", key)
 		}
 	}
@@ -126,4 +125,31 @@ func TestGoSeesTheRustServerStopped(t *testing.T) {
 	if got := f.info("default", "late").State; got != asynq.TaskStatePending {
 		t.Errorf("the late task is %v", got)
 	}
+}
+
+func TestGoSeesWhatARustServerWasOrderedAndItsOwnTakeNoOrders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.startRustWorker(7, []string{"default=2", "low=1"})
+	var server *asynq.ServerInfo
+	f.eventually("Go lists the Rust server", func() bool {
+		server = f.onlyServer()
+		return server != nil
+	})
+	f.queuectl("server", "set", server.ID, "--concurrency", "3", "--queue", "low=5")
+	f.queuectl("server", "quiet", server.ID)
+	server = f.onlyServer()
+	if server.Status != "stopped" || server.Concurrency != 3 || !maps.Equal(server.Queues, map[string]int{"default": 2, "low": 5}) {
+		t.Errorf("Go reads %+v", server)
+	}
+	f.enqueueID("ok", "late")
+	f.queuectl("server", "reset", server.ID)
+	f.eventually("the task is worked", func() bool { return f.get(queueKey("default", "processed")) == "1" })
+	w.stop()
+	f.startGoServer(func(*asynq.Config) {}, "default")
+	f.eventually("Go lists its own server", func() bool {
+		server = f.onlyServer()
+		return server != nil
+	})
+	f.refused(7, "server", "quiet", server.ID)
 }
