@@ -16,6 +16,7 @@ use super::capture::{Errors, Forward, Result as ResultBytes};
 use super::command::Command;
 use super::environment;
 use super::group::Group;
+use super::notes::Notes;
 use super::outcome::judge;
 use super::watchdog::Watchdog;
 
@@ -34,13 +35,16 @@ pub(super) struct Exec {
     /// Where lines on standard error go.
     pub(super) forward: Forward,
     pub(super) watchdog: Arc<Watchdog>,
+    /// Whether programs can tell how far they are, and where to go on.
+    pub(super) notes: bool,
 }
 
 impl Exec {
     /// Works one task: starts the program, feeds it, waits for its end, and leaves no process behind.
     pub(super) async fn run(&self, command: &Command, job: &Job) -> Result<Bytes, Failure> {
         let started = Instant::now();
-        let mut child = start(command, job).map_err(|error| cannot_start(command, &error))?;
+        let running = start(command, job, self.notes).await;
+        let (mut child, mut notes) = running.map_err(|error| cannot_start(command, &error))?;
         let mut group = Group::of(&child, self.watchdog.clone()).ok_or("the program ended before it was started")?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
@@ -48,8 +52,15 @@ impl Exec {
         };
         let (mut result, mut errors) = (ResultBytes::default(), Errors::new(job.id(), self.forward));
         let status = {
-            // All three at the same time: a program may write before it has read, and a full pipe stops it.
-            let io = async { tokio::join!(feed(stdin, job.payload()), result.read(stdout), errors.read(stderr)) };
+            // All at the same time: a program may write before it has read, and a full pipe stops it.
+            let io = async {
+                tokio::join!(
+                    feed(stdin, job.payload()),
+                    result.read(stdout),
+                    errors.read(stderr),
+                    heed(&mut notes, job)
+                )
+            };
             let mut io = std::pin::pin!(io);
             let mut io_ended = false;
             let ended = tokio::select! {
@@ -91,7 +102,7 @@ impl Exec {
     }
 }
 
-fn start(command: &Command, job: &Job) -> io::Result<Child> {
+async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Child, Option<Notes>)> {
     let mut process = tokio::process::Command::new(&command.program);
     process.args(&command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own, to signal it as a whole; also, a Ctrl-C in the terminal is for us alone.
@@ -99,7 +110,15 @@ fn start(command: &Command, job: &Job) -> io::Result<Child> {
     for (name, value) in environment::describe(job) {
         process.env(format!("TASK_{name}"), value);
     }
-    process.spawn()
+    let notes = if with_notes { Some(Notes::of(&mut process, job).await?) } else { None };
+    // Our copy of the program's end of the pipe goes with `process`.
+    Ok((process.spawn()?, notes))
+}
+
+async fn heed(notes: &mut Option<Notes>, job: &Job) {
+    if let Some(notes) = notes {
+        notes.read(job).await;
+    }
 }
 
 /// Waits for the program to end, moving its input and output meanwhile.

@@ -8,6 +8,7 @@ mod group;
 mod header;
 mod http;
 mod metrics;
+mod notes;
 mod outcome;
 mod retry_after;
 mod rule;
@@ -72,6 +73,14 @@ pub(crate) struct WorkerArgs {
     /// into words as a shell does, quotes honoured, and run without a shell; write `sh -c '…'` to have one.
     #[arg(long, value_name = "PATTERN=COMMAND", value_parser = command, required_unless_present = "http")]
     exec: Vec<Rule<Command>>,
+
+    /// Let programs of --exec tell how far they are and where to go on
+    ///
+    /// They write lines of JSON to the file descriptor that TASK_NOTES_FD names: {"progress": 40, "note": "page 3"},
+    /// {"checkpoint": ANY JSON}. The next attempt gets the last checkpoint in TASK_CURSOR. It costs one more look at each
+    /// task.
+    #[arg(long, requires = "exec")]
+    notes: bool,
 
     /// POST tasks whose type fits PATTERN to URL; may be given many times
     #[arg(long, value_name = "PATTERN=URL", value_parser = target)]
@@ -255,7 +264,7 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
     if !args.exec.is_empty() {
         let watchdog = Watchdog::start(args.kill_grace)
             .map_err(|error| CliError::failed(format!("cannot start /bin/sh to watch over programs: {error}")))?;
-        let exec = Exec { grace: args.kill_grace, forward, watchdog: Arc::new(watchdog) };
+        let exec = Exec { grace: args.kill_grace, forward, watchdog: Arc::new(watchdog), notes: args.notes };
         for Rule { pattern, target } in args.exec {
             let (exec, target) = (exec.clone(), Arc::new(target));
             router = add(router, pattern, move |job| {

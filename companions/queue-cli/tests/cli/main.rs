@@ -20,6 +20,7 @@ mod look;
 mod manage;
 mod manual;
 mod metrics;
+mod notes;
 mod scheduler;
 mod secrets;
 mod session;

@@ -67,6 +67,11 @@ async fn a_change_is_told_by_redis_and_not_found_by_polling() {
     bench.enqueue_task(RawTask::new("t").process_in(Duration::from_secs(3_600)), "id").await;
     let before = bench.calls("hmget").await;
     let waiting = waiting(&bench, &["id", "--queue", "default"]).await;
+    let end = Instant::now() + Duration::from_secs(30);
+    while bench.calls("hmget").await - before < 2 {
+        assert!(Instant::now() < end, "the command does not ask to be told");
+        sleep(Duration::from_millis(10)).await;
+    }
     let _: u64 = bench.ask(&["DEL", "asynq:{default}:t:id"]).await;
     waiting.await.unwrap().failed(6);
     // One look at the whole task, one that asks to be told, and one after the change.

@@ -1,0 +1,33 @@
+//! Programs that tell how far they are, and where to go on.
+
+use queue_core::TaskState;
+
+use crate::support::Bench;
+
+#[tokio::test]
+async fn a_program_goes_on_from_its_checkpoint() {
+    let bench = Bench::new().await;
+    let program = r#"t=sh -c 'echo "[${TASK_CURSOR-none}]"; echo nonsense >&"$TASK_NOTES_FD"
+        if [ -z "$TASK_CURSOR" ]; then
+            echo "{\"progress\": 40.7, \"note\": \"row 5\", \"checkpoint\": {\"row\": 5}}" >&"$TASK_NOTES_FD"
+            exit 1
+        fi'"#;
+    let worker = bench.worker(&["--exec", program, "--notes", "--retry-delay", "0s"]).await;
+    bench.enqueue("t", "id").await;
+    let task = bench.wait_for("id", &[TaskState::Completed]).await;
+    assert_eq!(task.retried, 1);
+    assert_eq!(task.result.as_deref(), Some(&br#"[{"row":5}]"#[..]));
+    let progress = task.progress.unwrap();
+    assert_eq!((progress.percent, &*progress.note), (40, "row 5"));
+    worker.wait_for_line("TASK_NOTES_FD was not heeded").await;
+}
+
+#[tokio::test]
+async fn without_notes_a_program_has_no_such_descriptor() {
+    let bench = Bench::new().await;
+    let _worker = bench.worker(&["--exec", "t=sh -c 'echo ${TASK_NOTES_FD-none} ${TASK_CURSOR-none}'"]).await;
+    bench.enqueue("t", "id").await;
+    let task = bench.wait_for("id", &[TaskState::Completed]).await;
+    assert_eq!(task.result.as_deref(), Some(&b"none none"[..]));
+    bench.run(&["worker", "--http", "t=http://localhost:1/", "--notes"]).await.failed(2);
+}
