@@ -14,7 +14,8 @@ local function flow_fate(prefix, flow, number)
   end
   local fate = 2
   for n, state in ipairs(redis.call('BITFIELD', prefix .. flow.number .. ':states', unpack(read))) do
-    local is_over = state >= 4 and state <= 8
+    -- One that was never enqueued is not to come either.
+    local is_over = state == 0 or state >= 4 and state <= 8
     local sign = signs[n]
     if not is_over then
       fate = fate == 8 and 8 or 1

@@ -7,11 +7,11 @@
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_fate
 local function flow_walk(todo, prefix, flow, members, from)
-  if not flow.nodes or not flow.committed or flow.held or flow.cancelled or flow.abandoned then
+  if not flow.nodes or not flow.committed or flow.cancelled or flow.abandoned then
     return false
   end
   local key = prefix .. flow.number
-  local budget, has_todo = 500, false
+  local budget, has_todo = 250, false
   local function go_on(entry)
     redis.call('ZADD', todo, 0, entry)
     has_todo = true

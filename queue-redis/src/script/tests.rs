@@ -301,7 +301,7 @@ const OWN_NUMBERS: [(&str, usize); 25] = [
     ("flow_move", 100_000),       // how far beyond its last member a flow believes in one whose reservation was lost
     ("flow_may_grow", 1_000),     // generations of flows that are looked through
     ("flow_reserve_numbers", 60), // seconds for which members may be on their way
-    ("flow_walk", 500),           // what one call may look at, in edges
+    ("flow_walk", 250),           // what one call may look at, in edges
     ("flow_tend", 24),            // flows of one look, less one
     ("flow_tend", 3_600),         // seconds between two looks at the most
 ];

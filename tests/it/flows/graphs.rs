@@ -7,7 +7,7 @@ use queue_worker::{Failure, Job, Output, Router, State, Task};
 use serde::{Deserialize, Serialize};
 
 use super::{Ran, callback, client, count, flow_keys, member, over, router, server, tend, until};
-use crate::support::{Fixture, QUEUE, report};
+use crate::support::{Fixture, QUEUE, report, with};
 
 /// A node that hands on the sum of what it got and of what it has itself.
 #[derive(Serialize, Deserialize, Task)]
@@ -116,6 +116,19 @@ async fn what_needs_a_dead_node_is_skipped_and_runs_when_that_recovers() {
     let status = until(&flow, "it has recovered", |status| status.state == BatchState::Succeeded).await;
     assert_eq!((status.succeeded, status.skipped, status.generation), (5, 0, 2));
     assert_eq!((count(&ran, "b"), count(&ran, "c"), count(&ran, "end")), (1, 1, 1));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_revoked_has_failed() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let revoke = async |_: Ran, _: Job| Err::<(), _>(Failure::revoke("not needed"));
+    let server = server(&fixture, router(&ran).route("revoke", with(&ran, revoke))).start().await.unwrap();
+    let flow = client(&fixture).workflow().task("a", RawTask::new("revoke").queue(QUEUE));
+    let flow = flow.task("b", member("b")).after_failure(["a"]).task("c", member("c")).after(["a"]);
+    let status = over(&flow.start().await.unwrap()).await;
+    assert_eq!((status.removed, status.succeeded, status.skipped), (1, 1, 1));
+    assert_eq!(ran.all(), ["b"]);
     server.shutdown().await;
 }
 

@@ -70,7 +70,7 @@ impl Flow {
     /// What the states of others make of a node.
     fn fate(&self, node: usize) -> u8 {
         let edges = self.before.get(&node).map(Vec::as_slice).unwrap_or_default();
-        let is_over = |of: usize| matches!(self.states[of], 4..=8);
+        let is_over = |of: usize| matches!(self.states[of], 0 | 4..=8);
         let is_met = |of: usize, wanted: &str| match wanted {
             "" => self.states[of] == 4,
             "!" => matches!(self.states[of], 5 | 6),
@@ -196,7 +196,7 @@ impl Tree {
     /// Looks again at the nodes that wait for members which have moved, or at all.
     fn walk(&mut self, number: usize, mut moved: Vec<usize>, at_all: bool) {
         let flow = &mut self.flows[number];
-        let may_run = flow.committed && !flow.held && !flow.cancelled && !flow.abandoned;
+        let may_run = flow.committed && !flow.cancelled && !flow.abandoned;
         let Some(nodes) = flow.nodes.filter(|_| may_run) else { return };
         let mut look_at = |node: usize, moved: &mut Vec<usize>| {
             let (state, fate) = (flow.states[node], flow.fate(node));
@@ -646,7 +646,9 @@ impl Run<'_> {
 
     async fn tell(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let members: BTreeSet<usize> = members.into_iter().filter(|member| self.is_task(flow, *member)).collect();
-        self.record(flow, outcome, members).await;
+        if !members.is_empty() {
+            self.record(flow, outcome, members).await;
+        }
     }
 
     async fn record(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
@@ -699,14 +701,31 @@ impl Run<'_> {
         match self.rng.u8(..100) {
             0..8 if self.tree.flows.len() < MAX_FLOWS => {
                 let depth = std::iter::successors(Some(flow), |it| self.tree.flows[*it].parent.map(|it| it.0)).count();
-                if depth < 3 {
+                let is_late = self.tree.flows[flow].committed && self.tree.flows[flow].nodes > Some(0);
+                if is_late && self.rng.u8(..4) == 0 {
+                    // Nodes are described before the commit or not at all.
+                    self.open(Some(flow), Some(0)).await;
+                } else if depth < 3 {
                     self.open(Some(flow), None).await;
                 }
             }
             8..18 => self.reserve().await,
             18..28 => self.mark(flow, "committed").await,
             28..30 => self.mark(flow, "cancelled").await,
-            30..62 => {
+            30..40 => {
+                // What is dead or removed recovers, or is run again.
+                let states = &self.tree.flows[flow].states;
+                let bad = (0..states.len()).filter(|member| matches!(states[*member], 5 | 6)).collect();
+                let outcome = if self.rng.bool() { "ok" } else { "again" };
+                self.tell(flow, outcome, bad).await;
+            }
+            40..50 => {
+                let states = &self.tree.flows[flow].states;
+                let sent: BTreeSet<usize> = (0..states.len()).filter(|member| states[*member] == 2).take(1).collect();
+                let outcome = if self.rng.bool() { "dead" } else { "removed" };
+                self.tell(flow, outcome, sent).await;
+            }
+            50..62 => {
                 let outcome = if self.rng.bool() { "ok" } else { OUTCOMES[self.rng.usize(..7)] };
                 let end = self.tree.flows[flow].states.len() + usize::from(self.rng.u8(..8) == 0);
                 if end > 0 {
