@@ -27,8 +27,9 @@ local prefix = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 local ids = {}
-for at = 2, #ARGV, 4 do
-  ids[#ids + 1] = ARGV[at]
+for n = 1, (#ARGV - 1) / 4 do
+  local id = nth(ARGV, 2, 4, n)
+  ids[n] = id
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
 local held, by_name = {}, nil
