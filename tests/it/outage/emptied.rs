@@ -25,6 +25,10 @@ async fn a_server_whose_redis_is_flushed_is_listed_again_and_goes_on() {
     let trial = Trial::start(fixture.url()).await;
     fixture.run("FLUSHALL").await;
     fixture.run("SCRIPT FLUSH").await;
+    eventually("it says again what it is", async || {
+        !fixture.cmd::<Vec<String>>(&["KEYS", "asynq:x:servers:*"]).await.is_empty()
+    })
+    .await;
     eventually("the server is on the list", async || fixture.cmd::<usize>(&["ZCARD", "asynq:servers"]).await == 1)
         .await;
     trial.serves_after_loss().await;
