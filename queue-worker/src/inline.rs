@@ -7,6 +7,7 @@ use bytes::Bytes;
 use queue_core::Clock;
 use queue_core::crash::DEFAULT_LIMIT;
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_redis::flow::Recorder;
 use queue_redis::{
     Error,
     broker::{Broker, Delivery, GroupRules, Report, Side, Verdict},
@@ -56,7 +57,8 @@ impl Inline {
         crate::panic::install_hook();
         let routes = router.into_routes().with_work(Work { all: options, ..Work::default() });
         let (routes, time) = (Arc::new(routes), Arc::new(Time::new(clock, false)));
-        let upkeep = Upkeep { broker, routes, time, max_crashes: DEFAULT_LIMIT };
+        let recorder = Recorder::new(broker.clone(), time.clock());
+        let upkeep = Upkeep { broker, routes, time, max_crashes: DEFAULT_LIMIT, recorder };
         Self { upkeep, unhandled: Unhandled::Snooze(Duration::from_secs(30)) }
     }
 
@@ -105,7 +107,7 @@ impl Inline {
     }
 
     /// Does once what servers do beside working: takes tasks from those that went silent, makes due tasks pending, puts
-    /// back what was lost with an aggregation, deletes what is over. Returns the Unix second at which there is more to do.
+    /// back what was lost with an aggregation, records what members of batches told, deletes what is over. Returns the Unix second at which there is more to do.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.

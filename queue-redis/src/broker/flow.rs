@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::flow::{Event, MemberOutcome};
+use queue_core::flow::{Event, MemberOutcome, MemberState};
 use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits;
 use redis::{Cmd, Value};
@@ -82,10 +82,11 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// The four bits of a number that was given out before.
-    pub(crate) fn bits(&self, number: u32) -> u8 {
+    /// Whether a number that was given out before still counts as sent.
+    pub(crate) fn is_sent(&self, number: u32) -> bool {
         let byte = self.states.get((number / 2 - self.first / 2) as usize).copied().unwrap_or(0);
-        if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
+        let bits = if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
+        bits == MemberState::Sent as u8
     }
 }
 

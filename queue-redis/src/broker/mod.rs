@@ -29,7 +29,7 @@ pub use cancel::{CancelRequest, CancelRequests};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
-pub(crate) use flow::{Claimed, Described, Opening, Record, StoredOnce};
+pub(crate) use flow::{Claimed, Described, Opening, Record, Reserved, StoredOnce};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};

@@ -1,5 +1,6 @@
 //! Batches as applications make them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,12 +8,13 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use queue_core::flow::{FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
+use queue_core::limits::MAX_BATCH;
 use queue_core::{IntoTask, RawTask, TaskState};
 
 use super::BatchStatus;
 use super::builder::BatchBuilder;
 use super::chunk::{Chunk, Tasks, as_member, erased};
-use crate::broker::Seen;
+use crate::broker::{Reserved, Seen};
 use crate::client::{Client, EnqueueError};
 use crate::error::Error;
 use crate::script::Word;
@@ -251,11 +253,17 @@ impl Batch {
             if reserved.is_added {
                 added.members += count as u64;
             } else {
-                let is_sent = |number| reserved.bits(number) == MemberState::Sent as u8;
-                let numbers = (reserved.first..).take(count);
-                let missing =
-                    numbers.zip(rest).filter(|(number, _)| reserved.word == Word::Applied || is_sent(*number));
-                let missing: Vec<(u32, RawTask)> = missing.collect();
+                let mut missing: Vec<(u32, RawTask)> = (reserved.first..).zip(rest).collect();
+                if reserved.word == Word::Same {
+                    let absent = self.absent(queue, &reserved).await?;
+                    let now = if absent.is_empty() {
+                        reserved.clone()
+                    } else {
+                        flows.record_lists(queue, Duration::ZERO).await?;
+                        flows.broker.flow_reserve(place, count as u32, queue, &key, &behalf).await?
+                    };
+                    missing.retain(|(number, _)| absent.contains(number) && now.is_sent(*number));
+                }
                 let known = (count - missing.len()) as u64;
                 let now = self.enqueue_numbers(missing, position).await?;
                 added.members += known + now.members;
@@ -271,6 +279,21 @@ impl Batch {
             key = if key.is_empty() { key } else { key + "+" };
         }
         Ok(added)
+    }
+
+    /// The members of an addition that was begun before that have no task, although they count as sent. Those of them that have
+    /// run told so before their tasks went: once that is recorded, what still counts as sent was never stored.
+    async fn absent(&self, queue: &str, reserved: &Reserved) -> Result<HashSet<u32>, BatchError> {
+        let flows = self.client.flows();
+        let numbers = (reserved.first..).take(reserved.count as usize);
+        let sent: Vec<u32> = numbers.filter(|number| reserved.is_sent(*number)).collect();
+        let mut absent = HashSet::new();
+        for sent in sent.chunks(MAX_BATCH) {
+            let ids: Vec<_> = sent.iter().map(|number| (queue.to_owned(), self.member(*number))).collect();
+            let states = flows.states_of(&ids).await?;
+            absent.extend(sent.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(number, _)| *number));
+        }
+        Ok(absent)
     }
 
     pub(super) async fn enqueue(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use queue_core::limits::SILENT_MARGIN_SECS;
 use queue_core::outcome::Failure;
 use queue_redis::duties;
+use queue_redis::flow::Recorder;
 use queue_redis::leader::Leader;
 use queue_redis::service::{Outage, Service as _};
 use queue_redis::{
@@ -34,6 +35,8 @@ pub(crate) struct Upkeep {
     pub(crate) routes: Arc<Routes>,
     pub(crate) time: Arc<Time>,
     pub(crate) max_crashes: u32,
+    /// Hears what members of batches tell through this broker.
+    pub(crate) recorder: Recorder,
 }
 
 impl Upkeep {
@@ -43,6 +46,7 @@ impl Upkeep {
         if queues.is_empty() {
             return Ok(None);
         }
+        self.recorder.clone().run_once().await?;
         let weights: Vec<(String, u32)> = queues.iter().map(|queue| (queue.clone(), 1)).collect();
         let queues = Arc::new(Queues::new(&weights, false, &BTreeMap::new()));
         let (broker, time, wakeups) = (&self.broker, &self.time, Arc::<Wakeups>::default());

@@ -1,6 +1,7 @@
 //! On a Redis Cluster of three masters with a replica each: everything works, over queues on all of them, while slots
 //! move, and while a master dies.
 
+mod batches;
 mod doctor;
 mod failover;
 mod features;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use queue_core::RawTask;
+use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::{Batch, BatchError, BatchState};
 use queue_worker::{Failure, Job, State, Task};
 use serde::{Deserialize, Serialize};
 
 use super::{Ran, callback, client, count, member, over, router, server, until, with_callbacks};
-use crate::support::{Fixture, QUEUE, with};
+use crate::support::{Fixture, QUEUE, report, with};
 
 /// Adds members to its batch.
 #[derive(Serialize, Deserialize, Task)]
@@ -145,6 +145,23 @@ async fn a_batch_that_was_made_half_way_is_finished_by_making_it_again() {
     let more =
         with_callbacks(&client(&fixture)).id("import").add_all((0..5).map(|_| member("ok")).chain([elsewhere])).await;
     assert!(matches!(more, Err(BatchError::Closed { .. })), "{more:?}");
+}
+
+#[tokio::test]
+async fn a_member_whose_end_nobody_has_recorded_is_not_enqueued_again() {
+    let fixture = Fixture::start().await;
+    let make = || client(&fixture).batch().id("half").add_all([member("ok"), member("ok")]);
+    make().await.unwrap();
+    // Whoever made it was lost before it knew that the first is there; the second was never stored.
+    let _: i64 = fixture.cmd(&["HSET", "asynq:x:{half}:0:keys", "add:.made#0.0", "0-1"]).await;
+    let tasks: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    fixture.broker.delete_tasks(QUEUE, queue_redis::broker::Seen::Anywhere, &tasks[..1]).await.unwrap();
+    let delivery = fixture.take().await;
+    fixture.broker.done(QUEUE, &[report(&delivery)], SystemClock.now_secs()).await.unwrap();
+    let status = make().await.unwrap().status().await.unwrap();
+    assert_eq!((status.total, status.succeeded, status.sent), (2, 1, 1));
+    let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{q}:pending"]).await;
+    assert_eq!(waiting, 1);
 }
 
 #[tokio::test]

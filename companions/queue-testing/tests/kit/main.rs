@@ -1,5 +1,6 @@
 //! The kit, used as its users do.
 
+mod batches;
 mod drain;
 mod expectations;
 mod inline;

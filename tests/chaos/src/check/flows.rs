@@ -16,6 +16,8 @@ use crate::snapshot::Stored;
 struct Seen {
     /// When it began first.
     begun: u64,
+    /// When its first attempt ended, if nobody cut that short: a crash is an attempt too.
+    attempted: Option<u64>,
     /// When it first ended, in whichever way; and when it first succeeded.
     ended: Option<u64>,
     succeeded: Option<u64>,
@@ -39,11 +41,6 @@ pub(super) fn is_of_batch(evidence: &Evidence<'_>, story: &Story) -> bool {
     matches!(evidence.history.roles.get(usize::from(story.name.producer)), Some(Some(Role::Batcher { .. })))
 }
 
-/// A member that a handler has added runs again if it had ended when the handler was tried again (`docs/flows.md` says so).
-pub(super) fn is_added_again(evidence: &Evidence<'_>, story: &Story) -> bool {
-    is_of_batch(evidence, story) && is_added(story.name)
-}
-
 impl Batches {
     /// Takes note of a task, whether it exists or only was meant to.
     pub(super) fn add(&mut self, story: &Story, here: &[&Stored]) {
@@ -57,6 +54,7 @@ impl Batches {
         let ends = || story.attempts.iter().filter_map(|attempt| attempt.end);
         let seen = Seen {
             begun: story.attempts.first().map_or(0, |attempt| attempt.at),
+            attempted: story.attempts.first().and_then(|attempt| attempt.end).map(|(at, _)| at),
             ended: ends().map(|(at, _)| at).min(),
             succeeded: ends().filter(|(_, step)| *step == Step::Success).map(|(at, _)| at).min(),
             is_dead,
@@ -138,8 +136,9 @@ fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Fin
             findings.add(Invariant::Callback, format!("{name}: the callback of {what} began too early: {batch:?}"));
         }
     };
-    // What was recovered from a worker that had died has no end there. An adder that is tried again adds when all were attempted.
-    let attempted = batch.members.iter().filter(|(name, _)| !is_added(*name)).filter_map(|(_, seen)| seen.ended).max();
+    // An adder that is tried again adds when all were attempted.
+    let attempted =
+        batch.members.iter().filter(|(name, _)| !is_added(*name)).filter_map(|(_, seen)| seen.attempted).max();
     order("all attempted", complete, attempted.unwrap_or(0));
     order("success", success, all_succeeded);
     order("all settled", settled, all_ended.max(callbacks_ended));

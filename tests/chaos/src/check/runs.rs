@@ -1,6 +1,6 @@
 //! Judges the runs of a task: which of them may follow another one.
 
-use super::{Evidence, Tally, flows, met_producer};
+use super::{Evidence, Tally, met_producer};
 use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Role;
@@ -57,9 +57,6 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
     let fault = evidence.happened.iter().filter(during).find(met);
     if let Some(fault) = fault {
         return Some(fault.kind.text());
-    }
-    if flows::is_added_again(evidence, story) {
-        return Some("added to a batch again by a handler that was tried again");
     }
     // It has to be done, and deleted, before it can be stored once more, and that before the producer is answered.
     let done = earlier.end.filter(|(at, step)| *step == Step::Success && *at <= later.at).map(|(at, _)| at)?;

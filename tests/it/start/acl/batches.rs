@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use queue_core::RawTask;
+use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::flow::Flows;
 use queue_redis::{BatchState, Client, Redis, RedisOptions};
 use queue_worker::{Failure, Router, Server};
 
 use super::{DOCUMENT, documented, refused, with_user};
-use crate::support::{Fixture, QUEUE, wait_for};
+use crate::support::{Fixture, QUEUE, report, wait_for};
 
 /// Gives a user the rights for batches.
 async fn with_batches(fixture: &Fixture, user: &str) {
@@ -34,6 +34,12 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     let root = client.batch().on_success(member("ok")).on_settled(member("ok")).on_death(member("ok"));
     let root = root.open().await.unwrap().keyed("k");
     root.add_all([member("ok"), member("ok").unique(Duration::from_secs(60))]).await.unwrap();
+    root.clone().keyed("k").add_all([member("ok"), member("ok").unique(Duration::from_secs(60))]).await.unwrap();
+    // Added half-way, and one of them has run, which nobody has recorded.
+    let run = fixture.take().await;
+    fixture.broker.done(QUEUE, &[report(&run)], SystemClock.now_secs()).await.unwrap();
+    let keys = format!("asynq:x:{{{}}}:0:keys", root.id());
+    let _: i64 = fixture.cmd(&["HSET", &keys, "add:k#0.0", "0-1"]).await;
     root.clone().keyed("k").add_all([member("ok"), member("ok").unique(Duration::from_secs(60))]).await.unwrap();
     root.child().id("child").add_all([member("fail")]).await.unwrap();
     root.commit().await.unwrap();
