@@ -1,12 +1,15 @@
-//! What `queuectl task wait` and `queuectl enqueue --wait` say.
+//! What is said of a task that goes on, and by `queuectl task wait` and `queuectl enqueue --wait` of its end.
 
-use queue_admin::payload::{pretty, shorten};
+use chrono::{DateTime, Utc};
+use queue_admin::payload::{harmless, pretty, shorten};
 use queue_admin::{Waited, view};
 use queue_core::TaskInfo;
+use queue_core::progress::Progress;
 use serde::Serialize;
 
 use crate::error::{CliError, exit};
 use crate::output::Output;
+use crate::when::distance;
 
 /// What `--json` tells; the task as it was seen last.
 #[derive(Debug, Serialize)]
@@ -54,5 +57,27 @@ fn print(result: &[u8], out: &Output) -> Result<(), CliError> {
     match out.terminal {
         Some(_) => out.line(pretty(result).trim_end()),
         None => out.bytes(result),
+    }
+}
+
+/// How far a task is: `40 %, page 3 (12s ago)`.
+pub(crate) fn progress(progress: &Progress, now: DateTime<Utc>) -> String {
+    let note = if progress.note.is_empty() { String::new() } else { format!(", {}", harmless(&progress.note)) };
+    let at = DateTime::from_timestamp_millis(progress.at_ms);
+    let at = at.map(|at| format!(" ({})", distance(at, now))).unwrap_or_default();
+    format!("{} %{note}{at}", progress.percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn progress_says_since_when() {
+        let now = DateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let shown = |note: &str| progress(&Progress::new(40, note, 999_988_000), now);
+        assert_eq!((shown("page 3"), shown("")), ("40 %, page 3 (12s ago)".to_owned(), "40 % (12s ago)".to_owned()));
     }
 }

@@ -3,8 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
-use queue_admin::payload::harmless;
-use queue_core::progress::Progress;
 
 /// Reads a duration, for clap.
 pub(crate) fn duration(text: &str) -> Result<Duration, queue_core::duration::ParseDurationError> {
@@ -47,14 +45,6 @@ pub(crate) fn rough(duration: Duration) -> String {
     }
 }
 
-/// How far a task is: `40 %, page 3 (12s ago)`.
-pub(crate) fn progress(progress: &Progress, now: DateTime<Utc>) -> String {
-    let note = if progress.note.is_empty() { String::new() } else { format!(", {}", harmless(&progress.note)) };
-    let at = DateTime::from_timestamp_millis(progress.at_ms);
-    let at = at.map(|at| format!(" ({})", distance(at, now))).unwrap_or_default();
-    format!("{} %{note}{at}", progress.percent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,13 +58,6 @@ mod tests {
         for text in ["", "tomorrow", "2023-11-14", "2023-11-14T22:13:20", "99999999999999999999"] {
             assert!(at(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn progress_says_since_when() {
-        let now = DateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let shown = |note: &str| progress(&Progress::new(40, note, 999_988_000), now);
-        assert_eq!((shown("page 3"), shown("")), ("40 %, page 3 (12s ago)".to_owned(), "40 % (12s ago)".to_owned()));
     }
 
     #[test]

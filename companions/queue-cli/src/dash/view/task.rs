@@ -8,6 +8,7 @@ use super::palette::Palette;
 use crate::dash::model::Model;
 use crate::dash::screen::TaskScreen;
 use crate::dash::text::{clean, wrap, wrap_words};
+use crate::waited;
 use crate::when;
 
 /// Lines of an error that are shown: Go's may hold a stack.
@@ -73,7 +74,7 @@ fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)
             shown.lines().take(MAX_ERROR).map(clean).collect()
         }),
     );
-    add("Progress", task.progress.as_ref().map(|progress| one(&when::progress(progress, now))));
+    add("Progress", task.progress.as_ref().map(|progress| one(&waited::progress(progress, now))));
     add("Completed", task.completed_at.map(date));
     add("Group", task.group.as_deref().map(one));
     add("Timeout", task.timeout.map(|timeout| vec![when::rough(timeout)]));

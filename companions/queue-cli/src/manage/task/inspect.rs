@@ -13,7 +13,7 @@ use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
 use crate::table::{Rows, facts};
-use crate::waited::tell;
+use crate::waited::{self, tell};
 use crate::watch::{WatchArgs, show};
 use crate::when;
 
@@ -110,7 +110,7 @@ fn describe(task: &TaskInfo) -> String {
         ("Group", task.group.as_deref().map(harmless)),
         ("Retention", rough(task.retention)),
         ("Completed", task.completed_at.map(date)),
-        ("Progress", task.progress.as_ref().map(|progress| when::progress(progress, now))),
+        ("Progress", task.progress.as_ref().map(|progress| waited::progress(progress, now))),
     ];
     lines.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let headers = task.headers.iter().map(|(key, value)| ("Header", harmless(&format!("{key}={value}"))));
