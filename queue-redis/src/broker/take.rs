@@ -415,8 +415,10 @@ impl Broker {
         let mut items = items.into_iter();
         let Some(Value::BulkString(letters)) = items.next() else { return Err(unexpected()) };
         match letters.first().and_then(|letter| Word::of(*letter)) {
-            Some(Word::Governed) => return Ok(self.learn_limits(take.queue, true)).map(|()| None),
-            Some(Word::Free) => return Ok(self.learn_limits(take.queue, false)).map(|()| None),
+            Some(word @ (Word::Governed | Word::Free)) => {
+                self.learn_limits(take.queue, word == Word::Governed);
+                return Ok(None);
+            }
             _ => {}
         }
         let limits = if let [Value::Int(more), Value::Int(look_at), ..] = items.as_slice() {
