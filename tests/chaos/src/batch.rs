@@ -3,7 +3,6 @@
 //! Which members a tree has follows from the seed, its maker and its number. The number of a task says where it belongs, so
 //! that the check needs nothing but the ledger.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,9 @@ use queue_redis::{Batch, BatchBuilder, BatchError, Client, Redis, RedisOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
-use crate::Failure;
 use crate::ledger::{Book, Step};
 use crate::name::{Name, Plan, QUEUES};
+use crate::{Failure, Seat};
 
 /// How long a batch is kept when it is over. Who makes one a second time has to come earlier.
 const LINGER: Duration = Duration::from_secs(40);
@@ -34,15 +33,10 @@ const LEVELS: u32 = 4;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
-    #[arg(long)]
-    redis: String,
-    #[arg(long)]
-    ledger: PathBuf,
+    #[command(flatten)]
+    seat: Seat,
     #[arg(long)]
     seed: u64,
-    /// Number of this process.
-    #[arg(long)]
-    process: u16,
     /// Trees per minute.
     #[arg(long)]
     rate: u32,
@@ -176,8 +170,8 @@ impl Tree {
 /// Runs until it is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let book = Book::open(&settings.ledger)?;
-    let client = Client::new(Redis::lazy(&settings.redis, RedisOptions::default())?);
+    let book = Book::open(&settings.seat.ledger)?;
+    let client = Client::new(Redis::lazy(&settings.seat.redis, RedisOptions::default())?);
     let mut ticks = tokio::time::interval(Duration::from_secs(60) / settings.rate.max(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let room = Arc::new(Semaphore::new(AT_ONCE as usize));
@@ -187,7 +181,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
             _ = end.recv() => break,
         }
         let permit = room.clone().acquire_owned().await?;
-        let tree = Tree::draw(settings.seed, settings.process, number);
+        let tree = Tree::draw(settings.seed, settings.seat.process, number);
         let (client, book) = (client.clone(), book.clone());
         tokio::spawn(async move {
             tree.make_until_it_is_there(&client, &book).await;

@@ -48,6 +48,18 @@ enum Command {
     Work(work::Settings),
 }
 
+/// What each process of a run is told.
+#[derive(Debug, clap::Args)]
+struct Seat {
+    #[arg(long)]
+    redis: String,
+    #[arg(long)]
+    ledger: std::path::PathBuf,
+    /// Number of this process.
+    #[arg(long)]
+    process: u16,
+}
+
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     let ended = match Args::parse().command {

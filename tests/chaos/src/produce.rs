@@ -1,29 +1,23 @@
 //! A producer: enqueues tasks at a steady rate with the public client, and notes what it was told.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_redis::{Client, EnqueueError, Redis, RedisOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::Failure;
 use crate::ledger::{Book, Step};
 use crate::name::Name;
+use crate::{Failure, Seat};
 
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
-    #[arg(long)]
-    redis: String,
-    #[arg(long)]
-    ledger: PathBuf,
+    #[command(flatten)]
+    seat: Seat,
     #[arg(long)]
     seed: u64,
-    /// Number of this process.
-    #[arg(long)]
-    process: u16,
     /// Tasks per second.
     #[arg(long)]
     rate: u32,
@@ -35,8 +29,8 @@ pub(crate) struct Settings {
 /// Runs until it has enqueued all its tasks, or is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let book = Book::open(&settings.ledger)?;
-    let client = Client::new(Redis::lazy(&settings.redis, RedisOptions::default())?);
+    let book = Book::open(&settings.seat.ledger)?;
+    let client = Client::new(Redis::lazy(&settings.seat.redis, RedisOptions::default())?);
     let mut ticks = tokio::time::interval(TICK);
     // After an outage it goes on at its rate, and does not make up for what it missed.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -48,7 +42,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
             _ = end.recv() => return Ok(()),
         }
         let last = settings.tasks.min(next + per_tick);
-        let names: Vec<Name> = (next..last).map(|n| Name::draw(settings.seed, settings.process, n)).collect();
+        let names: Vec<Name> = (next..last).map(|n| Name::draw(settings.seed, settings.seat.process, n)).collect();
         // Every other time one by one, as a service does that has many callers.
         let one_by_one = (next / per_tick).is_multiple_of(2);
         next = last;

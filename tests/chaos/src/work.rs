@@ -12,6 +12,7 @@ use queue_core::{Clock, RawTask, SystemClock};
 use queue_redis::{Client, Redis, RedisOptions};
 use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
 
+use crate::Seat;
 use crate::batch::add_members;
 use crate::fleet::clock_file;
 use crate::ledger::{Book, Step, now_ns};
@@ -19,13 +20,8 @@ use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
-    #[arg(long)]
-    redis: String,
-    #[arg(long)]
-    ledger: PathBuf,
-    /// Number of this process.
-    #[arg(long)]
-    process: u16,
+    #[command(flatten)]
+    seat: Seat,
     #[arg(long)]
     concurrency: usize,
     #[arg(long)]
@@ -64,13 +60,13 @@ struct Host {
 
 /// Serves until it is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
-    let book = Book::open(&settings.ledger)?;
-    let redis = Redis::lazy(&settings.redis, RedisOptions::default())?;
+    let book = Book::open(&settings.seat.ledger)?;
+    let redis = Redis::lazy(&settings.seat.redis, RedisOptions::default())?;
     let clock = Arc::new(Skewed { skew_secs: settings.skew_secs, step_secs: AtomicI64::new(0) });
-    tokio::spawn(follow_steps(clock.clone(), clock_file(&settings.ledger)));
+    tokio::spawn(follow_steps(clock.clone(), clock_file(&settings.seat.ledger)));
     loop {
         let client = Client::new(redis.clone());
-        let host = Host { book: book.clone(), client, process: settings.process };
+        let host = Host { book: book.clone(), client, process: settings.seat.process };
         let (worker, digester) = (host.clone(), host);
         let router = Router::new(())
             .route_exact(DIGEST, move |job: Job| digest(digester.clone(), job))
