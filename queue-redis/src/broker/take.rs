@@ -414,12 +414,9 @@ impl Broker {
         let mut tasks = Vec::with_capacity(items.len() / 2);
         let mut items = items.into_iter();
         let Some(Value::BulkString(letters)) = items.next() else { return Err(unexpected()) };
-        match letters.first().and_then(|letter| Word::of(*letter)) {
-            Some(word @ (Word::Governed | Word::Free)) => {
-                self.learn_limits(take.queue, word == Word::Governed);
-                return Ok(None);
-            }
-            _ => {}
+        if let Some(word @ (Word::Governed | Word::Free)) = letters.first().and_then(|letter| Word::of(*letter)) {
+            self.learn_limits(take.queue, word == Word::Governed);
+            return Ok(None);
         }
         let limits = if let [Value::Int(more), Value::Int(look_at), ..] = items.as_slice() {
             let limits = (*more, Some(*look_at).filter(|at| *at >= 0));

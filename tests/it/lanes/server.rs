@@ -11,23 +11,32 @@ use queue_worker::{Failure, Job, Router, Server};
 use super::{of, one_of_each_tenant};
 use crate::support::{Events, Fixture, QUEUE, eventually, with};
 
-/// How many run of each tenant, and the most that did; and all that have run.
+/// Who runs, and who has run.
+#[derive(Debug, Default)]
+struct Counts {
+    /// By tenant.
+    running: HashMap<String, usize>,
+    /// Of one tenant at once.
+    most: usize,
+    done: usize,
+}
+
 #[derive(Debug, Default, Clone)]
-struct Crowd(Arc<Mutex<(HashMap<String, usize>, usize, usize)>>);
+struct Crowd(Arc<Mutex<Counts>>);
 
 impl Crowd {
     async fn work(self, job: Job) {
         let tenant = job.headers()["tenant"].clone();
         {
-            let (running, most, _) = &mut *self.0.lock().unwrap();
-            let here = running.entry(tenant.clone()).or_default();
+            let counts = &mut *self.0.lock().unwrap();
+            let here = counts.running.entry(tenant.clone()).or_default();
             *here += 1;
-            *most = (*most).max(*here);
+            counts.most = counts.most.max(*here);
         }
         tokio::time::sleep(Duration::from_millis(3)).await;
-        let (running, _, done) = &mut *self.0.lock().unwrap();
-        *running.get_mut(&tenant).unwrap() -= 1;
-        *done += 1;
+        let counts = &mut *self.0.lock().unwrap();
+        *counts.running.get_mut(&tenant).unwrap() -= 1;
+        counts.done += 1;
     }
 }
 
@@ -43,8 +52,8 @@ async fn no_cap_is_exceeded_and_every_task_ends() {
         servers.push(server.start().await.unwrap());
     }
     fixture.enqueue((0..600).map(|n| of(&format!("t{}", n * n % 7), &n.to_string()))).await;
-    eventually("all have run", async || crowd.0.lock().unwrap().2 == 600).await;
-    assert_eq!(crowd.0.lock().unwrap().1, 2, "the most of one tenant at once");
+    eventually("all have run", async || crowd.0.lock().unwrap().done == 600).await;
+    assert_eq!(crowd.0.lock().unwrap().most, 2, "the most of one tenant at once");
     for server in servers {
         server.shutdown().await;
     }
