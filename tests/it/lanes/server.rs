@@ -94,8 +94,8 @@ async fn a_limit_for_all_of_a_queue_holds_over_servers() {
         servers.push(Server::new(fixture.another_redis(), router).queues([(QUEUE, 1)]).start().await.unwrap());
     }
     fixture.enqueue((0..100).map(|n| of("one", &n.to_string()))).await;
-    eventually("all have run", async || crowd.0.lock().unwrap().2 == 100).await;
-    assert_eq!(crowd.0.lock().unwrap().1, 1);
+    eventually("all have run", async || crowd.0.lock().unwrap().done == 100).await;
+    assert_eq!(crowd.0.lock().unwrap().most, 1);
     for server in servers {
         server.shutdown().await;
     }
