@@ -19,7 +19,7 @@ use crate::job::{CheckpointError, Job};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an extractor",
     label = "cannot be made from the job",
-    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `Batch`, `Parents`, `CancellationToken`, or a type of yours that \
+    note = "the task comes first, and after it extractors: `State`, `Job`, `Headers`, `Extension`, `Batch`, `Parents`, `Cursor`, `CancellationToken`, or a type of yours that \
             implements `FromJob`"
 )]
 pub trait FromJob<S>: Sized {

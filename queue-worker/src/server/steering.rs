@@ -69,15 +69,20 @@ impl Service for Steering {
             self.written = None;
         }
         // Redis wakes this loop only when something has happened, which may be that all keys were lost.
+        let mut pause = if watch.is_some() { RENEWAL } else { POLL };
         if watch.is_some() || self.written.is_none_or(|written| written.elapsed() >= RENEWAL) {
-            broker.write_server_entry(&server, &self.entry).await?;
-            self.written = Some(Instant::now());
+            match broker.write_server_entry(&server, &self.entry).await {
+                Ok(()) => self.written = Some(Instant::now()),
+                // It is news, and the tasks of a full Redis have to be worked all the same.
+                Err(error) if error.is_out_of_memory() => pause = POLL,
+                Err(error) => return Err(error),
+            }
         }
         if stop {
             info!(server = self.shared.identity.id(), "an operator wants the server to end");
             self.stop.cancel();
         }
-        Ok(if watch.is_some() { RENEWAL } else { POLL })
+        Ok(pause)
     }
 
     async fn wait(&mut self, pause: Duration) {

@@ -56,7 +56,8 @@ async fn no_renewal_waits_for_the_answer_to_another() {
 /// The name by which Redis knows a script.
 fn sha_of(script: &str) -> String {
     let text = text_of(&format!("lua/{script}.lua"), &mut Vec::new());
-    let code: String = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("--")).collect();
+    let code = text.split_inclusive('\n').map(str::trim_start).filter(|line| !line.starts_with("--"));
+    let code: String = code.collect();
     redis::Script::new(&code).get_hash().to_owned()
 }
 
