@@ -13,7 +13,7 @@ use crate::job::{CheckpointError, Job};
 
 /// An argument of a handler, made from the job and the router's state.
 ///
-/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Cursor`](crate::Cursor), [`Batch`], [`Parents`], [`CancellationToken`], and
+/// Ready made: [`State`], [`Job`], [`Headers`], [`Extension`], [`Cursor`], [`Batch`], [`Parents`], [`CancellationToken`], and
 /// `Option<E>` or
 /// `Result<E, E::Rejection>` of any other.
 #[diagnostic::on_unimplemented(

@@ -347,7 +347,7 @@ impl Broker {
     }
 
     /// Stores what a running task has to show so far: `result`, [`PROGRESS`](queue_core::progress::PROGRESS),
-    /// [`CURSOR`](queue_core::progress::CURSOR); the last write of each wins. One at least.
+    /// [`CURSOR`]; the last write of each wins. One at least.
     ///
     /// # Errors
     /// As [`done`](Self::done).
