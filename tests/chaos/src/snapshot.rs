@@ -52,12 +52,13 @@ pub(crate) struct Snapshot {
 }
 
 /// Keys of servers, which expire by themselves, and lists that stay.
-const FLEET: [&str; 8] = [
+const FLEET: [&str; 9] = [
     "asynq:queues",
     "asynq:servers",
     "asynq:workers",
     "asynq:servers:{",
     "asynq:workers:{",
+    "asynq:x:servers:{",
     // What the leader looks after. Trees are judged by their own keys.
     "asynq:x:leader",
     "asynq:x:duties",

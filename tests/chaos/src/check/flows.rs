@@ -16,7 +16,7 @@ use crate::snapshot::Stored;
 struct Seen {
     /// When it began first.
     begun: u64,
-    /// When its first attempt ended, if nobody cut that short: a crash is an attempt too.
+    /// When its first attempt ended, if nobody took the task away meanwhile: a crash is an attempt too.
     attempted: Option<u64>,
     /// When it first ended, in whichever way; and when it first succeeded.
     ended: Option<u64>,
@@ -51,10 +51,11 @@ impl Batches {
         if story.attempts.is_empty() && !is_dead {
             return;
         }
+        let is_first_end = |end: &u64| story.attempts.get(1).is_none_or(|second| *end <= second.at);
         let ends = || story.attempts.iter().filter_map(|attempt| attempt.end);
         let seen = Seen {
             begun: story.attempts.first().map_or(0, |attempt| attempt.at),
-            attempted: story.attempts.first().and_then(|attempt| attempt.end).map(|(at, _)| at),
+            attempted: story.attempts.first().and_then(|attempt| attempt.end).map(|(at, _)| at).filter(is_first_end),
             ended: ends().map(|(at, _)| at).min(),
             succeeded: ends().filter(|(_, step)| *step == Step::Success).map(|(at, _)| at).min(),
             is_dead,
