@@ -1,5 +1,5 @@
 //! What the work costs: commands and CPU time of Redis, round trips, allocations. No clock decides here;
-//! a change that makes one of these worse fails, on any machine.
+//! a change that makes one of these worse fails, on any machine. CPU time is the least of three, within wide bounds.
 //!
 //! The bounds are a fifth to a third above what was counted when they were set.
 
@@ -98,6 +98,12 @@ impl Bench {
         Cost { calls, commands, searches, cpu: (seconds("used_cpu_user") + seconds("used_cpu_sys")) * 1e6 }
     }
 
+    /// The cheapest of three: what else runs on the machine makes the CPU time of Redis longer, never shorter.
+    fn cheapest(&self, tasks: usize, work: impl Fn()) -> Cost {
+        let costs = (0..3).map(|_| self.cost(tasks, &work));
+        costs.min_by(|one, other| one.cpu.total_cmp(&other.cpu)).unwrap()
+    }
+
     /// How often a lone task was taken, or looked for in vain.
     async fn takes(&self) -> f64 {
         let client = redis::Client::open(self.redis.url()).unwrap();
@@ -171,9 +177,9 @@ fn notifying() -> (Arc<Notify>, impl Fn(Job) -> std::future::Ready<()> + Clone +
 #[test]
 fn draining_takes_few_calls_and_commands_and_a_third_of_the_cpu_of_one_task_per_call() {
     let bench = Bench::new();
-    bench.fill(3 * TASKS);
-    let batches = bench.cost(TASKS, || bench.drain(TASKS, 50));
-    let singles = bench.cost(TASKS, || bench.drain_one_by_one(TASKS));
+    bench.fill(7 * TASKS);
+    let batches = bench.cheapest(TASKS, || bench.drain(TASKS, 50));
+    let singles = bench.cheapest(TASKS, || bench.drain_one_by_one(TASKS));
     eprintln!("in batches {batches:?}, one by one {singles:?}");
     assert!(batches.calls <= 0.09, "{batches:?}");
     assert!(batches.commands <= 4.2, "{batches:?}");
@@ -212,17 +218,20 @@ fn draining_tasks_with_a_retention_takes_a_call_for_each_fifteen_reports() {
     assert!((1.0 / 25.0 + 1.0 / 15.0..=0.15).contains(&cost.calls), "{cost:?}");
 }
 
+/// Whatever looked at each of them would cost some ten times as much.
 #[test]
-fn a_server_costs_no_more_beside_10_000_older_active_tasks_than_alone() {
+fn a_server_costs_no_more_beside_100_000_older_active_tasks_than_alone() {
+    const OLDER: usize = 100_000;
     for concurrency in [1, 10, 50] {
         let bench = Bench::new();
         // A server may have begun a few more when it is told to stop.
-        bench.fill(10_000 + 3 * TASKS);
-        let alone = bench.cost(TASKS, || bench.drain(TASKS, concurrency));
-        bench.others_work_on(10_000, 4_000_000_000);
-        let beside = bench.cost(TASKS, || bench.drain(TASKS, concurrency));
+        bench.fill(OLDER + 7 * TASKS);
+        let alone = bench.cheapest(TASKS, || bench.drain(TASKS, concurrency));
+        bench.others_work_on(OLDER, 4_000_000_000);
+        let beside = bench.cheapest(TASKS, || bench.drain(TASKS, concurrency));
         eprintln!("concurrency {concurrency}: alone {alone:?}, beside {beside:?}");
-        assert!(beside.cpu / alone.cpu <= 1.5, "concurrency {concurrency}: {} times", beside.cpu / alone.cpu);
+        assert!(beside.commands / alone.commands <= 1.1, "concurrency {concurrency}: alone {alone:?}, beside {beside:?}");
+        assert!(beside.cpu / alone.cpu <= 2.5, "concurrency {concurrency}: {} times", beside.cpu / alone.cpu);
     }
 }
 
