@@ -28,8 +28,8 @@ pub struct Run {
     /// The id byte for byte, where it is not UTF-8.
     raw_id: Option<Bytes>,
     pub(super) token: Arc<str>,
-    /// The lanes it runs in, with blanks between; empty in a queue without limits.
-    lanes: Arc<str>,
+    /// The lanes it runs in, with blanks between; none in a queue without limits.
+    lanes: Option<Arc<str>>,
     // A std mutex: held to copy or change a few numbers.
     expiries: Arc<Mutex<Expiries>>,
 }
@@ -59,12 +59,12 @@ impl Run {
                 (String::from_utf8_lossy(&raw).into_owned(), Some(raw))
             }
         };
-        Self { queue, id, raw_id, token, lanes: Arc::default(), expiries: Arc::new(Mutex::new(expiries)) }
+        Self { queue, id, raw_id, token, lanes: None, expiries: Arc::new(Mutex::new(expiries)) }
     }
 
     /// The lanes it runs in, with blanks between: one for each limit that its task falls under.
     pub fn lanes(&self) -> &str {
-        &self.lanes
+        self.lanes.as_deref().unwrap_or_default()
     }
 
     /// The id as it stands in the list.
@@ -438,7 +438,7 @@ impl Broker {
                     let raw = text()?.into();
                     let since = if self.timed { unix_ns(&text()?) } else { None };
                     if limits.is_some() {
-                        run.lanes = String::from_utf8_lossy(&text()?).into();
+                        run.lanes = Some(String::from_utf8_lossy(&text()?).into()).filter(|lanes: &Arc<str>| !lanes.is_empty());
                     }
                     tasks.push(sort_out(run, raw, since));
                     Matched::Taken

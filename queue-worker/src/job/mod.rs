@@ -6,7 +6,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -94,7 +94,8 @@ struct Inner {
     slot: Weak<dyn Any + Send + Sync>,
     max_result_bytes: usize,
     undecodable: Undecodable,
-    notes: Notes,
+    /// Made by the first who says something.
+    notes: OnceLock<Box<Notes>>,
 }
 
 impl Job {
@@ -121,7 +122,7 @@ impl Job {
             slot,
             max_result_bytes,
             undecodable,
-            notes: Notes::default(),
+            notes: OnceLock::new(),
         };
         Self { inner: Arc::new(inner), payload: None, extensions: None }
     }
@@ -261,7 +262,7 @@ impl Job {
     }
 
     pub(crate) fn notes(&self) -> &Notes {
-        &self.inner.notes
+        self.inner.notes.get_or_init(Box::default)
     }
 
     pub(crate) fn broker(&self) -> &Broker {

@@ -120,7 +120,7 @@ impl Job {
 
     /// Whether there is something left to write.
     pub(crate) fn has_notes(&self) -> bool {
-        self.notes().lock().waiting.is_some()
+        self.inner.notes.get().is_some_and(|notes| notes.lock().waiting.is_some())
     }
 
     /// Stores where to go on, as JSON of at most 16 KiB. The next attempt, here or elsewhere, gets it by [`Cursor`](crate::Cursor) or

@@ -73,7 +73,8 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
 /// Writes what the job has said last, where the task stays.
 pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
     if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
-        job.write_notes().await;
+        // Boxed, as the judgement of cancelations: every attempt's future would be as large as these seldom are.
+        Box::pin(job.write_notes()).await;
     }
 }
 

@@ -41,7 +41,7 @@ impl Cancels {
         let by = match self.by(job) {
             // asynq's channel may have been faster than the record.
             None if job.cancel_reason() == Some(CancelReason::Canceled) => {
-                let recorded = broker.cancel_request(job.queue(), job.id()).await;
+                let recorded = Box::pin(broker.cancel_request(job.queue(), job.id())).await;
                 recorded.ok().flatten().map(|request| request.by)
             }
             by => by,

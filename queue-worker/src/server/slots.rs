@@ -24,9 +24,13 @@ struct Free {
 
 impl Free {
     fn add(&self, count: usize) {
-        let pay = |owed: usize| Some(owed.saturating_sub(count));
-        let owed = self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, pay).unwrap_or_default();
-        self.permits.add_permits(count.saturating_sub(owed));
+        let mut count = count;
+        if self.owed.load(Ordering::Acquire) > 0 {
+            let pay = |owed: usize| Some(owed.saturating_sub(count));
+            let owed = self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, pay).unwrap_or_default();
+            count = count.saturating_sub(owed);
+        }
+        self.permits.add_permits(count);
     }
 
     /// One less: a free one, or the next that becomes free.
