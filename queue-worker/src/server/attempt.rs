@@ -54,7 +54,11 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         attempt_line!(warn, job, "lease lost; the attempt was given up");
         return None;
     };
-    let outcome = shared.cancels.judge(&shared.broker, &job, outcome).await;
+    let outcome = match outcome {
+        Outcome::Done(_) => outcome,
+        // Boxed, as what is told late: the future of every attempt would have room for what is seldom done.
+        failed => Box::pin(shared.cancels.judge(&shared.broker, &job, failed)).await,
+    };
     if let Outcome::Failed(Failure::TooMany { limit, delay, .. }) = &outcome {
         ack.too_many = Some((limit.clone(), *delay));
     }
@@ -73,7 +77,6 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
 /// Writes what the job has said last, where the task stays.
 pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
     if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
-        // Boxed, as the judgement of cancelations: every attempt's future would be as large as these seldom are.
         Box::pin(job.write_notes()).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Which tasks are to be canceled for good. A server keeps them in memory, so that taking tasks and renewing leases cost no
 //! more; Redis tells it of changes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -24,24 +25,36 @@ const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct Cancels {
     /// A std lock: held to look or to replace it.
     requests: RwLock<CancelRequests>,
+    /// Whether there are any: every attempt asks twice, and there seldom are.
+    any: AtomicBool,
 }
 
 impl Cancels {
     /// Who wants this task to end.
     pub(super) fn by(&self, job: &Job) -> Option<String> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
         let requests = self.requests.read().unwrap_or_else(PoisonError::into_inner);
         requests.of(job.queue(), job.id()).map(|request| request.by.clone())
     }
 
-    /// What an attempt comes to: one that has succeeded has; all else ends in the archive if somebody wants that.
+    fn replace(&self, requests: CancelRequests) {
+        let any = !requests.is_empty();
+        let mut held = self.requests.write().unwrap_or_else(PoisonError::into_inner);
+        *held = requests;
+        self.any.store(any, Ordering::Release);
+    }
+
+    /// What an attempt comes to that has not succeeded: it ends in the archive if somebody wants that.
     pub(super) async fn judge(&self, broker: &Broker, job: &Job, outcome: Outcome) -> Outcome {
-        if matches!(outcome, Outcome::Done(_) | Outcome::Failed(Failure::Revoke(_))) {
+        if matches!(outcome, Outcome::Failed(Failure::Revoke(_))) {
             return outcome;
         }
         let by = match self.by(job) {
             // asynq's channel may have been faster than the record.
             None if job.cancel_reason() == Some(CancelReason::Canceled) => {
-                let recorded = Box::pin(broker.cancel_request(job.queue(), job.id())).await;
+                let recorded = broker.cancel_request(job.queue(), job.id()).await;
                 recorded.ok().flatten().map(|request| request.by)
             }
             by => by,
@@ -78,7 +91,7 @@ impl Service for CancelWatcher {
             requests => requests?,
         };
         // First what is taken from now on, then what runs: an attempt is among those that run before it asks.
-        *self.cancels.requests.write().unwrap_or_else(PoisonError::into_inner) = requests;
+        self.cancels.replace(requests);
         for job in self.running.all() {
             if job.cancel_reason().is_none()
                 && let Some(by) = self.cancels.by(&job)
