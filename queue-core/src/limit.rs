@@ -244,6 +244,7 @@ impl Limit {
 #[non_exhaustive]
 pub struct Limits {
     /// Counts the changes.
+    #[serde(default)]
     pub v: u64,
     /// The limits.
     pub rules: Vec<Limit>,

@@ -46,6 +46,8 @@ limits! {
     MAX_LANE_KEY_BYTES: usize = 96;
     /// Milliseconds after which a full lane is looked at again if nobody says that it has room.
     LANE_LOOK_MS: u64 = 2_000;
+    /// How long a slot may be left of a run that has ended: its server gives it back behind its report.
+    SLOT_FREED_WITHIN: Duration = Duration::from_secs(1);
     /// Seconds after which a parked task becomes pending for servers that know nothing of limits, unless its limit says
     /// otherwise; by a tenth more or less.
     LANE_FALLBACK_SECS: u64 = 3_600;
@@ -58,6 +60,9 @@ limits! {
     /// Seconds what a server of ours says beyond asynq's format is kept after it was written; every 12 hours it is written
     /// again. It counts only while the server is listed.
     SERVER_ENTRY_TTL_SECS: i64 = DAY_SECS;
+    /// Seconds after its start in which a server that has said nothing beyond asynq's format is not taken for one that has
+    /// nothing to say.
+    ENTRY_WRITTEN_WITHIN_SECS: i64 = 2;
     /// Seconds an order to one server is kept for it to be seen. The server goes by it until it ends.
     WANT_TTL_SECS: i64 = 60 * 60;
     /// The most tasks that a server runs at once.

@@ -8,8 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::ENTRY_WRITTEN_WITHIN_SECS;
+
 /// What servers of this version honour beyond asynq's format, by the words that stand in their entries.
-pub const FEATURES: [&str; 3] = ["batches", "cancel", ORDERS];
+pub const FEATURES: [&str; 4] = ["batches", "cancel", LIMITS, ORDERS];
+/// The word for: it takes tasks by the [limits](crate::limit) of their queue.
+pub const LIMITS: &str = "limits";
 /// The word for: it takes orders.
 pub const ORDERS: &str = "orders";
 /// The most bytes of a server's name, or of one of its labels.
@@ -59,10 +63,16 @@ impl ServerEntry {
 /// assert!(!honours(None, "orders"), "Go's servers have no entry");
 /// let entry = ServerEntry::parse(br#"{"features": ["orders"]}"#);
 /// assert!(honours(entry.as_ref(), "orders"));
-/// assert!(!honours(entry.as_ref(), "lanes"), "it is older than these");
+/// assert!(!honours(entry.as_ref(), "limits"), "it is older than these");
 /// ```
 pub fn honours(entry: Option<&ServerEntry>, feature: &str) -> bool {
     entry.is_some_and(|entry| entry.features.contains(feature))
+}
+
+/// Whether a server that is listed since `started` (Unix seconds) does not honour a feature. It has a moment to say what it
+/// is: a server of ours is listed before it has written its entry.
+pub fn is_unaware(entry: Option<&ServerEntry>, feature: &str, started: i64, now: i64) -> bool {
+    !honours(entry, feature) && (entry.is_some() || now >= started.saturating_add(ENTRY_WRITTEN_WITHIN_SECS))
 }
 
 /// Whether a server can have this name, or label: 1 to 100 letters, digits, `.`, `_` and `-`. It becomes part of a key, and

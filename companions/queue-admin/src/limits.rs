@@ -6,7 +6,8 @@ use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::limit::{LaneChange, Limit, Limits};
-use queue_redis::broker::{Change, Seen};
+use queue_core::registry::LIMITS;
+use queue_redis::broker::{Change, Holding, Seen};
 
 use super::Inspector;
 use crate::error::Error;
@@ -31,6 +32,26 @@ const TRIES: usize = 10;
 const PAGE: isize = 50;
 
 impl Inspector {
+    /// Which of these queues have limits. One command asks for a thousand of them; in a cluster, one for each.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn limited_queues(&self, queues: &[String]) -> Result<Vec<String>, Error> {
+        let names: Vec<&str> = queues.iter().map(String::as_str).collect();
+        let have = self.broker().which_hold(&names, Holding::Limits).await?;
+        Ok(queues.iter().zip(have).filter(|(_, has)| *has).map(|(queue, _)| queue.clone()).collect())
+    }
+
+    /// By queue, with limits or without, the servers that are alive, serve it, and take tasks without asking for limits:
+    /// those of Go and of older releases, as `<host>:<pid>:<uuid>`.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn servers_unaware_of_limits(&self) -> Result<BTreeMap<String, Vec<String>>, Error> {
+        self.look_at_the_clock().await?;
+        Ok(self.broker().unaware_servers(LIMITS, self.clock.now_secs()).await?)
+    }
+
     /// The limits of a queue, with what they do. Empty where there are none.
     ///
     /// # Errors

@@ -7,11 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::clock::UnixSecond;
 use queue_core::doctor::Finding as Found;
+use queue_core::limit::LaneChange;
 use queue_core::registry::{ORDERS, ServerEntry, honours};
 use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
 
-use crate::{QueueInfo, ServerInfo, WorkerInfo, payload};
+use crate::{LimitInfo, QueueInfo, ServerInfo, WorkerInfo, payload};
 
 /// Bytes: as text if they are, else in base64, and read as MessagePack if they are that.
 #[derive(Debug, Serialize)]
@@ -428,6 +429,30 @@ impl From<&crate::Explanation> for Explanation {
             state: explanation.state,
             reasons: explanation.reasons.iter().map(reason).collect(),
         }
+    }
+}
+
+/// A limit of a queue, and what it does.
+#[derive(Debug, Clone, Serialize)]
+pub struct Limit {
+    queue: String,
+    #[serde(flatten)]
+    limit: queue_core::limit::Limit,
+    running: u64,
+    waiting: u64,
+    /// What is different for some keys.
+    keys: BTreeMap<String, LaneChange>,
+    /// Servers of the queue that take tasks without asking for limits.
+    unaware_servers: Vec<String>,
+}
+
+impl Limit {
+    /// One of this queue; the servers are those of
+    /// [`Inspector::servers_unaware_of_limits`](crate::Inspector::servers_unaware_of_limits).
+    pub fn new(queue: &str, info: &LimitInfo, unaware_servers: &BTreeMap<String, Vec<String>>) -> Self {
+        let LimitInfo { limit, running, waiting, changes } = info.clone();
+        let unaware_servers = unaware_servers.get(queue).cloned().unwrap_or_default();
+        Self { queue: queue.to_owned(), limit, running, waiting, keys: changes, unaware_servers }
     }
 }
 

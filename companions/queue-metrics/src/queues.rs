@@ -82,6 +82,7 @@ impl QueueMetrics {
                 shown.redis_up.set(1);
                 self.inner.memory.keep(&queues);
                 let (seen, complaint) = self.queues(&queues, &shown).await;
+                let complaint = self.limits(&queues, &shown).await.err().or(complaint);
                 match self.servers(&shown).await {
                     Ok(servers) => {
                         let looks = seen.iter().map(|queue| (queue.name.clone(), queue.look(0, &servers)));
@@ -141,6 +142,24 @@ impl QueueMetrics {
         let age = |at: i64| u64::try_from(SystemClock.now_secs() - at).unwrap_or(0);
         let unrecorded = Duration::from_secs(oldest.map_or(0, age));
         Ok(Seen { info, memory: self.memory(queue).await, overdue, unrecorded })
+    }
+
+    /// Shows the limits of those queues that have some.
+    async fn limits(&self, queues: &[String], shown: &Shown) -> Result<(), Error> {
+        let limited = self.inspector.limited_queues(queues).await?;
+        if limited.is_empty() {
+            return Ok(());
+        }
+        let unaware = self.inspector.servers_unaware_of_limits().await?;
+        let mut complaint = Ok(());
+        for queue in &limited {
+            match self.inspector.limits(queue).await {
+                Ok(limits) => shown.limits(queue, &limits, unaware.get(queue).map_or(0, Vec::len)),
+                // The limits of one queue that cannot be read should not cost those of the others.
+                Err(error) => complaint = Err(error),
+            }
+        }
+        complaint
     }
 
     /// The last estimate, or a new one when that is due.

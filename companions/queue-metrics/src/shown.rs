@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
-use queue_admin::QueueInfo;
+use queue_admin::{LimitInfo, QueueInfo};
 use queue_core::TaskState;
 use queue_core::forecast::{Drain, Forecast};
+use queue_core::registry::LIMITS;
 
 use crate::families::{QUEUE, counter, families, gauge, single, sound};
 
@@ -49,6 +50,13 @@ families! {
             "Age of the oldest outcome of a member of a batch that nobody has recorded, 0 if there is none",
             QUEUE,
         ),
+        lane_waiting: IntGaugeVec = gauge("asynq_lane_waiting", "Tasks that wait for room under the limit", LIMIT),
+        lane_running: IntGaugeVec = gauge("asynq_lane_running", "Tasks that run under the cap of the limit", LIMIT),
+        unaware: IntGaugeVec = gauge(
+            "asynq_unaware_servers",
+            "Servers of the queue that do not honour a feature which it uses",
+            &["queue", "feature"],
+        ),
         arrival_rate: GaugeVec = seconds(
             "asynq_queue_arrival_rate",
             "Attempts that became possible per second: new, due and retried tasks",
@@ -75,6 +83,8 @@ families! {
         ),
     }
 }
+
+const LIMIT: &[&str] = &["queue", "limit"];
 
 /// The states that Go's exporter shows.
 const SHOWN_BY_GO: [TaskState; 6] = [
@@ -108,6 +118,16 @@ impl Shown {
         set(&self.groups, info.groups);
         set_seconds(&self.overdue, *overdue);
         set_seconds(&self.unrecorded, *unrecorded);
+    }
+
+    /// Shows a queue that has limits, and how many of its servers know nothing of them. Never by key: there may be any number.
+    pub(crate) fn limits(&self, queue: &str, limits: &[LimitInfo], unaware: usize) {
+        for info in limits {
+            let limit = [queue, info.limit.name.as_str()];
+            self.lane_waiting.with_label_values(&limit).set(whole(info.waiting));
+            self.lane_running.with_label_values(&limit).set(whole(info.running));
+        }
+        self.unaware.with_label_values(&[queue, LIMITS]).set(whole(unaware as u64));
     }
 
     /// Shows how fast a queue grows and shrinks. What is not known is missing.

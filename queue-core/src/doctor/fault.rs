@@ -134,6 +134,21 @@ faults! {
     /// Outcomes that nobody records.
     UnrecordedOutcome "unrecorded-outcomes" Warning "members of batches have ended, and nobody records it, so that the batches wait",
         "start a server of ours: the one of them that leads records it within seconds";
+    /// A slot without a lease.
+    StaleSlot "stale-slot" Warning "a slot of a limit is held by a task that does not run any more",
+        "the repair gives it back; a take that finds the lane full does the same";
+    /// An entry of a lane whose task does not wait there.
+    StaleWait "stale-wait" Note "a lane names a task that does not wait in it any more",
+        "nothing is wrong: the next take from the lane drops it, and so does the repair";
+    /// A parked task that no take would find.
+    ParkedNoLane "parked-no-lane" Error "a task waits for room under a limit in no lane that is looked at",
+        "the repair puts it into its lane; else it becomes pending when its fallback has passed";
+    /// Limits that cannot be read.
+    UnreadableRules "unreadable-rules" Error "the limits of a queue cannot be read, and servers take nothing that might have to wait",
+        "`queuectl limit off --queue QUEUE` removes them and lets all tasks run; then set them anew";
+    /// A server takes tasks without asking for limits.
+    UnawareServer "unaware-server" Warning "a server takes tasks from a queue with limits and knows nothing of them",
+        "serve this queue by servers of this project's release alone";
     /// Tasks wait and nobody serves them.
     Unserved "unserved" Note "tasks wait, and no server that is alive serves their queue",
         "start a server for it, or `queuectl worker`";

@@ -76,6 +76,7 @@ impl Finding {
     pub fn is_harmless(&self) -> bool {
         use Fault::{EmptyGroup, EmptySet, ExpiredServers, Expires, NoLease, NoPlace, StrayLease};
         use Fault::{LostAggregation, OrphanWorkers, SilentServer, UnlistedGroup, UnlistedQueue, UnlistedSet};
+        use Fault::{ParkedNoLane, StaleSlot, StaleWait};
         let harmless = [
             EmptyGroup,
             EmptySet,
@@ -86,7 +87,10 @@ impl Finding {
             StrayLease,
             LostAggregation,
             OrphanWorkers,
+            ParkedNoLane,
             SilentServer,
+            StaleSlot,
+            StaleWait,
             UnlistedGroup,
             UnlistedQueue,
             UnlistedSet,
@@ -145,6 +149,13 @@ pub enum Repair {
         /// Only if its time is over.
         only_expired: bool,
     },
+    /// Entries of lanes that say what is not so go, and parked tasks come into their lanes.
+    Lanes {
+        /// Queue name.
+        queue: String,
+        /// What the entries are.
+        entries: LaneEntries,
+    },
     /// A queue is listed.
     ListQueue {
         /// Queue name.
@@ -164,6 +175,15 @@ pub enum Repair {
         /// Unix second.
         before: i64,
     },
+}
+
+/// Entries that were found in a set of lanes, or are missing there, at most 100.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaneEntries {
+    /// Of those who run.
+    Slots(Vec<Bytes>),
+    /// Of those who wait.
+    Waiting(Vec<Bytes>),
 }
 
 impl Repair {

@@ -1,15 +1,16 @@
-//! Limits: `free_slots.lua`, `set_limits.lua`, and when the next lane is due. What goes by them is in `take.rs`.
+//! Limits: `free_slots.lua`, `set_limits.lua`, `mend_lanes.lua`, and when the next lane is due. What goes by them is in `take.rs`.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use queue_core::doctor::LaneEntries;
 use queue_core::keys::QueueKeys;
 use redis::Pipeline;
 
 use super::{Broker, Run};
 use crate::error::Error;
-use crate::script::{FREE_SLOTS, SET_LIMITS};
+use crate::script::{FREE_SLOTS, MEND_LANES, SET_LIMITS};
 
 /// The queues of which a take has said that they have limits: the next one asks for its tasks by them at once.
 #[derive(Debug, Default)]
@@ -83,6 +84,22 @@ impl Broker {
                 .arg(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
         }
         self.integer(&FREE_SLOTS, &call).await
+    }
+
+    /// Puts right what is left of lanes; returns how many entries were added or removed.
+    pub(crate) async fn mend_lanes(&self, queue: &str, entries: &LaneEntries) -> Result<u64, Error> {
+        let keys = QueueKeys::new(queue);
+        let (what, entries) = match entries {
+            LaneEntries::Slots(entries) => ("slots", entries),
+            LaneEntries::Waiting(entries) => ("waiting", entries),
+        };
+        let mut call = MEND_LANES.call(5);
+        call.arg(keys.lease()).arg(keys.scheduled()).arg(keys.lanes_waiting()).arg(keys.lane_slots());
+        call.arg(keys.lanes_due()).arg(keys.prefix()).arg(what);
+        for entry in entries {
+            call.arg(&entry[..]);
+        }
+        self.integer(&MEND_LANES, &call).await
     }
 
     /// The limits of a queue as they stand in Redis; `None` where there are none.

@@ -1,8 +1,11 @@
 //! What a server tells about itself: `list_server.lua`, `write_server_state.lua`, `clear_server_state.lua`.
 
+use std::collections::BTreeMap;
+
 use prost::Message as _;
 use queue_core::keys;
 use queue_core::limits::SERVER_TTL_SECS;
+use queue_core::registry::{ServerEntry, is_unaware};
 use queue_core::wire::{ServerInfo, WorkerInfo};
 use redis::Value;
 
@@ -99,6 +102,40 @@ impl Broker {
             }
         }
         Ok(worked_on)
+    }
+
+    /// By queue, the servers that are alive, serve it, and do not honour a
+    /// [feature](queue_core::registry::FEATURES): `<host>:<pid>:<uuid>`. Servers whose entries cannot be read are left out.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn unaware_servers(&self, feature: &str, now: i64) -> Result<BTreeMap<String, Vec<String>>, Error> {
+        let mut connection = self.redis.pooled().await?;
+        let mut list = redis::pipe();
+        list.cmd("ZRANGEBYSCORE").arg(keys::SERVERS).arg(now).arg("+inf");
+        let (servers,): (Vec<Vec<u8>>,) = connection.pipeline("listing servers", &list).await?;
+        let name = |key: &[u8]| Some(std::str::from_utf8(key).ok()?.strip_prefix(keys::SERVERS)?.get(1..)?.to_owned());
+        let names: Vec<String> = servers.iter().filter_map(|key| name(key)).collect();
+        let mut look = redis::pipe();
+        for name in &names {
+            look.cmd("GET").arg(format!("{}:{name}", keys::SERVERS)).cmd("GET").arg(format!("{}{name}", keys::SERVER_ENTRY));
+        }
+        let mut unaware: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        if names.is_empty() {
+            return Ok(unaware);
+        }
+        let found: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &look).await?;
+        for (name, found) in names.iter().zip(found.chunks_exact(2)) {
+            let Some(info) = found[0].as_deref().and_then(|raw| ServerInfo::from_bytes(raw).ok()) else { continue };
+            let entry = found[1].as_deref().and_then(ServerEntry::parse);
+            let started = info.start_time.map_or(0, |time| time.seconds);
+            if is_unaware(entry.as_ref(), feature, started, now) {
+                for queue in info.queues.into_keys() {
+                    unaware.entry(queue).or_default().push(name.trim_matches(['{', '}']).to_owned());
+                }
+            }
+        }
+        Ok(unaware)
     }
 
     /// What time it is for Redis, in Unix nanoseconds.

@@ -187,6 +187,9 @@ impl Examination {
                 findings.push(found.detail(format!("the oldest is {age} s old")));
             }
         }
+        if !self.only_harmless {
+            findings.extend(self.limits(connection).await?);
+        }
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && is_bare(queue)) {
             let keys = QueueKeys::new(queue);

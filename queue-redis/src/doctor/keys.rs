@@ -7,6 +7,7 @@ use queue_core::doctor::{Fault, Finding, Repair, Suspect};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::{TaskMessage, TaskState};
 
+use super::lanes::LaneSet;
 use super::names::{Name, parse};
 use super::{Examination, Holder, Round, Step, Trail, mark};
 use crate::broker::MAX_BATCH;
@@ -42,7 +43,8 @@ impl Examination {
             let name = parse(&key, |queue| self.listed.contains(queue))?;
             let is_wanted = !self.only_harmless
                 || matches!(name.family.role, KeyRole::Task | KeyRole::Holder | KeyRole::Group)
-                || lists_groups(&name);
+                || lists_groups(&name)
+                || LaneSet::of(name.family.name) == Some(LaneSet::Slots);
             (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
         });
         let named = named.collect();
@@ -70,6 +72,7 @@ impl Examination {
                     continue;
                 }
                 if name.family.owner == Owner::Ours {
+                    self.note_limits(name);
                     continue;
                 }
                 let facts = self.facts.entry(name.queue.clone()).or_default();
@@ -97,6 +100,10 @@ impl Examination {
     pub(super) fn plan(&mut self) {
         self.steps.push_back(Step::Listing);
         for (queue, facts) in &self.facts {
+            // Before the tasks, of which there may be too many for a server to look at all of them.
+            for set in &facts.lanes {
+                self.steps.push_back(Step::Lanes { queue: queue.clone(), set: *set, cursor: 0 });
+            }
             // Groups first: which of them a task stands in can only be known by having seen it there.
             if !facts.groups.is_empty() || facts.holders.contains("aggregation_sets") {
                 self.steps.push_back(Step::Groups { queue: queue.clone() });

@@ -2,11 +2,12 @@
 //! `queue_core::doctor`.
 //!
 //! * `names`: which queue and family a key belongs to, without I/O.
-//! * `keys`, `walk`, `fleet`: the steps of an [`Examination`].
+//! * `keys`, `walk`, `lanes`, `fleet`: the steps of an [`Examination`].
 //! * `mend`: repairs.
 
 mod fleet;
 mod keys;
+mod lanes;
 mod mend;
 mod names;
 mod walk;
@@ -17,11 +18,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use lanes::LaneSet;
 pub use mend::Copied;
 pub use queue_core::doctor::{Fault, Finding, Severity};
 use queue_core::doctor::{Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
 use queue_core::{Clock, SystemClock, TaskState};
+use tokio::time::Instant;
 
 use crate::broker::{Broker, MAX_BATCH};
 use crate::clock::RedisClock;
@@ -134,6 +137,9 @@ struct Facts {
     /// What follows `g:` in the names of keys.
     groups: Vec<Bytes>,
     lists_groups: bool,
+    /// The sets of lanes that exist.
+    lanes: Vec<LaneSet>,
+    has_limits: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +168,18 @@ enum Step {
     ListedGroups {
         queue: String,
         cursor: u64,
+    },
+    /// The next slots, or waits, of a queue with limits.
+    Lanes {
+        queue: String,
+        set: LaneSet,
+        cursor: u64,
+    },
+    /// Slots that had no lease are looked at again.
+    SlotsAgain {
+        queue: String,
+        slots: Vec<Bytes>,
+        not_before: Instant,
     },
     Walk {
         queue: String,
@@ -240,6 +258,9 @@ impl Examination {
 
     async fn take_step(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
+        if let Step::SlotsAgain { not_before, .. } = &step {
+            tokio::time::sleep_until(*not_before).await;
+        }
         self.doctor.clock.refresh(&self.doctor.redis).await?;
         if let Step::Settings = step {
             self.started_ns = self.doctor.clock.now_ns();
@@ -261,6 +282,8 @@ impl Examination {
             Step::Unhandled => Ok(self.unhandled()),
             Step::Groups { queue } => self.groups(connection, &queue).await,
             Step::ListedGroups { queue, cursor } => self.listed_groups(connection, queue, cursor).await,
+            Step::Lanes { queue, set, cursor } => self.lanes(connection, queue, set, cursor).await,
+            Step::SlotsAgain { queue, slots, .. } => lanes::stale_slots(connection, &queue, &slots).await,
             Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
         };
         match found {

@@ -7,6 +7,7 @@ use queue_core::limits::AGGREGATION_SECS;
 use queue_core::outcome::NO_HANDLER;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
+use super::lanes::parked_in_no_lane;
 use super::{Examination, Holder, Step, Trail, mark};
 use crate::broker::{ListedSet, MAX_BATCH};
 use crate::connection::Connection;
@@ -59,7 +60,11 @@ impl Examination {
             let (queue, holder) = (queue.clone(), holder.clone());
             self.steps.push_front(Step::Walk { queue, holder, at: next, trail });
         }
-        self.confirm(&queue, suspects).await
+        let mut findings = self.confirm(&queue, suspects).await?;
+        if let Holder::State(TaskState::Scheduled) = holder {
+            findings.extend(parked_in_no_lane(connection, &queue, entries.iter().map(|(id, _)| &id[..])).await?);
+        }
+        Ok(findings)
     }
 
     /// The ids of a list that come after those that were read, and where to go on; 0 at the end.

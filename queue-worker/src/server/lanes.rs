@@ -1,13 +1,17 @@
 //! Queues with limits: which they are, and when tasks that wait for room may start.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use queue_core::registry::LIMITS;
 use queue_redis::broker::Holding;
 use queue_redis::{Error, Watch};
 
+use super::Unhandled;
 use super::shared::Shared;
+use crate::log::{error, warn};
 
 /// When to ask a queue with limits again.
 #[derive(Debug, Default)]
@@ -83,10 +87,38 @@ pub(super) async fn learn(shared: &Shared) {
     };
     match found {
         Ok(found) => {
-            names.iter().zip(found).for_each(|(name, has_limits)| shared.broker.learn_limits(name, has_limits))
+            names.iter().zip(&found).for_each(|(name, has_limits)| shared.broker.learn_limits(name, *has_limits));
+            let limited = names.into_iter().zip(found).filter(|(_, has_limits)| *has_limits).map(|(name, _)| name);
+            tell_of_limits(shared, limited.collect()).await;
         }
         // A take says so too.
         Err(_) => shared.wakeups.limits.store(true, Ordering::Release),
+    }
+}
+
+/// Says in the log, when a queue comes to have limits, that this server takes nothing from it, if that is so, and which
+/// servers take tasks from it without asking for them.
+async fn tell_of_limits(shared: &Shared, limited: HashSet<&str>) {
+    let is_news = {
+        let mut told = shared.told_of_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = limited.iter().any(|queue| !told.contains(*queue));
+        *told = limited.iter().map(|queue| (*queue).to_owned()).collect();
+        is_news
+    };
+    if !is_news {
+        return;
+    }
+    if shared.options.unhandled == Unhandled::Leave {
+        error!(
+            queues = ?limited,
+            "these queues have limits, and this server leaves tasks that it has no handler for where they are: it takes nothing from \
+             such queues; have it archive or retry such tasks, or remove the limits"
+        );
+    }
+    // What cannot be asked now is said by `queuectl limit ls`, the doctor and a metric.
+    let unaware = shared.broker.unaware_servers(LIMITS, shared.now()).await.unwrap_or_default();
+    for (queue, servers) in unaware.iter().filter(|(queue, _)| limited.contains(queue.as_str())) {
+        warn!(queue, ?servers, "the queue has limits, and these servers take tasks from it without asking for them");
     }
 }
 

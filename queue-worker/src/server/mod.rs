@@ -552,6 +552,7 @@ impl Server {
             one_by_one: OneByOne::default(),
             takes: AtomicU64::new(0),
             wakeups,
+            told_of_limits: Default::default(),
             shutdown,
             handlers,
             pace: Pace::default(),

@@ -35,7 +35,7 @@ pub enum Unhandled {
     /// 30 s.
     Snooze(Duration),
     /// Leave it where it is: only tasks that have a handler are taken. Costs Redis a look at the type of
-    /// each waiting task.
+    /// each waiting task. Nothing is taken from a queue that has limits, which the log says.
     Leave,
     /// Let it fail, as asynq does.
     Fail,

@@ -1,6 +1,7 @@
 //! What takes, runs and reports tasks: the processor, the attempts and the acks share it.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     /// Counts takes, to name them.
     pub(super) takes: AtomicU64,
     pub(super) wakeups: Arc<Wakeups>,
+    /// Queues with limits of which the log has said who knows nothing of them.
+    pub(super) told_of_limits: Mutex<HashSet<String>>,
     pub(super) shutdown: Shutdown,
     /// The spawned attempts and aggregations, so that a shutdown can wait for them.
     pub(super) handlers: TaskTracker,

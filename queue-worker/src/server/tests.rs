@@ -606,6 +606,7 @@ fn shared(parts: &Parts) -> (Arc<Shared>, AckWriter) {
         one_by_one: OneByOne::default(),
         takes: AtomicU64::new(0),
         wakeups: parts.wakeups.clone(),
+        told_of_limits: Default::default(),
         shutdown: parts.shutdown.clone(),
         pace: Pace::default(),
         handlers: parts.handlers.clone(),

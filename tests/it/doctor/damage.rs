@@ -166,6 +166,12 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::UnreadableArchived,
         Fault::LockElsewhere,
         Fault::UnrecordedOutcome,
+        // Of limits: `lanes/doctor.rs`.
+        Fault::StaleSlot,
+        Fault::StaleWait,
+        Fault::ParkedNoLane,
+        Fault::UnreadableRules,
+        Fault::UnawareServer,
         Fault::EmptyQueue,
         Fault::Unhandled,
         Fault::BadEntry,

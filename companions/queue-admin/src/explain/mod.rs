@@ -65,6 +65,8 @@ struct Facts {
     group: Option<(String, u64, UnixSecond, UnixSecond)>,
     /// Of the lane that it waits in.
     lane: Option<Reason>,
+    /// Servers of the queue that know nothing of its limits.
+    unaware: Vec<String>,
     deadline: Option<i64>,
 }
 
@@ -120,7 +122,7 @@ impl Inspector {
         look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since");
         look.cmd("HMGET").arg(keys.task(id)).arg(&FIELDS);
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
-        look.cmd("SISMEMBER").arg(QUEUES).arg(queue).ignore_errors();
+        look.cmd("SISMEMBER").arg(QUEUES).arg(queue).cmd("EXISTS").arg(keys.rules()).ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("explaining a task", &look).await?;
         let mut replies = replies.into_iter().map(Result::ok);
         let (owner, crashes, since): (Option<String>, Option<String>, Option<String>) = parse(replies.next());
@@ -131,6 +133,9 @@ impl Inspector {
         facts.paused = parse(replies.next());
         facts.is_removing = parse(replies.next());
         facts.is_listed = parse(replies.next());
+        if parse(replies.next()) {
+            facts.unaware = self.servers_unaware_of_limits().await?.remove(queue).unwrap_or_default();
+        }
         facts.servers = match self.servers().await {
             Err(error) if error.is_transient() => return Err(error),
             servers => servers.unwrap_or_default(),
@@ -281,11 +286,14 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
                 _ => {}
             }
             reasons.extend(slow);
+            reasons.extend(unaware(facts));
         }
         Some(TaskState::Scheduled) => {
             let parked = facts.lane.clone().filter(|_| score > now);
+            let is_parked = parked.is_some();
             reasons.push(parked.unwrap_or_else(|| waits(Reason::Scheduled { at: UnixSecond(score) })));
             reasons.extend(stopped);
+            reasons.extend(unaware(facts).filter(|_| is_parked));
         }
         Some(TaskState::Retry) => {
             let (retried, max_retry) = (message.retried, message.retry);
@@ -333,6 +341,11 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
         reasons.push(Reason::Unlisted);
     }
     reasons
+}
+
+/// Who takes tasks of its queue although a limit lets nothing start.
+fn unaware(facts: &Facts) -> Option<Reason> {
+    (!facts.unaware.is_empty()).then(|| Reason::UnawareServers { servers: facts.unaware.clone() })
 }
 
 /// Who has an active task.

@@ -41,6 +41,11 @@ pub enum Reason {
         /// When it becomes pending for servers that know nothing of limits.
         fallback: UnixSecond,
     },
+    /// Its queue has limits, and some of its servers take tasks without asking for them.
+    UnawareServers {
+        /// Which: `<host>:<pid>:<uuid>`.
+        servers: Vec<String>,
+    },
     /// It failed and waits for its next attempt.
     Retry {
         /// When that is due.
@@ -188,6 +193,7 @@ impl Reason {
             Self::Unlisted => "unlisted",
             Self::Scheduled { .. } => "scheduled",
             Self::Lane { .. } => "lane",
+            Self::UnawareServers { .. } => "unaware-servers",
             Self::Retry { .. } => "retry",
             Self::NoHandler { .. } => "no-handler",
             Self::Overdue { .. } => "overdue",
@@ -249,6 +255,9 @@ impl fmt::Display for Reason {
                 }
                 next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")
+            }
+            Self::UnawareServers { servers } => {
+                write!(f, "its queue has limits that do not hold for servers which know nothing of them: {}", servers.join(", "))
             }
             Self::Retry { at, retried, max_retry, error } => {
                 write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {at}")?;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, LimitInfo};
+use queue_admin::{Admin, LimitInfo, view};
 use queue_core::limit::{LaneChange, Limit, LimitKey};
-use serde::Serialize;
 
 use super::queues;
 use crate::error::CliError;
@@ -117,16 +116,6 @@ struct KeyChange {
     reset: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    queue: &'a str,
-    #[serde(flatten)]
-    limit: &'a Limit,
-    running: u64,
-    waiting: u64,
-    keys: &'a std::collections::BTreeMap<String, LaneChange>,
-}
-
 /// `100/1m`; the time alone means one of it.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
     let (starts, per) = text.split_once('/').ok_or("it is a number, a slash and a duration, such as 100/1m")?;
@@ -177,7 +166,8 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     if out.json {
         let limits = admin.inspector().limits(&args.queue).await?;
         let info = limits.iter().find(|info| info.limit.name == name);
-        return out.value(&info.map(|info| shown(&args.queue, info)));
+        let unaware = admin.inspector().servers_unaware_of_limits().await?;
+        return out.value(&info.map(|info| view::Limit::new(&args.queue, info, &unaware)));
     }
     let queue = &args.queue;
     out.line(&format!(
@@ -201,11 +191,6 @@ async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     out.line(&harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}")))
 }
 
-fn shown<'a>(queue: &'a str, info: &'a LimitInfo) -> Shown<'a> {
-    let LimitInfo { limit, running, waiting, changes, .. } = info;
-    Shown { queue, limit, running: *running, waiting: *waiting, keys: changes }
-}
-
 async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String, CliError> {
     let inspector = admin.inspector();
     let names = match queue {
@@ -216,11 +201,13 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
     for name in &names {
         found.extend(inspector.limits(name).await?.into_iter().map(|info| (name, info)));
     }
-    if out.json {
-        return out.json(&found.iter().map(|(queue, info)| shown(queue, info)).collect::<Vec<_>>());
-    }
-    if found.is_empty() {
+    if found.is_empty() && !out.json {
         return Ok("no limits; `queuectl limit set` makes one\n".to_owned());
+    }
+    let unaware = inspector.servers_unaware_of_limits().await?;
+    if out.json {
+        let shown = found.iter().map(|(queue, info)| view::Limit::new(queue, info, &unaware));
+        return out.json(&shown.collect::<Vec<_>>());
     }
     let mut rows =
         Rows::new(out, &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "CHANGED KEYS"]);
@@ -246,5 +233,10 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
             harmless(&changed.collect::<Vec<_>>().join(", ")),
         ]);
     }
-    Ok(rows.render())
+    let mut text = rows.render();
+    for (queue, servers) in unaware.iter().filter(|(queue, _)| found.iter().any(|(limited, _)| limited == queue)) {
+        let servers = servers.join(", ");
+        text += &harmless(&format!("queue {queue:?} is served without regard to its limits by {servers}\n"));
+    }
+    Ok(text)
 }
