@@ -77,6 +77,7 @@ fn routes() -> Vec<Route> {
         DELETE "/queues/{queue}/pause" Need::Do(Queue(QueueVerb::Resume)), [] "Paused" queues::resume, "Resume a queue";
         GET "/queues/{queue}/days" VIEW, ["days"] "Days" queues::days, "What was processed and failed on each of the last days (UTC), today first";
         GET "/queues/{queue}/groups" VIEW, [] "Groups" queues::groups, "The groups of a queue";
+        GET "/queues/{queue}/limits" VIEW, [] "Limits" queues::limits, "The limits of a queue, how many tasks run and wait under each, and which servers know nothing of them";
         POST "/queues/{queue}/bulk" Need::Told, [] "Bulk" tasks::bulk, "Run, archive, delete or cancel all tasks that fit; a dry run only counts them";
         GET "/tasks" VIEW, ["queue" "state" "q" "order" "limit" "cursor"] "Tasks" tasks::list, "Tasks of a queue that fit a filter, page by page";
         GET "/tasks/{id}" VIEW, [] "TaskList" tasks::everywhere, "The tasks of this id, in all queues";

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use queue_admin::{Admin, Error, Filter, Inspector, Page, Progress, SchedulerEntry};
+use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, SchedulerEntry};
+use queue_admin::payload::harmless;
 use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -117,11 +118,26 @@ async fn row(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<Queu
             bytes
         }
     };
-    Ok(QueueRow { info, memory })
+    Ok(QueueRow { info, memory, limits: String::new() })
+}
+
+/// The same with its limits, for its own page.
+async fn row_with_limits(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<QueueRow, Error> {
+    let row = row(inspector, memory, queue).await?;
+    let limits = match inspector.limits(queue).await {
+        Ok(limits) => {
+            let told = |info: LimitInfo| format!("{}: {} run, {} wait", info.limit.name, info.running, info.waiting);
+            limits.into_iter().map(told).collect::<Vec<_>>().join("; ")
+        }
+        // The tasks can be shown all the same.
+        Err(error @ Error::Limit(_)) => harmless(&error.to_string()),
+        Err(error) => return Err(error),
+    };
+    Ok(QueueRow { limits, ..row })
 }
 
 async fn groups(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<Found, Error> {
-    let row = row(inspector, memory, queue).await?;
+    let row = row_with_limits(inspector, memory, queue).await?;
     Ok(Found::Groups(row, inspector.groups(queue).await?))
 }
 
@@ -129,7 +145,7 @@ async fn tasks(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Resul
     let Wanted::Tasks { queue, state, group, filter, skip, size } = wanted else {
         return Ok(Found::Gone(String::new()));
     };
-    let row = row(inspector, memory, queue).await?;
+    let row = row_with_limits(inspector, memory, queue).await?;
     let page = |page| some(inspector, queue, *state, group.as_deref(), page);
     if filter.is_empty() {
         let tasks = page(Page { skip: *skip, size: *size }).await?;

@@ -22,6 +22,8 @@ pub(super) struct QueueRow {
     pub(super) info: QueueInfo,
     /// Bytes, estimated from samples.
     pub(super) memory: Option<u64>,
+    /// Its limits and what they do, or why they cannot be read; empty where there are none, and in the list of all queues.
+    pub(super) limits: String,
 }
 
 /// A periodic entry as its scheduler describes it, and what else is known of it if it is one of ours.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use queue_admin::{Role, Verb};
 use queue_core::TaskState;
+use queue_core::limit::{Limit, LimitKey};
 use queue_web::Identity;
 use serde_json::{Value, json};
 
@@ -58,6 +59,8 @@ async fn answers_have_the_form_that_the_description_promises() {
     place.furnish().await;
     place.put([task("binary").payload(vec![0xff, 0]), task("kept").retention(Duration::from_secs(60))]).await;
     place.admin().change_task(Verb::Run, QUEUE, "archived").await.unwrap();
+    let limit = Limit::new("rate", LimitKey::Type).rate(5, Duration::from_secs(1)).concurrency(2).task_type("t*");
+    place.admin().set_limit(QUEUE, limit).await.unwrap();
     let site = place.open();
     let document = site.get("/openapi.json").await.json();
     let schemas = &document["components"]["schemas"];

@@ -33,7 +33,7 @@ pub(super) fn queue(name: &str) -> QueueRow {
     let mut info = QueueInfo::default();
     info.name = name.to_owned();
     info.timestamp = noon();
-    QueueRow { info, memory: None }
+    QueueRow { info, memory: None, limits: String::new() }
 }
 
 pub(super) fn mail() -> QueueRow {

@@ -87,6 +87,19 @@ fn the_view_of_a_queue_shows_its_states_and_tasks() {
 }
 
 #[test]
+fn the_view_of_a_queue_with_limits_has_a_line_for_them_and_scrolls_by_one_row_less() {
+    let mut model = retries(&["a"]);
+    let height = model.height();
+    let mut row = mail();
+    row.limits = "tenant: 2 run, 17 wait; all: 5 run, 0 wait".to_owned();
+    answer(&mut model, Found::Tasks { row, tasks: vec![task("a", TaskState::Retry)], searched: None });
+    let picture = picture(&model);
+    assert_eq!(picture[4], " limits tenant: 2 run, 17 wait; all: 5 run, 0 wait");
+    assert!(picture[5].starts_with(" active 2") && picture[8].starts_with(">a "), "{picture:#?}");
+    assert_eq!(model.height(), height - 1);
+}
+
+#[test]
 fn groups_come_before_the_tasks_in_them() {
     let mut model = retries(&[]);
     keys(&mut model, "hh");

@@ -19,10 +19,16 @@ use crate::when;
 /// Characters of a text that can stand in a row; the columns cut it to what fits.
 const MAX_CELL: usize = 400;
 
+const LIMITS: &str = " limits ";
+
 pub(super) fn lines(model: &Model, queue: &QueueScreen, cells: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut lines = vec![facts(queue, palette)];
     // Throughput alone: the rows are for tasks.
     lines.extend(course(model, &queue.name, cells, palette).into_iter().take(1));
+    if let Some(row) = queue.row.as_ref().filter(|row| !row.limits.is_empty()) {
+        let limits = cut(&row.limits, cells.saturating_sub(LIMITS.len()));
+        lines.push(Line::from(vec![Span::styled(LIMITS, palette.label()), Span::raw(limits)]));
+    }
     lines.push(tabs(queue, palette));
     lines.push(position(queue, palette));
     if let Some(why) = &queue.gone {
