@@ -1,5 +1,7 @@
 //! Limits of a queue: what a take gives, what waits, and what becomes of it.
 
+mod bars;
+mod doctor;
 mod model;
 mod server;
 mod takes;

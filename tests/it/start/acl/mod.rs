@@ -3,6 +3,7 @@
 
 mod batches;
 mod inspector;
+mod limits;
 mod producer;
 mod reconciler;
 mod scheduler;

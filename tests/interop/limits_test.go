@@ -1,0 +1,188 @@
+package interop
+
+import (
+	"encoding/json"
+	"math/rand"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// enqueueOf puts tasks of a tenant in with Go's client.
+func (f *fixture) enqueueOf(tenant, typ, payload string, ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		headers := map[string]string{"tenant": tenant}
+		f.enqueueTask(asynq.NewTaskWithHeaders(typ, []byte(payload), headers), asynq.Queue("mail"), asynq.TaskID(id))
+	}
+}
+
+// parked answers the ids that Go's inspector lists as scheduled; none may be blank.
+func (f *fixture) parked() []string {
+	f.t.Helper()
+	tasks, err := f.inspector.ListScheduledTasks("mail", asynq.PageSize(1000))
+	if err != nil {
+		f.t.Fatalf("Go lists scheduled tasks: %v", err)
+	}
+	var ids []string
+	for _, task := range tasks {
+		if task.ID == "" || task.Type == "" || task.Queue != "mail" || task.State != asynq.TaskStateScheduled {
+			f.t.Errorf("Go sees a blank parked task: %+v", task)
+		}
+		if until := time.Until(task.NextProcessAt); until < time.Minute || until > 2*time.Hour {
+			f.t.Errorf("Go is told that task %s is due in %v", task.ID, until)
+		}
+		ids = append(ids, task.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// do is a step of Go's inspector, which must succeed.
+func (f *fixture) do(what string, err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatalf("Go's inspector: %s: %v", what, err)
+	}
+}
+
+// limitsOff removes the limits, and what was written down of the commands.
+func (f *fixture) limitsOff() {
+	f.t.Helper()
+	f.queuectl("limit", "off", "-q", "mail")
+	if err := f.rdb.Del(ctx, "asynq:x:audit").Err(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestGoRunsDeletesArchivesAndForwardsWhatWaitsUnderALimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.queuectl("limit", "set", "tenant", "-q", "mail", "--key", "header:tenant", "--concurrency", "1")
+	f.queuectl("limit", "key", "tenant", "acme", "-q", "mail", "--pause")
+	w := f.startRustWorker(5, []string{"mail=1"})
+	f.enqueueOf("acme", "ok", "x", "run", "delete", "archive", "forward", "stay")
+	f.enqueueOf("beta", "ok", "x", "other")
+	w.waitEnd("other")
+	all := []string{"archive", "delete", "forward", "run", "stay"}
+	f.eventually("all of the paused key are parked", func() bool { return slices.Equal(f.parked(), all) })
+	for _, id := range all {
+		if info := f.info("mail", id); string(info.Payload) != "x" || info.State != asynq.TaskStateScheduled {
+			t.Errorf("Go reads %+v", info)
+		}
+	}
+
+	// What is run is judged again, and parked.
+	f.do("run", f.inspector.RunTask("mail", "run"))
+	f.eventually("it is parked again", func() bool { return slices.Contains(f.parked(), "run") })
+	f.do("delete", f.inspector.DeleteTask("mail", "delete"))
+	f.do("archive", f.inspector.ArchiveTask("mail", "archive"))
+	if got, want := f.parked(), []string{"forward", "run", "stay"}; !slices.Equal(got, want) {
+		t.Errorf("parked are %v, not %v", got, want)
+	}
+	if out := f.queuectl("doctor"); !strings.Contains(out, "stale-wait") && !strings.Contains(out, "does not wait in it") {
+		t.Errorf("the doctor says nothing of what Go did:\n%s", out)
+	}
+	w.stop()
+
+	// A server of Go takes what is pending without asking, and forwards what is due.
+	s := f.startGoServer(nil, "mail")
+	f.do("run", f.inspector.RunTask("mail", "run"))
+	s.waitRun("run")
+	past := redis.Z{Score: float64(time.Now().Unix() - 5), Member: "forward"}
+	if err := f.rdb.ZAddXX(ctx, queueKey("mail", "scheduled"), past).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.waitRun("forward")
+	f.eventually("the server of Go is named", func() bool {
+		var limits []struct {
+			UnawareServers []string `json:"unaware_servers"`
+		}
+		out := f.queuectl("limit", "ls", "--json")
+		if err := json.Unmarshal([]byte(out), &limits); err != nil {
+			t.Fatalf("queuectl limit ls: %v in %s", err, out)
+		}
+		return len(limits) == 1 && len(limits[0].UnawareServers) == 1
+	})
+	f.waitGone("mail", "run")
+	f.waitGone("mail", "forward")
+	s.Shutdown()
+
+	f.queuectl("limit", "key", "tenant", "acme", "-q", "mail", "--resume")
+	w = f.startRustWorker(5, []string{"mail=1"})
+	w.waitEnd("stay")
+	f.do("run", f.inspector.RunTask("mail", "archive"))
+	w.waitEnd("archive")
+	f.waitGone("mail", "archive")
+	w.stop()
+	if slices.Contains(append(w.starts(), s.ids()...), "delete") {
+		t.Error("a task ran that Go had deleted")
+	}
+	f.limitsOff()
+	f.assertOnlyCounters("mail")
+}
+
+// A server of Go, one of ours, and somebody with Go's inspector on one queue with limits.
+func TestMixedFleetOnAQueueWithLimitsLosesNothing(t *testing.T) {
+	t.Parallel()
+	const count = 300
+	f := newFixture(t)
+	f.queuectl("limit", "set", "tenant", "-q", "mail", "--key", "header:tenant", "--concurrency", "1")
+	f.queuectl("limit", "set", "all", "-q", "mail", "--key", "queue", "--concurrency", "8")
+	w := f.startRustWorker(10, []string{"mail=1"})
+	s := f.startGoServer(func(c *asynq.Config) { c.Concurrency = 2 }, "mail")
+	want, deleted := map[string]bool{}, map[string]bool{}
+	for i := range count {
+		id := strconv.Itoa(i)
+		want[id] = true
+		f.enqueueOf("t"+strconv.Itoa(i%5), "sleep", "5", id)
+	}
+	random := rand.New(rand.NewSource(1))
+	f.eventuallyWithin(2*time.Minute, "nothing is left", func() bool {
+		tasks, err := f.inspector.ListScheduledTasks("mail", asynq.PageSize(1000))
+		f.do("list", err)
+		for _, task := range tasks {
+			// Another may have been faster, which is no fault.
+			switch random.Intn(8) {
+			case 0:
+				_ = f.inspector.RunTask("mail", task.ID)
+			case 1:
+				if random.Intn(4) == 0 && f.inspector.DeleteTask("mail", task.ID) == nil {
+					deleted[task.ID] = true
+				}
+			case 2:
+				if f.inspector.ArchiveTask("mail", task.ID) == nil {
+					f.do("run", f.inspector.RunTask("mail", task.ID))
+				}
+			case 3:
+				past := redis.Z{Score: float64(time.Now().Unix() - 5), Member: task.ID}
+				_ = f.rdb.ZAddXX(ctx, queueKey("mail", "scheduled"), past).Err()
+			}
+		}
+		info, err := f.inspector.GetQueueInfo("mail")
+		f.do("look at the queue", err)
+		return info.Size == 0
+	})
+	w.stop()
+	s.Shutdown()
+	byRust, byGo := w.starts(), s.ids()
+	runs := map[string]int{}
+	for _, id := range append(byRust, byGo...) {
+		runs[id]++
+	}
+	for id := range want {
+		if ran := runs[id]; ran > 1 || ran == 0 != deleted[id] {
+			t.Errorf("task %s ran %d times, deleted: %v", id, ran, deleted[id])
+		}
+	}
+	if len(byRust) == 0 || len(byGo) == 0 || len(deleted) == 0 {
+		t.Errorf("Rust did %d tasks, Go %d, %d were deleted", len(byRust), len(byGo), len(deleted))
+	}
+	f.limitsOff()
+	f.assertOnlyCounters("mail")
+}
