@@ -132,6 +132,24 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// clap keeps the values of both under one name then, and panics when it reads one as the other: `limit set --key` did.
+    #[test]
+    fn no_argument_has_the_id_of_one_that_all_commands_have() {
+        fn check(command: &clap::Command, of_all: &[&str]) {
+            for other in command.get_subcommands() {
+                let mut own = other.get_arguments().filter(|arg| !arg.is_global_set()).map(|arg| arg.get_id().as_str());
+                let twin = own.find(|id| of_all.contains(id));
+                assert_eq!(twin, None, "{} has an argument of a global one's id", other.get_name());
+                check(other, of_all);
+            }
+        }
+        let command = Cli::command();
+        let of_all: Vec<&str> =
+            command.get_arguments().filter(|arg| arg.is_global_set()).map(|arg| arg.get_id().as_str()).collect();
+        assert!(of_all.len() > 5, "{of_all:?}");
+        check(&command, &of_all);
+    }
+
     #[test]
     fn global_flags_stand_before_or_after_the_subcommand() {
         for line in ["queuectl --redis redis://h --json stats", "queuectl stats --redis redis://h --json"] {

@@ -49,19 +49,20 @@ pub(crate) struct ConnectionArgs {
     files: TlsFiles,
 }
 
-/// Not among asynq's: files for `rediss://`.
+/// Not among asynq's: files for `rediss://`. Their ids are not the names of the fields, since a command may have an argument of such a
+/// name.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
 #[command(next_help_heading = "TLS")]
 struct TlsFiles {
     /// Root certificates to check the server against (PEM), instead of the system's
-    #[arg(long = "tls-ca", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "tls-ca", long = "tls-ca", global = true, value_name = "FILE", hide_short_help = true)]
     ca: Option<PathBuf>,
     /// Certificate to show to the server (PEM), with --tls-key
-    #[arg(long = "tls-cert", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "tls-cert", long = "tls-cert", global = true, value_name = "FILE", hide_short_help = true)]
     cert: Option<PathBuf>,
     /// Private key of the certificate (PEM), with --tls-cert
-    #[arg(long = "tls-key", global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(id = "tls-key", long = "tls-key", global = true, value_name = "FILE", hide_short_help = true)]
     key: Option<PathBuf>,
 }
 

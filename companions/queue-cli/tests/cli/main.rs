@@ -16,6 +16,7 @@ mod guide;
 mod hostile;
 mod http;
 mod keyspace;
+mod limit;
 mod look;
 mod manage;
 mod manual;
