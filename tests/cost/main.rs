@@ -230,7 +230,10 @@ fn a_server_costs_no_more_beside_100_000_older_active_tasks_than_alone() {
         bench.others_work_on(OLDER, 4_000_000_000);
         let beside = bench.cheapest(TASKS, || bench.drain(TASKS, concurrency));
         eprintln!("concurrency {concurrency}: alone {alone:?}, beside {beside:?}");
-        assert!(beside.commands / alone.commands <= 1.1, "concurrency {concurrency}: alone {alone:?}, beside {beside:?}");
+        assert!(
+            beside.commands / alone.commands <= 1.1,
+            "concurrency {concurrency}: alone {alone:?}, beside {beside:?}"
+        );
         assert!(beside.cpu / alone.cpu <= 2.5, "concurrency {concurrency}: {} times", beside.cpu / alone.cpu);
     }
 }

@@ -118,7 +118,10 @@ impl Broker {
         let names: Vec<String> = servers.iter().filter_map(|key| name(key)).collect();
         let mut look = redis::pipe();
         for name in &names {
-            look.cmd("GET").arg(format!("{}:{name}", keys::SERVERS)).cmd("GET").arg(format!("{}{name}", keys::SERVER_ENTRY));
+            look.cmd("GET")
+                .arg(format!("{}:{name}", keys::SERVERS))
+                .cmd("GET")
+                .arg(format!("{}{name}", keys::SERVER_ENTRY));
         }
         let mut unaware: BTreeMap<String, Vec<String>> = BTreeMap::new();
         if names.is_empty() {

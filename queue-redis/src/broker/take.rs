@@ -438,7 +438,8 @@ impl Broker {
                     let raw = text()?.into();
                     let since = if self.timed { unix_ns(&text()?) } else { None };
                     if limits.is_some() {
-                        run.lanes = Some(String::from_utf8_lossy(&text()?).into()).filter(|lanes: &Arc<str>| !lanes.is_empty());
+                        run.lanes =
+                            Some(String::from_utf8_lossy(&text()?).into()).filter(|lanes: &Arc<str>| !lanes.is_empty());
                     }
                     tasks.push(sort_out(run, raw, since));
                     Matched::Taken

@@ -230,7 +230,8 @@ pub(super) async fn parked_in_no_lane<'a>(
             let is_parked = found[0].is_some() && found[1].as_deref() == Some(&waits[..]);
             if is_parked && (found[2].is_none() || found[3].is_none()) {
                 let entries = LaneEntries::Waiting(vec![entry(id, waits).into()]);
-                let lane = String::from_utf8_lossy(split(waits, 1).map_or(&waits[..], |(lane, _, _)| lane)).into_owned();
+                let lane =
+                    String::from_utf8_lossy(split(waits, 1).map_or(&waits[..], |(lane, _, _)| lane)).into_owned();
                 let found = Finding::new(Fault::ParkedNoLane, Some(queue), id).detail(format!("lane {lane:?}"));
                 findings.push(found.repair(Repair::Lanes { queue: queue.to_owned(), entries }));
             }

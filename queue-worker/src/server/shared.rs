@@ -1,8 +1,8 @@
 //! What takes, runs and reports tasks: the processor, the attempts and the acks share it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_redis::broker::{Broker, SHORT_BATCH};

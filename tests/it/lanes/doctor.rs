@@ -148,7 +148,8 @@ async fn servers_that_know_nothing_of_limits_are_named_by_all_who_are_asked() {
     let inspector = fixture.inspector();
     assert_eq!(inspector.servers_unaware_of_limits().await.unwrap()[QUEUE], ["go:1:u", "older:1:u"]);
     let explained = inspector.explain(QUEUE, "a1").await.unwrap();
-    let said = explained.reasons.iter().any(|reason| reason.to_string().contains("know nothing of them: go:1:u, older:1:u"));
+    let said =
+        explained.reasons.iter().any(|reason| reason.to_string().contains("know nothing of them: go:1:u, older:1:u"));
     assert!(said, "{explained:?}");
     let text = queue_metrics::text(&queue_metrics::QueueMetrics::new(inspector).gather().await);
     for line in [

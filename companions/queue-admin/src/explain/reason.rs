@@ -257,7 +257,11 @@ impl fmt::Display for Reason {
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")
             }
             Self::UnawareServers { servers } => {
-                write!(f, "its queue has limits that do not hold for servers which know nothing of them: {}", servers.join(", "))
+                write!(
+                    f,
+                    "its queue has limits that do not hold for servers which know nothing of them: {}",
+                    servers.join(", ")
+                )
             }
             Self::Retry { at, retried, max_retry, error } => {
                 write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {at}")?;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, SchedulerEntry};
 use queue_admin::payload::harmless;
+use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, SchedulerEntry};
 use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};

@@ -10,7 +10,10 @@ async fn limits_are_set_shown_changed_for_a_key_and_removed() {
     assert_eq!(bench.run(&["limit", "ls", "-q", "default"]).await.ok(), "no limits; `queuectl limit set` makes one\n");
     let set = ["limit", "set", "tenant", "--key", "header:tenant", "--concurrency", "2", "--rate", "100/1m", "--json"];
     let set = bench.run(&set).await.json();
-    assert_eq!((&set["name"], &set["key"], &set["concurrency"]), (&json!("tenant"), &json!("header:tenant"), &json!(2)));
+    assert_eq!(
+        (&set["name"], &set["key"], &set["concurrency"]),
+        (&json!("tenant"), &json!("header:tenant"), &json!(2))
+    );
     assert_eq!((&set["rate"], &set["per"], &set["unaware_servers"]), (&json!(100), &json!(60_000), &json!([])));
     bench.run(&["limit", "key", "tenant", "acme", "--concurrency", "5"]).await.ok();
     bench.run(&["limit", "key", "tenant", "acme", "--pause"]).await.ok();

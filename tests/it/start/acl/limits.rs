@@ -65,7 +65,8 @@ async fn users_with_the_documented_rights_of_limits_are_refused_nothing() {
     assert_eq!(inspector.remove_limits(QUEUE).await.unwrap(), 1);
     for user in ["worker", "inspector"] {
         let refused = refused(&fixture, user).await;
-        let refused: Vec<_> = refused.iter().filter(|command| !["info", "client"].contains(&command.as_str())).collect();
+        let refused: Vec<_> =
+            refused.iter().filter(|command| !["info", "client"].contains(&command.as_str())).collect();
         assert!(refused.is_empty(), "the documented {user} may not {refused:?}");
     }
 }
