@@ -7,7 +7,7 @@
 -- ARGV
 --   1  prefix  asynq:x:{<root>}:
 -- DERIVED
---   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids', ':messages', ':names', ':before', ':after'
+--   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids', ':messages', ':names', ':before', ':after', ':signals'
 -- RETURNS 1 if something is left, else 0
 local todo = KEYS[1]
 local prefix = ARGV[1]
@@ -19,9 +19,9 @@ end
 local flows = tonumber(redis.call('HGET', root, 'flows')) or 1
 local first = math.max(0, flows - 25)
 for number = flows - 1, first, -1 do
-  for _, key in ipairs({ ':messages', ':names', ':before', ':after', ':about', ':states', ':keys', ':kids', ':flow' }) do
-    redis.call('UNLINK', prefix .. number .. key)
-  end
+  local key = prefix .. number
+  redis.call('UNLINK', key .. ':messages', key .. ':names', key .. ':before', key .. ':after', key .. ':signals')
+  redis.call('UNLINK', key .. ':about', key .. ':states', key .. ':keys', key .. ':kids', key .. ':flow')
 end
 if first > 0 then
   redis.call('HSET', root, 'flows', first)

@@ -16,7 +16,7 @@
 --   +4 word     the numbers of members; of a callback its event, generation and outcome; of nodes the first one; of after a
 --              member and from where on in the list of those that wait for it
 -- DERIVED
---   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', and those of its ancestors
+--   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', ':signals', and those of its ancestors
 -- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
 -- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set flow_walk
 local todo = KEYS[1]

@@ -10,6 +10,7 @@ local function flow_move(prefix, flow, numbers, outcome)
     removed = { [2] = 6, [3] = 6 },
     cancelled = { [1] = 7, [2] = 7, [3] = 7 },
     again = { [5] = 2, [6] = 2 },
+    skipped = { [1] = 8, [2] = 8, [5] = 8 },
     void = { [2] = 0, [3] = 6 },
   })[outcome]
   local states = prefix .. flow.number .. ':states'

@@ -21,6 +21,9 @@ local function flow_walk(todo, prefix, flow, members, from)
     budget = budget - 5
     if state ~= 1 and state ~= 8 then
       return
+    elseif state == 8 and redis.call('HEXISTS', key .. ':signals', number) == 1 then
+      -- Somebody has said so.
+      return
     end
     local fate, edges = flow_fate(prefix, flow, number)
     budget = budget - 10 - edges

@@ -23,6 +23,9 @@ pub const RESULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60 + 1
 /// and `id` of a task, or with the id of a `batch`.
 pub const INPUT_HEADER: &str = "x-flow-input";
 
+/// The type of what stands in the ledger for a node that waits for a signal. No task of this type is ever enqueued.
+pub const SIGNAL_TYPE: &str = "x:signal";
+
 /// The header in which the retention travels that the user asked for, in seconds: `keep=60`.
 pub const HEADER: &str = "x-flow";
 
@@ -190,6 +193,42 @@ impl When {
 }
 
 impl serde::Serialize for When {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// What becomes of a node that waits for a signal when its time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Otherwise {
+    /// It has succeeded, as if the signal had come, without anything said.
+    Succeed,
+    /// It is skipped, as if the signal had been declined.
+    Skip,
+    /// It is dead; a signal that comes later lets it recover.
+    Fail,
+}
+
+impl Otherwise {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Succeed, Self::Skip, Self::Fail];
+
+    /// Its name in JSON, files and scripts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeed => "succeed",
+            Self::Skip => "skip",
+            Self::Fail => "fail",
+        }
+    }
+
+    /// That of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|otherwise| otherwise.as_str() == name)
+    }
+}
+
+impl serde::Serialize for Otherwise {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }

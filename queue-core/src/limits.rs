@@ -134,6 +134,8 @@ limits! {
     FLOW_MAX_RESERVATION: u32 = 10_000;
     /// The most nodes of a workflow. They are stored with it, each with its message.
     FLOW_MAX_NODES: usize = 100_000;
+    /// The most bytes that a signal can say, as JSON.
+    FLOW_MAX_SIGNAL_BYTES: usize = 16 * 1024;
     /// The most nodes that one node waits for. Whenever one of them ends, Redis looks at all of them.
     FLOW_MAX_PARENTS: usize = 1_000;
     /// The most outcomes that one call writes into the ledger of a batch.

@@ -249,6 +249,7 @@ scripts! {
     FLOW_MARK = "flow_mark";
     FLOW_RECORD = "flow_record";
     FLOW_CARRIED = "flow_carried";
+    FLOW_SIGNAL = "flow_signal";
     FLOW_TEND = "flow_tend";
     FLOW_FORGET = "flow_forget";
 }

@@ -5,6 +5,7 @@ use queue_core::flow::FlowId;
 use queue_core::limit::{LaneChange, Limit};
 use queue_core::{RawTask, TaskInfo};
 use queue_redis::{Batch, BatchError, Client, EnqueueError};
+use serde_json::Value;
 
 use crate::audit::{Actor, Target};
 use crate::error::Error;
@@ -272,6 +273,24 @@ impl Admin {
         let work = async { self.batch(&id).await?.retry_dead().await.map_err(of_batch(&id)) };
         let target = Target { ids: &[&id], ..Target::default() };
         self.audited(Action::Batch(BatchVerb::Retry), target, work, |members| Some(*members)).await
+    }
+
+    /// Gives or declines the signal that a node of a workflow waits for, see [`Batch::signal`]; returns whether that counts.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], [`Error::SignalRefused`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn signal_batch(&self, id: &FlowId, node: &str, said: &Value, declined: bool) -> Result<bool, Error> {
+        let id = id.to_string();
+        let work = async {
+            let batch = self.batch(&id).await?;
+            let told = if declined { batch.decline(node, said).await } else { batch.signal(node, said).await };
+            told.map_err(|error| match error {
+                BatchError::Redis(_) | BatchError::Unknown { .. } => of_batch(&id)(error),
+                refused => Error::SignalRefused(refused.to_string()),
+            })
+        };
+        let target = Target { ids: &[&id, node], ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Signal), target, work, |changed| Some(u64::from(*changed))).await
     }
 
     async fn batch(&self, id: &str) -> Result<Batch, Error> {

@@ -51,6 +51,9 @@ pub enum Error {
     /// There is no such batch.
     #[error("there is no batch {0}; was it forgotten, or is it on another Redis?")]
     BatchNotFound(String),
+    /// A signal cannot be given: no node waits for it, it says too much, or the workflow is over.
+    #[error("{0}")]
+    SignalRefused(String),
     /// There is no such server.
     #[error("no server that is alive has the name or the id {0:?}; `queuectl server ls` shows them")]
     ServerNotFound(String),

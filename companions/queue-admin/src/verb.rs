@@ -52,6 +52,8 @@ pub enum BatchVerb {
     Cancel,
     /// Run its members again that are in the archive.
     Retry,
+    /// Give or decline the signal that a node of it waits for.
+    Signal,
 }
 
 /// What can be ordered of a server of ours; Go's take no orders.
@@ -199,6 +201,9 @@ static ACTIONS: &[ActionInfo] = actions! {
     Batch(BatchVerb::Retry), "batch.retry", "Retry", "run again", None, "batch retry",
         None, Run, false,
         "Its members in the archive become pending now; if they succeed, so can the batch.";
+    Batch(BatchVerb::Signal), "batch.signal", "Give the signal of", "given", None, "workflow signal",
+        None, Run, false,
+        "The node that waits for it succeeds, or is skipped if it is declined; that is final once it has succeeded.";
     Server(ServerVerb::Quiet), "server.quiet", "Quiet", "quiet", None, "server quiet",
         None, Steer, false,
         "It takes no more tasks; those in hand go on. By name, this outlives restarts.";
@@ -332,7 +337,7 @@ mod tests {
         for verb in [LimitVerb::Set, LimitVerb::Remove, LimitVerb::Key] {
             assert!(Action::Limit(verb).info().name.starts_with("limit."));
         }
-        for verb in [BatchVerb::Cancel, BatchVerb::Retry] {
+        for verb in [BatchVerb::Cancel, BatchVerb::Retry, BatchVerb::Signal] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));
         }
         use ServerVerb::{Quiet, Reset, Resume, Set, Stop};

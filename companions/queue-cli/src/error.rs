@@ -125,6 +125,7 @@ impl From<Error> for CliError {
             | Error::ServerNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
             Error::RunRefused { .. } | Error::LimitsContended(_) => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
+            | Error::SignalRefused(_)
             | Error::QueueActive { .. }
             | Error::TaskActive { .. }
             | Error::AlreadyPending { .. }

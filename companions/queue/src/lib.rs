@@ -12,6 +12,7 @@ pub use queue_macros::FacadeTask as Task;
 pub use queue_macros::facade_debug_handler as debug_handler;
 
 // Tasks, and what tells how they are worked.
+pub use queue_core::flow::Otherwise;
 pub use queue_core::{
     Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, Raw, RawTask, RetryPolicy, SystemClock, Task,
     TaskInfo, TaskOptions, TaskState,

@@ -198,6 +198,7 @@ static SHARED: &[KeyFamily] = &[
     ours("asynq:x:{<root>}:<flow>:names", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours("asynq:x:{<root>}:<flow>:before", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours("asynq:x:{<root>}:<flow>:after", KeyType::Hash, Note, "deleted when the tree is forgotten"),
+    ours("asynq:x:{<root>}:<flow>:signals", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours(super::CRON_ENTRIES, SortedSet, Note, "schedulers; the removal of the entry's queue"),
 ];
 

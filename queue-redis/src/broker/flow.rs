@@ -1,5 +1,5 @@
 //! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_nodes.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
-//! `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
+//! `flow_signal.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use redis::{Cmd, Value};
 use super::Broker;
 use crate::error::Error;
 use crate::script::{
-    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_TEND, STORE_ONCE,
-    Script, TRIM_OUTCOMES, Word,
+    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_SIGNAL, FLOW_TEND,
+    STORE_ONCE, Script, TRIM_OUTCOMES, Word,
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
@@ -153,6 +153,11 @@ fn claimed(value: &Value) -> Option<Claimed> {
     Some(Claimed { not_after: number(first)?, entries: entries.chunks(2).map(entry).collect::<Option<_>>()? })
 }
 
+fn marked(parts: &[Value]) -> Option<(Word, Claimed)> {
+    let [word, todo] = parts else { return None };
+    Some((letter(word)?, claimed(todo)?))
+}
+
 impl Broker {
     /// A call of a script on a tree, by one of its keys.
     async fn on_tree<T>(
@@ -238,11 +243,7 @@ impl Broker {
         let with = |call: &mut Cmd| {
             call.arg(flow).arg(what).arg(key);
         };
-        let parse = |parts: &[Value]| {
-            let [word, todo] = parts else { return None };
-            Some((letter(word)?, claimed(todo)?))
-        };
-        self.on_tree(&FLOW_MARK, (root, LIST), with, parse).await
+        self.on_tree(&FLOW_MARK, (root, LIST), with, marked).await
     }
 
     /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
@@ -283,6 +284,19 @@ impl Broker {
             call.arg(entries);
         };
         self.on_tree(&FLOW_CARRIED, (root, LIST), with, |parts| claimed(parts.get(1)?)).await
+    }
+
+    /// What a node was told that waits for a signal, or that its time is over, or has begun; see `flow_signal.lua`.
+    pub(crate) async fn flow_signal(
+        &self,
+        (root, flow, node): (&str, u32, u32),
+        what: &'static str,
+        text: &str,
+    ) -> Result<(Word, Claimed), Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(flow).arg(node).arg(what).arg(text);
+        };
+        self.on_tree(&FLOW_SIGNAL, (root, LIST), with, marked).await
     }
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {

@@ -45,7 +45,7 @@ pub struct Explanation {
     pub callbacks: Vec<Standing>,
     /// Its children that are not over, or ended badly: their ids and states; the first hundred.
     pub children: Vec<(String, &'static str)>,
-    /// Its nodes that wait for others; the first hundred.
+    /// Its nodes that wait for others or for a signal; the first hundred.
     pub nodes: Vec<NodeStatus>,
     /// What somebody has to carry out for its tree, as it stands in Redis.
     pub todo: Vec<String>,
@@ -67,7 +67,7 @@ impl Flows {
             MemberState::Dead | MemberState::Removed => !status.is_over() || status.succeeded < status.total,
             _ => false,
         };
-        let wanted = || ledger.numbers(is_wanted).filter(|number| !ledger.kids.contains_key(number));
+        let wanted = || ledger.numbers(is_wanted).filter(|number| ledger.is_task(*number));
         let members: Vec<(String, MemberId)> = wanted()
             .take(MOST)
             .map(|number| (ledger.queue_of(number).to_owned(), task(Part::Member(number))))
@@ -83,8 +83,11 @@ impl Flows {
             let kid = id.sibling(*kid);
             children.extend(self.status(&kid).await?.map(|status| (status.id, status.state.as_str())));
         }
-        let mut nodes = if status.waiting > 0 { self.nodes(id).await? } else { Vec::new() };
-        nodes.retain(|node| node.state == MemberState::Waiting);
+        let may_wait = ledger.nodes().is_some() && status.waiting + status.sent > 0;
+        let mut nodes = if may_wait { self.nodes(id).await? } else { Vec::new() };
+        nodes.retain(|node| {
+            node.state == MemberState::Waiting || node.state == MemberState::Sent && node.signal.is_some()
+        });
         nodes.truncate(MAX_BATCH);
         let mut look = redis::pipe();
         look.cmd("ZRANGE").arg([&flow_prefix(id.root()), "todo"].concat()).arg(0).arg(MAX_BATCH - 1);

@@ -107,7 +107,7 @@ impl Flows {
             self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
         let run = format!("run {flow} ");
         let to_run: HashSet<u32> = todo.iter().filter_map(|entry| entry.strip_prefix(&run)?.parse().ok()).collect();
-        let is_ours = |number: &u32| !ledger.kids.contains_key(number) && !to_run.contains(number);
+        let is_ours = |number: &u32| ledger.is_task(*number) && !to_run.contains(number);
         let open: Vec<u32> = ledger.numbers(is_open).filter(is_ours).collect();
         for numbers in open.chunks(PROBED_AT_ONCE) {
             let member = |number: &u32| MemberId { flow: id.clone(), born, part: Part::Member(*number) };
@@ -286,16 +286,16 @@ impl Flows {
                 let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
                 Box::pin(self.carry_out(root, born, claimed)).await?;
             }
-            if ledger.state(*number) == MemberState::Waiting && !ledger.kids.contains_key(number) {
+            let is_enqueued = ledger.is_task(*number) && ledger.state(*number) != MemberState::Waiting;
+            if !is_enqueued && !ledger.kids.contains_key(number) {
                 let member = MemberId { flow: id.clone(), born, part: Part::Member(*number) };
                 waiting.push((member, MemberOutcome::Cancelled));
             }
         }
         self.record(waiting).await?;
         let mut by_queue: HashMap<&str, Vec<u32>> = HashMap::new();
-        let is_task =
-            |number: &&u32| ledger.state(**number) != MemberState::Waiting && !ledger.kids.contains_key(*number);
-        for number in live.iter().filter(is_task) {
+        let is_enqueued = |number: &&u32| ledger.state(**number) != MemberState::Waiting && ledger.is_task(**number);
+        for number in live.iter().filter(is_enqueued) {
             by_queue.entry(ledger.queue_of(*number)).or_default().push(*number);
         }
         let mut is_done = live.is_empty();

@@ -13,6 +13,7 @@ mod explain;
 mod keep;
 mod node;
 mod record;
+mod signal;
 mod status;
 mod store;
 mod workflow;
@@ -29,7 +30,7 @@ pub use self::batch::{Added, Batch, BatchError};
 pub use self::builder::BatchBuilder;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::explain::{Explanation, Standing};
-pub use self::node::{Edge, NodeStatus, ParentError, Parents};
+pub use self::node::{Edge, NodeStatus, ParentError, Parents, SignalStatus};
 pub use self::record::Recorder;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};
 pub use self::workflow::WorkflowBuilder;
@@ -116,6 +117,10 @@ impl Flows {
                         }
                         continue;
                     }
+                    (["late", ..], [flow, node]) => {
+                        claims.push(self.is_late(root, (*flow, *node), message).await?);
+                        continue;
+                    }
                     (["rules", _], [flow]) => Record::Rules(*flow),
                     (["nodes", ..], [flow, from]) => Record::Nodes(*flow, *from),
                     (["after", ..], [flow, member, at]) => Record::After(*flow, *member, *at),
@@ -152,6 +157,9 @@ impl Flows {
                 return Ok(false);
             }
         };
+        if message.r#type == flow::SIGNAL_TYPE {
+            return self.begin_to_wait(id, &message).await.map(|()| true);
+        }
         message.id = id.to_string();
         self.broker.publish_queue(&message.queue).await?;
         let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
-use queue_core::flow::{FlowId, INPUT_HEADER, MemberId, MemberState, Part, When};
-use queue_core::keys::QueueKeys;
+use queue_core::flow::{FlowId, INPUT_HEADER, MemberId, MemberState, Otherwise, Part, SIGNAL_TYPE, When};
+use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits::MAX_BATCH;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Flows;
 use super::batch::{Batch, BatchError};
 use super::status::flow_key;
+use super::{Flows, signal};
 use crate::client::Client;
 use crate::connection::Redis;
 use crate::error::Error;
@@ -36,6 +37,20 @@ impl Edge {
     }
 }
 
+/// What a node waits for that is no task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SignalStatus {
+    /// What becomes of it when its time is over; `None` if it waits for ever.
+    pub otherwise: Option<Otherwise>,
+    /// How long it waits from its turn on, in seconds; 0 for ever.
+    pub within: i64,
+    /// When its time is over, once its turn has come.
+    pub until: Option<DateTime<Utc>>,
+    /// What was said with the signal, or when it was declined.
+    pub said: Option<serde_json::Value>,
+}
+
 /// A node of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -48,10 +63,12 @@ pub struct NodeStatus {
     pub r#type: Option<String>,
     /// Queue of its task; of a batch `None`.
     pub queue: Option<String>,
-    /// Id of its task; of a batch that of the batch.
+    /// Id of its task; of a batch that of the batch; of a signal the id that its task would have.
     pub id: String,
     /// Whether it is a batch.
     pub is_batch: bool,
+    /// Of a node that waits for a signal, what it waits for; else `None`.
+    pub signal: Option<SignalStatus>,
     /// What it waits for, or has waited for.
     pub after: Vec<Edge>,
 }
@@ -68,11 +85,19 @@ impl Flows {
         let born = self.born(id.root()).await?;
         let prefix = flow_key(id);
         let mut look = redis::pipe();
-        for key in ["names", "before", "messages"] {
+        for key in ["names", "before", "messages", "signals"] {
             look.cmd("HGETALL").arg([&prefix, key].concat());
         }
-        type Read = (HashMap<String, u32>, HashMap<u32, String>, HashMap<u32, Vec<u8>>);
-        let (names, before, messages): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
+        let todo = [&flow_prefix(id.root()), "todo"].concat();
+        look.cmd("ZRANGE").arg(todo).arg(0).arg(-1).arg("WITHSCORES");
+        type Read = (
+            HashMap<String, u32>,
+            HashMap<u32, String>,
+            HashMap<u32, Vec<u8>>,
+            HashMap<u32, Vec<u8>>,
+            HashMap<String, i64>,
+        );
+        let (names, before, messages, said, todo): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
         let names: HashMap<u32, String> = names.into_iter().map(|(name, number)| (number, name)).collect();
         let name = |number: u32| names.get(&number).cloned().unwrap_or_else(|| number.to_string());
         let nodes = (0..count).map(|number| {
@@ -84,7 +109,18 @@ impl Flows {
             let message = messages.get(&number).and_then(|raw| TaskMessage::from_bytes(raw.clone().into()).ok());
             let kid = ledger.kids.get(&number).map(|kid| id.sibling(*kid).to_string());
             let task = MemberId { flow: id.clone(), born, part: Part::Member(number) };
+            let is_signal = message.as_ref().is_some_and(|message| message.r#type == SIGNAL_TYPE);
+            let (signals, message) = if is_signal { (message, None) } else { (None, message) };
+            let signal = signals.map(|message| SignalStatus {
+                otherwise: signal::otherwise(&message),
+                within: message.timeout,
+                until: todo
+                    .get(&format!("late {} {number}", id.number()))
+                    .and_then(|second| DateTime::from_timestamp(*second, 0)),
+                said: said.get(&number).and_then(|said| serde_json::from_slice(said).ok()),
+            });
             NodeStatus {
+                signal,
                 name: name(number),
                 state: ledger.state(number),
                 is_batch: kid.is_some(),
@@ -101,7 +137,7 @@ impl Flows {
     async fn results(&self, id: &FlowId) -> Result<Vec<Bytes>, Error> {
         let Some(ledger) = self.ledger(id).await? else { return Ok(Vec::new()) };
         let born = self.born(id.root()).await?;
-        let is_task = |number: &u32| !ledger.kids.contains_key(number);
+        let is_task = |number: &u32| ledger.is_task(*number);
         let numbers: Vec<u32> = ledger.numbers(|state| state == MemberState::Succeeded).filter(is_task).collect();
         let mut results = Vec::new();
         for numbers in numbers.chunks(MAX_BATCH) {
@@ -138,8 +174,18 @@ impl Batch {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Place {
-    Task { queue: String, id: String },
-    Batch { batch: String },
+    Task {
+        queue: String,
+        id: String,
+    },
+    Batch {
+        batch: String,
+    },
+    /// What was said with a signal: a field of a hash.
+    Signal {
+        key: String,
+        field: String,
+    },
 }
 
 /// Why the result of a parent cannot be had.
@@ -192,6 +238,10 @@ impl Parents {
                     look.cmd("HGET").arg(QueueKeys::new(&queue).task(&id)).arg("result");
                     asked.push(name);
                 }
+                Place::Signal { key, field } => {
+                    look.cmd("HGET").arg(key).arg(field);
+                    asked.push(name);
+                }
                 Place::Batch { batch } => {
                     let found = match batch.parse() {
                         Ok(batch) => flows.results(&batch).await?,
@@ -223,7 +273,7 @@ impl Parents {
         Ok(results)
     }
 
-    /// The result of a parent that is a task.
+    /// The result of a parent that is a task; of one that waited for a signal, what was said.
     ///
     /// # Errors
     /// See [`ParentError`].

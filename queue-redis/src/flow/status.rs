@@ -55,6 +55,11 @@ impl Ledger {
         (0..next).filter(move |number| is_wanted(self.state(*number)))
     }
 
+    /// Whether a member is a task, and not a flow or a signal; the latter lie in front of all queues.
+    pub(super) fn is_task(&self, number: u32) -> bool {
+        !self.kids.contains_key(&number) && !self.queue_of(number).is_empty()
+    }
+
     /// The queue of a member.
     pub(super) fn queue_of(&self, number: u32) -> &str {
         self.queues.range(..=number).next_back().map_or("", |(_, queue)| queue)
@@ -254,7 +259,7 @@ impl Flows {
     pub async fn members(&self, id: &FlowId, state: MemberState) -> Result<Vec<(String, String)>, Error> {
         let born = self.born(id.root()).await?;
         let Some(ledger) = self.ledger(id).await? else { return Ok(Vec::new()) };
-        let numbers = ledger.numbers(|it| it == state).filter(|number| !ledger.kids.contains_key(number));
+        let numbers = ledger.numbers(|it| it == state).filter(|number| ledger.is_task(*number));
         let member = |number| {
             let part = queue_core::flow::Part::Member(number);
             let task = queue_core::flow::MemberId { flow: id.clone(), born, part };

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use queue_core::flow::{INPUT_HEADER, MemberId, Part, When};
+use queue_core::flow::{INPUT_HEADER, MemberId, Part, SIGNAL_TYPE, When};
 use queue_core::limits::{MAX_BATCH_BYTES, SHORT_BATCH};
 use serde_json::{Value, json};
 
 use super::batch::{Batch, BatchError};
-use super::status::BatchState;
+use super::status::{BatchState, flow_key};
 use super::workflow::{Ready, ReadyNode, ReadyWork};
 use crate::broker::{Described, Opening};
 use crate::script::Word;
@@ -43,8 +43,11 @@ impl Ready {
 fn list_queues(nodes: &[ReadyNode], queues: &mut Vec<String>) {
     for node in nodes {
         match &node.work {
-            ReadyWork::Task(message) if !queues.contains(&message.queue) => queues.push(message.queue.clone()),
-            ReadyWork::Task(_) => {}
+            ReadyWork::Task(message) => {
+                if !message.queue.is_empty() && !queues.contains(&message.queue) {
+                    queues.push(message.queue.clone());
+                }
+            }
             ReadyWork::Flow(ready) => list_queues(&ready.nodes, queues),
         }
     }
@@ -59,6 +62,10 @@ fn describe(batch: &Batch, mut nodes: Vec<ReadyNode>, inherited: Input) -> BoxFu
         let (mut places, mut within) = (Vec::with_capacity(nodes.len()), Vec::new());
         for (number, node) in (0..).zip(&mut nodes) {
             let place = match &mut node.work {
+                ReadyWork::Task(message) if message.r#type == SIGNAL_TYPE => {
+                    let key = [&flow_key(&batch.id), "signals"].concat();
+                    json!({ "key": key, "field": number.to_string() })
+                }
                 ReadyWork::Task(message) => {
                     let id = MemberId { flow: batch.id.clone(), born: batch.born, part: Part::Member(number) };
                     message.id = id.to_string();

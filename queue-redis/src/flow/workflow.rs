@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use queue_core::flow::{self, FlowId, RESULT_RETENTION, When};
+use queue_core::flow::{self, FlowId, Otherwise, RESULT_RETENTION, When};
 use queue_core::limits::{FLOW_MAX_NODES, FLOW_MAX_PARENTS};
 use queue_core::options::compose;
 use queue_core::{EncodeError, IntoTask, RawTask, TaskMessage, TaskOptions};
@@ -12,19 +12,20 @@ use queue_core::{EncodeError, IntoTask, RawTask, TaskMessage, TaskOptions};
 use super::batch::{Batch, BatchError};
 use super::builder::BatchBuilder;
 use super::chunk::{as_member, check};
+use super::signal;
 use crate::client::{Client, EnqueueError};
 
 /// A chain or a graph of tasks that is about to be made; see [`Client::workflow`] and [`Client::chain`].
 ///
-/// Each *node* has a name, and waits for the nodes that [`after`](Self::after) and its relatives name. A node is a task, a batch, or a
-/// workflow of its own. Nodes may be given in any order.
+/// Each *node* has a name, and waits for the nodes that [`after`](Self::after) and its relatives name. A node is a task, a batch, a
+/// workflow of its own, or a signal or timer, which has no task. Nodes may be given in any order.
 #[derive(Debug, Clone)]
 #[must_use = "a workflow is made by `start`"]
 pub struct WorkflowBuilder {
     head: BatchBuilder,
     nodes: Vec<Node>,
-    /// Whether an edge was given before any node.
-    has_lost_edge: bool,
+    /// What was said where it says nothing.
+    mistake: Option<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,11 +40,12 @@ struct Node {
 enum Work {
     Task(Box<Result<RawTask, Arc<EncodeError>>>),
     Flow(Box<WorkflowBuilder>),
+    Signal(Option<(Duration, Otherwise)>),
 }
 
 impl WorkflowBuilder {
     pub(crate) fn new(client: Client) -> Self {
-        Self { head: BatchBuilder::new(client), nodes: Vec::new(), has_lost_edge: false }
+        Self { head: BatchBuilder::new(client), nodes: Vec::new(), mistake: None }
     }
 
     fn with(mut self, change: impl FnOnce(BatchBuilder) -> BatchBuilder) -> Self {
@@ -119,10 +121,31 @@ impl WorkflowBuilder {
         self.node(name.into(), Work::Flow(Box::new(workflow)))
     }
 
+    /// A node without a task, which succeeds when somebody [gives the signal](Batch::signal) of its name: an approval, say. Those that wait
+    /// for the node read what was said by [`Parents::get`](super::Parents::get). It waits for ever, unless [`within`](Self::within)
+    /// says otherwise.
+    pub fn signal(self, name: impl Into<String>) -> Self {
+        self.node(name.into(), Work::Signal(None))
+    }
+
+    /// How long the signal given last waits, from the node's turn on, to the second; and what becomes of it then.
+    pub fn within(mut self, duration: Duration, otherwise: Otherwise) -> Self {
+        match self.nodes.last_mut().map(|node| &mut node.work) {
+            Some(Work::Signal(within)) => *within = Some((duration, otherwise)),
+            _ => self.mistake = Some("`within` comes behind a signal"),
+        }
+        self
+    }
+
+    /// A node without a task, which succeeds so long after its turn, to the second. A [signal](Batch::signal) of its name ends it at once.
+    pub fn timer(self, name: impl Into<String>, delay: Duration) -> Self {
+        self.signal(name).within(delay, Otherwise::Succeed)
+    }
+
     fn edges<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>, when: When) -> Self {
         match self.nodes.last_mut() {
             Some(node) => node.before.extend(names.into_iter().map(|name| (name.into(), when))),
-            None => self.has_lost_edge = true,
+            None => self.mistake = Some("`after` comes behind the node that waits"),
         }
         self
     }
@@ -181,15 +204,15 @@ impl WorkflowBuilder {
         let client = self.head.client.clone();
         let now_ns = client.now_ns();
         let graph = |reason: String| BatchError::Graph { reason };
-        if self.has_lost_edge {
-            return Err(graph("`after` comes behind the node that waits".to_owned()));
+        if let Some(mistake) = self.mistake {
+            return Err(graph(mistake.to_owned()));
         }
         if self.nodes.len() > FLOW_MAX_NODES {
             let text = format!("it has {} nodes, and {FLOW_MAX_NODES} is the most", self.nodes.len());
             return Err(graph(text + "; make nodes of it that are batches, and add to those while they run"));
         }
         let mut by_name: HashMap<&str, usize> = HashMap::new();
-        let is_named = |node: &Node| !node.name.is_empty() || matches!(node.work, Work::Flow(_));
+        let is_named = |node: &Node| !node.name.is_empty() || !matches!(node.work, Work::Task(_));
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| is_named(node)) {
             FlowId::root_named(&node.name)
                 .map_err(|_| graph(format!("{:?} cannot be the name of a node: {NAME}", node.name)))?;
@@ -232,11 +255,12 @@ impl WorkflowBuilder {
             let is_read = is_kept || !after[at].is_empty();
             let work = match node.work {
                 Work::Flow(flow) => ReadyWork::Flow(Box::new(flow.ready(&place, is_read)?)),
+                Work::Signal(within) => ReadyWork::Task(Box::new(signal::message(within))),
                 Work::Task(task) => ReadyWork::Task(Box::new(message(&client, *task, &place, is_read, now_ns)?)),
             };
             prepared.push((at, node.name, work));
         }
-        // Tasks by their queues, so that the ledger has to say a queue only where another one begins.
+        // Tasks by their queues, so that the ledger has to say a queue only where another one begins; what has none comes first.
         prepared.sort_by(|(_, _, a), (_, _, b)| a.queue().cmp(&b.queue()));
         let mut numbers = vec![0_u32; prepared.len()];
         for (number, (at, ..)) in (0..).zip(&prepared) {

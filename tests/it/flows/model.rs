@@ -4,393 +4,21 @@
 //! The scripts are called one by one, so that whoever has to carry something out may leave it, be late or come twice. They are
 //! read from their files: a rule that is broken in them is seen without a build. `QUEUE_FLOW_SEED` makes one sequence again.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 
 use fastrand::Rng;
 
+use self::rules::{
+    Behalf, COMPLETE, DEAD, DUE, EVENTS, Flow, NONE, OK, OUTCOMES, SENT, SETTLED, SUCCESS, Tree, callback_of, source,
+    table,
+};
 use crate::support::Fixture;
 
 const SEEDS: u64 = 400;
 const STEPS: usize = 70;
 const MAX_FLOWS: usize = 10;
-
-const OUTCOMES: [&str; 7] = ["ok", "failing", "dead", "removed", "cancelled", "again", "void"];
-const EVENTS: [&str; 4] = ["death", "complete", "success", "settled"];
-const DEATH: usize = 0;
-const COMPLETE: usize = 1;
-const SUCCESS: usize = 2;
-const SETTLED: usize = 3;
-
-/// How a callback stands: not enqueued, about to be, in its queue, ended well, ended badly.
-const NONE: &str = "none";
-const DUE: &str = "due";
-const SENT: &str = "sent";
-const OK: &str = "ok";
-const DEAD: &str = "dead";
-
-/// A batch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Flow {
-    states: Vec<u8>,
-    committed: bool,
-    cancelled: bool,
-    abandoned: bool,
-    over: bool,
-    generation: u32,
-    fired: [bool; 4],
-    callbacks: [Option<&'static str>; 4],
-    /// Its parent, and the member that it is there.
-    parent: Option<(usize, usize)>,
-    /// The batches that its members stand for.
-    kids: BTreeMap<usize, usize>,
-    /// How many of its members are nodes: the first ones.
-    nodes: Option<usize>,
-    /// What each node waits for, and what is wanted of that.
-    before: BTreeMap<usize, Vec<(usize, &'static str)>>,
-    /// It is a node, and its turn has not come.
-    held: bool,
-}
-
-impl Flow {
-    fn count(&self, states: &[u8]) -> usize {
-        self.states.iter().filter(|state| states.contains(state)).count()
-    }
-
-    fn live(&self) -> usize {
-        self.count(&[1, 2, 3, 10, 12])
-    }
-
-    fn bad(&self) -> usize {
-        let died = [COMPLETE, SUCCESS].into_iter().filter(|event| self.callbacks[*event] == Some(DEAD)).count();
-        let cancelled = if self.cancelled { 0 } else { self.count(&[7]) };
-        self.count(&[5, 6, 10, 12]) + cancelled + died
-    }
-
-    /// What the states of others make of a node.
-    fn fate(&self, node: usize) -> u8 {
-        let edges = self.before.get(&node).map(Vec::as_slice).unwrap_or_default();
-        let is_over = |of: usize| matches!(self.states[of], 0 | 4..=8);
-        let is_met = |of: usize, wanted: &str| match wanted {
-            "" => self.states[of] == 4,
-            "!" => matches!(self.states[of], 5 | 6),
-            _ => true,
-        };
-        if edges.iter().any(|(of, wanted)| is_over(*of) && !is_met(*of, wanted)) {
-            8
-        } else if edges.iter().any(|(of, _)| !is_over(*of)) {
-            1
-        } else {
-            2
-        }
-    }
-
-    fn has_ended(&self, event: usize) -> bool {
-        !self.fired[event] || matches!(self.callbacks[event], None | Some(OK | DEAD))
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.fired[SETTLED] && self.has_ended(SETTLED)
-    }
-
-    /// What the parent sees in the member that stands for this batch.
-    fn seen(&self) -> u8 {
-        let is_attempted = self.fired[COMPLETE] && self.has_ended(COMPLETE);
-        let is_well = [COMPLETE, SUCCESS, SETTLED].into_iter().all(|event| self.callbacks[event] != Some(DEAD));
-        if self.is_at_rest() {
-            match () {
-                () if self.fired[SUCCESS] && is_well => 4,
-                () if self.cancelled => 7,
-                () => 5,
-            }
-        } else if self.bad() > 0 {
-            if is_attempted { 12 } else { 10 }
-        } else if is_attempted && self.live() > 0 {
-            3
-        } else {
-            2
-        }
-    }
-}
-
-/// A tree of batches.
-#[derive(Debug, Default)]
-struct Tree {
-    flows: Vec<Flow>,
-    todo: BTreeSet<String>,
-    table: HashMap<(u8, &'static str), u8>,
-    /// Which node of each batch waits for which member of it.
-    waits: Vec<BTreeSet<(usize, usize)>>,
-}
-
-/// On whose behalf something is added: a batch, and its member or event.
-type Behalf = (usize, Result<usize, usize>);
-
-impl Tree {
-    fn may_grow(&self, number: usize, behalf: Option<Behalf>) -> bool {
-        let flow = &self.flows[number];
-        if flow.cancelled || flow.abandoned || flow.fired[SUCCESS] {
-            return false;
-        }
-        if !flow.committed {
-            return true;
-        }
-        let Some((below, part)) = behalf else { return false };
-        let runs = match part {
-            Ok(member) => matches!(self.flows[below].states.get(member), Some(2 | 3)),
-            Err(event) => matches!(self.flows[below].callbacks[event], Some(DUE | SENT)),
-        };
-        let mut line = std::iter::successors(Some(below), |it| self.flows[*it].parent.map(|(parent, _)| parent));
-        runs && line.any(|it| it == number)
-    }
-
-    fn fire(&mut self, number: usize, event: usize) {
-        let flow = &mut self.flows[number];
-        flow.fired[event] = true;
-        if flow.callbacks[event].is_some() {
-            flow.callbacks[event] = Some(DUE);
-            self.todo.insert(format!("call {number} {} {}", EVENTS[event], flow.generation));
-        }
-    }
-
-    fn apply_rules(&mut self, number: usize) {
-        let flow = &mut self.flows[number];
-        let recovered = flow.fired[DEATH] && flow.bad() == 0;
-        if !flow.fired[SUCCESS] && (flow.fired[SETTLED] && flow.live() > 0 || recovered) {
-            flow.generation += 1;
-            flow.over = false;
-            for event in [DEATH, SETTLED] {
-                flow.fired[event] = false;
-                flow.callbacks[event] = flow.callbacks[event].map(|_| NONE);
-            }
-        }
-        for event in [DEATH, COMPLETE, SUCCESS, SETTLED] {
-            let flow = &self.flows[number];
-            let is_closed = flow.committed || flow.cancelled || flow.abandoned;
-            let is_whole = flow.committed && !flow.cancelled && !flow.abandoned;
-            let happens = match event {
-                DEATH => flow.bad() > 0,
-                COMPLETE => is_whole && flow.count(&[1, 2, 10]) == 0,
-                SUCCESS => {
-                    let is_completed = matches!(flow.callbacks[COMPLETE], None | Some(OK));
-                    is_whole && flow.live() == 0 && flow.bad() == 0 && is_completed
-                }
-                _ => is_closed && flow.live() == 0 && [DEATH, COMPLETE, SUCCESS].iter().all(|it| flow.has_ended(*it)),
-            };
-            if happens && !flow.fired[event] {
-                self.fire(number, event);
-            }
-        }
-        let flow = &mut self.flows[number];
-        flow.over |= flow.is_at_rest();
-        let seen = flow.seen();
-        if let Some((parent, at)) = flow.parent
-            && ![seen, 1, 8].contains(&self.flows[parent].states[at])
-        {
-            self.flows[parent].states[at] = seen;
-            self.walk(parent, vec![at], false);
-            self.apply_rules(parent);
-        }
-    }
-
-    /// Looks again at the nodes that wait for members which have moved, or at all.
-    fn walk(&mut self, number: usize, mut moved: Vec<usize>, at_all: bool) {
-        let flow = &mut self.flows[number];
-        let may_run = flow.committed && !flow.cancelled && !flow.abandoned;
-        let Some(nodes) = flow.nodes.filter(|_| may_run) else { return };
-        let mut look_at = |node: usize, moved: &mut Vec<usize>| {
-            let (state, fate) = (flow.states[node], flow.fate(node));
-            if !matches!(state, 1 | 8) || fate == state {
-                return;
-            }
-            flow.states[node] = fate;
-            if fate == 2 {
-                self.todo.insert(match flow.kids.get(&node) {
-                    Some(kid) => format!("nodes {kid} 0"),
-                    None => format!("run {number} {node}"),
-                });
-            }
-            if state == 8 || fate == 8 {
-                moved.push(node);
-            }
-        };
-        (0..nodes).filter(|_| at_all).for_each(|node| look_at(node, &mut moved));
-        let waits = self.waits[number].clone();
-        let mut next = 0;
-        while let Some(member) = moved.get(next).copied() {
-            for node in waits.iter().filter(|(_, of)| *of == member).map(|(node, _)| *node) {
-                look_at(node, &mut moved);
-            }
-            next += 1;
-        }
-    }
-
-    /// All nodes of a batch are looked at, and if its turn has come, it begins.
-    fn look_at_nodes(&mut self, number: usize) {
-        self.todo.remove(&format!("nodes {number} 0"));
-        if self.flows[number].held && !self.is_dormant(number) {
-            self.flows[number].held = false;
-            self.flows[number].committed = true;
-        }
-        self.walk(number, Vec::new(), true);
-        self.apply_rules(number);
-    }
-
-    /// Whether the turn of a batch has not come in its parent, or does not come.
-    fn is_dormant(&self, number: usize) -> bool {
-        self.flows[number].parent.is_some_and(|(parent, at)| matches!(self.flows[parent].states[at], 1 | 8))
-    }
-
-    /// Returns whether the batch was made; `node`: what it is in its parent.
-    fn open(&mut self, parent: Option<usize>, behalf: Option<Behalf>, node: Option<usize>, fresh: Flow) -> bool {
-        let is_late = |parent: usize| node.is_some() && self.flows[parent].committed;
-        if parent.is_some_and(|parent| !self.may_grow(parent, behalf) || is_late(parent)) {
-            return false;
-        }
-        let number = self.flows.len();
-        let at = parent.map(|parent| {
-            let flow = &mut self.flows[parent];
-            let at = node.unwrap_or_else(|| {
-                flow.states.push(2);
-                flow.states.len() - 1
-            });
-            flow.kids.insert(at, number);
-            (parent, at)
-        });
-        let edges = fresh.before.iter().flat_map(|(node, edges)| edges.iter().map(|(of, _)| (*node, *of)));
-        self.waits.push(edges.collect());
-        self.flows.push(Flow { generation: 1, parent: at, held: node.is_some(), ..fresh });
-        self.apply_rules(number);
-        true
-    }
-
-    /// Returns the letter of the answer.
-    fn mark(&mut self, number: usize, what: &str) -> &'static str {
-        let is_cancelled = what == "cancelled";
-        let flow = &mut self.flows[number];
-        let is_known = if is_cancelled { flow.cancelled } else { flow.committed || flow.held };
-        if is_known {
-            return "s";
-        }
-        if flow.over || flow.fired[SUCCESS] || flow.cancelled || flow.abandoned {
-            return "d";
-        }
-        if is_cancelled {
-            flow.cancelled = true;
-            if let Some((parent, at)) = flow.parent.filter(|_| flow.held)
-                && self.flows[parent].states[at] == 1
-            {
-                self.flows[parent].states[at] = 2;
-                self.flows[number].held = false;
-            }
-            self.todo.insert(format!("stop {number}"));
-        } else {
-            let flow = &mut self.flows[number];
-            flow.committed = true;
-            if flow.nodes.is_some() {
-                self.todo.insert(format!("nodes {number} 0"));
-            }
-        }
-        self.apply_rules(number);
-        "a"
-    }
-
-    /// Returns how many members have moved.
-    fn record(&mut self, number: usize, outcome: &'static str, members: &BTreeSet<usize>) -> usize {
-        let flow = &mut self.flows[number];
-        if flow.fired[SUCCESS] {
-            return 0;
-        }
-        let mut moved = Vec::new();
-        for member in members {
-            let from = flow.states.get(*member).copied().unwrap_or(0);
-            if let Some(to) = self.table.get(&(from, outcome)) {
-                flow.states.resize(flow.states.len().max(member + 1), 0);
-                flow.states[*member] = *to;
-                moved.push(*member);
-            }
-        }
-        let count = moved.len();
-        if count > 0 {
-            self.walk(number, moved, false);
-            self.apply_rules(number);
-        }
-        count
-    }
-
-    /// Returns whether that was news.
-    fn record_callback(&mut self, number: usize, event: usize, generation: u32, ended: &'static str) -> bool {
-        self.todo.remove(&format!("call {number} {} {generation}", EVENTS[event]));
-        let flow = &mut self.flows[number];
-        let is_of_now = [COMPLETE, SUCCESS].contains(&event) || generation == flow.generation;
-        let known = flow.callbacks[event];
-        let is_news = is_of_now && known != Some(ended) && matches!(known, Some(DUE | SENT | DEAD));
-        if is_news {
-            flow.callbacks[event] = Some(ended);
-            self.apply_rules(number);
-        }
-        is_news
-    }
-
-    fn carry(&mut self, entry: &str) {
-        self.todo.remove(entry);
-        if let Some((number, event, generation)) = callback_of(entry) {
-            let flow = &mut self.flows[number];
-            let is_of_now = [COMPLETE, SUCCESS].contains(&event) || generation == flow.generation;
-            if is_of_now && flow.callbacks[event] == Some(DUE) {
-                flow.callbacks[event] = Some(SENT);
-            }
-        }
-    }
-
-    fn abandon(&mut self) {
-        for number in 0..self.flows.len() {
-            let flow = &mut self.flows[number];
-            if flow.held && !flow.over {
-                if !self.is_dormant(number) {
-                    self.todo.insert(format!("nodes {number} 0"));
-                }
-            } else if !flow.over && !flow.committed && !flow.cancelled && !flow.abandoned {
-                flow.abandoned = true;
-                if flow.nodes.is_some() {
-                    flow.cancelled = true;
-                    self.todo.insert(format!("stop {number}"));
-                }
-                self.apply_rules(number);
-            }
-        }
-    }
-}
-
-/// The batch, event and generation of an entry that calls one.
-fn callback_of(entry: &str) -> Option<(usize, usize, u32)> {
-    let words: Vec<&str> = entry.split(' ').collect();
-    let ["call", number, event, generation] = words[..] else { return None };
-    let event = EVENTS.iter().position(|it| *it == event)?;
-    Some((number.parse().ok()?, event, generation.parse().ok()?))
-}
-
-fn source(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// The states that outcomes lead to, as the document has them.
-fn table() -> HashMap<(u8, &'static str), u8> {
-    let document = source("docs/flows.md");
-    let (_, table) = document.split_once("### States of a member").unwrap();
-    let rows = table.lines().filter_map(|line| {
-        let cells: Vec<&str> = line.strip_prefix("| ")?.split('|').map(str::trim).collect();
-        Some((cells[0].parse::<u8>().ok()?, cells))
-    });
-    let mut moves = HashMap::new();
-    for (state, cells) in rows {
-        let ends = OUTCOMES.into_iter().zip(&cells[3..]).filter_map(|(outcome, to)| Some((outcome, to.parse().ok()?)));
-        moves.extend(ends.map(|(outcome, to)| ((state, outcome), to)));
-    }
-    assert_eq!(moves.len(), 27, "the table of docs/flows.md has other rows or columns than this test reads");
-    moves
-}
 
 /// A script with what it needs before it.
 fn script(name: &str) -> String {
@@ -482,6 +110,7 @@ impl Run<'_> {
                 callbacks: EVENTS.map(|event| hash.get(&format!("callback:{event}")).map(known)),
                 parent: expected.parent,
                 kids: expected.kids.clone(),
+                said: expected.said.clone(),
                 nodes: hash.get("nodes").map(|nodes| nodes.parse().unwrap()),
                 before: expected.before.clone(),
                 held: hash.contains_key("held"),
@@ -644,6 +273,13 @@ impl Run<'_> {
         assert_eq!(answer[0], self.tree.mark(flow, what));
     }
 
+    async fn signal(&mut self, flow: usize, node: usize, what: &'static str) {
+        let text = if what == "wait" { "60" } else { "null" };
+        let arguments = [&flow.to_string(), &node.to_string(), what, text].map(str::to_owned);
+        let answer = self.call("flow_signal", &arguments).await;
+        assert_eq!(answer[0], self.tree.signal(flow, node, what));
+    }
+
     async fn tell(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let members: BTreeSet<usize> = members.into_iter().filter(|member| self.is_task(flow, *member)).collect();
         if !members.is_empty() {
@@ -672,6 +308,10 @@ impl Run<'_> {
             let flow = flow.strip_suffix(" 0").unwrap();
             self.call("flow_record", &["", flow, "nodes", "1", "0"].map(str::to_owned)).await;
             return self.tree.look_at_nodes(flow.parse().unwrap());
+        }
+        if let Some(place) = entry.strip_prefix("late ") {
+            let (flow, node) = place.split_once(' ').unwrap();
+            return self.signal(flow.parse().unwrap(), node.parse().unwrap(), "skip").await;
         }
         if let Some(flow) = entry.strip_prefix("stop ") {
             let number: usize = flow.parse().unwrap();
@@ -725,7 +365,17 @@ impl Run<'_> {
                 let outcome = if self.rng.bool() { "dead" } else { "removed" };
                 self.tell(flow, outcome, sent).await;
             }
-            50..62 => {
+            50..55 => {
+                // Any node may be one that waits for a signal.
+                let nodes: Vec<usize> = (0..self.tree.flows[flow].nodes.unwrap_or(0)).collect();
+                let nodes: Vec<usize> = nodes.into_iter().filter(|node| self.is_task(flow, *node)).collect();
+                if !nodes.is_empty() {
+                    let node = nodes[self.rng.usize(..nodes.len())];
+                    let what = ["given", "declined", "wait", "succeed", "skip", "fail"][self.rng.usize(..6)];
+                    self.signal(flow, node, what).await;
+                }
+            }
+            55..62 => {
                 let outcome = if self.rng.bool() { "ok" } else { OUTCOMES[self.rng.usize(..7)] };
                 let end = self.tree.flows[flow].states.len() + usize::from(self.rng.u8(..8) == 0);
                 if end > 0 {
@@ -824,7 +474,16 @@ impl Drop for Run<'_> {
 async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
     let fixture = Fixture::start().await;
     let mut scripts = HashMap::new();
-    for name in ["flow_open", "flow_nodes", "flow_reserve", "flow_mark", "flow_record", "flow_carried", "flow_tend"] {
+    for name in [
+        "flow_open",
+        "flow_nodes",
+        "flow_reserve",
+        "flow_mark",
+        "flow_record",
+        "flow_carried",
+        "flow_signal",
+        "flow_tend",
+    ] {
         let sha: String = fixture.cmd(&["SCRIPT".to_owned(), "LOAD".to_owned(), script(name)]).await;
         scripts.insert(name, sha);
     }
@@ -850,11 +509,12 @@ async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
                 *happened.entry(event).or_default() += 1;
             }
             *happened.entry("skipped").or_default() += flow.count(&[8]);
+            *happened.entry("said").or_default() += flow.said.len();
             *happened.entry("again").or_default() += usize::from(flow.generation > 1);
         }
     }
     // A model under which little happens would agree with everything.
-    let is_rich = ["death", "complete", "success", "settled", "again", "released", "skipped"]
+    let is_rich = ["death", "complete", "success", "settled", "again", "released", "skipped", "said"]
         .into_iter()
         .all(|it| happened.get(it) > Some(&50));
     assert!(is_rich || only.is_some(), "{happened:?}");

@@ -246,6 +246,7 @@ async fn a_file_becomes_a_workflow_that_is_shown_as_table_tree_and_graph() {
         *test,
         json!({
             "name": "test", "state": "succeeded", "type": null, "queue": null, "id": "release:1", "is_batch": true,
+            "signal": null,
             "after": [{"node": "build", "when": "succeeded", "state": "succeeded"}],
         })
     );
@@ -258,7 +259,10 @@ async fn a_file_that_describes_no_workflow_is_refused_and_nothing_is_stored() {
         ("nonsense", "describes no workflow: "),
         (r#"{"nodes": [{"name": "a", "type": "t", "after": ["b"]}]}"#, "node \"a\" waits for \"b\", which is no node"),
         (r#"{"nodes": [{"name": "a", "type": "t", "retries": 3}]}"#, "node \"a\": "),
-        (r#"{"nodes": [{"name": "a", "type": "t", "tasks": []}]}"#, "node \"a\" has tasks, and is a task itself"),
+        (
+            r#"{"nodes": [{"name": "a", "type": "t", "tasks": []}]}"#,
+            "node \"a\" is a task, with a `type`, or has `tasks`",
+        ),
         (r#"{"nodes": [{"name": "a", "type": "t", "task_id": "x"}]}"#, "task a cannot belong to a batch"),
         (r#"{"nodes": [], "unknown": 1}"#, "unknown field `unknown`"),
     ];
@@ -269,4 +273,66 @@ async fn a_file_that_describes_no_workflow_is_refused_and_nothing_is_stored() {
     bench.run(&["workflow", "create", "--from", "nowhere.toml"]).await.failed(1);
     bench.run(&["workflow", "show", "nobody"]).await.failed(3);
     assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_signal_is_given_or_declined_from_the_shell() {
+    let bench = Bench::new().await;
+    let file = r#"
+        id = "release"
+
+        [[node]]
+        name = "approve"
+        signal = true
+        within = "24h"
+        otherwise = "skip"
+
+        [[node]]
+        name = "ship"
+        type = "ship"
+        after = ["approve"]
+
+        [[node]]
+        name = "pause"
+        timer = "1h"
+    "#;
+    std::fs::write(bench.path("release.toml"), file).unwrap();
+    bench.run(&["workflow", "create", "--from", "release.toml"]).await.ok();
+    let explained = bench.run(&["batch", "explain", "release"]).await.ok();
+    assert!(explained.contains("node approve waits for its signal (skip after 24h0m0s, in 2"), "{explained}");
+    let stderr = bench.run(&["workflow", "signal", "release", "approve", "--payload", "yes"]).await.failed(2);
+    assert!(stderr.contains("this is no JSON"), "{stderr}");
+    let stderr = bench.run(&["workflow", "signal", "release", "ship"]).await.failed(4);
+    assert!(stderr.contains("no node \"ship\" that waits for a signal"), "{stderr}");
+    bench.run(&["workflow", "signal", "nobody", "ship"]).await.failed(3);
+    let declined = bench.run(&["workflow", "signal", "release", "approve", "--decline", "--json"]).await.json();
+    assert_eq!(declined, json!({"id": "release", "node": "approve", "signal": "declined"}));
+    let given = bench.run(&["workflow", "signal", "release", "approve", "--payload", "{\"by\":\"ada\"}"]).await.ok();
+    assert_eq!(given, "signal \"approve\" of workflow release is given\n");
+    let stderr = bench.run(&["workflow", "signal", "release", "approve"]).await.failed(4);
+    assert!(stderr.contains("has ended before; this signal changes nothing"), "{stderr}");
+    let shown = bench.run(&["workflow", "show", "release", "--tree"]).await.ok();
+    assert!(shown.contains("approve  succeeded  signal (skip after 24h0m0s): {\"by\":\"ada\"}\n"), "{shown}");
+    assert!(shown.contains("  ship  sent  ship in queue default\n"), "{shown}");
+    let audit = bench.run(&["audit", "--json"]).await.ok();
+    assert!(audit.contains("batch.signal"), "{audit}");
+}
+
+#[tokio::test]
+async fn a_file_whose_signals_make_no_sense_is_refused() {
+    let bench = Bench::new().await;
+    for (node, text) in [
+        ("signal = true\ntype = \"t\"", "it has none of them, or two"),
+        ("after = []", "it has none of them, or two"),
+        ("signal = true\ntimer = \"1h\"", "is a signal, and has tasks or a timer"),
+        ("tasks = []\ntimer = \"1h\"", "has tasks, and is a timer"),
+        ("type = \"t\"\nwithin = \"1h\"", "which a signal has"),
+        ("signal = true\notherwise = \"skip\"", "which a signal has"),
+        ("signal = true\nwithin = \"1h\"\notherwise = \"run\"", "none of succeed, skip and fail"),
+        ("timer = \"soon\"", "invalid duration \"soon\""),
+    ] {
+        std::fs::write(bench.path("bad.toml"), format!("[[node]]\nname = \"a\"\n{node}\n")).unwrap();
+        let stderr = bench.run(&["workflow", "create", "--from", "bad.toml"]).await.failed(1);
+        assert!(stderr.contains(text), "{stderr}");
+    }
 }

@@ -10,7 +10,7 @@ use queue_redis::{BatchError, BatchState, CallbackState};
 use super::summary;
 use crate::error::CliError;
 use crate::manage::now;
-use crate::manage::workflow::edges;
+use crate::manage::workflow::{edges, signal_of};
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -58,7 +58,12 @@ fn describe(explained: &Explanation) -> String {
     }
     for node in nodes {
         let open = edges(node, queue_redis::flow::Edge::is_open);
-        line(format!("node {} waits for {}", node.name, if open.is_empty() { "its turn" } else { &open }));
+        let what = match &node.signal {
+            Some(signal) if open.is_empty() => format!("its {}", signal_of(signal)),
+            _ if open.is_empty() => "its turn".to_owned(),
+            _ => open,
+        };
+        line(format!("node {} waits for {what}", node.name));
     }
     for callback in &status.callbacks {
         match callback.state {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use queue_admin::line;
 use queue_core::RawTask;
+use queue_core::duration::parse;
+use queue_core::flow::Otherwise;
 use queue_redis::WorkflowBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,7 +50,9 @@ A file in TOML:
   after_failure = [\"test\"]
 
 A node is a task with the fields of a line of `queuectl enqueue --batch`, or has tasks,
-and is a batch of them. It waits for the success of those in `after`, for the death of
+and is a batch of them. With `signal = true` it waits for `queuectl workflow signal`,
+with `within = \"24h\"` no longer than that, and is then what `otherwise` says: succeed,
+skip or fail (the default). With `timer = \"10m\"` it lets that time pass. It waits for the success of those in `after`, for the death of
 those in `after_failure`, and for those in `after_end` however they end. A whole file
 may also have `id`, `on_success`, `on_complete`, `on_death` and `on_settled`, each a
 task. Made again with the same id, the workflow is the one that is there.";
@@ -76,6 +80,12 @@ struct Node {
     #[serde(default)]
     after_end: Vec<String>,
     tasks: Option<Vec<Value>>,
+    #[serde(default)]
+    signal: bool,
+    /// Of a signal.
+    within: Option<String>,
+    otherwise: Option<String>,
+    timer: Option<String>,
     /// Those of its task.
     #[serde(flatten)]
     rest: Map<String, Value>,
@@ -136,13 +146,35 @@ fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, Cli
     }
     for node in file.node {
         let place = format!("node {:?}", node.name);
-        flow = match node.tasks {
-            Some(tasks) if node.rest.is_empty() => {
+        let wrong = |what: &str| CliError::failed(format!("{place} {what}"));
+        let duration = |text: &str| parse(text).map_err(|error| wrong(&format!("has an {error}")));
+        let is_task = node.rest.contains_key("type");
+        if usize::from(is_task) + usize::from(node.tasks.is_some() || node.signal || node.timer.is_some()) != 1 {
+            return Err(wrong(
+                "is a task, with a `type`, or has `tasks`, `signal` or `timer`; it has none of them, or two",
+            ));
+        }
+        let is_signal = node.signal;
+        flow = match (node.tasks, node.timer) {
+            (Some(_), Some(_)) => return Err(wrong("has tasks, and is a timer")),
+            (Some(_), _) | (_, Some(_)) if is_signal => return Err(wrong("is a signal, and has tasks or a timer")),
+            (Some(tasks), None) => {
                 let tasks: Result<Vec<RawTask>, CliError> = tasks.iter().map(|it| task(it, &place)).collect();
                 flow.batch(node.name, tasks?)
             }
-            Some(_) => return Err(CliError::failed(format!("{place} has tasks, and is a task itself"))),
-            None => flow.task(node.name, task(&Value::Object(node.rest), &place)?),
+            (None, Some(delay)) => flow.timer(node.name, duration(&delay)?),
+            (None, None) if is_signal => flow.signal(node.name),
+            (None, None) => flow.task(node.name, task(&Value::Object(node.rest), &place)?),
+        };
+        flow = match (node.within, node.otherwise) {
+            (None, None) => flow,
+            (Some(within), otherwise) if is_signal => {
+                let otherwise = otherwise.as_deref().unwrap_or("fail");
+                let otherwise = Otherwise::from_name(otherwise)
+                    .ok_or_else(|| wrong("has an `otherwise` that is none of succeed, skip and fail"))?;
+                flow.within(duration(&within)?, otherwise)
+            }
+            _ => return Err(wrong("has `within` or `otherwise`, which a signal has: `within`, or both")),
         };
         flow = flow.after(node.after).after_failure(node.after_failure).after_end(node.after_end);
     }

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::Args;
 use queue_core::flow::{FlowId, MemberState, When};
-use queue_redis::flow::NodeStatus;
+use queue_redis::flow::{NodeStatus, SignalStatus};
 use queue_redis::{BatchError, BatchStatus};
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::manage::batch::summary;
+use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{self, WatchArgs};
+use crate::when;
 
 /// Which workflow to show.
 #[derive(Debug, Args)]
@@ -68,10 +71,25 @@ pub(crate) fn edges(node: &NodeStatus, is_shown: impl Fn(&queue_redis::flow::Edg
 }
 
 fn what(node: &NodeStatus) -> String {
-    match (&node.r#type, &node.queue) {
-        (Some(task), Some(queue)) => format!("{task} in queue {queue}"),
+    match (&node.r#type, &node.queue, &node.signal) {
+        (Some(task), Some(queue), _) => format!("{task} in queue {queue}"),
+        (_, _, Some(signal)) => signal_of(signal),
         _ => format!("batch {}", node.id),
     }
+}
+
+/// What a signal is, or waits for: `signal (skip after 24h0m0s, in 5m)`.
+pub(crate) fn signal_of(signal: &SignalStatus) -> String {
+    let mut text = "signal".to_owned();
+    if let Some(otherwise) = signal.otherwise {
+        let within = queue_core::duration::format(Duration::from_secs(signal.within.unsigned_abs()));
+        let until = signal.until.map(|until| format!(", {}", when::distance(until, now())));
+        let _ = write!(text, " ({} after {within}{})", otherwise.as_str(), until.unwrap_or_default());
+    }
+    if let Some(said) = &signal.said {
+        let _ = write!(text, ": {said}");
+    }
+    text
 }
 
 fn table(nodes: &[NodeStatus], out: &Output) -> String {

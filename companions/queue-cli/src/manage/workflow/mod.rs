@@ -3,11 +3,13 @@
 mod create;
 mod look;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use queue_core::flow::FlowId;
+use serde_json::{Value, json};
 
-pub(crate) use self::look::edges;
+pub(crate) use self::look::{edges, signal_of};
 
-use crate::error::CliError;
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -18,6 +20,29 @@ pub(crate) enum WorkflowCommand {
     Create(create::CreateArgs),
     /// Show the nodes of a workflow, how they stand, and what they wait for
     Show(look::ShowArgs),
+    /// Give the signal that a node of a workflow waits for, or decline it
+    Signal(SignalArgs),
+}
+
+/// Which signal to give.
+#[derive(Debug, Args)]
+pub(crate) struct SignalArgs {
+    /// Workflow id; of a workflow in it with a colon and its number
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// Name of the node
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What is said, as JSON, for the nodes that wait for this one [default: null]
+    #[arg(long, value_name = "JSON", value_parser = said)]
+    payload: Option<Value>,
+    /// The node is skipped, as are those that wait for its success
+    #[arg(long)]
+    decline: bool,
+}
+
+fn said(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("this is no JSON ({error}); a text stands in quotes: '\"yes\"'"))
 }
 
 crate::command::simple!(WorkflowCommand);
@@ -26,5 +51,20 @@ async fn run(command: WorkflowCommand, session: &Session, out: &Output) -> Resul
     match command {
         WorkflowCommand::Create(args) => create::run(args, session, out).await,
         WorkflowCommand::Show(args) => look::show(args, session, out).await,
+        WorkflowCommand::Signal(args) => signal(args, session, out).await,
     }
+}
+
+async fn signal(args: SignalArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let SignalArgs { id, name, payload, decline } = args;
+    let said = payload.unwrap_or(Value::Null);
+    if !session.admin("cli").signal_batch(&id, &name, &said, decline).await? {
+        let what = format!("node {name:?} of workflow {id} has ended before; this signal changes nothing");
+        return Err(CliError::Coded(exit::REFUSED, what));
+    }
+    let done = if decline { "declined" } else { "given" };
+    if out.json {
+        return out.value(&json!({ "id": id.to_string(), "node": name, "signal": done }));
+    }
+    out.line(&format!("signal {name:?} of workflow {id} is {done}"))
 }
