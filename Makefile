@@ -43,6 +43,8 @@ test-interop: programs
 		echo "!!! Go is not installed: the tests against real asynq are SKIPPED" >&2; \
 		test -z "$$CI"; \
 	else \
+		(cd examples/go_members && $(GO) vet ./... && $(GO) build -o ../../target/go_members .) && \
+		GO_MEMBERS=target/go_members timeout 60 $(PROGRAMS)/examples/go_members > /dev/null && \
 		cd tests/interop && $(GO) vet ./... && $(GO) test -count=1 ./...; \
 	fi
 

@@ -31,9 +31,10 @@ end
 local state = redis.call('BITFIELD', prefix .. number .. ':states', 'GET', 'u4', '#' .. node)[1]
 local is_said = what == 'given' or what == 'declined'
 local is_closed = flow.cancelled or flow.abandoned or flow['fired:success']
-if is_closed or state == 4 or state == 8 and what == 'declined' or state ~= 2 and not is_said then
+local has_ended = state == 4 or state == 8 and what == 'declined' or state ~= 2 and not is_said
+if has_ended or is_closed then
   redis.call('ZREM', todo, late)
-  return { is_closed and 'd' or 's', {} }
+  return { has_ended and 's' or 'd', {} }
 elseif what == 'wait' then
   redis.call('ZADD', todo, 'NX', now + tonumber(text), late)
   return { 'a', {} }

@@ -56,6 +56,12 @@ pub enum BatchError {
         /// Why.
         source: EnqueueError,
     },
+    /// A signal cannot be given: no node waits for it, it says too much, or the workflow has ended.
+    #[error("the signal is refused: {reason}")]
+    Signal {
+        /// Why.
+        reason: String,
+    },
     /// The nodes of a workflow do not fit together: they wait for each other in a circle, or for one that is not there.
     #[error("this cannot be a workflow: {reason}")]
     Graph {

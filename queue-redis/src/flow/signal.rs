@@ -62,8 +62,8 @@ impl Batch {
     /// counts. Returns whether it is the one that counts.
     ///
     /// # Errors
-    /// [`BatchError::Graph`] when no node of this name waits for a signal, or when more than 16 KiB are said;
-    /// [`BatchError::Closed`] when the workflow has succeeded, or was cancelled or abandoned.
+    /// [`BatchError::Signal`] when no node of this name waits for a signal, when more than 16 KiB are said, or when the workflow has ended, or
+    /// was cancelled or abandoned.
     pub async fn signal(&self, node: &str, said: &impl Serialize) -> Result<bool, BatchError> {
         self.tell(node, "given", said).await
     }
@@ -78,24 +78,24 @@ impl Batch {
     }
 
     async fn tell(&self, node: &str, what: &'static str, said: &impl Serialize) -> Result<bool, BatchError> {
-        let graph = |reason: String| BatchError::Graph { reason };
+        let refused = |reason: String| BatchError::Signal { reason };
         let said = serde_json::to_string(said)
-            .map_err(|error| graph(format!("what is said with signal {node:?} is no JSON: {error}")))?;
+            .map_err(|error| refused(format!("what is said with signal {node:?} is no JSON: {error}")))?;
         if said.len() > FLOW_MAX_SIGNAL_BYTES {
             let text = format!("signal {node:?} says {} bytes, and {FLOW_MAX_SIGNAL_BYTES} is the most", said.len());
-            return Err(graph(text));
+            return Err(refused(text));
         }
         let flows = self.client.flows();
         let number = flows.signal_named(&self.id, node).await?;
         let number = number
-            .ok_or_else(|| graph(format!("workflow {} has no node {node:?} that waits for a signal", self.id)))?;
+            .ok_or_else(|| refused(format!("workflow {} has no node {node:?} that waits for a signal", self.id)))?;
         let place = (self.id.root(), self.id.number(), number);
         let (word, claimed) = flows.broker.flow_signal(place, what, &said).await?;
         flows.carry_out(self.id.root(), self.born, claimed).await?;
         match word {
             Word::Applied => Ok(true),
             Word::Same => Ok(false),
-            Word::Closed => Err(BatchError::Closed { id: self.id.to_string() }),
+            Word::Closed => Err(refused(format!("workflow {} has ended, or was cancelled or abandoned", self.id))),
             _ => Err(BatchError::Unknown { id: self.id.to_string() }),
         }
     }

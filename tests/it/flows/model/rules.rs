@@ -321,9 +321,10 @@ impl Tree {
         let flow = &mut self.flows[number];
         let (state, is_said) = (flow.states[node], matches!(what, "given" | "declined"));
         let is_closed = flow.cancelled || flow.abandoned || flow.fired[SUCCESS];
-        if is_closed || state == 4 || !is_said && state != 2 {
+        let has_ended = state == 4 || state == 8 && what == "declined" || !is_said && state != 2;
+        if has_ended || is_closed {
             self.todo.remove(&late);
-            return if is_closed { "d" } else { "s" };
+            return if has_ended { "s" } else { "d" };
         }
         if what == "wait" {
             self.todo.insert(late);
