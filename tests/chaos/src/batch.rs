@@ -1,4 +1,4 @@
-//! A maker of batches: trees of up to three levels, whose members do what their plans say.
+//! A maker of batches: trees of up to three levels, whose members do what their plans say; each fifth is a chain.
 //!
 //! Which members a tree has follows from the seed, its maker and its number. The number of a task says where it belongs, so
 //! that the check needs nothing but the ledger.
@@ -70,6 +70,11 @@ impl Place {
         format!("t{}-{}", self.maker, self.tree)
     }
 
+    /// Whether the tree is a chain, whose members wait for each other in the order of their numbers.
+    pub(crate) fn is_chain(self) -> bool {
+        self.tree % 5 == 4
+    }
+
     fn first(self) -> u32 {
         (self.tree * LEVELS + self.level) * PLACES
     }
@@ -95,12 +100,15 @@ pub(crate) fn is_added(name: Name) -> bool {
 impl Tree {
     pub(crate) fn draw(seed: u64, maker: u16, number: u32) -> Self {
         let mut random = fastrand::Rng::with_seed(seed ^ 0xba7c4 ^ (u64::from(maker) << 32) ^ u64::from(number));
-        let levels = [1, 1, 1, 2, 2, 3][random.usize(0..6)];
+        let is_chain = Place { maker, tree: number, level: 0 }.is_chain();
+        let levels = if is_chain { 1 } else { [1, 1, 1, 2, 2, 3][random.usize(0..6)] };
         let levels = (0..levels).map(|level| {
             let count = if random.u8(0..30) == 0 { random.u32(60..160) } else { random.u32(0..9) };
             let first = Place { maker, tree: number, level }.first();
             let member = |at| {
                 let plan = match random.u8(0..100) {
+                    // A node has no delay of its own.
+                    72..78 if is_chain => Plan::Plain,
                     0..68 => Plan::Plain,
                     68..72 => Plan::Slow,
                     72..78 => Plan::Scheduled,
@@ -143,16 +151,38 @@ impl Tree {
         batch.commit().await
     }
 
+    async fn make_chain(&self, client: &Client) -> Result<(), BatchError> {
+        let callback = |plan| self.place(0).callback(plan).task_of_batch();
+        let mut chain = client
+            .chain()
+            .id(self.place(0).root())
+            .linger(LINGER)
+            .on_success(callback(Plan::AfterSuccess))
+            .on_complete(callback(Plan::AfterComplete))
+            .on_death(callback(Plan::AfterDeath))
+            .on_settled(callback(Plan::AfterAll));
+        for member in &self.levels[0] {
+            chain = chain.then(member.task_of_batch());
+        }
+        chain.start().await.map(drop)
+    }
+
     async fn make_until_it_is_there(&self, client: &Client, book: &Book) {
         let members: Vec<Name> = self.levels.concat();
         let callbacks = Plan::CALLBACKS.map(|plan| self.callbacks(plan)).concat();
         book.note(Step::Intent, &[&members[..], &callbacks].concat());
         let begun = Instant::now();
         loop {
-            let builder = client.batch().id(self.place(0).root()).linger(LINGER);
-            match self.make(0, builder).await {
+            let made = if self.place(0).is_chain() {
+                self.make_chain(client).await
+            } else {
+                self.make(0, client.batch().id(self.place(0).root()).linger(LINGER)).await
+            };
+            match made {
                 Ok(()) => {
-                    book.note(Step::Stored, &members);
+                    // Behind a node that dies, others are never enqueued.
+                    let sure = if self.place(0).is_chain() { &members[..members.len().min(1)] } else { &members };
+                    book.note(Step::Stored, sure);
                     // These come whatever becomes of the members.
                     book.note(Step::Stored, &self.callbacks(Plan::AfterComplete));
                     return book.note(Step::Stored, &self.callbacks(Plan::AfterAll));

@@ -27,6 +27,8 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Batch {
     members: Vec<(Name, Seen)>,
+    /// Those that its maker meant to be in it.
+    meant: Vec<Name>,
     callbacks: HashMap<Plan, Seen>,
     /// Its maker was told that it is there, with all its members.
     is_made: bool,
@@ -48,6 +50,9 @@ impl Batches {
         let is_stored = matches!(story.answer, Some((_, Step::Stored)));
         batch.is_made |= story.name.plan == Plan::AfterAll && is_stored;
         let is_dead = here.iter().any(|task| task.state == "archived");
+        if !Plan::CALLBACKS.contains(&story.name.plan) && !is_added(story.name) {
+            batch.meant.push(story.name);
+        }
         if story.attempts.is_empty() && !is_dead {
             return;
         }
@@ -123,6 +128,10 @@ fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Fin
         wrong(format!("{dead:?}, or its child, had died, and no callback ran"));
     }
 
+    if place.is_chain() {
+        judge_chain(batch, success.is_some(), &mut wrong);
+    }
+
     // Whose end has to come before whose start.
     let last = |ends: &dyn Fn(&Seen) -> Option<u64>| {
         batch.members.iter().filter_map(|(_, seen)| ends(seen)).max().unwrap_or(0)
@@ -145,4 +154,21 @@ fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Fin
     order("all settled", settled, all_ended.max(callbacks_ended));
     let is_well = all_well && !is_dead(success) && !is_dead(settled);
     Outcome { is_well, over: all_ended.max(callbacks_ended).max(end(settled)) }
+}
+
+/// The members of a chain begin in the order of their numbers, each after the success of the one before it.
+fn judge_chain(batch: &Batch, has_succeeded: bool, wrong: &mut impl FnMut(String)) {
+    let mut meant = batch.meant.clone();
+    meant.sort_by_key(|name| name.number);
+    let seen = |name: &Name| batch.members.iter().find(|(member, _)| member == name).map(|(_, seen)| seen);
+    for pair in meant.windows(2) {
+        let (Some(next), before) = (seen(&pair[1]), seen(&pair[0])) else { continue };
+        let succeeded = before.and_then(|before| before.succeeded);
+        if next.begun > 0 && succeeded.is_none_or(|at| next.begun < at) {
+            wrong(format!("{} began before {} had succeeded", pair[1], pair[0]));
+        }
+    }
+    if has_succeeded && meant.iter().any(|name| seen(name).is_none()) {
+        wrong("the callback of its success ran, and a node had not run".to_owned());
+    }
 }
