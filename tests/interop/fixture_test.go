@@ -130,7 +130,7 @@ func (f *fixture) get(key string) string {
 	return value
 }
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // eventually polls until the condition holds.
 func (f *fixture) eventually(what string, condition func() bool) {

@@ -14,10 +14,7 @@ use queue_redis::flow::Flows;
 use queue_redis::{Batch, BatchStatus, Client};
 use queue_worker::{Failure, Job, Router, Server};
 
-use crate::support::{Events, Fixture, QUEUE, wait_for, with};
-
-/// How long a test waits for a batch; only one that fails waits for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{Events, Fixture, PATIENCE, QUEUE, wait_for, with};
 
 /// What ran, in this order: types of callbacks, and payloads of members.
 type Ran = Events;

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::Bench;
+use crate::support::{Bench, PATIENCE};
 
 const GOOD: &str = "[[cron]]\nname = 'often'\nspec = '@every 1s'\ntype = 'ping'\npayload = { a = 1 }\n";
 
@@ -34,7 +34,7 @@ impl Bench {
     }
 
     async fn until_pending(&self, entry: &str, count: usize) {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let end = std::time::Instant::now() + PATIENCE;
         while self.pending_of(entry).await < count {
             assert!(std::time::Instant::now() < end, "{count} tasks of {entry} did not come");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -144,7 +144,7 @@ async fn entries_that_run_no_more_say_so() {
     let past = entry("over", "ends = 2020-01-01T00:00:00Z");
     bench.write(&[entry("goes-on", "max_runs = 2"), entry("once", "max_runs = 1"), past].concat());
     scheduler.signal(Signal::HUP);
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let end = std::time::Instant::now() + PATIENCE;
     while bench.cron().await.len() < 3 {
         assert!(std::time::Instant::now() < end, "the third entry does not come");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use crate::as_go::enqueue_as_go;
 
 /// How long anything may take. Far longer than it takes, for machines that are busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary, with nothing in its environment that could change what it does.
 pub(crate) fn queuectl() -> Command {

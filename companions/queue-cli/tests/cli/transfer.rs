@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::time::{Instant, sleep};
 
 use crate::keyspace::keyspace;
-use crate::support::{Bench, Done, finish};
+use crate::support::{Bench, Done, PATIENCE, finish};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -123,7 +123,7 @@ async fn an_import_that_was_killed_goes_on_where_it_was() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(half.as_bytes()).await.unwrap();
     let pending = async || there.ask::<u64>(&["LLEN", "asynq:{default}:pending"]).await;
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     while pending().await == 0 {
         assert!(Instant::now() < end, "nothing is stored");
         sleep(Duration::from_millis(5)).await;
@@ -277,7 +277,7 @@ async fn draining_waits_for_what_runs() {
     let mut command = bench.command();
     command.args(["export", "--all", "--drain", "1m"]);
     let export = tokio::spawn(finish(command, b""));
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     while !bench.inspector.queue("default").await.unwrap().paused {
         assert!(Instant::now() < end, "it is not paused");
         sleep(Duration::from_millis(10)).await;

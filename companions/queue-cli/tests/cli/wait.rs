@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Bench, Done, finish};
+use crate::support::{Bench, Done, PATIENCE, finish};
 
 /// Starts to wait, and returns once the command has looked at the task.
 async fn waiting(bench: &Bench, arguments: &[&str]) -> JoinHandle<Done> {
@@ -15,7 +15,7 @@ async fn waiting(bench: &Bench, arguments: &[&str]) -> JoinHandle<Done> {
     let mut command = bench.command();
     command.args(["task", "wait"]).args(arguments);
     let waiting = tokio::spawn(finish(command, b""));
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     while bench.calls("hmget").await == before {
         assert!(Instant::now() < end, "the command does not look");
         sleep(Duration::from_millis(10)).await;
@@ -67,7 +67,7 @@ async fn a_change_is_told_by_redis_and_not_found_by_polling() {
     bench.enqueue_task(RawTask::new("t").process_in(Duration::from_secs(3_600)), "id").await;
     let before = bench.calls("hmget").await;
     let waiting = waiting(&bench, &["id", "--queue", "default"]).await;
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     while bench.calls("hmget").await - before < 2 {
         assert!(Instant::now() < end, "the command does not ask to be told");
         sleep(Duration::from_millis(10)).await;
@@ -132,7 +132,7 @@ async fn a_task_is_followed_until_it_has_ended() {
     let mut command = bench.command();
     command.args(["task", "show", "--queue", "default", "--id", "id", "--follow", "--json"]);
     let following = tokio::spawn(finish(command, b""));
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     // The whole task, then its first look.
     while bench.calls("hmget").await < before + 2 {
         assert!(Instant::now() < end, "the command does not look");

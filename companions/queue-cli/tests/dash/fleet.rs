@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::as_go::enqueue_as_go;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A Redis and those who work on it, ended with the test.
 pub(crate) struct Fleet {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Far longer than it takes, for machines that are busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether there is a tmux. Without one the tests of the terminal are left out, loudly; never in CI.
 pub(crate) fn is_there() -> bool {
