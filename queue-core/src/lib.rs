@@ -27,6 +27,7 @@ pub mod codec;
 pub mod crash;
 pub mod doctor;
 pub mod duration;
+pub mod event;
 pub mod flow;
 pub mod forecast;
 pub mod info;

@@ -165,6 +165,26 @@ limits! {
     /// export carries it.
     MAX_CURSOR_BYTES: usize = 16 * 1024;
 
+    /// How long a listener is told what happens after it last said that it listens; also how long one that was away may stay
+    /// away without missing anything.
+    HEARD_FOR: Duration = Duration::from_secs(30);
+    /// How often a listener says so.
+    LISTENER_RENEWAL: Duration = Duration::from_secs(10);
+    /// How long events gather in a process before they are written.
+    EVENTS_GATHER: Duration = Duration::from_millis(100);
+    /// The most events in one entry of a stream.
+    EVENTS_PER_ENTRY: usize = 50;
+    /// The most bytes of events in one entry.
+    EVENT_ENTRY_BYTES: usize = 10 * 1024;
+    /// How many entries a stream of events keeps, about: with the bytes above, 4 MB.
+    EVENT_ENTRIES: usize = 400;
+    /// Seconds a stream of events is kept after the last one.
+    EVENTS_TTL_SECS: i64 = 60 * 60;
+    /// The most events of one process in a second; what fails, and all else that is no routine, has as much again.
+    EVENTS_PER_SECOND: u32 = 1_000;
+    /// The most bytes of events that wait in a process to be written.
+    EVENT_BACKLOG_BYTES: usize = MIB;
+
     /// How many archived tasks a queue keeps. asynq's nominal 10,000 are 9,999 in effect; so are ours.
     ARCHIVE_MAX: u32 = 9_999;
     /// Seconds an archived task is kept: 90 days, as in asynq.

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ENTRY_WRITTEN_WITHIN_SECS;
 
 /// What servers of this version honour beyond asynq's format, by the words that stand in their entries.
-pub const FEATURES: [&str; 4] = ["batches", "cancel", LIMITS, ORDERS];
+pub const FEATURES: [&str; 5] = ["batches", "cancel", EVENTS, LIMITS, ORDERS];
+/// The word for: it tells what happens while somebody listens.
+pub const EVENTS: &str = "events";
 /// The word for: it takes tasks by the [limits](crate::limit) of their queue.
 pub const LIMITS: &str = "limits";
 /// The word for: it takes orders.

@@ -6,6 +6,7 @@
 //! * [`Client`]: enqueues tasks.
 //! * [`broker`]: what servers and tools are built from, with one method for each atomic transition of a task.
 //! * [`Batch`]: tasks that belong together, and what is enqueued when they have ended.
+//! * [`events`]: what happens, told to those who listen.
 //! * [`Semaphore`]: how many may do something at the same time, over all processes.
 //! * [`Doctor`]: examines queues and repairs them. All else that operators do is in `queue-admin`.
 //! * `embedded`: a private `redis-server` for demos and tests (feature `embedded`).
@@ -27,6 +28,8 @@ pub mod duties;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+pub mod events;
+mod feed;
 pub mod flow;
 #[doc(hidden)]
 pub mod leader;
@@ -53,6 +56,7 @@ pub use clock::RedisClock;
 pub use connection::{Connection, Redis};
 pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
+pub use feed::Feed;
 pub use flow::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, CallbackState, ParentError, Parents,
     WorkflowBuilder,

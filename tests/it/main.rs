@@ -11,6 +11,7 @@ mod doctor;
 mod documents;
 mod embedded;
 mod encryption;
+mod events;
 mod flows;
 mod full;
 mod golden;

@@ -91,6 +91,8 @@ commands! {
     Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts
     Stats: manage::stats::StatsArgs,
+    /// Show what happens to tasks and servers, as it happens, until Ctrl-C
+    Events: events::EventsArgs,
     /// Show who did what with queuectl and its dashboards
     Audit: manage::audit::AuditArgs,
     /// Check that all queues are in order, and repair them

@@ -32,6 +32,7 @@ mod demo;
 mod doctor;
 mod enqueue;
 mod error;
+mod events;
 mod explain;
 #[cfg(feature = "full")]
 mod exporter;

@@ -20,6 +20,8 @@ pub use queue_core::{
 // Redis and clients.
 #[cfg(feature = "embedded")]
 pub use queue_redis::embedded;
+#[doc(inline)]
+pub use queue_redis::events;
 pub use queue_redis::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
     Interceptor, Outgoing, ParentError, Parents, Permit, Redis, RedisOptions, Semaphore, Stderr, TaskChanges,

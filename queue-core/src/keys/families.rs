@@ -156,6 +156,7 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:due", SortedSet, Note, "the next take; reconciler; doctor: the lane of every parked task"),
     ours("x:lanes", KeyType::Hash, Note, "limit key NAME KEY --reset"),
     ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
+    ours("x:events", KeyType::Stream, Note, "its TTL"),
     ours("x:once", SortedSet, Note, "the next task that is stored once; doctor"),
     removed_last(ours("x:removing", KeyType::String, Note, "the next removal, or unpause")),
 ];
@@ -175,6 +176,8 @@ static SHARED: &[KeyFamily] = &[
     ours("asynq:x:want:{<host>:<pid>:<uuid>}", KeyType::Hash, Note, "its TTL"),
     ours("asynq:x:want-name:<name>", KeyType::Hash, Note, "server reset"),
     ours(super::CANCELS, KeyType::Hash, Note, "the leader, when the task has ended"),
+    ours(super::WATCHERS, KeyType::Hash, Note, "its TTL, and the next listener"),
+    ours(super::EVENTS, KeyType::Stream, Note, "its TTL"),
     ours(super::DUTIES, SortedSet, Note, "the leader: a duty without a subject ends"),
     ours(
         super::AUDIT,

@@ -27,6 +27,10 @@ pub const LEADER: &str = "asynq:x:leader";
 pub const DUTIES: &str = "asynq:x:duties";
 /// Stream of what operators did with our tools. Not asynq's.
 pub const AUDIT: &str = "asynq:x:audit";
+/// Hash of those who listen to what happens, and of what they want to hear ([`Wanted`](crate::event::Wanted)). Not asynq's.
+pub const WATCHERS: &str = "asynq:x:watchers";
+/// Stream of what happens to servers, while somebody listens. Not asynq's.
+pub const EVENTS: &str = "asynq:x:events";
 /// Hash of the tasks that are to be canceled for good (`<id> <queue>`). Not asynq's.
 pub const CANCELS: &str = "asynq:x:cancels";
 /// What the keys begin with by which servers of ours say more of themselves; not asynq's. What follows is the same as in
@@ -116,6 +120,11 @@ impl QueueKeys {
     /// STRING that exists while the queue is paused.
     pub fn paused(&self) -> String {
         self.with("paused")
+    }
+
+    /// STREAM of what happens to the tasks, while somebody listens. Not asynq's.
+    pub fn events(&self) -> String {
+        self.with("x:events")
     }
 
     /// STRING counting all tasks ever finished, successes and failures.

@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 mod cron;
 pub(crate) mod duties;
 mod enqueue;
+pub(crate) mod events;
 mod examine;
 mod finish;
 mod flow;
@@ -59,6 +60,7 @@ use redis::{Cmd, Value};
 
 use crate::connection::Redis;
 use crate::error::Error;
+use crate::feed::Feed;
 use crate::script::{Script, Word};
 use crate::teller::Teller;
 
@@ -89,12 +91,13 @@ pub struct Broker {
     timed: bool,
     teller: Arc<Teller>,
     limited: Arc<lanes::Limited>,
+    feed: Arc<Feed>,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, timed: false, teller: Arc::default(), limited: Arc::default() }
+        Self { redis, timed: false, teller: Arc::default(), limited: Arc::default(), feed: Arc::default() }
     }
 
     /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into

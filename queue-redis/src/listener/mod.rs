@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::TaskState;
+use queue_core::event::Wanted;
 use queue_core::keys::QueueKeys;
 use redis::{Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 
 use self::ear::{Arm, Ear};
 use crate::broker::duties::{first_duty, read_first};
+use crate::broker::events::{read_watchers, watchers};
 use crate::broker::{CancelRequests, Wants};
 use crate::broker::{
     FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, first_lanes, heads_of,
@@ -319,6 +321,14 @@ impl Watch {
     /// When the connection is lost, or Redis refuses.
     pub async fn wants(&mut self, server: &str, name: Option<&str>) -> Result<Wants, Error> {
         Ok(Wants::read(&self.look::<Vec<_>>("HGETALL", &Wants::look(server, name)).await?))
+    }
+
+    /// As [`Broker::wanted`](crate::broker::Broker::wanted). Afterwards the first change gives [`Signal::Shared`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn wanted(&mut self) -> Result<Vec<Wanted>, Error> {
+        Ok(read_watchers(self.look("HGETALL", &watchers()).await?))
     }
 
     /// As [`Broker::first_duty`](crate::broker::Broker::first_duty). Afterwards the first change of any duty gives

@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use queue_core::event::{Event, Kind};
 use queue_core::limits::{MAX_CURSOR_BYTES, PROGRESS_INTERVAL};
 use queue_core::progress::{CURSOR, PROGRESS, Progress};
 use queue_redis::Error;
@@ -110,11 +111,16 @@ impl Job {
             state.written_at = Some(Instant::now());
             state.waiting.take()
         };
-        if let Some(progress) = progress
-            && let Err(error) =
-                self.broker().write_fields(self.run(), &[(PROGRESS, progress.to_string().as_bytes())]).await
-        {
-            debug!(task = self.id(), %error, "the progress was not written");
+        let Some(progress) = progress else { return };
+        match self.broker().write_fields(self.run(), &[(PROGRESS, progress.to_string().as_bytes())]).await {
+            Ok(Verdict::Applied | Verdict::AlreadyApplied) => self.broker().feed().tell(|| {
+                let mut event =
+                    Event::of_task(Kind::Progress, progress.at_ms, self.queue(), self.id(), self.task_type());
+                (event.percent, event.note) = (Some(progress.percent), Some(progress.note));
+                event
+            }),
+            Ok(_) => {}
+            Err(error) => debug!(task = self.id(), %error, "the progress was not written"),
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Unsettled {
     pub(super) step: Step,
     /// The limit of which nothing is to start for so long.
     pub(super) too_many: Option<(String, Duration)>,
+    /// What those who listen are told when it is written.
+    pub(super) news: Option<Box<queue_core::event::Event>>,
     /// None while others have it, because the report is on its way, or refused.
     slot: Option<Arc<Slot>>,
     shared: Arc<Shared>,
@@ -54,7 +56,7 @@ pub(super) struct Unsettled {
 impl Unsettled {
     pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Ack {
         let (step, slot) = (Step::Requeue, Some(slot));
-        Box::new(Self { ticket, report, step, too_many: None, slot, shared, sent: false, settled: false })
+        Box::new(Self { ticket, report, step, too_many: None, news: None, slot, shared, sent: false, settled: false })
     }
 
     /// Nothing is left to be written; the task is no longer in hand.
@@ -77,7 +79,9 @@ impl Drop for Unsettled {
         report.resent |= self.sent;
         let step = std::mem::replace(&mut self.step, Step::Requeue);
         let (slot, shared, too_many) = (self.slot.take(), self.shared.clone(), self.too_many.take());
-        let again = Self { ticket: self.ticket, report, step, too_many, slot, shared, sent: self.sent, settled: false };
+        let news = self.news.take();
+        let again =
+            Self { ticket: self.ticket, report, step, too_many, news, slot, shared, sent: self.sent, settled: false };
         self.shared.acks.send([Box::new(again)]);
     }
 }
@@ -329,7 +333,12 @@ fn settle(shared: &Shared, mut batch: Batch, verdicts: &[Verdict], resent: bool)
         ack.slot.take()
     }));
     let mut refused = 0;
-    for (ack, verdict) in acks.iter().zip(verdicts) {
+    for (ack, verdict) in acks.iter_mut().zip(verdicts) {
+        if let Some(news) = ack.news.take()
+            && matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied)
+        {
+            shared.broker.feed().tell(|| *news);
+        }
         let (run, resent) = (&ack.report.run, resent || ack.report.resent);
         match verdict {
             Verdict::Applied | Verdict::AlreadyApplied => continue,

@@ -15,6 +15,7 @@ use super::acks::{Ack, Unsettled};
 use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
+use super::telling;
 use crate::events::{End, Event};
 use crate::job::{CancelReason, Job, ResultError};
 use crate::log::{error, info, warn};
@@ -34,6 +35,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     let report = Report::by_owner(job.run().clone(), job.message(), Side::default());
     let mut ack = Unsettled::new(shared.clone(), ticket, report, slot);
     let began = begin(&shared, &job);
+    telling::started(&shared, &job);
     let span = shared.span_guard.call("the function that makes spans", || (shared.options.span)(&job));
     let span = span.unwrap_or_else(|| default_span(&job));
     let limits = Limits {
@@ -68,6 +70,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     tell_the_rest(&job, &step).await;
     ack.report.ended(&step, job.started_ns(), shared.now_ns());
     ack.step = step;
+    ack.news = telling::ended(&shared, &job, end, &ack.step, error.as_deref());
     ack.report.side = shared.running.side(ticket);
     ended(&shared, &job, end, began);
     tell_outcome(&job, &span, end, &ack.step, error);

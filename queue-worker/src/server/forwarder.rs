@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::TaskState;
+use queue_core::event as news;
 use queue_core::limits::FORWARD_INTERVAL;
 use queue_redis::service::Service;
 use queue_redis::{
@@ -17,6 +18,7 @@ use queue_redis::{
 };
 
 use super::queues::Queues;
+use super::telling::now_ms;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::{Event, Observers};
@@ -220,6 +222,11 @@ impl Forwarder {
             stayed += forwarded.stayed;
             if forwarded.moved > 0 {
                 self.observers.tell(|| Event::Forwarded { queue: &set.queue, tasks: forwarded.moved });
+                self.broker.feed().tell(|| {
+                    let mut event = news::Event::new(news::Kind::Forwarded, now_ms(&self.time));
+                    (event.queue, event.count) = (Some(set.queue.to_string()), Some(forwarded.moved));
+                    event
+                });
             }
             if forwarded.dropped > 0 {
                 warn!(queue = %set.queue, set = %set.state, ids = forwarded.dropped, "ids without tasks were dropped");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::{UnixSecond, secs_ceil};
+use queue_core::event::Kind;
 use queue_redis::flow::Recorder;
 use queue_redis::service::{Service as _, Services};
 use tokio::sync::{Mutex, Semaphore};
@@ -12,6 +13,7 @@ use tokio::sync::{Mutex, Semaphore};
 use super::heartbeater::Heartbeater;
 use super::shared::Shared;
 use super::shutdown::Phase;
+use super::telling;
 use crate::events::Event;
 use crate::job::CancelReason;
 use crate::log::{info, warn};
@@ -19,7 +21,7 @@ use crate::log::{info, warn};
 /// How many tasks a log line names.
 const NAMED: usize = 10;
 
-/// How long the end waits for outcomes of batches to be recorded.
+/// How long the end waits for outcomes of batches to be recorded, and for the last events to be told.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// A running server; clones steer the same one.
@@ -127,6 +129,8 @@ impl Handle {
         // What members of batches have told and nobody has recorded, the leader would find; why have it wait.
         let _ = tokio::time::timeout(LAST_RECORDS, recorder.clone().run_once()).await;
         heartbeater.clear().await;
+        telling::of_server(shared, Kind::ServerStopped);
+        let _ = tokio::time::timeout(LAST_RECORDS, shared.broker.tell_events(telling::now_ms(&shared.time))).await;
         *ended = true;
         shared.tell(|| Event::ServerStopped { server, concurrency: shared.slots.total() });
         info!(server, "server stopped");

@@ -36,6 +36,7 @@ mod starts;
 mod steering;
 mod subscriber;
 mod survey;
+mod telling;
 #[cfg(test)]
 mod tests;
 pub(crate) mod time;
@@ -48,6 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use queue_core::event::Kind;
 use queue_core::outcome::Failure;
 use queue_core::{Clock, RetryPolicy};
 use queue_redis::duties;
@@ -89,6 +91,7 @@ use self::shutdown::Shutdown;
 use self::slots::Slots;
 use self::steering::Steering;
 use self::subscriber::Subscriber;
+use self::telling::{Audience, Teller};
 use self::time::Time;
 use self::trouble::Trouble;
 use self::wakeups::Wakeups;
@@ -511,6 +514,11 @@ impl Server {
         // Before the first task is taken. If it fails, the loop tells.
         let _ = canceler.run_once().await;
         upkeep.start(until_end, canceler);
+        broker.feed().name(&identity.name());
+        let mut audience = Audience { broker: broker.clone(), time: time.clone(), wakeups: wakeups.clone() };
+        let _ = audience.run_once().await;
+        upkeep.start(until_end, audience);
+        upkeep.start(until_end, Teller { broker: broker.clone(), time: time.clone() });
         if let Some((interval, hook)) = options.health.clone() {
             upkeep.start(until_end, HealthCheck { redis, outage: outage.clone(), interval, hook });
         }
@@ -564,6 +572,7 @@ impl Server {
         let mut steering = Steering::new(shared.clone(), heartbeater.clone(), stop.clone());
         // As for the canceler.
         let _ = steering.run_once().await;
+        telling::of_server(&shared, Kind::ServerStarted);
         upkeep.start(&shared.shutdown.ended, steering);
         intake.start(&shared.shutdown.quiet, Processor { shared: shared.clone() });
         info!(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use queue_core::RetryPolicy;
 use queue_core::crash::{Crashes, step_after_crash};
+use queue_core::event as news;
 use queue_core::limits::{IDLE_INTERVAL, RECOVER_INTERVAL, RECOVERY_MARGIN_SECS, RENEWED_WITHIN, SILENT_MARGIN_SECS};
 use queue_redis::service::{Service, worse};
 use queue_redis::{
@@ -16,6 +17,7 @@ use queue_redis::{
 use tracing::debug;
 
 use super::holdings::Holdings;
+use super::telling::now_ms;
 use super::time::Time;
 use crate::events::{End, Event, Observers};
 use crate::log::{error, warn};
@@ -260,6 +262,12 @@ impl Recoverer {
         let task_type = lease.message.as_ref().map(|message| &*message.r#type);
         self.observers.tell(|| Event::Recovered { queue, task_type, end });
         let Some(message) = &lease.message else { return };
+        self.broker.feed().tell(|| {
+            let at = now_ms(&self.time);
+            let mut lost = news::Event::of_task(news::Kind::Lost, at, queue, &message.id, &message.r#type);
+            (lost.retry_at, lost.attempt) = (*retry_at, u32::try_from(message.retried.saturating_add(1)).ok());
+            lost.because(&lease.owner)
+        });
         warn!(
             task = message.id,
             task_type = message.r#type,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_core::event::Kind;
 use queue_core::limits::MAX_CONCURRENCY;
 use queue_core::registry::{FEATURES, Mode, ServerEntry, Want};
 use queue_redis::Error;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::heartbeater::Heartbeater;
 use super::shared::Shared;
+use super::telling;
 use crate::events::Event;
 use crate::log::info;
 
@@ -139,6 +141,7 @@ impl Steering {
             shared.slots.resize(concurrency);
             let server = shared.identity.id();
             shared.tell(|| Event::ServerResized { server, before, concurrency });
+            telling::of_server(shared, Kind::ServerResized);
         }
 
         let mut weights = BTreeMap::new();

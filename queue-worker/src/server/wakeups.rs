@@ -24,6 +24,8 @@ pub(super) struct Wakeups {
     pub(super) cancels: Notify,
     /// Wakes who looks what operators want of the server.
     pub(super) wants: Notify,
+    /// Wakes who looks who listens to events.
+    pub(super) watchers: Notify,
     /// Whether it is to be asked again which queues have limits.
     pub(super) limits: AtomicBool,
     /// Which queues have something to be looked after, by kind.
@@ -34,9 +36,20 @@ pub(super) struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Self {
-        let (work, schedule, groups, duties, cancels, wants, holdings) = Default::default();
+        let (work, schedule, groups, duties, cancels, wants, watchers, holdings) = Default::default();
         let limits = AtomicBool::new(true);
-        Self { work, schedule, groups, duties, cancels, wants, limits, holdings, watch: watch::channel(None).0 }
+        Self {
+            work,
+            schedule,
+            groups,
+            duties,
+            cancels,
+            wants,
+            watchers,
+            limits,
+            holdings,
+            watch: watch::channel(None).0,
+        }
     }
 }
 
@@ -51,6 +64,7 @@ impl Wakeups {
         self.duties.notify_one();
         self.cancels.notify_one();
         self.wants.notify_one();
+        self.watchers.notify_one();
     }
 
     /// A queue has changed in this.

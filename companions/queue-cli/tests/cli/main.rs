@@ -8,6 +8,7 @@ mod bulk;
 mod demo;
 mod doctor;
 mod enqueue;
+mod events;
 mod exec;
 mod exec_end;
 mod explain;

@@ -2,6 +2,7 @@
 //! be left out.
 
 mod batches;
+mod events;
 mod inspector;
 mod limits;
 mod producer;
