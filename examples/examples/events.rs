@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use queue::events::{Events, Kind};
-use queue::{Failure, Job, RawTask, Router, Server};
+use queue::{Failure, Job, RawTask, RetryPolicy, Router, Server};
 use queue_examples::{Error, client};
 
 async fn send(job: Job) -> Result<(), Failure> {
     job.progress(50, "connected");
-    if job.attempt() == 1 { Err(Failure::snooze(Duration::ZERO, "the other side is busy")) } else { Ok(()) }
+    if job.attempt() == 1 { Err("the other side hangs up".into()) } else { Ok(()) }
 }
 
 #[tokio::main]
@@ -20,7 +20,8 @@ async fn main() -> Result<(), Error> {
     // Before the server: it tells of its start, too.
     let mut events = Events::of(client.redis()).queue("mail").stream().await?;
     let router = Router::new(()).route("email:", send);
-    let server = Server::new(client.redis().clone(), router).queues([("mail", 1)]).start().await?;
+    let server = Server::new(client.redis().clone(), router).retry_policy(RetryPolicy::Fixed(Duration::ZERO));
+    let server = server.queues([("mail", 1)]).start().await?;
 
     client.enqueue(RawTask::new("email:welcome").queue("mail").task_id("welcome-7")).await?;
     while let Some(heard) = events.try_next().await? {
