@@ -4,6 +4,7 @@
 //!
 //! * [`wire`]: the protobuf messages that Go asynq reads and writes.
 //! * [`keys`]: the names of every Redis key.
+//! * [`queue_name`]: names of queues, and of those that belong to another one: priorities.
 //! * [`state`]: the seven states of a task.
 //! * [`task`], [`options`], [`codec`]: what a client hands in, and the rules that compose it into a
 //!   message ([`options::compose`]).
@@ -39,6 +40,7 @@ pub mod option_text;
 pub mod options;
 pub mod outcome;
 pub mod progress;
+pub mod queue_name;
 pub mod registry;
 pub mod retry;
 pub mod state;

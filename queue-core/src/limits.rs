@@ -36,6 +36,15 @@ limits! {
     /// heartbeat, and renews leases within another 5 s, aggregations within another 10 s.
     CLOCK_SETTLES: Duration = Duration::from_secs(20);
 
+    /// The priority of tasks without one; they are in the queue of the plain name.
+    MIDDLE_PRIORITY: u8 = 5;
+    /// The highest priority; the lowest is 0.
+    HIGHEST_PRIORITY: u8 = 9;
+    /// Queues that a server joins at the most while it runs.
+    MAX_JOINED: usize = 1_000;
+    /// How often a server looks which queues there are to join although Redis tells it of new ones.
+    JOIN_INTERVAL: Duration = Duration::from_secs(60);
+
     /// Limits that a queue has at the most: each take reads all of them.
     MAX_LIMITS: usize = 8;
     /// Tasks that one take gives at the most from a queue with limits. A call of ten took Redis about 0.2 ms.

@@ -1,6 +1,6 @@
 //! The options of a task, and the rules that compose them into a message.
 
-use crate::limits::LAST_SECOND;
+use crate::limits::{HIGHEST_PRIORITY, LAST_SECOND};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::clock::{secs_ceil, unix_ns, unix_secs_ceil};
 use crate::keys::{DEFAULT_QUEUE, QueueKeys};
+use crate::queue_name::{Family, QueueName, base_of};
 use crate::wire::TaskMessage;
 
 /// Retries of a task when none are given.
@@ -49,6 +50,8 @@ pub struct TaskOptions {
     pub retention: Option<Duration>,
     /// See [`group`](Self::group).
     pub group: Option<String>,
+    /// Which queue of the family of `queue` it goes to; see [`priority`](Self::priority).
+    pub family: Option<Family>,
     /// See [`header`](Self::header).
     pub headers: BTreeMap<String, String>,
 }
@@ -104,6 +107,9 @@ setters! {
     /// 1,024 bytes and without control characters.
     /// Defaults to none.
     group(name: impl Into<String>) => group = name.into();
+    /// How urgent the task is, from 0 to 9. Each priority but 5 is a queue of its own (`mail}p9`), served by servers with
+    /// priorities, and by Go's that name it. Defaults to 5, the queue itself.
+    priority(level: u8) => family = Family::Level(level);
 }
 
 impl TaskOptions {
@@ -133,6 +139,7 @@ impl TaskOptions {
             unique: later.unique.or(self.unique),
             retention: later.retention.or(self.retention),
             group: later.group.or(self.group),
+            family: later.family.or(self.family),
             headers: self.headers,
         }
     }
@@ -213,6 +220,20 @@ pub enum OptionError {
     /// The number of retries does not fit the message.
     #[error("max_retry is {0}; the largest is {max}", max = i32::MAX)]
     MaxRetryTooLarge(u32),
+    /// A priority above the highest.
+    #[error("the priority is {0}; 0 is the lowest and {max} the highest", max = HIGHEST_PRIORITY)]
+    PriorityTooHigh(u8),
+    /// A name of servers, or a label, that no server can have.
+    #[error("the {what} {name:?} is none; it has 1 to 100 letters, digits, '.', '_' and '-'")]
+    BadTarget {
+        /// `server name` or `label`.
+        what: &'static str,
+        /// What was given, shortened.
+        name: String,
+    },
+    /// The name of a queue that belongs to another one.
+    #[error("the queue name {0:?} is that of a part of the queue {base:?}; name {base:?}, and give the priority", base = base_of(.0))]
+    QueueOfFamily(String),
     /// A queue name that would break Redis Cluster.
     #[error("the queue name {0:?} begins with a closing brace, which spreads its keys over the slots of a cluster")]
     QueueBreaksHashTag(String),
@@ -287,11 +308,12 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
     compose_checked(task, call, now_ns, check_queue_name)
 }
 
-/// The same for a queue that exists, whatever Go has called it.
+/// The same for this queue, which exists, whatever Go has called it. A priority of the task does not count.
 ///
 /// # Errors
 /// When an option cannot be honoured; see [`OptionError`].
-pub fn compose_for(queue: &str, task: RawTask, now_ns: i64) -> Result<Composed, OptionError> {
+pub fn compose_for(queue: &str, mut task: RawTask, now_ns: i64) -> Result<Composed, OptionError> {
+    task.options.family = None;
     compose_checked(task, TaskOptions::new().queue(queue), now_ns, check_existing_queue_name)
 }
 
@@ -307,8 +329,13 @@ fn compose_checked(
         return Err(OptionError::BlankType);
     }
     check_name("task type", &task_type)?;
-    let queue = options.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    let mut queue = options.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
     check_queue(&queue)?;
+    if let Some(family) = options.family {
+        family.check()?;
+        queue = QueueName::new(&queue, family).to_string();
+        check_name("queue name", &queue)?;
+    }
     if options.task_id.as_deref().is_some_and(|id| id.trim().is_empty()) {
         return Err(OptionError::BlankTaskId);
     }
@@ -404,13 +431,16 @@ fn check_name(what: &'static str, name: &str) -> Result<(), OptionError> {
 /// Checks the name of a queue that is to get tasks.
 ///
 /// # Errors
-/// As [`check_existing_queue_name`]; and when it is too long, has control characters, or contains `}:`, so that its
-/// keys would be those of another queue.
+/// As [`check_existing_queue_name`]; and when it is too long, has control characters, contains `}:`, so that its
+/// keys would be those of another queue, or is that of a queue of a [family](crate::queue_name).
 pub fn check_queue_name(queue: &str) -> Result<(), OptionError> {
     check_existing_queue_name(queue)?;
     check_name("queue name", queue)?;
     if queue.contains("}:") {
         return Err(OptionError::QueueOverlapsAnother(queue.to_owned()));
+    }
+    if base_of(queue) != queue {
+        return Err(OptionError::QueueOfFamily(queue.to_owned()));
     }
     Ok(())
 }
@@ -457,6 +487,22 @@ mod tests {
         let message = compose(task, call, NOW).unwrap().message;
         assert_eq!(message.queue, "b");
         assert_eq!(message.headers, BTreeMap::from([("k".into(), "2".into()), ("x".into(), "1".into())]));
+    }
+
+    #[test]
+    fn a_priority_is_a_queue_beside_the_one_that_was_named() {
+        for (level, queue) in [(9, "mail}p9"), (0, "mail}p0"), (5, "mail")] {
+            let task = composed(RawTask::new("t").queue("mail").priority(level).unique(Duration::from_secs(60)));
+            assert_eq!(task.message.queue, queue);
+            assert_eq!(task.message.unique_key, "asynq:{mail}:unique:t:", "one lock for all priorities");
+        }
+        let refused = |task| compose(task, TaskOptions::new(), NOW).unwrap_err();
+        assert_eq!(refused(RawTask::new("t").priority(10)), OptionError::PriorityTooHigh(10));
+        let by_name = refused(RawTask::new("t").queue("mail}p9"));
+        assert_eq!(by_name, OptionError::QueueOfFamily("mail}p9".into()));
+        assert!(by_name.to_string().contains("name \"mail\", and give the priority"), "{by_name}");
+        let into = compose_for("mail}p9", RawTask::new("t").priority(2), NOW).unwrap();
+        assert_eq!(into.message.queue, "mail}p9", "where its group was");
     }
 
     #[test]

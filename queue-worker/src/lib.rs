@@ -32,7 +32,7 @@ pub use queue_macros::{Task, debug_handler};
 pub use queue_redis::{Stderr, log_to_stderr};
 pub use router::Router;
 pub use routes::Route;
-pub use server::{Handle, MAX_RESULT_BYTES, Server, ServerError, Unhandled};
+pub use server::{Handle, MAX_RESULT_BYTES, Priorities, Server, ServerError, Unhandled};
 pub use tokio_util::sync::CancellationToken;
 pub use work::{Undecodable, WorkOptions};
 

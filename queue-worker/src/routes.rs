@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::options::DEFAULT_TIMEOUT;
 use queue_core::outcome::Failure;
+use queue_core::queue_name::base_of;
 use queue_core::{RetryPolicy, TaskMessage};
 use tower::util::BoxCloneSyncService;
 
@@ -33,10 +34,15 @@ pub(crate) struct Aggregators {
     pub(crate) queues: BTreeMap<String, BTreeMap<String, Aggregate>>,
 }
 
+/// What is said about a queue, or else about the base of its family.
+fn of_family<'a, T>(queues: &'a BTreeMap<String, T>, queue: &str) -> Option<&'a T> {
+    if queues.is_empty() { None } else { queues.get(queue).or_else(|| queues.get(base_of(queue))) }
+}
+
 impl Aggregators {
     /// The one for a group.
     pub(crate) fn find(&self, queue: &str, group: &str) -> Option<&Aggregate> {
-        let of_queue = self.queues.get(queue).and_then(|prefixes| {
+        let of_queue = of_family(&self.queues, queue).and_then(|prefixes| {
             let mut fitting = prefixes.iter().filter(|(prefix, _)| group.starts_with(prefix.as_str()));
             // Of the texts that a name begins with, the longest sorts last.
             fitting.next_back().map(|(_, aggregate)| aggregate)
@@ -46,7 +52,7 @@ impl Aggregators {
 
     /// Whether there is one for some groups of a queue.
     pub(crate) fn serve(&self, queue: &str) -> bool {
-        self.all.is_some() || self.queues.contains_key(queue)
+        self.all.is_some() || of_family(&self.queues, queue).is_some()
     }
 }
 
@@ -78,7 +84,8 @@ impl Routes {
     /// Of the options for the type, the queue and all tasks the first that was set.
     fn option<'a, T>(&'a self, message: &TaskMessage, get: impl Fn(&'a WorkOptions) -> Option<T>) -> Option<T> {
         let of_type = self.options(&message.r#type).and_then(&get);
-        of_type.or_else(|| self.work.queues.get(&message.queue).and_then(&get)).or_else(|| get(&self.work.all))
+        let of_queue = || of_family(&self.work.queues, &message.queue);
+        of_type.or_else(|| of_queue().and_then(&get)).or_else(|| get(&self.work.all))
     }
 
     pub(crate) fn retry_policy(&self, message: &TaskMessage) -> &RetryPolicy {

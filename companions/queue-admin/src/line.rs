@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use queue_core::queue_name::Family;
 use queue_core::{RawTask, TaskOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -37,6 +38,7 @@ struct Line<'a> {
     retention: Option<Duration>,
     task_id: Option<String>,
     group: Option<String>,
+    priority: Option<u8>,
     #[serde(default)]
     headers: Option<BTreeMap<String, String>>,
 }
@@ -80,7 +82,7 @@ pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Reads a task: `type`, `payload` (a text is taken as it is, other JSON as its text) or `payload_base64`, `queue`, `max_retry`, `timeout`,
-/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `headers`. Durations are written `90s`, instants as
+/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority`, `headers`. Durations are written `90s`, instants as
 /// in RFC 3339 or in Unix seconds.
 ///
 /// # Errors
@@ -116,6 +118,7 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         unique: line.unique,
         retention: line.retention,
         group: line.group,
+        family: line.priority.map(Family::Level),
         headers: line.headers.unwrap_or_default(),
         ..TaskOptions::new()
     };
@@ -165,7 +168,7 @@ mod tests {
     fn every_option_is_understood() {
         let task = parse(
             br#"{"type":"t","queue":"q","max_retry":3,"timeout":"90s","deadline":1700000000,"at":"2023-11-14T22:13:20Z",
-                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","headers":{"k":"v"}}"#,
+                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","priority":9,"headers":{"k":"v"}}"#,
         )
         .unwrap();
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -179,6 +182,7 @@ mod tests {
             .retention(Duration::from_secs(604_800))
             .task_id("i")
             .group("g")
+            .priority(9)
             .header("k", "v");
         assert_eq!(task.options, expected);
         let task = parse(br#"{"type":"t","in":"10m","queue":null,"timeout":null}"#).unwrap();

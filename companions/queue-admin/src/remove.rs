@@ -2,7 +2,8 @@
 
 use queue_core::Clock as _;
 use queue_core::TaskState;
-use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, queue_family};
+use queue_core::keys::{CRON_ENTRIES, KeyRole, QUEUES, QueueKeys, queue_family};
+use queue_core::queue_name::base_of;
 
 use super::Inspector;
 use super::bulk::Filter;
@@ -105,6 +106,8 @@ impl Inspector {
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.
     async fn sweep(&self, queue: &str, force: bool) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
+        // Tasks of the other queues of the family may have the locks.
+        let has_family = self.queues().await?.iter().any(|other| other != queue && base_of(other) == queue);
         let mut connection = self.redis.pooled().await?;
         let mut cursor: u64 = 0;
         loop {
@@ -113,7 +116,9 @@ impl Inspector {
             let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
             let is_kept = |key: &Vec<u8>| {
                 let name = key.strip_prefix(keys.prefix().as_bytes());
-                name.and_then(queue_family).is_some_and(|family| family.removed_last)
+                name.and_then(queue_family).is_some_and(|family| {
+                    family.removed_last || has_family && family.role == KeyRole::Lock
+                })
             };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {

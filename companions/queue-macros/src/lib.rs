@@ -9,8 +9,8 @@ use syn::{DeriveInput, ItemFn, Path, parse_macro_input, parse_quote};
 /// Makes a type a task.
 ///
 /// `#[task(type = "email:welcome")]` is required; `codec = "json"` (or `"msgpack"`, `"protobuf"`, `"raw"`),
-/// `queue = "mail"`, `max_retry = 5`, `timeout = "30s"`, `unique = "10m"`, `retention = "1h"` and
-/// `group = "name"` are the options of every task of the type. Durations are checked when the program is
+/// `queue = "mail"`, `max_retry = 5`, `timeout = "30s"`, `unique = "10m"`, `retention = "1h"`,
+/// `group = "name"` and `priority = 9` are the options of every task of the type. Durations are checked when the program is
 /// compiled. `crate = "path"` names the crate that has the macro where the program knows it by another name.
 #[proc_macro_derive(Task, attributes(task))]
 pub fn derive_task(input: TokenStream) -> TokenStream {

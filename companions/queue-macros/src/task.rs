@@ -26,10 +26,18 @@ pub(crate) fn expand(input: &DeriveInput, found: Path) -> syn::Result<Tokens> {
                     let count: u32 = meta.value()?.parse::<LitInt>()?.base10_parse()?;
                     options.push(quote!(.max_retry(#count)));
                 }
+                "priority" => {
+                    let literal: LitInt = meta.value()?.parse()?;
+                    let level: u8 = literal.base10_parse()?;
+                    if let Err(error) = queue_core::queue_name::Family::Level(level).check() {
+                        return Err(syn::Error::new_spanned(&literal, error));
+                    }
+                    options.push(quote!(.priority(#level)));
+                }
                 "timeout" | "unique" | "retention" => options.push(duration(&meta)?),
                 _ => {
                     return Err(meta.error(
-                        "unknown option; known are type, codec, queue, max_retry, timeout, unique, retention, group, crate",
+                        "unknown option; known are type, codec, queue, max_retry, timeout, unique, retention, group, priority, crate",
                     ));
                 }
             }

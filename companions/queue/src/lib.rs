@@ -32,7 +32,7 @@ pub use queue_redis::{
 pub use queue_worker::{
     Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, CheckpointError, Cursor, End,
     Event, Extension, FromJob, FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked,
-    ResultError, Route, Router, Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract,
+    Priorities, ResultError, Route, Router, Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract,
     from_fn,
 };
 

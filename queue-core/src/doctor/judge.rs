@@ -124,7 +124,7 @@ pub fn judge(queue: &str, id: &[u8], seen: &Whereabouts, now: i64) -> Option<Jud
         Fault::OddScore
     } else if seen.expires {
         Fault::Expires
-    } else if !message.unique_key.is_empty() && !message.unique_key.starts_with(keys.prefix()) {
+    } else if !message.unique_key.is_empty() && !keys.may_own(&message.unique_key) {
         return Some(Judgement { fault: Fault::LockElsewhere, remedy: None });
     } else {
         return None;

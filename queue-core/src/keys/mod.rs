@@ -6,6 +6,8 @@
 
 mod families;
 
+use crate::queue_name::base_of;
+
 pub use families::{KeyFamily, KeyRole, KeyType, Owner, family, queue_families, queue_family, shared_families};
 
 /// Sorted set of the roots of all trees of flows, by creation (Unix seconds). Not asynq's.
@@ -267,13 +269,30 @@ impl QueueKeys {
         self.with(&format!("x:cron-history:{entry}"))
     }
 
-    /// STRING that holds the id of the task which owns this combination of type and payload.
+    fn base(&self) -> &str {
+        base_of(&self.prefix["asynq:{".len()..self.prefix.len() - "}:".len()])
+    }
+
+    /// What the uniqueness locks of the queue begin with: those of the base of its [family](crate::queue_name).
+    pub fn unique_prefix(&self) -> String {
+        format!("asynq:{{{}}}:unique:", self.base())
+    }
+
+    /// Whether a uniqueness lock can be one of this queue's tasks: it is one of the queue, or of its
+    /// [family](crate::queue_name).
+    pub fn may_own(&self, lock: &str) -> bool {
+        let queue = lock.strip_prefix("asynq:{").and_then(|lock| lock.split_once("}:unique:"));
+        queue.is_some_and(|(queue, _)| base_of(queue) == self.base())
+    }
+
+    /// STRING that holds the id of the task which owns this combination of type and payload. All queues of a
+    /// [family](crate::queue_name) have the locks of its base; Go's clients make a lock in each of them.
     ///
     /// As in Go, a missing payload (`None`) and an empty one lock differently: the former ends in a
     /// colon, the latter in the MD5 of nothing. Headers, group and options play no part.
     pub fn unique(&self, task_type: &str, payload: Option<&[u8]>) -> String {
         use std::fmt::Write as _;
-        let mut key = self.with("unique:");
+        let mut key = self.unique_prefix();
         key.push_str(task_type);
         key.push(':');
         if let Some(payload) = payload {
@@ -392,6 +411,18 @@ mod tests {
         let keys = QueueKeys::new("default");
         assert_eq!(keys.processed_on(1_700_000_006), "asynq:{default}:processed:2023-11-14");
         assert_eq!(keys.failed_on(1_700_006_400), "asynq:{default}:failed:2023-11-15");
+    }
+
+    #[test]
+    fn a_family_shares_its_locks_and_its_slot() {
+        let (base, level) = (QueueKeys::new("mail"), QueueKeys::new("mail}p9"));
+        assert_eq!(level.pending(), "asynq:{mail}p9}:pending");
+        assert_eq!(level.unique("t", None), base.unique("t", None));
+        assert_eq!(level.slot(), base.slot());
+        for lock in ["asynq:{mail}:unique:t:", "asynq:{mail}p9}:unique:t:"] {
+            assert!(level.may_own(lock) && base.may_own(lock), "{lock}");
+        }
+        assert!(!base.may_own("asynq:{mails}:unique:t:") && !base.may_own("asynq:{news}:unique:t:"));
     }
 
     /// The first number is the check value of the CRC's definition, the others are answers of

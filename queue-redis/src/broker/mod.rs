@@ -126,6 +126,14 @@ impl Broker {
         self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
     }
 
+    /// The names of all queues.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn queue_names(&self) -> Result<Vec<String>, Error> {
+        Ok(read_queue_names(self.redis.pipeline("SMEMBERS", &all_queue_names()).await?))
+    }
+
     /// Makes a call whose answer is how many of something, or 1 for yes and 0 for no.
     async fn integer(&self, script: &'static Script, call: &Cmd) -> Result<u64, Error> {
         match self.redis.run(script, call).await? {
@@ -183,6 +191,17 @@ fn verdicts<T>(
         _ => None,
     };
     parsed.ok_or_else(|| Error::unexpected(operation, reply))
+}
+
+pub(crate) fn all_queue_names() -> redis::Pipeline {
+    let mut look = redis::pipe();
+    look.cmd("SMEMBERS").arg(queue_core::keys::QUEUES);
+    look
+}
+
+/// A name that is no text is none of ours, and nobody can name it.
+pub(crate) fn read_queue_names((names,): (Vec<Vec<u8>>,)) -> Vec<String> {
+    names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect()
 }
 
 #[cfg(test)]

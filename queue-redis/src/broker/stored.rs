@@ -82,7 +82,7 @@ impl StoredTask {
             Err(error) => return Some(error.to_string()),
         };
         let needs_score = self.state != TaskState::Pending;
-        let lock_prefix = format!("{}unique:", QueueKeys::new(queue).prefix());
+        let keys = QueueKeys::new(queue);
         let faults = [
             (message.id != self.id, "its message has another id"),
             (message.queue != queue, "its message belongs to another queue"),
@@ -92,7 +92,7 @@ impl StoredTask {
             (self.fields.len() > 50, "it has more than 50 fields"),
             (self.fields.keys().any(|name| FIELDS_LEFT_BEHIND.contains(&name.as_str())), "it has a field of a run"),
             (
-                self.lock_expires_at_ms.is_some() && !message.unique_key.starts_with(&lock_prefix),
+                self.lock_expires_at_ms.is_some() && !keys.may_own(&message.unique_key),
                 "its lock is not one of the queue",
             ),
         ];

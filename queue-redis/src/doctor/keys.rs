@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use queue_core::doctor::{Fault, Finding, Repair, Suspect};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
+use queue_core::queue_name::base_of;
 use queue_core::{TaskMessage, TaskState};
 
 use super::lanes::LaneSet;
@@ -134,7 +135,7 @@ impl Examination {
                 KeyRole::Task if !self.seen.contains(&mark(&name.queue, &name.rest[..])) => {
                     unseen.entry(name.queue).or_default().push(name.rest);
                 }
-                KeyRole::Lock => findings.extend(look_at_lock(connection, &key, &name.queue).await?),
+                KeyRole::Lock => findings.extend(self.look_at_lock(connection, &key, &name.queue).await?),
                 _ => {}
             }
         }
@@ -145,6 +146,22 @@ impl Examination {
             }
         }
         Ok(findings)
+    }
+
+    /// Whether a task holds this lock that lives, and knows of it. The locks of a family are those of its base.
+    async fn look_at_lock(
+        &self,
+        connection: &mut Connection,
+        lock: &[u8],
+        queue: &str,
+    ) -> Result<Option<Finding>, Error> {
+        let Some(found) = look_at_lock(connection, lock, queue, queue).await? else { return Ok(None) };
+        for member in self.listed.iter().filter(|member| *member != queue && base_of(member) == queue) {
+            if look_at_lock(connection, lock, queue, member).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Those that cannot be found where their hashes say, or that would have to be searched for.
@@ -217,14 +234,19 @@ async fn bad_counters(connection: &mut Connection, counters: &[(&Vec<u8>, &Name)
         .collect())
 }
 
-/// Whether a task holds this lock that lives, and knows of it.
-async fn look_at_lock(connection: &mut Connection, lock: &[u8], queue: &str) -> Result<Option<Finding>, Error> {
+/// What is wrong with a lock of a queue whose holder is in this `member` of the queue's family.
+async fn look_at_lock(
+    connection: &mut Connection,
+    lock: &[u8],
+    queue: &str,
+    member: &str,
+) -> Result<Option<Finding>, Error> {
     let holder = match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(lock)).await {
         Err(error) if error.is_wrong_type() => return Ok(None),
         holder => holder?,
     };
     let Some(holder) = holder else { return Ok(None) };
-    let task = [QueueKeys::new(queue).task_prefix().as_bytes(), &holder].concat();
+    let task = [QueueKeys::new(member).task_prefix().as_bytes(), &holder].concat();
     let mut look = redis::pipe();
     look.atomic().cmd("GET").arg(lock).cmd("HMGET").arg(&task).arg("msg").arg("state").arg("unique_key");
     type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use queue_core::keys::{CANCEL_CHANNEL, queue_prefix};
+use queue_core::keys::{CANCEL_CHANNEL, QUEUES, queue_prefix};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
@@ -182,7 +182,7 @@ fn changed(key: &[u8]) -> Signal {
         Some((std::str::from_utf8(name).ok()?.to_owned(), std::str::from_utf8(&key[prefix.len()..]).ok()?))
     });
     let Some((queue, part)) = part else {
-        let shared = str::from_utf8(key).ok().filter(|key| key.starts_with(OURS));
+        let shared = str::from_utf8(key).ok().filter(|key| key.starts_with(OURS) || *key == QUEUES);
         return shared.map_or(Signal::Everything, |key| Signal::Shared(key.to_owned()));
     };
     match part {
@@ -220,7 +220,8 @@ mod tests {
         ] {
             assert_eq!(changed(format!("asynq:{{mail}}:{part}").as_bytes()), signal);
         }
-        assert_eq!(changed(b"asynq:queues"), Signal::Everything);
+        assert_eq!(changed(b"asynq:queues"), Signal::Shared("asynq:queues".to_owned()));
+        assert_eq!(changed(b"asynq:servers"), Signal::Everything);
         assert_eq!(changed(b"asynq:x:duties"), Signal::Shared("asynq:x:duties".to_owned()));
         assert_eq!(changed(b"asynq:{\xff}:pending"), Signal::Everything);
     }

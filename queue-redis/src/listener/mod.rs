@@ -28,8 +28,8 @@ use crate::broker::duties::{first_duty, read_first};
 use crate::broker::events::{read_watchers, watchers};
 use crate::broker::{CancelRequests, Wants};
 use crate::broker::{
-    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, any_of, chosen, due_set, first_lanes, heads_of,
-    read_first_lanes, read_heads, spread,
+    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, all_queue_names, any_of, chosen, due_set, first_lanes, heads_of,
+    read_first_lanes, read_heads, read_queue_names, spread,
 };
 use crate::connection::Redis;
 use crate::error::Error;
@@ -338,6 +338,15 @@ impl Watch {
     /// When the connection is lost, or Redis refuses.
     pub async fn first_duty(&mut self) -> Result<Option<i64>, Error> {
         Ok(read_first(self.look("ZRANGE", &first_duty()).await?))
+    }
+
+    /// As [`Broker::queue_names`](crate::broker::Broker::queue_names). Afterwards the first new or removed one gives
+    /// [`Signal::Shared`].
+    ///
+    /// # Errors
+    /// When the connection is lost, or Redis refuses.
+    pub async fn queue_names(&mut self) -> Result<Vec<String>, Error> {
+        Ok(read_queue_names(self.look("SMEMBERS", &all_queue_names()).await?))
     }
 
     /// Looks at the groups of a queue, the first thousand or so. Afterwards the first change of one of them, or

@@ -43,6 +43,13 @@ struct Set {
     held_up: Option<i64>,
 }
 
+impl Set {
+    fn of(queue: &Arc<str>) -> [Self; 2] {
+        let set = |state| Self { queue: queue.clone(), state, next: None, refused: None, held_up: None };
+        [set(TaskState::Scheduled), set(TaskState::Retry)]
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Forwarder {
     broker: Broker,
@@ -85,11 +92,7 @@ impl Forwarder {
         wakeups: Arc<Wakeups>,
         observers: Observers,
     ) -> Self {
-        let sets = |queue: &Arc<str>| {
-            let set = |state| Set { queue: queue.clone(), state, next: None, refused: None, held_up: None };
-            [set(TaskState::Scheduled), set(TaskState::Retry)]
-        };
-        let sets: Vec<Set> = queues.names().flat_map(sets).collect();
+        let sets: Vec<Set> = queues.names().flat_map(Set::of).collect();
         let (doubtful, sweep) = ((0..sets.len()).collect(), Instant::now() + queues.safety_interval());
         let (due, refused) = Default::default();
         Self { broker, time, queues, wakeups, observers, sets, due, doubtful, refused, sweep, sweeps: 0 }
@@ -98,6 +101,9 @@ impl Forwarder {
     /// Goes by what was told since.
     fn hear(&mut self) {
         let changes = self.wakeups.schedule.take();
+        let known = self.sets.len();
+        self.sets.extend(self.queues.names().skip(known / 2).flat_map(Set::of));
+        self.doubtful.extend(known..self.sets.len());
         self.doubtful.extend(changes.queues.into_iter().flat_map(|queue| [2 * queue, 2 * queue + 1]));
         if changes.everywhere {
             self.doubtful.extend(0..self.sets.len());

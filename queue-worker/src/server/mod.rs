@@ -13,6 +13,7 @@ mod heartbeater;
 mod holdings;
 mod identity;
 mod janitor;
+mod joiner;
 mod lanes;
 mod lease_extender;
 mod limit;
@@ -73,6 +74,7 @@ use self::heartbeater::Heartbeater;
 use self::holdings::Holdings;
 use self::identity::Identity;
 use self::janitor::Janitor;
+use self::joiner::Joiner;
 use self::lease_extender::LeaseExtender;
 use self::one_by_one::OneByOne;
 use self::options::Options;
@@ -81,6 +83,7 @@ pub use self::options::{MAX_RESULT_BYTES, ServerError, Unhandled};
 use self::own_clock::OwnClock;
 use self::pace::Pace;
 use self::processor::Processor;
+pub use self::queues::Priorities;
 use self::queues::Queues;
 use self::reclaimer::Reclaimer;
 use self::reconciler::Reconciler;
@@ -162,6 +165,14 @@ impl Server {
     /// Defaults to `false`.
     pub fn strict_priority(mut self, strict: bool) -> Self {
         self.options.strict = strict;
+        self
+    }
+
+    /// Serves the [priorities](queue_core::TaskOptions::priority) of its queues as well, each of which is a queue that the
+    /// server joins as soon as there is one. Weights, limits and options of a queue are those of all its priorities
+    /// together. Defaults to none: the server leaves tasks with a priority to others.
+    pub fn priorities(mut self, priorities: Priorities) -> Self {
+        self.options.priorities = Some(priorities);
         self
     }
 
@@ -422,7 +433,8 @@ impl Server {
     /// [`start_check`](Self::start_check)).
     pub async fn start(self) -> Result<Handle, ServerError> {
         let Self { redis, routes, mut options } = self;
-        let queues = Queues::new(&options.queues, options.strict, &options.queue_concurrency);
+        let limits = &options.queue_concurrency;
+        let queues = Queues::with_priorities(&options.queues, options.strict, limits, options.priorities);
         options.check(&queues, &routes)?;
         crate::panic::install_hook();
         if options.start_check {
@@ -456,6 +468,9 @@ impl Server {
             beats: 0,
             was_idle: false,
         };
+        if queues.joins() {
+            queues.join(&broker.queue_names().await?);
+        }
         // The server is on the list before it takes its first task.
         heartbeater.beat(false).await?;
         if !observers.is_empty() {
@@ -470,6 +485,11 @@ impl Server {
         let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
         upkeep.start(until_end, heartbeater.clone());
         let (extended, lease) = (running.clone(), options.lease);
+        if queues.joins() {
+            let (queues, wakeups, heartbeater) = (queues.clone(), wakeups.clone(), heartbeater.clone());
+            let joiner = Joiner { broker: broker.clone(), queues, wakeups, heartbeater, is_full: false };
+            upkeep.start(until_end, joiner);
+        }
         upkeep.start(until_end, LeaseExtender { broker: broker.clone(), time: time.clone(), running: extended, lease });
         let redis = broker.redis().clone();
         let has_size = options.groups.pace.max_size > 0;

@@ -17,7 +17,7 @@ use queue_redis::{
 };
 use tracing::{Span, info_span};
 
-use super::queues::Queues;
+use super::queues::{Priorities, Queues};
 use crate::aggregate::Aggregation;
 use crate::events::Observers;
 use crate::job::Job;
@@ -60,6 +60,7 @@ pub(super) struct Options {
     pub(super) concurrency: usize,
     pub(super) queues: Vec<(String, u32)>,
     pub(super) strict: bool,
+    pub(super) priorities: Option<Priorities>,
     pub(super) work: Work,
     /// How many tasks of a queue may run at once.
     pub(super) queue_concurrency: BTreeMap<String, usize>,
@@ -140,6 +141,7 @@ impl Default for Options {
             labels: BTreeSet::new(),
             queues: Vec::new(),
             strict: false,
+            priorities: None,
             work: Work::default(),
             queue_concurrency: BTreeMap::new(),
             shutdown_timeout: Duration::from_secs(8),

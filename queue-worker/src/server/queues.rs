@@ -1,22 +1,36 @@
 //! Which queue is tried next.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use queue_core::limits::{MAX_JOINED, MIDDLE_PRIORITY};
+use queue_core::queue_name::{Family, QueueName};
 use tokio::sync::Notify;
 
 use super::limit::{Limit, Place};
 
-/// The queues of a server with their weights, heaviest first.
+/// How the priorities of a queue's tasks count ([`Server::priorities`](super::Server::priorities)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priorities {
+    /// Each is tried first twice as often as the one below it, so that none waits for ever.
+    Weighted,
+    /// A task is taken only while nothing of a higher priority waits.
+    Strict,
+}
+
+/// The queues of a server with their weights, heaviest first; behind them those that it has joined since.
 #[derive(Debug)]
 pub(super) struct Queues {
-    queues: Vec<Served>,
-    numbers: HashMap<Arc<str>, usize>,
-    /// Of those of the queues that have one, in the same order; empty when none has.
-    limits: Vec<Option<Arc<Limit>>>,
+    /// The first `count` are set.
+    queues: Box<[OnceLock<Served>]>,
+    count: AtomicUsize,
+    numbers: RwLock<HashMap<Arc<str>, usize>>,
+    has_limits: bool,
     strict: bool,
+    /// Whether it serves priorities, and how.
+    priorities: Option<Priorities>,
     /// Whether nothing is taken from any of them, until somebody says otherwise.
     held: AtomicBool,
     /// Signals when a queue has room again that had none when it was asked.
@@ -26,16 +40,32 @@ pub(super) struct Queues {
 #[derive(Debug)]
 struct Served {
     name: Arc<str>,
+    /// The number of the queue whose family it belongs to: by that queue's weight it is served, and within its limit.
+    base: usize,
+    priority: u8,
     /// As the server was configured.
     configured: u32,
     /// As it is now; nothing is taken from a queue of weight 0.
     weight: AtomicU32,
+    /// Whether the queue was there when it was looked last.
+    is_there: AtomicBool,
+    limit: Option<Arc<Limit>>,
 }
 
 impl Queues {
     /// Queues without weight are left out, as in asynq; of a queue named twice the larger weight counts;
     /// without any queue, `default` is served.
     pub(super) fn new(queues: &[(String, u32)], strict: bool, most: &BTreeMap<String, usize>) -> Self {
+        Self::with_priorities(queues, strict, most, None)
+    }
+
+    /// The same, of a server that serves priorities too.
+    pub(super) fn with_priorities(
+        queues: &[(String, u32)],
+        strict: bool,
+        most: &BTreeMap<String, usize>,
+        priorities: Option<Priorities>,
+    ) -> Self {
         let mut queues: Vec<(Arc<str>, u32)> = queues
             .iter()
             .filter(|(_, weight)| *weight > 0)
@@ -47,22 +77,114 @@ impl Queues {
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
-        let numbers = queues.iter().enumerate().map(|(number, (name, _))| (name.clone(), number)).collect();
         let room = Arc::new(Notify::new());
-        let limit = |name: &Arc<str>| most.get(&**name).map(|most| Limit::new(*most, room.clone()));
-        let served = |(name, weight)| Served { name, configured: weight, weight: AtomicU32::new(weight) };
-        let limits = if most.is_empty() { Vec::new() } else { queues.iter().map(|(name, _)| limit(name)).collect() };
-        let queues = queues.into_iter().map(served).collect();
-        Self { queues, numbers, limits, strict, held: AtomicBool::new(false), room }
+        let space = queues.len() + if priorities.is_some() { MAX_JOINED } else { 0 };
+        let all = Self {
+            queues: (0..space).map(|_| OnceLock::new()).collect(),
+            count: AtomicUsize::new(0),
+            numbers: RwLock::default(),
+            has_limits: !most.is_empty(),
+            strict,
+            priorities,
+            held: AtomicBool::new(false),
+            room: room.clone(),
+        };
+        for (number, (name, weight)) in queues.into_iter().enumerate() {
+            let limit = most.get(&*name).map(|most| Limit::new(*most, room.clone()));
+            all.add(Served {
+                name,
+                base: number,
+                priority: MIDDLE_PRIORITY,
+                configured: weight,
+                weight: AtomicU32::new(weight),
+                is_there: AtomicBool::new(true),
+                limit,
+            });
+        }
+        all
+    }
+
+    /// Only one at a time may add. Without space nothing is added.
+    fn add(&self, served: Served) -> Option<usize> {
+        let (number, name) = (self.count(), served.name.clone());
+        self.queues.get(number)?.set(served).ok()?;
+        self.numbers.write().unwrap_or_else(PoisonError::into_inner).insert(name, number);
+        self.count.store(number + 1, Ordering::Release);
+        Some(number)
+    }
+
+    /// Goes by which queues there are, and returns the numbers of those that are served from now on. `false` where there
+    /// was no space for all of them. Only one at a time may call it.
+    pub(super) fn join(&self, names: &[String]) -> (Vec<usize>, bool) {
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+        for number in (0..self.count()).filter(|number| !self.is_configured(*number)) {
+            if !names.contains(&**self.name(number)) {
+                self.served(number).is_there.store(false, Ordering::Relaxed);
+            }
+        }
+        let (mut joined, mut all) = (Vec::new(), true);
+        for name in names {
+            let Some((base, priority)) = self.place_in_family(name) else { continue };
+            match self.number(name) {
+                Some(number) => {
+                    if !self.served(number).is_there.swap(true, Ordering::Relaxed) {
+                        joined.push(number);
+                    }
+                }
+                None => {
+                    let number = self.add(Served {
+                        name: name.into(),
+                        base,
+                        priority,
+                        configured: 0,
+                        weight: AtomicU32::new(0),
+                        is_there: AtomicBool::new(true),
+                        limit: self.served(base).limit.clone(),
+                    });
+                    all &= number.is_some();
+                    joined.extend(number);
+                }
+            }
+        }
+        (joined, all)
+    }
+
+    /// The number of the base, and the priority, of a queue that this server is to join.
+    fn place_in_family(&self, name: &str) -> Option<(usize, u8)> {
+        let QueueName { base, family } = QueueName::parse(name);
+        let base = self.number(base).filter(|base| self.is_configured(*base))?;
+        match family? {
+            Family::Level(level) if self.priorities.is_some() => Some((base, level)),
+            _ => None,
+        }
+    }
+
+    /// Whether it joins queues while it runs.
+    pub(super) fn joins(&self) -> bool {
+        self.priorities.is_some()
+    }
+
+    fn served(&self, number: usize) -> &Served {
+        // Whoever has a number has it from here, after the queue was set.
+        self.queues[number].get().unwrap_or_else(|| unreachable!("queue {number} was never added"))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Served> {
+        self.queues[..self.count()].iter().filter_map(OnceLock::get)
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.queues.iter().map(|served| &served.name)
+        self.all().map(|served| &served.name)
+    }
+
+    /// Whether the server was started for this queue.
+    pub(super) fn is_configured(&self, queue: usize) -> bool {
+        self.served(queue).base == queue
     }
 
     /// Gives queues other weights, and all that are not named those that they were configured with.
     pub(super) fn weigh(&self, weights: &BTreeMap<Arc<str>, u32>) {
-        for served in &self.queues {
+        for served in self.all() {
             let weight = weights.get(&served.name).copied().unwrap_or(served.configured);
             served.weight.store(weight, Ordering::Relaxed);
         }
@@ -83,11 +205,16 @@ impl Queues {
     }
 
     fn weight(&self, queue: usize) -> u32 {
-        self.queues[queue].weight.load(Ordering::Relaxed)
+        self.weight_of(self.served(queue))
+    }
+
+    fn weight_of(&self, served: &Served) -> u32 {
+        let is_there = served.is_there.load(Ordering::Relaxed);
+        if is_there { self.served(served.base).weight.load(Ordering::Relaxed) } else { 0 }
     }
 
     fn limit(&self, queue: usize) -> Option<&Arc<Limit>> {
-        self.limits.get(queue)?.as_ref()
+        self.served(queue).limit.as_ref()
     }
 
     /// Whether a task may be taken from a queue. If not, [`room`](Self::room) tells when one may again.
@@ -96,7 +223,7 @@ impl Queues {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.queues.len()
+        self.count.load(Ordering::Acquire)
     }
 
     /// How often is asked again although Redis tells about changes, a net below the net: with many queues so seldom that
@@ -108,16 +235,17 @@ impl Queues {
 
     /// A queue is known by its place among the names.
     pub(super) fn name(&self, number: usize) -> &Arc<str> {
-        &self.queues[number].name
+        &self.served(number).name
     }
 
     /// `None` where the queue is not served.
     pub(super) fn number(&self, name: &str) -> Option<usize> {
-        self.numbers.get(name).copied()
+        self.numbers.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
+    /// All queues; the weight of those that nothing is taken from is 0.
     pub(super) fn weights(&self) -> impl Iterator<Item = (&Arc<str>, u32)> {
-        self.queues.iter().map(|served| (&served.name, served.weight.load(Ordering::Relaxed)))
+        self.all().map(|served| (&served.name, self.weight_of(served)))
     }
 
     pub(super) fn strict(&self) -> bool {
@@ -129,6 +257,33 @@ impl Queues {
         let limit = self.number(name).and_then(|queue| self.limit(queue));
         let places = limit.map(|limit| limit.take(1)).unwrap_or_default();
         (limit.is_none() || !places.is_empty()).then_some(places)
+    }
+
+    /// What each of these queues weighs beside the others. A family weighs together what its base does.
+    fn shares_of(&self, open: &[usize]) -> Vec<u64> {
+        if self.priorities.is_none() {
+            return open.iter().map(|queue| u64::from(self.weight(*queue))).collect();
+        }
+        let mut highest: HashMap<usize, u8> = HashMap::new();
+        for served in open.iter().map(|queue| self.served(*queue)) {
+            let highest = highest.entry(served.base).or_default();
+            *highest = served.priority.max(*highest);
+        }
+        let part = |served: &Served| match self.priorities {
+            Some(Priorities::Strict) => u64::from(highest.get(&served.base) == Some(&served.priority)),
+            _ => 1 << served.priority,
+        };
+        let mut whole: HashMap<usize, u64> = HashMap::new();
+        for served in open.iter().map(|queue| self.served(*queue)) {
+            *whole.entry(served.base).or_default() += part(served);
+        }
+        // A weight has 32 bits, a part 10; so many more keep the product below 2^63.
+        const SCALE: u64 = 1 << 20;
+        let share = |queue: &usize| {
+            let served = self.served(*queue);
+            u64::from(self.weight(*queue)) * SCALE * part(served) / whole.get(&served.base).map_or(1, |whole| *whole)
+        };
+        open.iter().map(share).collect()
     }
 
     /// A round of takes from these queues, the heaviest first.
@@ -162,7 +317,7 @@ pub(super) struct Share {
 impl Round<'_> {
     /// The next takes. Empty when no queue is left.
     pub(super) fn shares(&mut self, slots: usize) -> Vec<Share> {
-        if self.queues.limits.is_empty() {
+        if !self.queues.has_limits {
             return self.draw(slots).map(|(queue, count)| Share { queue, count, places: Vec::new() }).collect();
         }
         let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
@@ -196,13 +351,18 @@ impl Round<'_> {
     /// Queues, and how many of the slots each gets.
     fn draw(&self, slots: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let mut shares = vec![0; self.open.len()];
-        if self.queues.strict || shares.len() <= 1 {
-            if let Some(first) = shares.first_mut() {
-                *first = slots;
-            }
+        if self.open.len() <= 1 {
+            shares.fill(slots);
         } else {
             // Read once: somebody may change them meanwhile.
-            let weights: Vec<u64> = self.open.iter().map(|queue| u64::from(self.queues.weight(*queue))).collect();
+            let mut weights = self.queues.shares_of(&self.open);
+            if self.queues.strict {
+                // All for the first, or for the family of the first.
+                let base = self.queues.served(self.open[0]).base;
+                for (weight, queue) in weights.iter_mut().zip(&self.open) {
+                    *weight *= u64::from(self.queues.served(*queue).base == base);
+                }
+            }
             let total: u64 = weights.iter().sum();
             for _ in 0..if total > 0 { slots } else { 0 } {
                 let mut draw = fastrand::u64(0..total);
@@ -276,6 +436,68 @@ mod tests {
         assert_eq!(counts(&round.shares(10)), [(1, 10)]);
         round.close(1);
         assert!(round.shares(10).is_empty());
+    }
+
+    fn family(strict: bool, priorities: Priorities) -> Queues {
+        let weights = [("mail".to_owned(), 2), ("news".to_owned(), 1)];
+        let queues = Queues::with_priorities(&weights, strict, &BTreeMap::new(), Some(priorities));
+        let there = ["mail", "news", "mail}p9", "mail}p0", "other}p9", "mail}@web-1", "mail}x"];
+        let (joined, all) = queues.join(&there.map(str::to_owned));
+        let mut names: Vec<_> = joined.iter().map(|queue| &**queues.name(*queue)).collect();
+        names.sort_unstable();
+        assert_eq!((names, all), (vec!["mail}p0", "mail}p9"], true));
+        queues
+    }
+
+    /// How many of so many slots each queue gets.
+    fn taken(queues: &Queues, slots: usize) -> BTreeMap<String, usize> {
+        let shares = new_round(queues).shares(slots);
+        shares.into_iter().map(|share| (queues.name(share.queue).to_string(), share.count)).collect()
+    }
+
+    #[test]
+    fn a_family_has_the_share_of_its_base_whatever_priorities_there_are() {
+        let shares = taken(&family(false, Priorities::Weighted), 100_000);
+        // 512, 32 and 1 of two thirds. A standard deviation of the largest is 154, of the smallest 11.
+        for (queue, expected, deviation) in
+            [("mail}p9", 62_630, 1_500), ("mail", 3_914, 600), ("mail}p0", 122, 110), ("news", 33_333, 1_500)]
+        {
+            assert!(shares[queue].abs_diff(expected) < deviation, "{queue}: {} for {expected}", shares[queue]);
+        }
+        let shares = taken(&family(false, Priorities::Strict), 100_000);
+        assert_eq!(shares.keys().collect::<Vec<_>>(), ["mail}p9", "news"]);
+        assert!(shares["news"].abs_diff(33_333) < 1_500);
+        let shares = taken(&family(true, Priorities::Weighted), 10_000);
+        assert!(!shares.contains_key("news") && shares["mail"] > 0, "{shares:?}");
+        assert_eq!(taken(&family(true, Priorities::Strict), 10), BTreeMap::from([("mail}p9".to_owned(), 10)]));
+    }
+
+    #[test]
+    fn the_weight_of_a_base_is_that_of_its_family() {
+        let queues = family(false, Priorities::Strict);
+        queues.weigh(&BTreeMap::from([("mail".into(), 0)]));
+        let weights = |queues: &Queues| queues.weights().map(|(name, weight)| (name.to_string(), weight)).collect();
+        let expected = [("mail", 0), ("mail}p0", 0), ("mail}p9", 0), ("news", 1)];
+        let found: BTreeMap<String, u32> = weights(&queues);
+        assert_eq!(found, expected.map(|(name, weight)| (name.to_owned(), weight)).into());
+        queues.weigh(&BTreeMap::new());
+        // One that is gone is served no more, and again when it is back.
+        assert_eq!(queues.join(&["mail}p0".to_owned()]), (vec![], true));
+        let high = queues.number("mail}p9").unwrap();
+        assert!(!queues.is_open(high) && queues.is_open(queues.number("mail}p0").unwrap()));
+        assert_eq!(queues.join(&["mail}p9".to_owned()]), (vec![high], true));
+        assert!(queues.is_open(high) && !queues.is_open(queues.number("mail}p0").unwrap()));
+    }
+
+    #[test]
+    fn there_is_an_end_of_joining() {
+        let bases: Vec<(String, u32)> = (0..200).map(|n| (format!("q{n}"), 1)).collect();
+        let queues = Queues::with_priorities(&bases, false, &BTreeMap::new(), Some(Priorities::Weighted));
+        let levels = bases.iter().flat_map(|(name, _)| [0, 1, 2, 3, 9].map(|level| format!("{name}}}p{level}")));
+        let (joined, all) = queues.join(&levels.clone().collect::<Vec<_>>());
+        assert_eq!((joined.len(), all), (MAX_JOINED, true));
+        let (joined, all) = queues.join(&levels.chain(["q7}p7".to_owned()]).collect::<Vec<_>>());
+        assert_eq!((joined.len(), all, queues.count()), (0, false, 200 + MAX_JOINED));
     }
 
     #[test]

@@ -146,8 +146,8 @@ impl Steering {
 
         let mut weights = BTreeMap::new();
         for (queue, (_, weight)) in wanted.queues {
-            match shared.queues.names().find(|name| ***name == *queue) {
-                Some(name) => drop(weights.insert(name.clone(), weight)),
+            match shared.queues.number(&queue).filter(|number| shared.queues.is_configured(*number)) {
+                Some(number) => drop(weights.insert(shared.queues.name(number).clone(), weight)),
                 None => refused.push(format!("queue {queue}: the server was not started for it")),
             }
         }

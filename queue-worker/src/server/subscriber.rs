@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use queue_core::keys::{CANCELS, DUTIES, WANT, WANT_NAME, WATCHERS};
+use queue_core::keys::{CANCELS, DUTIES, QUEUES, WANT, WANT_NAME, WATCHERS};
 use queue_redis::service::{Fresh, Service};
 use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
 
@@ -96,6 +96,7 @@ impl Subscriber {
             Signal::Shared(key) if key == CANCELS => wakeups.cancels.notify_one(),
             Signal::Shared(key) if key.starts_with(WANT) || key.starts_with(WANT_NAME) => wakeups.wants.notify_one(),
             Signal::Shared(key) if key == WATCHERS => wakeups.watchers.notify_one(),
+            Signal::Shared(key) if key == QUEUES => wakeups.queues.notify_one(),
             Signal::Shared(_) | Signal::Everything => wakeups.everything(),
             // Of single tasks only those are told who wait for them.
             Signal::Task(..) | Signal::Lost => {}

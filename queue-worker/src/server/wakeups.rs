@@ -26,6 +26,8 @@ pub(super) struct Wakeups {
     pub(super) wants: Notify,
     /// Wakes who looks who listens to events.
     pub(super) watchers: Notify,
+    /// Wakes who looks which queues there are.
+    pub(super) queues: Notify,
     /// Whether it is to be asked again which queues have limits.
     pub(super) limits: AtomicBool,
     /// Which queues have something to be looked after, by kind.
@@ -36,7 +38,7 @@ pub(super) struct Wakeups {
 
 impl Default for Wakeups {
     fn default() -> Self {
-        let (work, schedule, groups, duties, cancels, wants, watchers, holdings) = Default::default();
+        let (work, schedule, groups, duties, cancels, wants, watchers, queues, holdings) = Default::default();
         let limits = AtomicBool::new(true);
         Self {
             work,
@@ -46,6 +48,7 @@ impl Default for Wakeups {
             cancels,
             wants,
             watchers,
+            queues,
             limits,
             holdings,
             watch: watch::channel(None).0,
@@ -65,6 +68,7 @@ impl Wakeups {
         self.cancels.notify_one();
         self.wants.notify_one();
         self.watchers.notify_one();
+        self.queues.notify_one();
     }
 
     /// A queue has changed in this.

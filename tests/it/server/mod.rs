@@ -12,6 +12,7 @@ mod notes;
 mod observed;
 mod options;
 mod outcomes;
+mod priorities;
 mod queues;
 mod reconciler;
 mod recovery;

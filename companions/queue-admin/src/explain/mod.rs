@@ -12,6 +12,7 @@ use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
+use queue_core::queue_name::base_of;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 pub use reason::Reason;
 
@@ -150,7 +151,7 @@ impl Inspector {
         }
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
         let lock = facts.message.as_ref().map(|message| message.unique_key.as_str()).unwrap_or_default();
-        if lock.starts_with(keys.prefix()) {
+        if keys.may_own(lock) {
             let holder: Result<Option<String>, RedisError> = connection.query("GET", redis::cmd("GET").arg(lock)).await;
             facts.lock_holder = holder.unwrap_or_default();
         }
@@ -186,7 +187,7 @@ impl Inspector {
     /// Locks that name a task which is not there. Goes through all keys of the Redis, 500 in a step.
     async fn locks_of(&self, queue: &str, id: &str) -> Result<Vec<Reason>, Error> {
         let keys = QueueKeys::new(queue);
-        let prefix = format!("{}unique:", keys.prefix());
+        let prefix = keys.unique_prefix();
         let mut connection = self.redis.pooled().await?;
         let (mut cursor, mut found) = (0_u64, Vec::new());
         loop {
@@ -259,7 +260,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     }
     let serving: Vec<&ServerInfo> = facts.servers.iter().filter(|server| server.queues.contains_key(queue)).collect();
     if serving.is_empty() {
-        stopped.push(Reason::NoServer);
+        let of_base = facts.servers.iter().filter(|server| server.queues.contains_key(base_of(queue)));
+        let of_base: Vec<String> = of_base.map(|server| format!("{}:{}", server.host, server.pid)).collect();
+        stopped.push(if of_base.is_empty() { Reason::NoServer } else { Reason::NoPriorities { servers: of_base } });
     } else if serving.iter().all(|server| server.status != "active") {
         stopped.push(Reason::ServersEnding);
     } else {

@@ -69,6 +69,11 @@ pub enum Reason {
     },
     /// No server that is alive serves the queue.
     NoServer,
+    /// It has a priority, and those that serve the queue without it do not serve priorities.
+    NoPriorities {
+        /// `<host>:<pid>` of each.
+        servers: Vec<String>,
+    },
     /// Those that serve it take no more tasks.
     ServersEnding,
     /// It is pending, and others are before it.
@@ -198,6 +203,7 @@ impl Reason {
             Self::NoHandler { .. } => "no-handler",
             Self::Overdue { .. } => "overdue",
             Self::NoServer => "no-server",
+            Self::NoPriorities { .. } => "no-priorities",
             Self::ServersEnding => "servers-ending",
             Self::Behind { .. } => "behind",
             Self::Busy { .. } => "busy",
@@ -276,6 +282,12 @@ impl fmt::Display for Reason {
                 write!(f, "it is due since {since}, and no server has taken notice of it")
             }
             Self::NoServer => f.write_str("no server that is alive serves its queue; start one"),
+            Self::NoPriorities { servers } => write!(
+                f,
+                "it has a priority, and no server that is alive serves its queue with priorities, only without them: {}; \
+                 start one with --priorities, or name the queue in Go",
+                servers.join(", ")
+            ),
             Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
             Self::Behind { ahead: 1 } => f.write_str("it is pending, and one task is before it"),
             Self::Behind { ahead } => write!(f, "it is pending, and {ahead} tasks are before it"),

@@ -40,6 +40,9 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     assert_eq!(told(&pending(3)), ["behind"]);
     assert_eq!(told(&Facts { paused: Some("5".into()), ..pending(3) }), ["paused", "behind"]);
     assert_eq!(told(&Facts { servers: Vec::new(), ..pending(0) }), ["no-server"]);
+    let of_base = Facts { servers: vec![server(10)], ..pending(0) };
+    let told_of = |queue| reasons(queue, "a", &of_base, NOW).iter().map(Reason::as_str).collect::<Vec<_>>();
+    assert_eq!((told_of("q}p9"), told_of("other}p9")), (vec!["no-priorities"], vec!["no-server"]));
     assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(0) }), ["busy"]);
     let ending = ServerInfo { status: "stopped".into(), ..server(10) };
     assert_eq!(told(&Facts { servers: vec![ending.clone()], ..pending(0) }), ["servers-ending"]);

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use clap::Args;
+use queue_core::limits::HIGHEST_PRIORITY;
+use queue_core::queue_name::Family;
 use queue_core::{RawTask, TaskInfo, TaskOptions};
 use serde::Serialize;
 
@@ -65,7 +67,8 @@ queuectl enqueue TYPE [--payload S | --payload-file F | -] [OPTIONS]
 const BATCH_HELP: &str = "\
 A line of a batch has `type` and any of `payload` (a string is taken as it is,
 any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
-`at`, `unique`, `retention`, `task_id`, `group` and `headers` (an object):
+`at`, `unique`, `retention`, `task_id`, `group`, `priority` and `headers` (an
+object):
 
   {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
 
@@ -107,6 +110,9 @@ struct OptionArgs {
     /// Collect the task in this group, to be aggregated with others
     #[arg(long, value_name = "G")]
     group: Option<String>,
+    /// How urgent the task is, for workers with --priorities: 0 to 9 [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=i64::from(HIGHEST_PRIORITY)))]
+    priority: Option<u8>,
     /// Metadata that travels with the task; may be given many times
     #[arg(long = "header", value_name = "K=V", value_parser = header)]
     headers: Vec<(String, String)>,
@@ -130,6 +136,7 @@ impl OptionArgs {
             unique: self.unique,
             retention: self.retention,
             group: self.group,
+            family: self.priority.map(Family::Level),
             headers: self.headers.into_iter().collect(),
             ..TaskOptions::new()
         };

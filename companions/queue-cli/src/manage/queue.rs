@@ -1,10 +1,14 @@
 //! `queuectl queue`.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use clap::{Args, Subcommand};
 use queue_admin::QueueInfo;
 use queue_admin::payload::{harmless, shorten};
 use queue_admin::view;
 use queue_core::TaskState;
+use queue_core::queue_name::QueueName;
 use serde::Serialize;
 
 use super::forecast::{self, ForecastArgs};
@@ -203,19 +207,28 @@ async fn remove(args: RemoveArgs, session: &Session, out: &Output) -> Result<(),
 }
 
 async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
-    let queues = queues(&session.inspector()).await?;
+    let mut queues = queues(&session.inspector()).await?;
     if out.json {
         return out.json(&queues.iter().map(view::Queue::from).collect::<Vec<_>>());
     }
     if queues.is_empty() {
         return Ok("no queues yet; `queuectl enqueue TYPE` makes one\n".to_owned());
     }
+    // A queue, and below it those of its family, the highest priority first.
+    queues.sort_by_cached_key(|queue| {
+        let QueueName { base, family } = QueueName::parse(&queue.name);
+        (base.to_owned(), family.map(Reverse))
+    });
+    let names: HashSet<&str> = queues.iter().map(|queue| &*queue.name).collect();
     // The names are cut so that the table fits 80 columns.
     let columns = ["QUEUE", "", "#PEND", "#ACTIVE", "#SCHED", "#RETRY", "#ARCHIV", "#COMPL", "#AGGR", "#LATENCY"];
     let mut rows = Rows::new(out, &columns);
     for queue in &queues {
         let cells = [
-            shorten(&queue.name, 40),
+            match QueueName::parse(&queue.name) {
+                QueueName { base, family: Some(family) } if names.contains(base) => format!("  {family}"),
+                _ => shorten(&queue.name, 40),
+            },
             if queue.paused { "paused".to_owned() } else { String::new() },
             queue.pending.to_string(),
             queue.active.to_string(),

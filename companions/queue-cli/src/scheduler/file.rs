@@ -33,6 +33,7 @@ struct Item {
     #[serde(default, deserialize_with = "read_duration")]
     process_in: Option<Duration>,
     group: Option<String>,
+    priority: Option<u8>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "read_missed")]
@@ -103,6 +104,7 @@ impl Item {
         (options.unique, options.retention, options.group) = (self.unique, self.retention, self.group);
         options.process = self.process_in.map(queue_core::options::ProcessTime::In);
         options.headers = self.headers;
+        options.family = self.priority.map(queue_core::queue_name::Family::Level);
         let spec = self.spec.into_inner();
         let has_zone = spec.starts_with("TZ=") || spec.starts_with("CRON_TZ=");
         let mut entry = Entry::new(spec, task).missed(self.missed).overlap(match self.overlap {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use queue_core::options::check_existing_queue_name;
-use queue_worker::{RetryPolicy, Router, Server, Unhandled};
+use queue_worker::{Priorities, RetryPolicy, Router, Server, Unhandled};
 
 use self::command::Command;
 use self::exec::Exec;
@@ -62,6 +62,10 @@ pub(crate) struct WorkerArgs {
     /// Work a queue only while all queues of greater weight are empty
     #[arg(long)]
     strict: bool,
+
+    /// Work tasks with a priority as well, which others are left otherwise
+    #[arg(long, value_enum, value_name = "HOW")]
+    priorities: Option<PrioritiesChoice>,
 
     /// Tasks to work at once [default: 10, or the number of CPUs where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -165,6 +169,15 @@ X-Task-Queue, X-Task-Retried, X-Task-Max-Retry, X-Task-Deadline, X-Task-Headers.
 
   queuectl worker --queue mail=3 --queue default \\
       --exec 'email:*=./send-mail --html' --http 'image:*=http://localhost:8000/'";
+
+/// How the priorities of a queue's tasks count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PrioritiesChoice {
+    /// Each is tried first twice as often as the one below it
+    Weighted,
+    /// A task is worked only while nothing of a higher priority waits
+    Strict,
+}
 
 /// What to do with tasks whose type fits no rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -304,6 +317,12 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
         });
     if !args.queues.is_empty() {
         server = server.queues(args.queues);
+    }
+    if let Some(priorities) = args.priorities {
+        server = server.priorities(match priorities {
+            PrioritiesChoice::Weighted => Priorities::Weighted,
+            PrioritiesChoice::Strict => Priorities::Strict,
+        });
     }
     if let Some(name) = args.name {
         server = server.name(name);

@@ -5,6 +5,7 @@ mod batches;
 mod events;
 mod inspector;
 mod limits;
+mod priorities;
 mod producer;
 mod reconciler;
 mod scheduler;

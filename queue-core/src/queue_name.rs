@@ -1,0 +1,165 @@
+//! Names of queues, and what those mean that belong to a family.
+//!
+//! A family is a queue and its relatives: the levels of its priorities, mailboxes of servers, and queues for servers with
+//! certain labels. Each of them is a queue of asynq with a name of its own, `<base>}<suffix>`: what Redis Cluster hashes of its
+//! keys (`asynq:{mail}p9}:pending`) ends at the first closing brace, so that a family is in one slot.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::limits::{HIGHEST_PRIORITY, MIDDLE_PRIORITY};
+use crate::options::OptionError;
+use crate::registry::is_name;
+
+/// Which member of a family a queue is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// The tasks of one priority, 0 to 9. Those of 5 are in the base queue.
+    Level(u8),
+    /// The tasks that only servers of this name may take.
+    Mailbox(String),
+    /// The tasks that only servers with all of these labels may take.
+    Labels(BTreeSet<String>),
+}
+
+impl Family {
+    /// Whether there can be such a queue.
+    ///
+    /// # Errors
+    /// When a priority is above 9, or a name or label is none.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let refuse = |what, name: &str| Err(OptionError::BadTarget { what, name: name.chars().take(80).collect() });
+        match self {
+            Self::Level(level) if *level > HIGHEST_PRIORITY => Err(OptionError::PriorityTooHigh(*level)),
+            Self::Level(_) => Ok(()),
+            Self::Mailbox(name) if !is_name(name) => refuse("server name", name),
+            Self::Mailbox(_) => Ok(()),
+            Self::Labels(labels) if labels.is_empty() => refuse("label", ""),
+            Self::Labels(labels) => {
+                labels.iter().find(|label| !is_name(label)).map_or(Ok(()), |label| refuse("label", label))
+            }
+        }
+    }
+
+    fn parse(suffix: &str) -> Option<Self> {
+        let mut letters = suffix.chars();
+        let family = match (letters.next()?, letters.as_str()) {
+            ('p', level) if level.len() == 1 => Self::Level(level.parse().ok()?),
+            ('@', name) => Self::Mailbox(name.to_owned()),
+            ('#', labels) => Self::Labels(labels.split('+').map(str::to_owned).collect()),
+            _ => return None,
+        };
+        // One member has one name.
+        let is_one = family != Self::Level(MIDDLE_PRIORITY) && family.check().is_ok() && family.to_string() == suffix;
+        is_one.then_some(family)
+    }
+}
+
+/// As it stands in the queue's name: `p9`, `@gpu-3`, `#eu+gpu`.
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level(level) => write!(f, "p{level}"),
+            Self::Mailbox(name) => write!(f, "@{name}"),
+            Self::Labels(labels) => {
+                f.write_str("#")?;
+                for (number, label) in labels.iter().enumerate() {
+                    write!(f, "{}{label}", if number > 0 { "+" } else { "" })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The name of a queue, taken apart.
+///
+/// ```
+/// use queue_core::queue_name::{Family, QueueName};
+///
+/// let name = QueueName::parse("mail}p9");
+/// assert_eq!((name.base, &name.family), ("mail", &Some(Family::Level(9))));
+/// assert_eq!(name.to_string(), "mail}p9");
+/// assert_eq!(QueueName::parse("mail").family, None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueName<'a> {
+    /// The queue of the family that has the plain name.
+    pub base: &'a str,
+    /// `None` for that one, and for queues without a family.
+    pub family: Option<Family>,
+}
+
+impl<'a> QueueName<'a> {
+    /// The name of a member of a queue's family. Priority 5 is the queue itself.
+    pub fn new(base: &'a str, family: Family) -> Self {
+        Self { base, family: Some(family).filter(|family| *family != Family::Level(MIDDLE_PRIORITY)) }
+    }
+
+    /// Reads a name. One that is not written as those of members are is that of a queue without a family.
+    pub fn parse(name: &'a str) -> Self {
+        let member = name.rsplit_once('}').filter(|(base, _)| !base.trim().is_empty());
+        let member = member.and_then(|(base, suffix)| Some((base, Family::parse(suffix)?)));
+        member.map_or(Self { base: name, family: None }, |(base, family)| Self { base, family: Some(family) })
+    }
+
+    /// For people: `mail p9`.
+    pub fn shown(&self) -> String {
+        self.family.as_ref().map_or_else(|| self.base.to_owned(), |family| format!("{} {family}", self.base))
+    }
+}
+
+/// As keys and messages have it.
+impl fmt::Display for QueueName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.base)?;
+        self.family.as_ref().map_or(Ok(()), |family| write!(f, "}}{family}"))
+    }
+}
+
+/// The base queue of a queue's family; the queue itself if it has none.
+pub fn base_of(queue: &str) -> &str {
+    // Most names have no brace.
+    if queue.contains('}') { QueueName::parse(queue).base } else { queue }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(labels: &[&str]) -> Family {
+        Family::Labels(labels.iter().map(|label| (*label).to_owned()).collect())
+    }
+
+    #[test]
+    fn names_of_members_are_read_as_they_are_written() {
+        for (text, base, family) in [
+            ("mail}p9", "mail", Family::Level(9)),
+            ("mail}p0", "mail", Family::Level(0)),
+            ("mail}@gpu-3", "mail", Family::Mailbox("gpu-3".into())),
+            ("mail}#gpu", "mail", labels(&["gpu"])),
+            ("mail}#eu+gpu", "mail", labels(&["gpu", "eu"])),
+            ("a}b}p1", "a}b", Family::Level(1)),
+        ] {
+            let name = QueueName::parse(text);
+            assert_eq!((name.base, name.family.as_ref()), (base, Some(&family)), "{text}");
+            assert_eq!(name.to_string(), text);
+            assert_eq!(QueueName::new(base, family).to_string(), text);
+            assert_eq!(base_of(text), base);
+        }
+        assert_eq!(QueueName::new("mail", Family::Level(5)).to_string(), "mail", "the middle is the base queue");
+        assert_eq!(QueueName::parse("mail}#eu+gpu").shown(), "mail #eu+gpu");
+    }
+
+    #[test]
+    fn other_names_have_no_family() {
+        for text in [
+            "mail", "", "}p9", " }p9", "mail}", "mail}p", "mail}p5", "mail}p10", "mail}p-1", "mail}px", "mail}x9",
+            "mail}@", "mail}@a b", "mail}#", "mail}#gpu+", "mail}#gpu+eu", "mail}#a+a", "mail}p9 ", "p9", "a}b",
+        ] {
+            assert_eq!(QueueName::parse(text), QueueName { base: text, family: None }, "{text:?}");
+            assert_eq!(base_of(text), text);
+        }
+    }
+}
