@@ -155,8 +155,26 @@ mod tests {
     #[test]
     fn other_names_have_no_family() {
         for text in [
-            "mail", "", "}p9", " }p9", "mail}", "mail}p", "mail}p5", "mail}p10", "mail}p-1", "mail}px", "mail}x9",
-            "mail}@", "mail}@a b", "mail}#", "mail}#gpu+", "mail}#gpu+eu", "mail}#a+a", "mail}p9 ", "p9", "a}b",
+            "mail",
+            "",
+            "}p9",
+            " }p9",
+            "mail}",
+            "mail}p",
+            "mail}p5",
+            "mail}p10",
+            "mail}p-1",
+            "mail}px",
+            "mail}x9",
+            "mail}@",
+            "mail}@a b",
+            "mail}#",
+            "mail}#gpu+",
+            "mail}#gpu+eu",
+            "mail}#a+a",
+            "mail}p9 ",
+            "p9",
+            "a}b",
         ] {
             assert_eq!(QueueName::parse(text), QueueName { base: text, family: None }, "{text:?}");
             assert_eq!(base_of(text), text);

@@ -116,9 +116,8 @@ impl Inspector {
             let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
             let is_kept = |key: &Vec<u8>| {
                 let name = key.strip_prefix(keys.prefix().as_bytes());
-                name.and_then(queue_family).is_some_and(|family| {
-                    family.removed_last || has_family && family.role == KeyRole::Lock
-                })
+                name.and_then(queue_family)
+                    .is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
             };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {

@@ -32,8 +32,8 @@ pub use queue_redis::{
 pub use queue_worker::{
     Aggregation, Aggregator, Answer, BlockingHandler, CancelReason, CancellationToken, CheckpointError, Cursor, End,
     Event, Extension, FromJob, FromRef, Group, Handle, Handler, Headers, IntoOutcome, Job, Next, Output, Panicked,
-    Priorities, ResultError, Route, Router, Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate, extract,
-    from_fn,
+    Priorities, ResultError, Route, Router, Server, ServerError, State, Undecodable, Unhandled, WorkOptions, aggregate,
+    extract, from_fn,
 };
 
 #[cfg(feature = "admin")]

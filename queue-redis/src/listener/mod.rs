@@ -28,8 +28,8 @@ use crate::broker::duties::{first_duty, read_first};
 use crate::broker::events::{read_watchers, watchers};
 use crate::broker::{CancelRequests, Wants};
 use crate::broker::{
-    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, all_queue_names, any_of, chosen, due_set, first_lanes, heads_of,
-    read_first_lanes, read_heads, read_queue_names, spread,
+    FEW_SETS, Holding, IdRange, Search, TaskLook, Waiting, all_queue_names, any_of, chosen, due_set, first_lanes,
+    heads_of, read_first_lanes, read_heads, read_queue_names, spread,
 };
 use crate::connection::Redis;
 use crate::error::Error;

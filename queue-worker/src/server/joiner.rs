@@ -40,7 +40,10 @@ impl Service for Joiner {
         let (names, is_told) = self.names().await?;
         let (joined, all) = self.queues.join(&names);
         if !all && !std::mem::replace(&mut self.is_full, true) {
-            warn!(joined = MAX_JOINED, "there are more queues to join than one server can; start others for some of them");
+            warn!(
+                joined = MAX_JOINED,
+                "there are more queues to join than one server can; start others for some of them"
+            );
         }
         if !joined.is_empty() {
             self.wakeups.limits.store(true, Ordering::Release);

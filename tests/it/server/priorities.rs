@@ -128,7 +128,7 @@ async fn a_unique_task_is_one_over_all_priorities_until_it_has_ended() {
     assert_eq!(fixture.cmd::<String>(&["GET", &lock]).await, "high");
     let mut examination = inspector.doctor().examine();
     while let Some(findings) = examination.next().await.unwrap() {
-        for found in findings {
+        for found in findings.into_iter().filter(|found| found.queue.is_some()) {
             assert!(matches!(found.fault, Fault::Unserved), "{found:?}");
         }
     }

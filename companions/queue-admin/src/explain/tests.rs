@@ -40,9 +40,12 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     assert_eq!(told(&pending(3)), ["behind"]);
     assert_eq!(told(&Facts { paused: Some("5".into()), ..pending(3) }), ["paused", "behind"]);
     assert_eq!(told(&Facts { servers: Vec::new(), ..pending(0) }), ["no-server"]);
-    let of_base = Facts { servers: vec![server(10)], ..pending(0) };
-    let told_of = |queue| reasons(queue, "a", &of_base, NOW).iter().map(Reason::as_str).collect::<Vec<_>>();
-    assert_eq!((told_of("q}p9"), told_of("other}p9")), (vec!["no-priorities"], vec!["no-server"]));
+    let mut of_base = Facts { servers: vec![server(10)], ..pending(0) };
+    for (queue, expected) in [("q}p9", "no-priorities"), ("other}p9", "no-server")] {
+        of_base.seen.entries[0].key = format!("asynq:{{{queue}}}:pending").into();
+        of_base.message.as_mut().unwrap().queue = queue.to_owned();
+        assert_eq!(reasons(queue, "a", &of_base, NOW).iter().map(Reason::as_str).collect::<Vec<_>>(), [expected]);
+    }
     assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(0) }), ["busy"]);
     let ending = ServerInfo { status: "stopped".into(), ..server(10) };
     assert_eq!(told(&Facts { servers: vec![ending.clone()], ..pending(0) }), ["servers-ending"]);
