@@ -1,6 +1,6 @@
 //! The options of a task, and the rules that compose them into a message.
 
-use crate::limits::{HIGHEST_PRIORITY, LAST_SECOND};
+use crate::limits::LAST_SECOND;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::clock::{secs_ceil, unix_ns, unix_secs_ceil};
 use crate::keys::{DEFAULT_QUEUE, QueueKeys};
-use crate::queue_name::{Family, QueueName, base_of};
+use crate::queue_name::{Family, FamilyError, QueueName, base_of};
 use crate::wire::TaskMessage;
 
 /// Retries of a task when none are given.
@@ -220,17 +220,9 @@ pub enum OptionError {
     /// The number of retries does not fit the message.
     #[error("max_retry is {0}; the largest is {max}", max = i32::MAX)]
     MaxRetryTooLarge(u32),
-    /// A priority above the highest.
-    #[error("the priority is {0}; 0 is the lowest and {max} the highest", max = HIGHEST_PRIORITY)]
-    PriorityTooHigh(u8),
-    /// A name of servers, or a label, that no server can have.
-    #[error("the {what} {name:?} is none; it has 1 to 100 letters, digits, '.', '_' and '-'")]
-    BadTarget {
-        /// `server name` or `label`.
-        what: &'static str,
-        /// What was given, shortened.
-        name: String,
-    },
+    /// A priority that there is not.
+    #[error(transparent)]
+    Family(#[from] FamilyError),
     /// The name of a queue that belongs to another one.
     #[error("the queue name {0:?} is that of a part of the queue {base:?}; name {base:?}, and give the priority", base = base_of(.0))]
     QueueOfFamily(String),
@@ -497,7 +489,7 @@ mod tests {
             assert_eq!(task.message.unique_key, "asynq:{mail}:unique:t:", "one lock for all priorities");
         }
         let refused = |task| compose(task, TaskOptions::new(), NOW).unwrap_err();
-        assert_eq!(refused(RawTask::new("t").priority(10)), OptionError::PriorityTooHigh(10));
+        assert_eq!(refused(RawTask::new("t").priority(10)), OptionError::Family(FamilyError::PriorityTooHigh(10)));
         let by_name = refused(RawTask::new("t").queue("mail}p9"));
         assert_eq!(by_name, OptionError::QueueOfFamily("mail}p9".into()));
         assert!(by_name.to_string().contains("name \"mail\", and give the priority"), "{by_name}");

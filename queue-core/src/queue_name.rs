@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::limits::{HIGHEST_PRIORITY, MIDDLE_PRIORITY};
-use crate::options::OptionError;
 use crate::registry::is_name;
 
 /// Which member of a family a queue is.
@@ -23,15 +22,32 @@ pub enum Family {
     Labels(BTreeSet<String>),
 }
 
+/// A queue of a family that there cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FamilyError {
+    /// A priority above the highest.
+    #[error("the priority is {0}; 0 is the lowest and {max} the highest", max = HIGHEST_PRIORITY)]
+    PriorityTooHigh(u8),
+    /// A name of servers, or a label, that no server can have.
+    #[error("the {what} {name:?} is none; it has 1 to 100 letters, digits, '.', '_' and '-'")]
+    NoName {
+        /// `server name` or `label`.
+        what: &'static str,
+        /// What was given, shortened.
+        name: String,
+    },
+}
+
 impl Family {
     /// Whether there can be such a queue.
     ///
     /// # Errors
     /// When a priority is above 9, or a name or label is none.
-    pub fn check(&self) -> Result<(), OptionError> {
-        let refuse = |what, name: &str| Err(OptionError::BadTarget { what, name: name.chars().take(80).collect() });
+    pub fn check(&self) -> Result<(), FamilyError> {
+        let refuse = |what, name: &str| Err(FamilyError::NoName { what, name: name.chars().take(80).collect() });
         match self {
-            Self::Level(level) if *level > HIGHEST_PRIORITY => Err(OptionError::PriorityTooHigh(*level)),
+            Self::Level(level) if *level > HIGHEST_PRIORITY => Err(FamilyError::PriorityTooHigh(*level)),
             Self::Level(_) => Ok(()),
             Self::Mailbox(name) if !is_name(name) => refuse("server name", name),
             Self::Mailbox(_) => Ok(()),

@@ -43,7 +43,9 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     let mut of_base = Facts { servers: vec![server(10)], ..pending(0) };
     for (queue, expected) in [("q}p9", "no-priorities"), ("other}p9", "no-server")] {
         of_base.seen.entries[0].key = format!("asynq:{{{queue}}}:pending").into();
-        of_base.message.as_mut().unwrap().queue = queue.to_owned();
+        let message = of_base.message.as_mut().unwrap();
+        message.queue = queue.to_owned();
+        of_base.seen.message = message.to_bytes();
         assert_eq!(reasons(queue, "a", &of_base, NOW).iter().map(Reason::as_str).collect::<Vec<_>>(), [expected]);
     }
     assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(0) }), ["busy"]);
