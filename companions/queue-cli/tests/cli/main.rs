@@ -23,6 +23,7 @@ mod manage;
 mod manual;
 mod metrics;
 mod notes;
+mod priorities;
 mod scheduler;
 mod secrets;
 mod session;
