@@ -32,7 +32,7 @@ programs:
 	$(CARGO) build $(WHOLE) --bins --examples
 
 examples: programs
-	@for example in quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits steer events priority; do \
+	@for example in quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits steer events priority publish; do \
 		echo "example $$example"; \
 		timeout 60 $(PROGRAMS)/examples/$$example > /dev/null || exit 1; \
 	done

@@ -41,6 +41,8 @@ mod guide {
     struct Readme;
     #[doc = include_str!("../docs/clients.md")]
     struct Clients;
+    #[doc = include_str!("../docs/publish.md")]
+    struct Publish;
     #[doc = include_str!("../docs/results.md")]
     struct Results;
     #[doc = include_str!("../docs/retries.md")]

@@ -40,6 +40,7 @@ pub mod option_text;
 pub mod options;
 pub mod outcome;
 pub mod progress;
+pub mod publish;
 pub mod queue_name;
 pub mod registry;
 pub mod retry;
@@ -52,6 +53,7 @@ pub use codec::{Codec, DecodeError, EncodeError, Json, MessagePack, Protobuf, Ra
 pub use info::TaskInfo;
 pub use options::{OptionError, RawTask, TaskOptions};
 pub use outcome::{Failure, Outcome, Step};
+pub use publish::{PublishOutcome, PublishPolicy};
 pub use retry::RetryPolicy;
 pub use state::TaskState;
 pub use task::{FromMessage, FromMessageError, IntoTask, Task};

@@ -211,6 +211,20 @@ pub enum OptionError {
     /// The id is one of those by which tasks belong to batches.
     #[error("the task id begins with \"flow:\", which is kept for members of batches; choose another")]
     ReservedTaskId,
+    /// A task is to be published and has no key.
+    #[error("a task is published under a key; give it one")]
+    NoKey,
+    /// A key that is kept for the tasks that follow those of another key.
+    #[error("the key ends with \"~\", which is kept for tasks that follow others; choose another")]
+    ReservedKey,
+    /// A task is to be published and has an option that does not go with a key.
+    #[error("a task that is published under a key cannot have {option}; {instead}")]
+    NotWithKey {
+        /// The option in question.
+        option: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// The group name is empty or only white space.
     #[error("the group name is blank")]
     BlankGroup,

@@ -36,6 +36,7 @@ fn store_of_the_testing_kit_behaves_as_redis() {
         "scheduler::",
         "client::batch",
         "client::options",
+        "client::publish",
     ]);
     // Most of them wait most of the time.
     again.args(["--test-threads", "8"]);

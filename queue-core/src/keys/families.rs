@@ -157,6 +157,7 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:lanes", KeyType::Hash, Note, "limit key NAME KEY --reset"),
     ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:events", KeyType::Stream, Note, "its TTL"),
+    ours("x:window:<md5>", KeyType::String, Note, "its TTL"),
     ours("x:once", SortedSet, Note, "the next task that is stored once; doctor"),
     removed_last(ours("x:removing", KeyType::String, Note, "the next removal, or unpause")),
 ];

@@ -269,6 +269,12 @@ impl QueueKeys {
         self.with(&format!("x:cron-history:{entry}"))
     }
 
+    /// STRING that exists while nothing else is published under a key (the id of the task): the number of the call that
+    /// opened it. Not asynq's.
+    pub fn window(&self, id: &str) -> String {
+        format!("{}x:window:{:x}", self.prefix, md5::compute(id))
+    }
+
     fn base(&self) -> &str {
         base_of(&self.prefix["asynq:{".len()..self.prefix.len() - "}:".len()])
     }

@@ -15,6 +15,7 @@ mod lanes;
 mod look;
 mod maintain;
 mod manage;
+mod publish;
 mod reclaim;
 mod remove;
 mod restore;
@@ -40,6 +41,7 @@ pub use look::{Canceled, TaskLook};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
 pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
+pub use publish::PublishVerdict;
 pub use queue_core::limits::{
     ARCHIVE_MAX, MAX_BATCH, MAX_BATCH_BYTES, MAX_SET, MAX_TAKE_BYTES, SET_BATCH, SHORT_BATCH,
 };

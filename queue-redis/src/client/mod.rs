@@ -5,6 +5,7 @@ mod intercept;
 mod many;
 mod merge;
 mod patience;
+mod publish;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
 use self::merge::Merger;
 use self::patience::Attempts;
+pub use self::publish::{Publish, Published};
 use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;

@@ -17,7 +17,7 @@ use queue_core::outcome::Step;
 use queue_redis::service::{Backoff, Outage, Service};
 use queue_redis::{
     Error,
-    broker::{Ended, Freed, Report, SHORT_BATCH, Travel, Verdict},
+    broker::{Ended, Freed, Report, Run, SHORT_BATCH, Travel, Verdict},
 };
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
@@ -45,6 +45,8 @@ pub(super) struct Unsettled {
     pub(super) too_many: Option<(String, Duration)>,
     /// What those who listen are told when it is written.
     pub(super) news: Option<Box<queue_core::event::Event>>,
+    /// Whether another task may follow this one.
+    pub(super) is_followed: bool,
     /// None while others have it, because the report is on its way, or refused.
     slot: Option<Arc<Slot>>,
     shared: Arc<Shared>,
@@ -56,7 +58,19 @@ pub(super) struct Unsettled {
 impl Unsettled {
     pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Ack {
         let (step, slot) = (Step::Requeue, Some(slot));
-        Box::new(Self { ticket, report, step, too_many: None, news: None, slot, shared, sent: false, settled: false })
+        let unsettled = Self {
+            ticket,
+            report,
+            step,
+            too_many: None,
+            news: None,
+            is_followed: false,
+            slot,
+            shared,
+            sent: false,
+            settled: false,
+        };
+        Box::new(unsettled)
     }
 
     /// Nothing is left to be written; the task is no longer in hand.
@@ -79,9 +93,8 @@ impl Drop for Unsettled {
         report.resent |= self.sent;
         let step = std::mem::replace(&mut self.step, Step::Requeue);
         let (slot, shared, too_many) = (self.slot.take(), self.shared.clone(), self.too_many.take());
-        let news = self.news.take();
-        let again =
-            Self { ticket: self.ticket, report, step, too_many, news, slot, shared, sent: self.sent, settled: false };
+        let (ticket, news, is_followed, sent) = (self.ticket, self.news.take(), self.is_followed, self.sent);
+        let again = Self { ticket, report, step, too_many, news, is_followed, slot, shared, sent, settled: false };
         self.shared.acks.send([Box::new(again)]);
     }
 }
@@ -271,13 +284,34 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
     let (applied, ()) = join(shared.broker.apply(&batch.0, shared.now_ns()), free_lanes(shared, &batch)).await;
     match applied {
         Ok(verdicts) => {
+            let followed = followed(&batch, &verdicts);
             settle(shared, batch, &verdicts, resend);
+            if !followed.is_empty() {
+                Box::pin(start_followers(shared, followed)).await;
+            }
             None
         }
         Err(error) => {
             let resend = resend || error.is_ambiguous();
             Some((batch.again(resend, error.is_outage(), &shared.slots), error, resend))
         }
+    }
+}
+
+/// The runs of a batch that have ended for good and that others may follow.
+fn followed(batch: &Batch, verdicts: &[Verdict]) -> Vec<Run> {
+    let is_over = |(ack, verdict): &(&Ack, &Verdict)| {
+        ack.is_followed && **verdict != Verdict::Lost && !matches!(ack.step, Step::Retry { .. } | Step::Requeue)
+    };
+    batch.0.iter().zip(verdicts).filter(is_over).map(|(ack, _)| ack.report.run.clone()).collect()
+}
+
+/// Starts what follows them. A hint: what is lost here starts at its fallback.
+async fn start_followers(shared: &Shared, ended: Vec<Run>) {
+    let Some(queue) = ended.first().map(|run| run.queue.clone()) else { return };
+    let ids: Vec<&str> = ended.iter().map(|run| run.id.as_str()).collect();
+    if let Err(error) = shared.broker.start_followers(&queue, &ids, shared.now_ns()).await {
+        debug!(%queue, %error, "what follows tasks that have ended starts at its fallback");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::UnixSecond;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
+use queue_core::publish::FOLLOW;
 use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
@@ -56,6 +57,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         attempt_line!(warn, job, "lease lost; the attempt was given up");
         return None;
     };
+    ack.is_followed = job.headers().contains_key(FOLLOW);
     let outcome = match outcome {
         Outcome::Done(_) => outcome,
         // Boxed, as what is told late: the future of every attempt would have room for what is seldom done.

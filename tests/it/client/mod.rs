@@ -4,6 +4,7 @@ mod addresses;
 mod batch;
 mod merge;
 mod options;
+mod publish;
 mod resend;
 mod waiting;
 mod waits;

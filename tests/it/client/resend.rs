@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::RawTask;
+use queue_core::{PublishOutcome, RawTask, TaskState};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Error, Redis, RedisOptions};
 
@@ -19,6 +19,14 @@ async fn unanswered(fixture: &Fixture) -> (Proxy, Client) {
     fixture.run("DEL asynq:{q}:pending").await;
     proxy.lose_answers();
     (proxy, client)
+}
+
+/// The same; the tasks that are there stay.
+async fn unanswered_beside(fixture: &Fixture) -> (Proxy, Client) {
+    fixture.run("RENAME asynq:{q}:pending saved").await;
+    let unanswered = unanswered(fixture).await;
+    fixture.run("RENAME saved asynq:{q}:pending").await;
+    unanswered
 }
 
 /// Enqueues a task without an id; before the call is sent again, the task has run and failed.
@@ -55,6 +63,20 @@ async fn a_unique_task_whose_call_was_sent_again_is_a_duplicate_of_anothers() {
     let (_proxy, client) = unanswered(&fixture).await;
     let refused = client.enqueue(RawTask::new("job").queue(QUEUE).unique(HOUR)).await.unwrap_err();
     assert!(matches!(refused, queue_redis::EnqueueError::DuplicateTask { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_publish_that_is_sent_again_is_told_what_it_has_done_although_a_worker_has_the_task_by_now() {
+    let fixture = Fixture::start().await;
+    fixture.put_in(TaskState::Pending, job("a").payload("old")).await;
+    let (_proxy, client) = unanswered_beside(&fixture).await;
+    let published = tokio::spawn(async move { client.publish(job("a").payload("new")).replace().await });
+    let payload = async || fixture.inspector().task(QUEUE, "a").await.unwrap().payload;
+    eventually("it is replaced", async || payload().await == "new").await;
+    fixture.take().await;
+    let published = published.await.unwrap().unwrap();
+    assert_eq!(published.outcome, PublishOutcome::Replaced);
+    assert_eq!(published.holder.unwrap().state, TaskState::Active);
 }
 
 /// Somebody who was just made a master, or not yet, is asked again a little later.

@@ -61,6 +61,16 @@ impl Nth {
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Store(Vec<NewTask>),
+    Publish {
+        task: NewTask,
+        replace: bool,
+        reschedule: bool,
+        restart: bool,
+        follow: bool,
+        throttle: bool,
+        /// One of a few, so that some calls are sent again.
+        call: u8,
+    },
     Take {
         count: u8,
     },
@@ -127,8 +137,9 @@ fn runs() -> impl Strategy<Value = Vec<Nth>> {
 
 impl Operation {
     /// The names of those that have to change something now and then.
-    pub(super) const CHANGING: [&'static str; 23] = [
+    pub(super) const CHANGING: [&'static str; 24] = [
         "store",
+        "publish",
         "take",
         "take matching",
         "done",
@@ -156,6 +167,12 @@ impl Operation {
     pub(crate) fn any() -> impl Strategy<Value = Self> {
         prop_oneof![
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
+            12 => (NewTask::any(), any::<[bool; 4]>(), prop::bool::weighted(0.2), 1..30_u8).prop_map(
+                |(task, [replace, reschedule, restart, follow], throttle, call)| {
+                    let task = NewTask { unique: false, group: None, ..task };
+                    Self::Publish { task, replace, reschedule, restart, follow, throttle, call }
+                }
+            ),
             16 => (1..6_u8).prop_map(|count| Self::Take { count }),
             6 => (1..4_u8, prop::collection::vec(0..3_u8, 0..3), 0..3_u8, 1..8_u8, any::<bool>()).prop_map(
                 |(count, types, from, window, are_young)| Self::TakeMatching { count, types, from, window, are_young }
@@ -187,6 +204,7 @@ impl Operation {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Store(_) => "store",
+            Self::Publish { .. } => "publish",
             Self::Take { .. } => "take",
             Self::TakeMatching { .. } => "take matching",
             Self::Done { .. } => "done",

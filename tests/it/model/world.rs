@@ -7,10 +7,11 @@ use std::time::Duration;
 use queue_admin::{Inspector, Page};
 use queue_core::clock::ManualClock;
 use queue_core::options::{Composed, Placement, compose};
+use queue_core::publish::PublishPolicy;
 use queue_core::{Clock as _, RawTask, TaskMessage, TaskOptions, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, Completion, Dequeued, Matching, Report, Run, Side, StagedSet, StagedTask, Taken},
+    broker::{Broker, Completion, Dequeued, Matching, PublishVerdict, Report, Run, Side, StagedSet, StagedTask, Taken},
 };
 
 use super::operation::{NewTask, Nth, Operation};
@@ -115,6 +116,19 @@ impl<'a> World<'a> {
         let queue: Arc<str> = QUEUE.into();
         match operation {
             Operation::Store(tasks) => self.store(tasks).await,
+            Operation::Publish { task, replace, reschedule, restart, follow, throttle, call } => {
+                let mut policy = PublishPolicy::default();
+                (policy.replace, policy.reschedule) = (*replace, *reschedule);
+                (policy.restart, policy.follow) = (*restart, *follow);
+                policy.max_wait = restart.then_some(Duration::from_secs(100));
+                // So long that it does not end by Redis' own clock.
+                policy.window = throttle.then_some(Duration::from_secs(10_000));
+                match broker.publish(&self.compose(task), &policy, now_ns, u64::from(*call)).await {
+                    // What is left of the window is Redis' own time.
+                    Ok(PublishVerdict::Done { outcome, holder, .. }) => format!("{outcome} {holder:?}"),
+                    answer => told(answer),
+                }
+            }
             Operation::Take { count } => {
                 let (token, expires) = self.new_take();
                 let taken = broker.dequeue(&queue, usize::from(*count), &token, expires).await;

@@ -23,6 +23,7 @@ mod fencing;
 mod forward;
 mod list_expired;
 mod list_ready_groups;
+mod publish;
 mod reclaim;
 mod recover;
 mod remove;

@@ -12,6 +12,7 @@ use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
+use queue_core::publish::{FOLLOW, PUBLISHED, Publications, twin};
 use queue_core::queue_name::base_of;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 pub use reason::Reason;
@@ -51,6 +52,10 @@ struct Facts {
     crashes: Crashes,
     /// Whether it is to be canceled.
     cancel: Option<CancelRequest>,
+    /// The active task that it follows.
+    follows: Option<String>,
+    /// How often it was published under its key.
+    published: Option<Publications>,
     /// How many attempts failed, and the last of them.
     attempts: (u64, Vec<Attempt>),
     paused: Option<String>,
@@ -120,16 +125,17 @@ impl Inspector {
         let mut facts = Facts { message, ..Facts::default() };
         let mut connection = self.redis.pooled().await?;
         let mut look = redis::pipe();
-        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since");
+        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since").arg(PUBLISHED);
         look.cmd("HMGET").arg(keys.task(id)).arg(&FIELDS);
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
         look.cmd("SISMEMBER").arg(QUEUES).arg(queue).cmd("EXISTS").arg(keys.rules()).ignore_errors();
         let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("explaining a task", &look).await?;
         let mut replies = replies.into_iter().map(Result::ok);
-        let (owner, crashes, since): (Option<String>, Option<String>, Option<String>) = parse(replies.next());
+        let [owner, crashes, since, published]: [Option<String>; 4] = parse(replies.next());
         facts.pending_since = since.and_then(|ns| Some(ns.parse::<i64>().ok()?.div_euclid(1_000_000_000)));
         facts.owner = owner.unwrap_or_default();
         facts.crashes = Crashes::parse(&crashes.unwrap_or_default());
+        facts.published = published.and_then(|field| Publications::parse(&field));
         facts.attempts = Attempt::read(&parse(replies.next()));
         facts.paused = parse(replies.next());
         facts.is_removing = parse(replies.next());
@@ -148,6 +154,11 @@ impl Inspector {
         }
         if facts.seen.state == TaskState::Scheduled.as_str() {
             facts.lane = lane::look(&mut connection, &keys, id).await?;
+            if facts.message.as_ref().is_some_and(|message| message.headers.contains_key(FOLLOW)) {
+                let first = twin(id);
+                let state = self.broker().state_of(queue, &first).await?;
+                facts.follows = (state == Some(TaskState::Active)).then_some(first);
+            }
         }
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
         let lock = facts.message.as_ref().map(|message| message.unique_key.as_str()).unwrap_or_default();
@@ -292,9 +303,10 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(unaware(facts));
         }
         Some(TaskState::Scheduled) => {
-            let parked = facts.lane.clone().filter(|_| score > now);
-            let is_parked = parked.is_some();
-            reasons.push(parked.unwrap_or_else(|| waits(Reason::Scheduled { at: UnixSecond(score) })));
+            let follows = facts.follows.clone().map(|first| Reason::Follows { first, fallback: UnixSecond(score) });
+            let is_parked = facts.lane.is_some() && score > now;
+            let held = facts.lane.clone().or(follows).filter(|_| score > now);
+            reasons.push(held.unwrap_or_else(|| waits(Reason::Scheduled { at: UnixSecond(score) })));
             reasons.extend(stopped);
             reasons.extend(unaware(facts).filter(|_| is_parked));
         }
@@ -333,6 +345,10 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     if let Some(request) = &facts.cancel {
         let at = UnixSecond(request.at_ms.div_euclid(1_000));
         reasons.push(Reason::CancelRequested { by: request.by.clone(), at });
+    }
+    if let Some(published) = facts.published {
+        let (first, last) = (UnixSecond(published.first), UnixSecond(published.last));
+        reasons.push(Reason::Published { count: published.count, first, last });
     }
     if let Some(last) = facts.attempts.1.last() {
         reasons.push(Reason::FailedBefore { count: facts.attempts.0, last: last.clone() });

@@ -46,6 +46,13 @@ pub enum Reason {
         /// Which: `<host>:<pid>:<uuid>`.
         servers: Vec<String>,
     },
+    /// It was published while a worker had another task of its key, and starts after that one.
+    Follows {
+        /// Id of the other.
+        first: String,
+        /// When it starts although nobody has said that the other has ended.
+        fallback: UnixSecond,
+    },
     /// It failed and waits for its next attempt.
     Retry {
         /// When that is due.
@@ -147,6 +154,15 @@ pub enum Reason {
         /// Since when.
         at: UnixSecond,
     },
+    /// It was published under its key; those publishes count that changed something.
+    Published {
+        /// How often.
+        count: u64,
+        /// The first time.
+        first: UnixSecond,
+        /// The last time.
+        last: UnixSecond,
+    },
     /// Attempts at it failed.
     FailedBefore {
         /// How many, at servers of ours.
@@ -199,6 +215,7 @@ impl Reason {
             Self::Scheduled { .. } => "scheduled",
             Self::Lane { .. } => "lane",
             Self::UnawareServers { .. } => "unaware-servers",
+            Self::Follows { .. } => "follows",
             Self::Retry { .. } => "retry",
             Self::NoHandler { .. } => "no-handler",
             Self::Overdue { .. } => "overdue",
@@ -216,6 +233,7 @@ impl Reason {
             Self::Silent { .. } => "silent",
             Self::Crashes { .. } => "crashes",
             Self::CancelRequested { .. } => "cancel-requested",
+            Self::Published { .. } => "published",
             Self::FailedBefore { .. } => "failed-before",
             Self::Archived { .. } => "archived",
             Self::Completed { .. } => "completed",
@@ -231,6 +249,7 @@ impl Reason {
         match self {
             Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
             Self::Lane { next_look, fallback, .. } => Some(next_look.unwrap_or(*fallback)),
+            Self::Follows { fallback, .. } => Some(*fallback),
             Self::Overdue { since } | Self::PassedOver { since } => Some(*since),
             Self::Paused { since } => *since,
             Self::Aggregating { deadline, .. } => Some(*deadline),
@@ -269,6 +288,11 @@ impl fmt::Display for Reason {
                     servers.join(", ")
                 )
             }
+            Self::Follows { first, fallback } => write!(
+                f,
+                "it follows task {first:?} of the same key, which a worker has: it starts when that has ended, or at {fallback} if nobody \
+                 says so"
+            ),
             Self::Retry { at, retried, max_retry, error } => {
                 write!(f, "it was retried {retried} of {max_retry} times, and is tried again at {at}")?;
                 if error.is_empty() { Ok(()) } else { write!(f, "; the last error: {error}") }
@@ -338,6 +362,10 @@ impl fmt::Display for Reason {
             }
             Self::CancelRequested { by, at } => {
                 write!(f, "{by} wants it to end since {at}; whoever has it has not said yet that it has")
+            }
+            Self::Published { count: 1, last, .. } => write!(f, "it was published under its key at {last}"),
+            Self::Published { count, first, last } => {
+                write!(f, "it was published under its key {count} times since {first}, last at {last}")
             }
             Self::FailedBefore { count, last } => {
                 let (at, end) = (UnixSecond(last.ended_ms.div_euclid(1_000)), last.end.as_str());

@@ -61,6 +61,15 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
 fn explain_says_when_a_task_is_due_and_that_one_is_overdue() {
     assert_eq!(told(&facts("scheduled", "scheduled", "4000000001")), ["scheduled"]);
     assert_eq!(told(&facts("scheduled", "scheduled", "3999999999")), ["overdue"]);
+    let published = Publications::parse("4 3999999990 3999999997 c0ffee replaced");
+    let debounced = Facts { published, ..facts("scheduled", "scheduled", "4000000001") };
+    assert_eq!(told(&debounced), ["scheduled", "published"]);
+    assert_eq!(
+        reasons("q", "a", &debounced, NOW)[1].to_string(),
+        "it was published under its key 4 times since 2096-10-02T07:06:30Z, last at 2096-10-02T07:06:37Z"
+    );
+    let follows = Facts { follows: Some("a~".to_owned()), ..facts("scheduled", "scheduled", "4000000001") };
+    assert_eq!(told(&follows), ["follows"]);
     let retry = facts("retry", "retry", "4000000001");
     let Reason::Retry { at, retried: 0, max_retry: 25, .. } = reasons("q", "a", &retry, NOW)[0] else { panic!() };
     assert_eq!(at, UnixSecond(NOW + 1));

@@ -2,6 +2,7 @@
 
 pub(crate) mod asynq;
 pub(crate) mod batch;
+mod publish;
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -46,17 +47,20 @@ pub(crate) struct EnqueueArgs {
     #[command(flatten)]
     options: OptionArgs,
 
+    #[command(flatten)]
+    publish: publish::PublishArgs,
+
     /// Wait until the task has ended, and print its result
     ///
     /// Exit codes as `task wait`. A task without --retention is kept for 60s after its success.
-    #[arg(long, conflicts_with = "batch")]
+    #[arg(long, conflicts_with_all = ["batch", "publish"])]
     wait: bool,
     /// With --wait: wait no longer than this; the task goes on [default: for ever]
     #[arg(long, value_name = "D", value_parser = when::duration, requires = "wait")]
     wait_timeout: Option<Duration>,
 
     /// Enqueue the tasks of a file (`-`: standard input), one JSON object on each line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "source", "option"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task_type", "source", "option", "publish"])]
     batch: Option<PathBuf>,
 }
 
@@ -104,8 +108,8 @@ struct OptionArgs {
     /// Keep the task and its result this long after success
     #[arg(long, value_name = "D", value_parser = when::duration)]
     retention: Option<Duration>,
-    /// Id of the task; one that is taken in the queue is refused [default: a random UUID]
-    #[arg(long, value_name = "ID")]
+    /// Id of the task; one that is taken in the queue is refused, unless --publish says otherwise [default: a random UUID]
+    #[arg(long, visible_alias = "key", value_name = "ID")]
     task_id: Option<String>,
     /// Collect the task in this group, to be aggregated with others
     #[arg(long, value_name = "G")]
@@ -190,6 +194,9 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
         task = task.payload(payload);
     }
     let (client, task) = (session.client(), args.options.apply(task));
+    if args.publish.are_given() {
+        return publish::run(&args.publish, &client, task, out).await;
+    }
     if !args.wait {
         return out.text(&describe(&client.enqueue(task).await?, None, out));
     }

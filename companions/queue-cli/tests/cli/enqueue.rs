@@ -111,3 +111,45 @@ async fn a_script_can_tell_a_duplicate_from_a_redis_that_is_down() {
     down.args(["--redis", "redis://127.0.0.1:1"]).args(enqueue);
     finish(down, b"").await.failed(1);
 }
+
+#[tokio::test]
+async fn what_is_published_tells_its_outcome_and_what_stays_as_it_is_exits_with_4() {
+    let bench = Bench::new().await;
+    let publish = async |arguments: &str| {
+        let line = format!("enqueue t --key k {arguments}");
+        bench.run(&line.split_whitespace().collect::<Vec<_>>()).await
+    };
+    assert_eq!(publish("--payload 1 --publish keep").await.ok(), "k stored\n");
+    assert_eq!(publish("--payload 2 --publish keep").await.ok(), "k kept\n");
+    assert_eq!(publish("--payload 3 --publish replace,restart").await.ok(), "k replaced\n");
+    assert_eq!(bench.task("k").await.payload, "3");
+    let refused = publish("--in 1h --publish reschedule").await.failed(4);
+    assert!(refused.contains(r#"task "k" stays as it is: it is pending"#), "{refused}");
+    let explained = bench.run(&["explain", "k"]).await.ok();
+    assert!(explained.contains("it was published under its key 2 times since "), "{explained}");
+    bench.inspector.delete_task("default", "k").await.unwrap();
+
+    assert_eq!(publish("--coalesce").await.ok(), "k stored\n");
+    assert_eq!(publish("--coalesce").await.ok(), "k replaced\n");
+    bench.inspector.delete_task("default", "k").await.unwrap();
+
+    let told = publish("--debounce 1h --max-wait 2h --json").await.json();
+    assert_eq!((&told["outcome"], &told["id"], &told["state"]), (&json!("stored"), &json!("k"), &json!("scheduled")));
+    assert_eq!((&told["type"], &told["queue"], &told["window_ms"]), (&json!("t"), &json!("default"), &json!(null)));
+    bench.inspector.delete_task("default", "k").await.unwrap();
+
+    assert_eq!(publish("--throttle 1h").await.ok(), "k stored\n");
+    assert_eq!(publish("--throttle 1h").await.ok(), "k suppressed\n");
+    bench.inspector.delete_task("default", "k").await.unwrap();
+    let told = publish("--throttle 1h --json").await.json();
+    assert_eq!((&told["outcome"], &told["state"]), (&json!("suppressed"), &json!(null)));
+    assert!(told["window_ms"].as_u64().is_some_and(|left| (1..=3_600_000).contains(&left)), "{told}");
+
+    for wrong in ["--debounce 1s --in 1s", "--max-wait 1s", "--publish never", "--wait --throttle 1s"] {
+        publish(wrong).await.failed(2);
+    }
+    bench.run(&["enqueue", "t", "--publish", "keep"]).await.failed(2);
+    let mut down = queuectl();
+    down.args(["--redis", "redis://127.0.0.1:1", "enqueue", "t", "--key", "k", "--publish", "keep"]);
+    finish(down, b"").await.failed(1);
+}

@@ -7,6 +7,7 @@ mod inspector;
 mod limits;
 mod priorities;
 mod producer;
+mod publish;
 mod reconciler;
 mod scheduler;
 mod waits;
