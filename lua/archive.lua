@@ -25,7 +25,7 @@
 --   +2 expiries   lease expiries the worker has set; several are in blanks: " a b ";
 --                 a recoverer names the one it saw
 --   +3 run        token of the run; empty for a recoverer
---   +4 lock       empty: it stays
+--   +4 lock       the lock that ends with the task; empty for one that stays
 --   +5 msg        encoded task message with the error
 --   +6 score      unix time in seconds
 --   +7 field      empty

@@ -46,6 +46,7 @@ pub mod registry;
 pub mod retry;
 pub mod state;
 pub mod task;
+pub mod unique;
 pub mod wire;
 
 pub use clock::{Clock, SystemClock};
@@ -57,6 +58,7 @@ pub use publish::{PublishOutcome, PublishPolicy};
 pub use retry::RetryPolicy;
 pub use state::TaskState;
 pub use task::{FromMessage, FromMessageError, IntoTask, Task};
+pub use unique::UniqueUntil;
 pub use wire::TaskMessage;
 
 /// What `Debug` writes for an error: its text and its causes, because that is what `main` prints of the error that it

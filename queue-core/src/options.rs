@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::clock::{secs_ceil, unix_ns, unix_secs_ceil};
 use crate::keys::{DEFAULT_QUEUE, QueueKeys};
 use crate::queue_name::{Family, FamilyError, QueueName, base_of};
+use crate::unique::{UNIQUE_UNTIL, UniqueUntil};
 use crate::wire::TaskMessage;
 
 /// Retries of a task when none are given.
@@ -46,6 +47,10 @@ pub struct TaskOptions {
     pub task_id: Option<String>,
     /// See [`unique`](Self::unique).
     pub unique: Option<Duration>,
+    /// See [`unique_until`](Self::unique_until).
+    pub unique_until: Option<UniqueUntil>,
+    /// See [`unique_key`](Self::unique_key).
+    pub unique_key: Option<String>,
     /// See [`retention`](Self::retention).
     pub retention: Option<Duration>,
     /// See [`group`](Self::group).
@@ -100,6 +105,13 @@ setters! {
     /// deleted, or this long has passed (from the time it starts, if it is scheduled). At least one
     /// second. Defaults to none.
     unique(ttl: Duration) => unique = ttl;
+    /// Until when the lock of [`unique`](Self::unique) is held, if its time does not run out before. Go's servers know only
+    /// [`Success`](UniqueUntil::Success), the default. Needs `unique`.
+    unique_until(until: UniqueUntil) => unique_until = until;
+    /// What the lock of [`unique`](Self::unique) is named after, instead of the payload: tasks of this type, in this queue and with this key
+    /// exclude each other, whatever their payloads. Go's clients name locks after payloads, so tasks of a type that both
+    /// enqueue should not have one. Needs `unique`.
+    unique_key(key: impl Into<String>) => unique_key = key.into();
     /// Keep the task, with its result, this long after success. Rounded up to the second.
     /// Defaults to zero: it is deleted at once.
     retention(duration: Duration) => retention = duration;
@@ -137,6 +149,8 @@ impl TaskOptions {
             process: later.process.or(self.process),
             task_id: later.task_id.or(self.task_id),
             unique: later.unique.or(self.unique),
+            unique_until: later.unique_until.or(self.unique_until),
+            unique_key: later.unique_key.or(self.unique_key),
             retention: later.retention.or(self.retention),
             group: later.group.or(self.group),
             family: later.family.or(self.family),
@@ -231,6 +245,12 @@ pub enum OptionError {
     /// The uniqueness lock would live less than a second.
     #[error("unique is {0:?}; it must be at least 1s")]
     UniqueTooShort(Duration),
+    /// An option that says something about a lock which the task does not have.
+    #[error("{option} says something about the uniqueness lock, and the task has none; give it unique, too")]
+    NeedsUnique {
+        /// The option in question.
+        option: &'static str,
+    },
     /// The number of retries does not fit the message.
     #[error("max_retry is {0}; the largest is {max}", max = i32::MAX)]
     MaxRetryTooLarge(u32),
@@ -301,6 +321,8 @@ pub struct Composed {
     pub unique_ttl: i64,
     /// Whether the id was made here: if it is taken, then by this very task.
     pub generated_id: bool,
+    /// Whether the lock is named after a key that the user has chosen.
+    pub has_own_lock: bool,
 }
 
 /// Composes a task and the options of the call into what is stored, by asynq's rules.
@@ -391,6 +413,16 @@ fn compose_checked(
         return Err(OptionError::TimeTooFar { option: "process_in" });
     }
 
+    let has_own_lock = options.unique_key.is_some();
+    for (option, is_given) in [("unique_until", options.unique_until.is_some()), ("unique_key", has_own_lock)] {
+        if is_given && options.unique.is_none() {
+            return Err(OptionError::NeedsUnique { option });
+        }
+    }
+    let mut headers = options.headers;
+    if let Some(until @ (UniqueUntil::Start | UniqueUntil::Finish)) = options.unique_until {
+        headers.insert(UNIQUE_UNTIL.to_owned(), until.as_str().to_owned());
+    }
     let (unique_key, unique_ttl) = match options.unique {
         None => (String::new(), 0),
         Some(ttl) => {
@@ -402,7 +434,8 @@ fn compose_checked(
             if ttl > LAST_SECOND {
                 return Err(OptionError::TimeTooFar { option: "unique" });
             }
-            (QueueKeys::new(&queue).unique(&task_type, payload.as_deref()), ttl)
+            let of = options.unique_key.as_ref().map_or(payload.as_deref(), |key| Some(key.as_bytes()));
+            (QueueKeys::new(&queue).unique(&task_type, of), ttl)
         }
     };
     let generated_id = options.task_id.is_none();
@@ -417,10 +450,10 @@ fn compose_checked(
         unique_key,
         retention,
         group_key: options.group.unwrap_or_default(),
-        headers: options.headers,
+        headers,
         ..TaskMessage::default()
     };
-    Ok(Composed { message, placement, unique_ttl, generated_id })
+    Ok(Composed { message, placement, unique_ttl, generated_id, has_own_lock })
 }
 
 /// Whether a name can be shown, and used as a part of keys.

@@ -189,6 +189,7 @@ scripts! {
     ENQUEUE = "enqueue";
     SCHEDULE = "schedule";
     ADD_TO_GROUP = "add_to_group";
+    UNLOCK = "unlock";
     PUBLISH = "publish";
     START_FOLLOWERS = "start_followers";
     DEQUEUE = "dequeue";

@@ -175,3 +175,47 @@ func TestTaskIDConflictInRustLeavesNoLock(t *testing.T) {
 		t.Errorf("%s is left, held by %q", key, f.get(key))
 	}
 }
+
+func TestALockUntilStartIsFreeForGoWhileRustWorks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.queuectl("enqueue", "sleep", "--payload", "3000", "--unique", "1h", "--unique-until", "start", "--task-id", "a")
+	again := func(id string) error {
+		_, err := f.client.Enqueue(asynq.NewTask("sleep", []byte("3000")), asynq.Unique(time.Hour), asynq.TaskID(id))
+		return err
+	}
+	if err := again("b"); !errors.Is(err, asynq.ErrDuplicateTask) {
+		t.Errorf("while it waits, Go is told %v", err)
+	}
+	w := f.startRustWorker(2, []string{"default=1"})
+	w.waitStart("a")
+	lock := lockKey("default", "sleep", "3000")
+	f.eventually("the lock is free", func() bool { return !f.exists(lock) })
+	if err := again("c"); err != nil {
+		t.Errorf("while it runs, Go is told %v", err)
+	}
+	// The end of the first leaves the lock of the second alone.
+	f.waitGone("default", "a")
+	f.assertLock(lock, "c", time.Hour)
+	f.waitGone("default", "c")
+	if f.exists(lock) {
+		t.Error("the lock of the second is still there")
+	}
+}
+
+// Go knows only asynq's way: see docs/options.md.
+func TestGoKeepsALockUntilFinishWhenItArchives(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.queuectl("enqueue", "skip", "--payload", "x", "--unique", "1h", "--unique-until", "finish", "--task-id", "a")
+	f.startGoServer(nil, "default")
+	f.waitState("default", "a", asynq.TaskStateArchived)
+	f.assertLock(lockKey("default", "skip", "x"), "a", time.Hour)
+
+	f.queuectl("enqueue", "skip", "--payload", "y", "--unique", "1h", "--unique-until", "finish", "--task-id", "b", "--queue", "rust")
+	f.startRustWorker(1, []string{"rust=1"})
+	f.waitState("rust", "b", asynq.TaskStateArchived)
+	if f.exists(lockKey("rust", "skip", "y")) {
+		t.Error("Rust did not release the lock")
+	}
+}

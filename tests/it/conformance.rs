@@ -37,6 +37,7 @@ fn store_of_the_testing_kit_behaves_as_redis() {
         "client::batch",
         "client::options",
         "client::publish",
+        "client::unique",
     ]);
     // Most of them wait most of the time.
     again.args(["--test-threads", "8"]);

@@ -226,7 +226,7 @@ impl Inspector {
         let id = compose(RawTask::new("t"), TaskOptions::new(), now_ns).map(|task| task.message.id).unwrap_or_default();
         let placement = if template.group_key.is_empty() { Placement::Pending } else { Placement::Aggregating };
         let message = TaskMessage { id: format!("{name}:{now}:{id}"), ..template };
-        let task = Composed { message, placement, unique_ttl, generated_id: false };
+        let task = Composed { message, placement, unique_ttl, generated_id: false, has_own_lock: false };
         let broker = self.broker();
         broker.publish_queue(&entry.queue).await?;
         let overlap = match entry.overlap.as_str() {

@@ -14,8 +14,8 @@ pub use queue_macros::facade_debug_handler as debug_handler;
 // Tasks, and what tells how they are worked.
 pub use queue_core::flow::Otherwise;
 pub use queue_core::{
-    Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, PublishOutcome, Raw, RawTask, RetryPolicy, SystemClock, Task,
-    TaskInfo, TaskOptions, TaskState,
+    Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, PublishOutcome, Raw, RawTask, RetryPolicy,
+    SystemClock, Task, TaskInfo, TaskOptions, TaskState, UniqueUntil,
 };
 // Redis and clients.
 #[cfg(feature = "embedded")]
@@ -24,8 +24,8 @@ pub use queue_redis::embedded;
 pub use queue_redis::events;
 pub use queue_redis::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
-    Interceptor, Outgoing, ParentError, Parents, Permit, Publish, Published, Redis, RedisOptions, Semaphore, Stderr, TaskChanges,
-    TaskHandle, TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
+    Interceptor, Outgoing, ParentError, Parents, Permit, Publish, Published, Redis, RedisOptions, Semaphore, Stderr,
+    TaskChanges, TaskHandle, TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.
 #[cfg(feature = "worker")]

@@ -1,12 +1,13 @@
-//! New tasks: `enqueue.lua`, `schedule.lua`, `add_to_group.lua`.
+//! New tasks: `enqueue.lua`, `schedule.lua`, `add_to_group.lua`; and their locks: `unlock.lua`.
 
 use queue_core::keys::QueueKeys;
 use queue_core::options::{Composed, Placement};
+use queue_core::wire::TaskMessage;
 use redis::Cmd;
 
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ADD_TO_GROUP, ENQUEUE, SCHEDULE, Word};
+use crate::script::{ADD_TO_GROUP, ENQUEUE, SCHEDULE, UNLOCK, Word};
 
 /// What became of a task that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,21 @@ impl Broker {
         with_place(&mut call, task, now);
         let reply = self.redis.run(&ADD_TO_GROUP, &call).await?;
         Ok(verdicts(ADD_TO_GROUP.name, &reply, 1, verdict)?[0])
+    }
+}
+
+impl Broker {
+    /// Frees the uniqueness lock of a task; returns whether it was the task's. One of another queue is left alone.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn unlock(&self, task: &TaskMessage) -> Result<bool, Error> {
+        if !QueueKeys::new(&task.queue).may_own(&task.unique_key) {
+            return Ok(false);
+        }
+        let mut call = UNLOCK.call(1);
+        call.arg(&task.unique_key).arg(&task.id);
+        Ok(self.integer(&UNLOCK, &call).await? == 1)
     }
 }
 

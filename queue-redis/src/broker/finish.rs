@@ -12,6 +12,7 @@ use queue_core::flow::MemberOutcome;
 use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
 use queue_core::progress::CURSOR;
+use queue_core::unique::UniqueUntil;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
@@ -73,6 +74,8 @@ pub struct Report {
     pub run: Run,
     /// The lock the task holds; empty for none.
     pub unique_key: String,
+    /// Whether archiving the task releases it too.
+    pub is_unique_until_finish: bool,
     /// Where to look for it.
     pub side: Side,
     /// The lease expiry a recoverer saw, as Redis printed it; `None` for the owner itself.
@@ -88,16 +91,18 @@ pub struct Report {
 impl Report {
     /// A report by somebody who found the lease expired.
     pub fn by_recoverer(queue: &Arc<str>, lease: &ExpiredLease) -> Self {
-        let unique_key = lease.message.as_ref().map(|message| message.unique_key.clone()).unwrap_or_default();
         let run = Run::new(queue.clone(), lease.raw_id.to_vec(), "".into(), 0);
-        let seen_expiry = Some(lease.expiry.clone());
-        Self { run, unique_key, side: Side::Oldest, seen_expiry, resent: false, crashes: None, attempt: None }
+        let mut report = Self::by_owner(run, lease.message.as_ref().unwrap_or(&TaskMessage::default()), Side::Oldest);
+        report.seen_expiry = Some(lease.expiry.clone());
+        report
     }
 
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
         let unique_key = message.unique_key.clone();
-        Self { run, unique_key, side, seen_expiry: None, resent: false, crashes: None, attempt: None }
+        let is_unique_until_finish = UniqueUntil::of(message) == UniqueUntil::Finish;
+        let (seen_expiry, crashes, attempt) = (None, None, None);
+        Self { run, unique_key, is_unique_until_finish, side, seen_expiry, resent: false, crashes, attempt }
     }
 
     /// The attempt, from `started_ns` to `ended_ns`, came to this step.
@@ -306,7 +311,8 @@ impl Broker {
             call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             telling.with_entry(&mut call);
             report.fence(&mut call, true);
-            call.arg("").arg(message).arg(now);
+            let lock = if report.is_unique_until_finish { &report.unique_key[..] } else { "" };
+            call.arg(lock).arg(message).arg(now);
             with_crashes(&mut call, None);
             with_attempt(&mut call, report.attempt.as_deref());
             call

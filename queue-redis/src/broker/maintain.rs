@@ -8,6 +8,7 @@ use queue_core::crash::Crashes;
 use queue_core::flow::MemberOutcome;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
+use queue_core::unique::UniqueUntil;
 use queue_core::{TaskMessage, TaskState};
 use redis::Value;
 
@@ -303,7 +304,10 @@ impl Broker {
             telling.with_entry(&mut call);
             for position in &positions {
                 let Recovery { lease, message, retry_at, crashes, attempt } = &recoveries[*position];
-                call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg("");
+                let message_of = lease.message.as_ref();
+                let ends = message_of.filter(|message| archived && UniqueUntil::of(message) == UniqueUntil::Finish);
+                let lock = ends.map_or("", |message| &message.unique_key);
+                call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg(lock);
                 call.arg(&message[..]).arg(retry_at.unwrap_or(now));
                 // In the archive they stand in the message.
                 with_crashes(&mut call, crashes.as_ref().filter(|_| !archived));

@@ -72,7 +72,12 @@ impl Broker {
         let fallback = now_ns.div_euclid(1_000_000_000).saturating_add(message.timeout.max(0)).max(due);
         let (follower, fallback) = if policy.follow { (twin.to_bytes(), fallback) } else { (Bytes::new(), 0) };
         let mut command = PUBLISH.call(8);
-        command.arg(keys.task(&message.id)).arg(keys.task(&twin.id)).arg(keys.pending()).arg(keys.scheduled()).arg(keys.retry());
+        command
+            .arg(keys.task(&message.id))
+            .arg(keys.task(&twin.id))
+            .arg(keys.pending())
+            .arg(keys.scheduled())
+            .arg(keys.retry());
         command.arg(keys.completed()).arg(keys.archived()).arg(keys.window(&message.id));
         command.arg(keys.task_prefix()).arg(&message.id).arg(&message.to_bytes()[..]).arg(now_ns).arg(due);
         command.arg(may.join(" ")).arg(most).arg(window_ms.to_string()).arg(format!("{call:x}"));

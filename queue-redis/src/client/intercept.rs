@@ -60,10 +60,11 @@ impl Outgoing<'_> {
     }
 
     /// Names the uniqueness lock of the task, if it has one, after these bytes instead of its payload. Tasks of
-    /// the same type in the same queue with the same bytes exclude each other.
+    /// the same type in the same queue with the same bytes exclude each other. A lock that has a
+    /// [key of its own](queue_core::TaskOptions::unique_key) keeps its name.
     pub fn set_lock_payload(&mut self, bytes: &[u8]) {
         let message = &mut self.composed.message;
-        if !message.unique_key.is_empty() {
+        if !message.unique_key.is_empty() && !self.composed.has_own_lock {
             message.unique_key = QueueKeys::new(&message.queue).unique(&message.r#type, Some(bytes));
         }
     }

@@ -164,7 +164,9 @@ impl Publish {
         let mut composed = compose(task?, call, now_ns)?;
         let (under_way, seen) = client.interceptors.see(&mut composed);
         let published = match seen.map_err(EnqueueError::from).and_then(|()| check(&client, &composed, &policy)) {
-            Ok(()) => client.store.publish(&composed, &policy, now_ns, client.until()).await.map_err(EnqueueError::from),
+            Ok(()) => {
+                client.store.publish(&composed, &policy, now_ns, client.until()).await.map_err(EnqueueError::from)
+            }
             Err(refusal) => Err(refusal),
         };
         under_way.end(published.and_then(|verdict| told(verdict, composed, now_ns)))

@@ -58,7 +58,7 @@ pub(super) struct Unsettled {
 impl Unsettled {
     pub(super) fn new(shared: Arc<Shared>, ticket: u64, report: Report, slot: Arc<Slot>) -> Ack {
         let (step, slot) = (Step::Requeue, Some(slot));
-        let unsettled = Self {
+        Box::new(Self {
             ticket,
             report,
             step,
@@ -69,8 +69,7 @@ impl Unsettled {
             shared,
             sent: false,
             settled: false,
-        };
-        Box::new(unsettled)
+        })
     }
 
     /// Nothing is left to be written; the task is no longer in hand.

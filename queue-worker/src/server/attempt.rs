@@ -7,6 +7,7 @@ use bytes::Bytes;
 use queue_core::clock::UnixSecond;
 use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
 use queue_core::publish::FOLLOW;
+use queue_core::unique::UniqueUntil;
 use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
@@ -46,6 +47,11 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     };
     if shared.cancels.by(&job).is_some() {
         job.cancel(CancelReason::Canceled);
+    }
+    if UniqueUntil::of(job.message()) == UniqueUntil::Start
+        && let Err(error) = Box::pin(shared.broker.unlock(job.message())).await
+    {
+        attempt_line!(warn, job, %error, "its uniqueness lock stays until it has succeeded");
     }
     // Handlers are caught where they run. This is for what is beside them: the `Clone` of a layer, a subscriber.
     let caught = Catch::new(work(&shared.routes, &limits, &job, &span)).await;

@@ -6,5 +6,6 @@ mod merge;
 mod options;
 mod publish;
 mod resend;
+mod unique;
 mod waiting;
 mod waits;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clap::Args;
 use queue_core::limits::HIGHEST_PRIORITY;
 use queue_core::queue_name::Family;
-use queue_core::{RawTask, TaskInfo, TaskOptions};
+use queue_core::{RawTask, TaskInfo, TaskOptions, UniqueUntil};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -105,6 +105,12 @@ struct OptionArgs {
     /// Refuse another task of the same type, payload and queue until this one succeeds, or for this long
     #[arg(long, value_name = "D", value_parser = when::duration)]
     unique: Option<Duration>,
+    /// Until when the lock of --unique is held: success (asynq's way), start, or finish
+    #[arg(long, value_name = "W", value_parser = unique_until, requires = "unique")]
+    unique_until: Option<UniqueUntil>,
+    /// What the lock of --unique is named after, instead of the payload
+    #[arg(long, value_name = "S", requires = "unique")]
+    unique_key: Option<String>,
     /// Keep the task and its result this long after success
     #[arg(long, value_name = "D", value_parser = when::duration)]
     retention: Option<Duration>,
@@ -120,6 +126,10 @@ struct OptionArgs {
     /// Metadata that travels with the task; may be given many times
     #[arg(long = "header", value_name = "K=V", value_parser = header)]
     headers: Vec<(String, String)>,
+}
+
+fn unique_until(text: &str) -> Result<UniqueUntil, String> {
+    UniqueUntil::parse(text).ok_or_else(|| "it is success, start or finish".to_owned())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -138,6 +148,8 @@ impl OptionArgs {
             deadline: self.deadline,
             task_id: self.task_id,
             unique: self.unique,
+            unique_until: self.unique_until,
+            unique_key: self.unique_key,
             retention: self.retention,
             group: self.group,
             family: self.priority.map(Family::Level),

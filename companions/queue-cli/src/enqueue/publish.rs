@@ -47,7 +47,9 @@ pub(super) struct PublishArgs {
 impl PublishArgs {
     /// Whether the task is published, and not only enqueued.
     pub(super) fn are_given(&self) -> bool {
-        !self.policies.is_empty() || self.coalesce || [self.debounce, self.max_wait, self.throttle].iter().any(Option::is_some)
+        !self.policies.is_empty()
+            || self.coalesce
+            || [self.debounce, self.max_wait, self.throttle].iter().any(Option::is_some)
     }
 
     fn publish(&self, client: &Client, task: RawTask) -> Publish {
@@ -77,7 +79,8 @@ impl PublishArgs {
 
     /// Whether the caller wanted what is there to change, and it did not.
     fn is_refusal(&self, outcome: PublishOutcome) -> bool {
-        let wants_change = self.coalesce || self.debounce.is_some() || self.policies.iter().any(|policy| *policy != Policy::Keep);
+        let wants_change =
+            self.coalesce || self.debounce.is_some() || self.policies.iter().any(|policy| *policy != Policy::Keep);
         wants_change && outcome == PublishOutcome::Kept
     }
 }

@@ -1,0 +1,138 @@
+//! Uniqueness locks that end in other ways than asynq's, or are named otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::crash::Crashes;
+use queue_core::{OptionError, RawTask, Step, TaskMessage, TaskState, UniqueUntil};
+use queue_redis::broker::Recovery;
+use queue_redis::{Client, EnqueueError, Outgoing};
+use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
+use tokio::sync::Semaphore;
+
+use crate::support::{Fixture, NOW, QUEUE, eventually, job, with};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn unique(payload: &str, until: UniqueUntil) -> RawTask {
+    RawTask::new("job").queue(QUEUE).payload(payload.to_owned()).unique(HOUR).unique_until(until)
+}
+
+async fn is_refused(client: &Client, task: RawTask) -> bool {
+    match client.enqueue(task).await {
+        Ok(_) => false,
+        Err(EnqueueError::DuplicateTask { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A server whose handler fails as the payload says, when it is let go.
+async fn server(fixture: &Fixture, go: &Arc<Semaphore>) -> queue_worker::Handle {
+    let work = with(go, async |go: Arc<Semaphore>, job: Job| {
+        go.acquire().await.unwrap().forget();
+        match &job.payload()[..] {
+            b"archive" => Err(Failure::archive("no")),
+            b"retry" => Err("not yet".into()),
+            _ => Ok(()),
+        }
+    });
+    let server = Server::new(fixture.another_redis(), Router::new(()).route("job", work));
+    server.queues([(QUEUE, 1)]).retry_policy(RetryPolicy::Fixed(HOUR)).start().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_until_start_is_free_while_the_task_runs_and_asynqs_is_not() {
+    for (until, refuses) in [(UniqueUntil::Start, false), (UniqueUntil::Success, true), (UniqueUntil::Finish, true)] {
+        let fixture = Fixture::start().await;
+        let client = Client::new(fixture.redis());
+        client.enqueue(unique("p", until)).await.unwrap();
+        assert!(is_refused(&client, unique("p", until)).await, "{until:?}: it waits");
+        let go = Arc::new(Semaphore::new(0));
+        let server = server(&fixture, &go).await;
+        let active = async || fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await;
+        eventually("it runs", async || active().await == 1).await;
+        if until == UniqueUntil::Start {
+            let locks = async || fixture.cmd::<Vec<String>>(&["KEYS", "*unique*"]).await;
+            eventually("its lock is free", async || locks().await.is_empty()).await;
+        }
+        assert_eq!(is_refused(&client, unique("p", until)).await, refuses, "{until:?}: it runs");
+        if !refuses {
+            // The second one has the lock now, and the end of the first leaves it alone.
+            eventually("both run", async || active().await == 2).await;
+        }
+        go.add_permits(2);
+        let done = if refuses { 1 } else { 2 };
+        eventually("they are done", async || fixture.count("processed").await == done).await;
+        assert!(!is_refused(&client, unique("p", until)).await, "{until:?}: they are done");
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_until_finish_is_free_when_the_task_is_archived_and_not_while_it_waits_for_a_retry() {
+    for (until, refuses) in [(UniqueUntil::Finish, false), (UniqueUntil::Success, true)] {
+        let fixture = Fixture::start().await;
+        let client = Client::new(fixture.redis());
+        for payload in ["archive", "retry"] {
+            client.enqueue(unique(payload, until)).await.unwrap();
+        }
+        let server = server(&fixture, &Arc::new(Semaphore::new(2))).await;
+        eventually("both have failed", async || fixture.count("failed").await == 2).await;
+        server.shutdown().await;
+        assert_eq!(is_refused(&client, unique("archive", until)).await, refuses, "{until:?}");
+        assert!(is_refused(&client, unique("retry", until)).await, "{until:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_until_finish_is_free_when_a_recoverer_archives_the_task() {
+    for (until, left) in [(UniqueUntil::Finish, 0), (UniqueUntil::Success, 1)] {
+        let fixture = Fixture::start().await;
+        let delivery = fixture.active(job("a").unique(HOUR).unique_until(until)).await;
+        let lease = fixture.broker.list_expired(QUEUE, NOW + 30, 0).await.unwrap().leases.remove(0);
+        let message = TaskMessage { error_msg: "silent".into(), ..delivery.message };
+        let recovery = Recovery::new(lease, Step::Archive { message }, Crashes::default(), NOW);
+        fixture.broker.recover(QUEUE, &[recovery], 0, NOW).await.unwrap();
+        assert_eq!(fixture.broker.state_of(QUEUE, "a").await.unwrap(), Some(TaskState::Archived));
+        assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "*unique*"]).await.len(), left, "{until:?}");
+    }
+}
+
+#[tokio::test]
+async fn unlock_frees_only_the_lock_of_the_task_itself_and_of_its_queue() {
+    let fixture = Fixture::start().await;
+    let message = fixture.compose(job("a").unique(HOUR)).message;
+    let lock = "asynq:{q}:unique:job:";
+    assert!(!fixture.broker.unlock(&message).await.unwrap());
+    fixture.run(&format!("SET {lock} b")).await;
+    assert!(!fixture.broker.unlock(&message).await.unwrap());
+    fixture.run(&format!("SET {lock} a")).await;
+    let elsewhere = TaskMessage { queue: "other".into(), ..message.clone() };
+    assert!(!fixture.broker.unlock(&elsewhere).await.unwrap());
+    assert!(fixture.broker.unlock(&message).await.unwrap());
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", lock]).await, 0);
+}
+
+#[tokio::test]
+async fn a_lock_with_a_key_of_its_own_is_for_all_payloads_and_no_interceptor_renames_it() {
+    let fixture = Fixture::start().await;
+    let client = Client::new(fixture.redis());
+    let client = client.intercept(|task: &mut Outgoing<'_>| task.set_lock_payload(b"secret"));
+    let of = |task_type: &str, payload: &str, key: &str| {
+        RawTask::new(task_type).queue(QUEUE).payload(payload.to_owned()).unique(HOUR).unique_key(key)
+    };
+    assert!(!is_refused(&client, of("job", "1", "user:7")).await);
+    assert!(is_refused(&client, of("job", "2", "user:7")).await);
+    assert!(!is_refused(&client, of("job", "1", "user:8")).await);
+    assert!(!is_refused(&client, of("other", "1", "user:7")).await);
+    // A Go client that hashes a payload of these bytes meets the same lock.
+    let lock = queue_core::keys::QueueKeys::new(QUEUE).unique("job", Some(b"user:7"));
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", &lock]).await, 1);
+    for (task, option) in [
+        (RawTask::new("job").unique_key("k"), "unique_key"),
+        (RawTask::new("job").unique_until(UniqueUntil::Start), "unique_until"),
+    ] {
+        let error = client.enqueue(task).await.unwrap_err();
+        assert!(matches!(error, EnqueueError::Option(OptionError::NeedsUnique { option: found }) if found == option));
+    }
+}
