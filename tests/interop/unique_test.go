@@ -187,7 +187,7 @@ func TestALockUntilStartIsFreeForGoWhileRustWorks(t *testing.T) {
 	if err := again("b"); !errors.Is(err, asynq.ErrDuplicateTask) {
 		t.Errorf("while it waits, Go is told %v", err)
 	}
-	w := f.startRustWorker(2, []string{"default=1"})
+	w := f.startRustWorker(1, []string{"default=1"})
 	w.waitStart("a")
 	lock := lockKey("default", "sleep", "3000")
 	f.eventually("the lock is free", func() bool { return !f.exists(lock) })

@@ -12,20 +12,15 @@ use super::Broker;
 use crate::error::Error;
 use crate::script::{PUBLISH, START_FOLLOWERS};
 
-/// What `publish` answers.
+/// What became of a publish, and how the task stands that has the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PublishVerdict {
-    /// What became of it, and how the task stands that has the key.
-    Done {
-        /// What became of it.
-        outcome: PublishOutcome,
-        /// The task: its message, its state and, in a sorted set, its score.
-        holder: Option<(TaskMessage, TaskState, Option<i64>)>,
-        /// Milliseconds that are left of the window; 0 where none is open.
-        window_ms: u64,
-    },
-    /// Something that is no task has the id.
-    Taken,
+pub struct PublishVerdict {
+    /// What became of it.
+    pub outcome: PublishOutcome,
+    /// The task: its message, its state and, in a sorted set, its score.
+    pub holder: Option<(TaskMessage, TaskState, Option<i64>)>,
+    /// Milliseconds that are left of the window; 0 where none is open.
+    pub window_ms: u64,
 }
 
 impl Broker {
@@ -44,7 +39,7 @@ impl Broker {
         self.integer(&START_FOLLOWERS, &call).await
     }
 
-    /// Publishes a task; its id is the key. `call` is a number by which a call that is sent again is known.
+    /// Publishes a task; its id is the key. `None` where something that is no task has the id. `call` is a number by which a call that is sent again is known.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses; then nothing is changed, unless the error [is ambiguous](Error::is_ambiguous).
@@ -54,7 +49,7 @@ impl Broker {
         policy: &PublishPolicy,
         now_ns: i64,
         call: u64,
-    ) -> Result<PublishVerdict, Error> {
+    ) -> Result<Option<PublishVerdict>, Error> {
         let message = &task.message;
         let keys = QueueKeys::new(&message.queue);
         let due = if let Placement::Scheduled { at } = task.placement { at } else { 0 };
@@ -87,18 +82,18 @@ impl Broker {
     }
 }
 
-fn read(reply: &Value) -> Option<PublishVerdict> {
+/// The inner `None` is an id that is taken.
+fn read(reply: &Value) -> Option<Option<PublishVerdict>> {
     let Value::Array(parts) = reply else { return None };
     let text = |part: &Value| redis::from_redis_value_ref::<String>(part).ok();
     let [word, message, state, score, window_ms] = &parts[..] else {
-        return (parts.len() == 1 && text(&parts[0])? == "taken").then_some(PublishVerdict::Taken);
+        return (parts.len() == 1 && text(&parts[0])? == "taken").then_some(None);
     };
-    let Value::BulkString(message) = message else { return None };
+    let (Value::BulkString(message), Value::Int(window_ms)) = (message, window_ms) else { return None };
     let score = text(score)?.parse::<f64>().ok().map(|score| score as i64);
     // A message that cannot be read is as good as none here; the worker that takes it says so.
     let message = TaskMessage::from_bytes(message.clone().into()).ok().filter(|_| !message.is_empty());
     let holder = message.zip(text(state)?.parse().ok()).map(|(message, state)| (message, state, score));
-    let Value::Int(window_ms) = window_ms else { return None };
-    let window_ms = u64::try_from(*window_ms).unwrap_or(0);
-    Some(PublishVerdict::Done { outcome: PublishOutcome::parse(&text(word)?)?, holder, window_ms })
+    let outcome = PublishOutcome::parse(&text(word)?)?;
+    Some(Some(PublishVerdict { outcome, holder, window_ms: u64::try_from(*window_ms).unwrap_or(0) }))
 }

@@ -201,9 +201,9 @@ fn check(client: &Client, task: &Composed, policy: &PublishPolicy) -> Result<(),
     client.check(task)
 }
 
-fn told(verdict: PublishVerdict, task: Composed, now_ns: i64) -> Result<Published, EnqueueError> {
+fn told(verdict: Option<PublishVerdict>, task: Composed, now_ns: i64) -> Result<Published, EnqueueError> {
     let (id, queue) = (task.message.id, task.message.queue);
-    let PublishVerdict::Done { outcome, holder, window_ms } = verdict else {
+    let Some(PublishVerdict { outcome, holder, window_ms }) = verdict else {
         return Err(EnqueueError::TaskIdConflict { id, queue });
     };
     let holder = holder.map(|(message, state, score)| {
@@ -225,7 +225,7 @@ impl Store {
         policy: &PublishPolicy,
         now_ns: i64,
         until: Instant,
-    ) -> Result<PublishVerdict, Error> {
+    ) -> Result<Option<PublishVerdict>, Error> {
         let mut attempts = Attempts::begin(Instant::now(), until, self.broker.redis().options());
         let call = fastrand::u64(..);
         // Why nobody knows whether it was done, as soon as that is so.
@@ -251,7 +251,7 @@ impl Store {
         policy: &PublishPolicy,
         now_ns: i64,
         call: u64,
-    ) -> Result<PublishVerdict, Error> {
+    ) -> Result<Option<PublishVerdict>, Error> {
         self.list(&task.message.queue).await?;
         self.broker.publish(task, policy, now_ns, call).await
     }

@@ -95,7 +95,7 @@ async fn many_who_replace_one_task_while_it_is_worked_lose_nothing_in_silence() 
     let fixture = Fixture::start().await;
     let events = Events::default();
     let tell = with(&events, async |events: Events, job: Job| {
-        events.tell(&format!("+{}", String::from_utf8_lossy(job.payload())));
+        events.tell(format!("+{}", String::from_utf8_lossy(job.payload())));
         tokio::time::sleep(Duration::from_millis(1)).await;
         events.tell("-");
     });
@@ -136,7 +136,7 @@ async fn of_many_who_coalesce_the_last_is_worked_last_and_no_two_at_once() {
     let fixture = Fixture::start().await;
     let events = Events::default();
     let tell = with(&events, async |events: Events, job: Job| {
-        events.tell(&format!("+{}", String::from_utf8_lossy(job.payload())));
+        events.tell(format!("+{}", String::from_utf8_lossy(job.payload())));
         tokio::time::sleep(Duration::from_millis(2)).await;
         events.tell("-");
         // It ends in every way that is an end.

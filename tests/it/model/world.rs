@@ -125,7 +125,7 @@ impl<'a> World<'a> {
                 policy.window = throttle.then_some(Duration::from_secs(10_000));
                 match broker.publish(&self.compose(task), &policy, now_ns, u64::from(*call)).await {
                     // What is left of the window is Redis' own time.
-                    Ok(PublishVerdict::Done { outcome, holder, .. }) => format!("{outcome} {holder:?}"),
+                    Ok(Some(PublishVerdict { outcome, holder, .. })) => format!("{outcome} {holder:?}"),
                     answer => told(answer),
                 }
             }

@@ -29,10 +29,10 @@ async fn publish(
     let now_ns = NOW_NS + after * SECOND_NS;
     let composed = queue_core::options::compose(task, queue_core::TaskOptions::new(), now_ns).unwrap();
     match fixture.broker.publish(&composed, policy, now_ns, call).await.unwrap() {
-        PublishVerdict::Done { outcome, holder, .. } => {
+        Some(PublishVerdict { outcome, holder, .. }) => {
             (outcome, holder.map(|(message, state, score)| (message.payload.to_vec(), state, score)))
         }
-        PublishVerdict::Taken => panic!("no task has the id"),
+        None => panic!("no task has the id"),
     }
 }
 
@@ -251,7 +251,7 @@ async fn an_id_of_what_is_no_task_is_taken_and_nothing_is_written() {
         let before = fixture.keyspace().await;
         let composed = fixture.compose(job("a"));
         let verdict = fixture.broker.publish(&composed, &policy(ALL), NOW_NS, 1).await.unwrap();
-        assert_eq!(verdict, PublishVerdict::Taken);
+        assert_eq!(verdict, None);
         fixture.keyspace().await.assert_unchanged_since(&before);
     }
 }
