@@ -18,6 +18,7 @@
 --   8  slots      asynq:{<queue>}:x:slots    ZSET
 --   9  due        asynq:{<queue>}:x:due      ZSET
 --  10  lanes      asynq:{<queue>}:x:lanes    HASH
+--  11  stats      asynq:{<queue>}:x:limit-stats  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   2  expires    unix second at which the lease ends
@@ -37,7 +38,7 @@
 --   between; of each r id.
 -- needs: is_wrong_type lanes_of make_active read_rules
 local paused, pending, active, lease, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local limits, waiting, slots, due, lanes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local limits, waiting, slots, due, lanes, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local prefix, expires, run, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 local limit, max_bytes = math.min(tonumber(ARGV[4]), 10), tonumber(ARGV[6])
 local WINDOW, LANES, HOLDERS, LOOK_AGAIN, FALLBACK = 20, 10, 20, 2000, 3600
@@ -51,7 +52,7 @@ if not text then
 end
 local rules = read_rules(text)
 if #rules == 0 and redis.call('ZCARD', due) == 0 then
-  redis.call('DEL', limits)
+  redis.call('DEL', limits, stats)
   return { 'f' }
 end
 local lanes_of_task = lanes_of(rules)
@@ -301,8 +302,10 @@ end
 if seen > 0 then
   redis.call('LTRIM', pending, 0, -seen - 1)
 end
+local counts = {}
 for n = 1, #found do
   local id, lane, fields = unpack(found[n])
+  counts[lane.rule.name] = (counts[lane.rule.name] or 0) + 1
   -- Who comes back into its lane has its place there.
   local since = fields[4] and string.match(fields[4], '^([^ ]+ )') == lane.name .. ' ' and string.match(fields[4], ' (%d+)$')
   since = since or fields[2] and #fields[2] == 19 and string.match(fields[2], '^%d+$') or string.format('%.0f%06d', math.floor(now), n)
@@ -369,6 +372,10 @@ if #dropped > 0 then
   for n = 1, #dropped do
     delete_task(task_prefix, dropped[n])
   end
+end
+for name, more in pairs(counts) do
+  -- A count is news: that it cannot be written must not stop a script half-way.
+  redis.pcall('HINCRBY', stats, name .. ':parked', more)
 end
 local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
 reply[3] = tonumber(first[2]) and math.ceil(first[2]) or -1

@@ -10,6 +10,7 @@
 --   2  rules      asynq:{<queue>}:x:rules  STRING
 --   3  slots      asynq:{<queue>}:x:slots  ZSET
 --   4  due        asynq:{<queue>}:x:due    ZSET
+--   5  stats      asynq:{<queue>}:x:limit-stats  HASH
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 --   then for each task
@@ -21,7 +22,7 @@
 --   prefix .. 'x:tat:' .. lane
 -- RETURNS how many lanes are to be looked at now
 -- needs: nth read_rules
-local lease, rules, slots, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease, rules, slots, due, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local prefix = ARGV[1]
 
 local time = redis.call('TIME')
@@ -32,7 +33,7 @@ for n = 1, (#ARGV - 1) / 4 do
   ids[n] = id
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
-local held, by_name = {}, nil
+local held, by_name, refused = {}, nil, {}
 for n = 1, #ids do
   local id, lanes, limit, for_ms = nth(ARGV, 2, 4, n)
   for lane in string.gmatch(lanes, '[^ ]+') do
@@ -51,6 +52,7 @@ for n = 1, #ids do
           by_name[rule.name] = rule
         end
       end
+      refused[#refused + 1] = by_name[name] and name
       local rule = by_name[name] or { interval = 0, burst = 1 }
       held[lane] = math.max(held[lane] or 0, now + tonumber(for_ms) + (rule.burst - 1) * rule.interval)
     end
@@ -74,5 +76,8 @@ for lane, tat in pairs(held) do
   local key = prefix .. 'x:tat:' .. lane
   tat = math.max(tat, tonumber(redis.call('GET', key)) or 0)
   redis.call('SET', key, string.format('%.3f', tat), 'PX', math.ceil(tat - now) + 1)
+end
+for n = 1, #refused do
+  redis.pcall('HINCRBY', stats, refused[n] .. ':too-many', 1)
 end
 return count

@@ -2,7 +2,7 @@
 --
 -- A name has no blank in it, because those divide what is stored. A key above 96 bytes is cut, and ends in its SHA-1.
 -- RETURNS a function of a message that returns a list of names
--- needs: message_parts
+-- needs: message_field
 local MAX_KEY, MAX_JSON = 96, 4096
 
 local function lane_name(rule, key)
@@ -47,8 +47,14 @@ local function lanes_of(rules)
     wants_payload = wants_payload or rules[n].kind == 'payload'
   end
   return function(msg)
-    local task_type, payload, headers = message_parts(msg, wants_headers, wants_payload)
-    local names, body = {}, nil
+    local task_type, payload = message_field(msg, 1) or '', wants_payload and message_field(msg, 2)
+    local names, headers, body, entry, at = {}, {}, nil, nil, 1
+    while wants_headers and at do
+      entry, at = message_field(msg, 15, at)
+      if entry then
+        headers[message_field(entry, 1) or ''] = message_field(entry, 2) or ''
+      end
+    end
     for n = 1, #rules do
       local rule, key = rules[n], nil
       if rule.types and not falls_under(rule, task_type) then

@@ -1,8 +1,9 @@
--- message_field: a field of an encoded message that is text or bytes, by its number; nil for none, and for what is no
--- message (protobuf).
+-- message_field: a field of an encoded message that is text or bytes, by its number, the first from a place on, and where it ends; nil
+-- for none, and for what is no message (protobuf).
 -- needs: varint
-local function message_field(msg, number)
-  local at, tag, length = 1, nil, nil
+local function message_field(msg, number, at)
+  local tag, length = nil, nil
+  at = at or 1
   while at and at <= #msg do
     tag, at = varint(msg, at)
     local wire_type = tag and tag % 8
@@ -13,7 +14,7 @@ local function message_field(msg, number)
     elseif wire_type == 2 then
       length, at = varint(msg, at)
       if length and tag == number * 8 + 2 then
-        return string.sub(msg, at, at + length - 1)
+        return string.sub(msg, at, at + length - 1), at + length
       end
       at = length and at + length
     else

@@ -182,7 +182,7 @@ macro_rules! scripts {
 snippets! {
     can_store can_tell choose_type delete_task examine_task find_pending find_task finish flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
     flow_reserve_numbers flow_rules flow_save flow_set flow_walk holds is_empty is_wrong_type kept_fields lanes_of leave_active leave_set make_active make_pending
-    message_field message_parts nth owns read_rules ready_at release_lock remove_active remove_pending set_of store store_all tell trim varint write
+    message_field nth owns read_rules ready_at release_lock remove_active remove_pending set_of store store_all tell trim varint write
 }
 
 scripts! {

@@ -22,6 +22,10 @@ pub struct LimitInfo {
     pub running: u64,
     /// Tasks that wait in its lanes. Some of them may have been run or deleted by others meanwhile.
     pub waiting: u64,
+    /// How often a task met a full lane and was parked, since the queue has limits.
+    pub parked: u64,
+    /// How often a handler said that it was too much ([`Failure::too_many`](https://docs.rs/queue-worker)), likewise.
+    pub too_many: u64,
     /// What is different for some of its keys.
     pub changes: BTreeMap<String, LaneChange>,
 }
@@ -61,7 +65,7 @@ impl Inspector {
         let limits = Limits::read(&text)?;
         let keys = QueueKeys::new(queue);
         let mut look = redis::pipe();
-        look.cmd("HGETALL").arg(keys.lane_changes());
+        look.cmd("HGETALL").arg(keys.lane_changes()).cmd("HGETALL").arg(keys.limit_stats());
         for limit in &limits.rules {
             // A colon follows the name; what comes after the colon is `;`.
             let (from, to) = (format!("[{}:", limit.name), format!("({};", limit.name));
@@ -74,15 +78,18 @@ impl Inspector {
         let mut connection = self.redis.pooled().await?;
         let mut replies = connection.pipeline::<Vec<redis::Value>>("looking at limits", &look).await?.into_iter();
         let changes: BTreeMap<String, String> = read(replies.next());
+        let stats: BTreeMap<String, u64> = read(replies.next());
         let mut found = Vec::new();
         for limit in limits.rules {
+            let count = |what: &str| stats.get(&format!("{}:{what}", limit.name)).copied().unwrap_or(0);
+            let (parked, too_many) = (count("parked"), count("too-many"));
             let (running, waiting) = (read(replies.next()), read(replies.next()));
             let of_limit = changes.iter().filter_map(|(lane, text)| {
                 let (name, key) = lane.split_once(':')?;
                 let change = (name == limit.name).then(|| serde_json::from_str(text).unwrap_or_default())?;
                 Some((limit.key_of_lane(key), change))
             });
-            found.push(LimitInfo { running, waiting, changes: of_limit.collect(), limit });
+            found.push(LimitInfo { running, waiting, parked, too_many, changes: of_limit.collect(), limit });
         }
         Ok(found)
     }
@@ -131,6 +138,7 @@ impl Inspector {
         }
         let mut rest = redis::cmd("DEL");
         rest.arg(keys.rules()).arg(keys.lanes_due()).arg(keys.lane_slots()).arg(keys.lane_changes());
+        rest.arg(keys.limit_stats());
         self.redis.query::<()>("DEL", &rest).await?;
         Ok(moved)
     }

@@ -440,6 +440,8 @@ pub struct Limit {
     limit: queue_core::limit::Limit,
     running: u64,
     waiting: u64,
+    parked: u64,
+    too_many: u64,
     /// What is different for some keys.
     keys: BTreeMap<String, LaneChange>,
     /// Servers of the queue that take tasks without asking for limits.
@@ -450,9 +452,9 @@ impl Limit {
     /// One of this queue; the servers are those of
     /// [`Inspector::servers_unaware_of_limits`](crate::Inspector::servers_unaware_of_limits).
     pub fn new(queue: &str, info: &LimitInfo, unaware_servers: &BTreeMap<String, Vec<String>>) -> Self {
-        let LimitInfo { limit, running, waiting, changes } = info.clone();
+        let LimitInfo { limit, running, waiting, parked, too_many, changes } = info.clone();
         let unaware_servers = unaware_servers.get(queue).cloned().unwrap_or_default();
-        Self { queue: queue.to_owned(), limit, running, waiting, keys: changes, unaware_servers }
+        Self { queue: queue.to_owned(), limit, running, waiting, parked, too_many, keys: changes, unaware_servers }
     }
 }
 

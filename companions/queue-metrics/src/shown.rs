@@ -52,6 +52,12 @@ families! {
         ),
         lane_waiting: IntGaugeVec = gauge("asynq_lane_waiting", "Tasks that wait for room under the limit", LIMIT),
         lane_running: IntGaugeVec = gauge("asynq_lane_running", "Tasks that run under the cap of the limit", LIMIT),
+        lane_parked: IntCounterVec = counter("asynq_lane_parked_total", "Tasks that met a full lane of the limit, and were parked", LIMIT),
+        lane_too_many: IntCounterVec = counter(
+            "asynq_lane_too_many_total",
+            "Attempts that ended with somebody else's word that it was too much, by the limit that was named",
+            LIMIT,
+        ),
         unaware: IntGaugeVec = gauge(
             "asynq_unaware_servers",
             "Servers of the queue that do not honour a feature which it uses",
@@ -126,6 +132,8 @@ impl Shown {
             let limit = [queue, info.limit.name.as_str()];
             self.lane_waiting.with_label_values(&limit).set(whole(info.waiting));
             self.lane_running.with_label_values(&limit).set(whole(info.running));
+            self.lane_parked.with_label_values(&limit).inc_by(info.parked);
+            self.lane_too_many.with_label_values(&limit).inc_by(info.too_many);
         }
         self.unaware.with_label_values(&[queue, LIMITS]).set(whole(unaware as u64));
     }

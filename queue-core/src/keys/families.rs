@@ -155,6 +155,7 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:slots", SortedSet, Note, "the next take that finds the lane full; reconciler; doctor"),
     ours("x:due", SortedSet, Note, "the next take; reconciler; doctor: the lane of every parked task"),
     ours("x:lanes", KeyType::Hash, Note, "limit key NAME KEY --reset"),
+    ours("x:limit-stats", KeyType::Hash, Note, "limit off"),
     ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:events", KeyType::Stream, Note, "its TTL"),
     ours("x:window:<md5>", KeyType::String, Note, "its TTL"),

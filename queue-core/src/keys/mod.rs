@@ -230,6 +230,11 @@ impl QueueKeys {
         self.with("x:lanes")
     }
 
+    /// HASH of counts for each limit: `<limit>:parked` and `<limit>:too-many`. Not asynq's.
+    pub fn limit_stats(&self) -> String {
+        self.with("x:limit-stats")
+    }
+
     /// STRING with the Unix millisecond at which the next start in a lane would be due without a burst. Not asynq's.
     pub fn lane_next(&self, lane: &str) -> String {
         self.with(&format!("x:tat:{lane}"))

@@ -74,8 +74,9 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn free_slots(&self, queue: &str, freed: &[Freed]) -> Result<u64, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = FREE_SLOTS.call(4);
-        call.arg(keys.lease()).arg(keys.rules()).arg(keys.lane_slots()).arg(keys.lanes_due()).arg(keys.prefix());
+        let mut call = FREE_SLOTS.call(5);
+        call.arg(keys.lease()).arg(keys.rules()).arg(keys.lane_slots()).arg(keys.lanes_due());
+        call.arg(keys.limit_stats()).arg(keys.prefix());
         for Freed { run, too_many } in freed {
             let (limit, pause) = too_many.as_ref().map_or(("", Duration::ZERO), |(limit, pause)| (limit, *pause));
             call.arg(run.raw_id())

@@ -319,10 +319,10 @@ impl Broker {
 
     fn dequeue_lanes_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
         let keys = QueueKeys::new(queue);
-        let mut call = DEQUEUE_LANES.call(10);
+        let mut call = DEQUEUE_LANES.call(11);
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease()).arg(keys.scheduled());
         call.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lane_slots()).arg(keys.lanes_due());
-        call.arg(keys.lane_changes());
+        call.arg(keys.lane_changes()).arg(keys.limit_stats());
         call.arg(keys.prefix()).arg(expires).arg(&token[..]).arg(count.max(1));
         call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
         call

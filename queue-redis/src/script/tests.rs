@@ -278,9 +278,8 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 25] = [
+const OWN_NUMBERS: [(&str, usize); 24] = [
     ("varint", 128),              // varints of protobuf
-    ("message_parts", 122),       // field 15, with a length
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
     ("lanes_of", 40),             // letters of a SHA-1
     ("lanes_of", 53),             // bits of a whole number that Lua holds exactly

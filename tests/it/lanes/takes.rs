@@ -287,3 +287,43 @@ async fn remains_and_paused_queues_are_as_without_limits() {
     assert_eq!(tasks.len(), 2, "{tasks:?}");
     assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await, 0);
 }
+
+#[tokio::test]
+async fn limits_count_how_often_tasks_were_parked_and_handlers_said_too_much() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.limit(Limit::new("type", LimitKey::Type).concurrency(50)).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("acme", "a3"), of("beta", "b1")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    let too_many = Some(("tenant".to_owned(), Duration::from_millis(1)));
+    fixture.end_in_silence(&taken[..1]).await;
+    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many }]).await.unwrap();
+    let counts = async || {
+        let limits = fixture.inspector().limits(QUEUE).await.unwrap().into_iter();
+        limits.map(|info| (info.limit.name, info.parked, info.too_many)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts().await, [("tenant".to_owned(), 2, 1), ("type".to_owned(), 0, 0)]);
+    let text = queue_metrics::text(&queue_metrics::QueueMetrics::new(fixture.inspector()).gather().await);
+    for line in [
+        r#"asynq_lane_parked_total{limit="tenant",queue="q"} 2"#,
+        r#"asynq_lane_too_many_total{limit="tenant",queue="q"} 1"#,
+        r#"asynq_lane_waiting{limit="tenant",queue="q"} 2"#,
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} in:\n{text}");
+    }
+    fixture.inspector().remove_limits(QUEUE).await.unwrap();
+    assert_eq!(fixture.cmd::<usize>(&["EXISTS", "asynq:{q}:x:limit-stats"]).await, 0);
+}
+
+/// A user of an older release has no right to count, and a key may be anything: neither costs a task.
+#[tokio::test]
+async fn counts_that_cannot_be_written_lose_nothing() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.run("SET asynq:{q}:x:limit-stats text").await;
+    fixture.put([of("acme", "a1"), of("acme", "a2")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["a1"]);
+    fixture.end(&taken).await;
+    assert_eq!(fixture.take_ids(10).await, ["a2"]);
+}

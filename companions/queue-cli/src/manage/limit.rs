@@ -210,8 +210,8 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
         return out.json(&shown.collect::<Vec<_>>());
     }
     let mut rows =
-        Rows::new(out, &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "CHANGED KEYS"]);
-    for (queue, LimitInfo { limit, running, waiting, changes, .. }) in &found {
+        Rows::new(out, &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "#PARKED", "CHANGED KEYS"]);
+    for (queue, LimitInfo { limit, running, waiting, parked, changes, .. }) in &found {
         let rate = match (limit.rate, limit.per) {
             (Some(rate), Some(per)) => format!("{rate}/{}", when::rough(Duration::from_millis(per))),
             _ => String::new(),
@@ -230,6 +230,7 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
             rate,
             running.to_string(),
             waiting.to_string(),
+            parked.to_string(),
             harmless(&changed.collect::<Vec<_>>().join(", ")),
         ]);
     }
