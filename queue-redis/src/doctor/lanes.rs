@@ -185,7 +185,9 @@ fn by_lane(
         let (lane, _, id) = split(entry, blanks).unwrap_or((entry, entry, b""));
         lanes.entry(lane).or_default().push((id, entry.clone()));
     }
-    let findings = lanes.into_iter().map(|(lane, found)| {
+    let findings = lanes.into_iter().map(|(lane, mut found)| {
+        // A scan gives them in no order.
+        found.sort_unstable();
         let names: Vec<_> = found.iter().take(NAMED).map(|(id, _)| String::from_utf8_lossy(id).into_owned()).collect();
         let others = found.len() - names.len();
         let and = if others > 0 { format!(" and {others} more") } else { String::new() };
