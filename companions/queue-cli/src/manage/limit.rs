@@ -209,8 +209,10 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
         let shown = found.iter().map(|(queue, info)| view::Limit::new(queue, info, &unaware));
         return out.json(&shown.collect::<Vec<_>>());
     }
-    let mut rows =
-        Rows::new(out, &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "#PARKED", "CHANGED KEYS"]);
+    let mut rows = Rows::new(
+        out,
+        &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "#PARKED", "CHANGED KEYS"],
+    );
     for (queue, LimitInfo { limit, running, waiting, parked, changes, .. }) in &found {
         let rate = match (limit.rate, limit.per) {
             (Some(rate), Some(per)) => format!("{rate}/{}", when::rough(Duration::from_millis(per))),
