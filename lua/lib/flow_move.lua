@@ -5,7 +5,7 @@
 local function flow_move(prefix, flow, numbers, outcome)
   local moves = ({
     ok = { [0] = 4, [1] = 4, [2] = 4, [3] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 4 },
-    failing = { [1] = 3, [2] = 3, [5] = 3, [6] = 3 },
+    failing = { [1] = 3, [2] = 3 },
     dead = { [0] = 5, [1] = 5, [2] = 5, [3] = 5, [6] = 5, [8] = 5 },
     removed = { [2] = 6, [3] = 6 },
     cancelled = { [1] = 7, [2] = 7, [3] = 7 },

@@ -166,7 +166,8 @@ fn met_producer(evidence: &Evidence<'_>, story: &Story) -> Option<Kind> {
     let until = story.answer.map_or(u64::MAX, |(at, _)| at);
     let meets = |fault: &&Happened| {
         let fits = match fault.process {
-            Some(process) => process == story.name.producer,
+            // What a member adds to its batch, the worker of that member enqueues.
+            Some(process) => process == story.name.producer || flows::is_added_to_batch(evidence, story),
             None => matches!(fault.kind, Kind::ClientKill | Kind::CrashRedis | Kind::FailOver),
         };
         fits && fault.from <= until && fault.to >= story.intent

@@ -209,3 +209,24 @@ async fn a_run_that_lost_its_task_tells_nothing() {
     tend(&fixture, &batch).await;
     assert_eq!(batch.status().await.unwrap().succeeded, 0);
 }
+
+/// Two servers record what they have told, and the one with the first failure was cut off meanwhile.
+#[tokio::test]
+async fn a_failure_that_is_told_late_brings_no_dead_member_to_life() {
+    let fixture = Fixture::start().await;
+    let builder = client(&fixture).batch().on_death(callback("death")).on_settled(callback("settled"));
+    let batch = builder.add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    let long_ago = SystemClock.now_secs() - 3_600;
+    fixture.broker.archive(&report(&delivery), &delivery.message.to_bytes(), long_ago).await.unwrap();
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().dead, 1);
+    let (list, entry) = ("asynq:{q}:x:outcomes:late", format!("{long_ago}.1 failing {}", delivery.message.id));
+    let _: i64 = fixture.cmd(&["RPUSH", list, &entry]).await;
+    let _: i64 = fixture.cmd(&["SADD", "asynq:{q}:x:outcome-lists", list]).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.dead, status.failing, status.generation), (1, 0, 1));
+    let waiting: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{callbacks}:pending", "0", "-1"]).await;
+    assert_eq!(waiting, [format!("flow:{}:0:death", batch.id())]);
+}

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Evidence;
+use super::runs::takes_tasks_away;
 use crate::batch::{Place, is_added};
+use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Role;
 use crate::history::Story;
@@ -29,6 +31,8 @@ struct Batch {
     members: Vec<(Name, Seen)>,
     /// Those that its maker meant to be in it.
     meant: Vec<Name>,
+    /// When it was begun to be made.
+    begun: u64,
     callbacks: HashMap<Plan, Seen>,
     /// Its maker was told that it is there, with all its members.
     is_made: bool,
@@ -43,11 +47,17 @@ pub(super) fn is_of_batch(evidence: &Evidence<'_>, story: &Story) -> bool {
     matches!(evidence.history.roles.get(usize::from(story.name.producer)), Some(Some(Role::Batcher { .. })))
 }
 
+/// Whether a task was added to a batch by a member of it.
+pub(super) fn is_added_to_batch(evidence: &Evidence<'_>, story: &Story) -> bool {
+    is_of_batch(evidence, story) && is_added(story.name)
+}
+
 impl Batches {
     /// Takes note of a task, whether it exists or only was meant to.
     pub(super) fn add(&mut self, story: &Story, here: &[&Stored]) {
         let batch = self.0.entry(Place::of(story.name)).or_default();
         let is_stored = matches!(story.answer, Some((_, Step::Stored)));
+        batch.begun = if batch.begun == 0 { story.intent } else { batch.begun.min(story.intent) };
         batch.is_made |= story.name.plan == Plan::AfterAll && is_stored;
         let is_dead = here.iter().any(|task| task.state == "archived");
         if !Plan::CALLBACKS.contains(&story.name.plan) && !is_added(story.name) {
@@ -81,7 +91,7 @@ impl Batches {
             let child = inner
                 .take()
                 .filter(|(of, _)| (of.maker, of.tree, of.level) == (place.maker, place.tree, place.level + 1));
-            let outcome = judge(*place, batch, child.map(|(_, outcome)| outcome), findings);
+            let outcome = judge(evidence, *place, batch, child.map(|(_, outcome)| outcome), findings);
             dead += u64::from(!outcome.is_well);
             inner = Some((*place, outcome));
         }
@@ -105,7 +115,13 @@ struct Outcome {
     over: u64,
 }
 
-fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Findings) -> Outcome {
+fn judge(
+    evidence: &Evidence<'_>,
+    place: Place,
+    batch: &Batch,
+    child: Option<Outcome>,
+    findings: &mut Findings,
+) -> Outcome {
     let name = format!("level {} of batch {}", place.level, place.root());
     let callback = |plan| batch.callbacks.get(&plan);
     let [success, complete, death, settled] = Plan::CALLBACKS.map(callback);
@@ -149,7 +165,15 @@ fn judge(place: Place, batch: &Batch, child: Option<Outcome>, findings: &mut Fin
     // An adder that is tried again adds when all were attempted.
     let attempted =
         batch.members.iter().filter(|(name, _)| !is_added(*name)).filter_map(|(_, seen)| seen.attempted).max();
-    order("all attempted", complete, attempted.unwrap_or(0));
+    // Who takes a member and dies before its handler begins has attempted it, and nobody has seen that.
+    let taken = |fault: &Happened| {
+        takes_tasks_away(fault.kind)
+            && fault.to >= batch.begun
+            && complete.is_some_and(|complete| fault.from <= complete.begun)
+    };
+    if !evidence.happened.iter().any(taken) {
+        order("all attempted", complete, attempted.unwrap_or(0));
+    }
     order("success", success, all_succeeded);
     order("all settled", settled, all_ended.max(callbacks_ended));
     let is_well = all_well && !is_dead(success) && !is_dead(settled);

@@ -420,6 +420,6 @@ pub(super) fn table() -> HashMap<(u8, &'static str), u8> {
         let ends = OUTCOMES.into_iter().zip(&cells[3..]).filter_map(|(outcome, to)| Some((outcome, to.parse().ok()?)));
         moves.extend(ends.map(|(outcome, to)| ((state, outcome), to)));
     }
-    assert_eq!(moves.len(), 30, "the table of docs/flows.md has other rows or columns than this test reads");
+    assert_eq!(moves.len(), 28, "the table of docs/flows.md has other rows or columns than this test reads");
     moves
 }
