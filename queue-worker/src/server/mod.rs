@@ -484,6 +484,10 @@ impl Server {
         upkeep.start(until_end, recorder.clone());
         let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
         upkeep.start(until_end, heartbeater.clone());
+        broker.feed().name(&identity.name());
+        let mut audience = Audience { broker: broker.clone(), time: time.clone(), wakeups: wakeups.clone() };
+        // Before anything happens that is to be told: what is recovered or forwarded at the start, too. If it fails, the loop looks again.
+        let _ = audience.run_once().await;
         let (extended, lease) = (running.clone(), options.lease);
         if queues.joins() {
             let (queues, wakeups, heartbeater) = (queues.clone(), wakeups.clone(), heartbeater.clone());
@@ -534,9 +538,6 @@ impl Server {
         // Before the first task is taken. If it fails, the loop tells.
         let _ = canceler.run_once().await;
         upkeep.start(until_end, canceler);
-        broker.feed().name(&identity.name());
-        let mut audience = Audience { broker: broker.clone(), time: time.clone(), wakeups: wakeups.clone() };
-        let _ = audience.run_once().await;
         upkeep.start(until_end, audience);
         upkeep.start(until_end, Teller { broker: broker.clone(), time: time.clone() });
         if let Some((interval, hook)) = options.health.clone() {

@@ -19,14 +19,12 @@ async fn next(events: &mut EventStream) -> Heard {
 /// All up to the first of this kind.
 async fn up_to(events: &mut EventStream, kind: Kind) -> Vec<Event> {
     let mut told = Vec::new();
-    loop {
-        let event = next(events).await.event;
-        let is_last = event.kind == kind;
-        told.push(event);
-        if is_last {
-            return told;
-        }
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while told.last().is_none_or(|last: &Event| last.kind != kind) {
+        assert!(tokio::time::Instant::now() < end, "no {kind:?} among {told:?}");
+        told.push(next(events).await.event);
     }
+    told
 }
 
 fn kinds(events: &[Event]) -> Vec<Kind> {
