@@ -5,16 +5,18 @@ use std::{env, fs};
 
 /// A document, the heading of a section, the language of its first block, and the file that the block becomes. What is
 /// part of a function becomes a block with this at its end, and what it leaves out stands where it is included.
-const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 9] = [
+const BLOCKS: [(&str, &str, &str, &str, Option<&str>); 11] = [
     ("README.md", "Quick start", "rust,no_run", "quick_start.rs", None),
     ("README.md", "Add a Rust worker to your Go fleet", "rust,no_run", "go_fleet.rs", None),
     ("docs/schedule.md", "Periodic tasks", "rust,no_run", "periodic_tasks.rs", None),
     ("docs/groups.md", "Groups", "rs", "groups.rs", Some("")),
     ("docs/testing.md", "A first test", "rs", "testing.rs", Some("")),
+    ("docs/testing.md", "What has been enqueued", "rs", "enqueued.rs", Some("")),
+    ("docs/testing.md", "What becomes of it", "rs", "drained.rs", Some("")),
     ("docs/doctor.md", "From Rust", "rust,no_run", "doctor.rs", None),
     ("docs/encryption.md", "Encrypted payloads", "rust", "encryption.rs", Some("(client, router)")),
-    ("docs/observability.md", "Metrics over HTTP", "rust", "metrics.rs", Some("")),
-    ("docs/observability.md", "Traces", "rust", "traces.rs", Some("(client, server)")),
+    ("docs/observability.md", "Metrics over HTTP", "rs", "metrics.rs", Some("")),
+    ("docs/observability.md", "Traces", "rs", "traces.rs", Some("(client, server)")),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -19,7 +19,7 @@
 --   5  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several are in blanks: " a b "
+--   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b "
 --   +3 run        token of the run, when the call may have been sent before; empty otherwise
 --   +4 lock       name of its lock; empty for none
 -- DERIVED

@@ -11,7 +11,7 @@
 --   2  expires   unix second at which the leases will end
 --   then for each task
 --   +1 id        task id
---   +2 expiries  lease expiries the worker has set before; several are in blanks: " a b "
+--   +2 expiries  lease expiries the worker has set before; several stand between spaces: " a b "
 --   +3 run       token of the run
 -- DERIVED
 --   prefix .. 't:' .. id

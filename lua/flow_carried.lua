@@ -21,9 +21,10 @@ for _, entry in ipairs({ unpack(ARGV, 2) }) do
   local number, event, generation = string.match(entry, '^call (%d+) (%a+) (%d+)$')
   if number then
     local flow = prefix .. number .. ':flow'
-    local known = redis.call('HMGET', flow, 'callback:' .. event, 'generation')
+    local known = redis.call('HMGET', flow, 'callback:' .. event, 'generation', 'rerun')
     -- One of an earlier generation says nothing of the callback that is due now.
-    local is_of_now = event == 'success' or event == 'complete' or known[2] == generation
+    local is_once = (event == 'success' or event == 'complete') and tonumber(generation) >= (tonumber(known[3]) or 1)
+    local is_of_now = is_once or known[2] == generation
     if known[1] == 'due' and is_of_now then
       redis.call('HSET', flow, 'callback:' .. event, 'sent')
     end

@@ -7,24 +7,24 @@
 -- ARGV
 --   1  prefix  asynq:x:{<root>}:
 -- DERIVED
---   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids', ':messages', ':names', ':before', ':after', ':signals'
--- RETURNS 1 if something is left, else 0
+--   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids', ':messages', ':names', ':before', ':after', ':signals', ':runs'
+-- RETURNS 1 if something is left, 2 if the tree is not over, else 0
 local todo = KEYS[1]
 local prefix = ARGV[1]
 
 local root = prefix .. '0:flow'
 if redis.call('EXISTS', root) == 1 and not redis.call('HGET', root, 'over') then
-  return 1
+  return 2
 end
 local flows = tonumber(redis.call('HGET', root, 'flows')) or 1
 local first = math.max(0, flows - 25)
 for number = flows - 1, first, -1 do
   local key = prefix .. number
-  redis.call('UNLINK', key .. ':messages', key .. ':names', key .. ':before', key .. ':after', key .. ':signals')
+  redis.call('UNLINK', key .. ':messages', key .. ':names', key .. ':before', key .. ':after', key .. ':signals', key .. ':runs')
   redis.call('UNLINK', key .. ':about', key .. ':states', key .. ':keys', key .. ':kids', key .. ':flow')
 end
 if first > 0 then
-  redis.call('HSET', root, 'flows', first)
+  redis.call('HSET', root, 'flows', first, 'forgotten', 1)
   return 1
 end
 redis.call('DEL', todo)

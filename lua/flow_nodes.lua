@@ -12,7 +12,7 @@
 --   +1 node    its number
 --   +2 name    empty for none
 --   +3 msg     encoded task message; empty for a batch
---   +4 before  the members it waits for, see flow_fate; empty for none
+--   +4 before  the members it waits for, see flow_fate; empty for none; "? " in front of them if it may fail
 --   +5 after   the numbers of those that wait for it; empty for none
 -- DERIVED
 --   prefix .. number .. ':flow', ':names', ':before', ':after'
@@ -45,6 +45,9 @@ for n = 1, (#ARGV - 3) / 5 do
   end
   if msg ~= '' then
     redis.call('HSET', messages, node, msg)
+  end
+  if string.sub(before, 1, 1) == '?' then
+    flow_set(flow, 'may', 1)
   end
   if before ~= '' then
     redis.call('HSET', key .. ':before', node, before)

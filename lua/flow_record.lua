@@ -10,15 +10,15 @@
 --   2  born     the second that the ids name at which the root was born; empty if they name none
 --   then for each group of outcomes, of at most 100 in all
 --   +1 number   of the flow
---   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move; callback; rules, to apply them only;
---              nodes or after, to look again at nodes, see flow_walk
+--   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move, with a dot and the run behind it if that is not the
+--              first one of these members; callback; rules, to apply them only; nodes or after, to look again at nodes, see flow_walk
 --   +3 count    how many words follow
 --   +4 word     the numbers of members; of a callback its event, generation and outcome; of nodes the first one; of after a
 --              member and from where on in the list of those that wait for it
 -- DERIVED
---   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', ':signals', and those of its ancestors
+--   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', ':runs', ':signals', and those of its ancestors
 -- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
--- needs: flow_claim flow_load flow_move flow_rules flow_save flow_set flow_walk
+-- needs: flow_claim flow_load flow_move flow_rules flow_runs flow_save flow_set flow_walk
 local todo = KEYS[1]
 local prefix, born = ARGV[1], ARGV[2]
 
@@ -38,7 +38,8 @@ while at < #groups do
   elseif outcome == 'callback' then
     local event, generation, ended = unpack(words)
     local known = flow['callback:' .. event]
-    local is_once = event == 'success' or event == 'complete'
+    -- These come once, in whichever generation, since the flow was run again.
+    local is_once = (event == 'success' or event == 'complete') and tonumber(generation) >= (tonumber(flow.rerun) or 1)
     if known and known ~= 'none' and known ~= 'ok' and known ~= ended and (is_once or generation == flow.generation) then
       flow_set(flow, 'callback:' .. event, ended)
       moved = 1
@@ -59,6 +60,7 @@ while at < #groups do
     outcome = 'rules'
   elseif outcome ~= 'rules' and not flow['fired:success'] then
     local members
+    outcome, words = flow_runs(prefix, flow, outcome, words)
     moved, members = flow_move(prefix, flow, words, outcome)
     has_todo = flow_walk(todo, prefix, flow, members) or has_todo
   end

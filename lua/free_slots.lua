@@ -3,7 +3,7 @@
 --
 -- Transition: none; after a report         Go: none
 -- A hint: a slot without a lease is found stale also when this call is lost, and a task that has a lease keeps its slot, so that the
--- call may come late, or twice.
+-- call may come late, or twice. In a strict lane a task keeps its slot until it is over.
 --
 -- KEYS
 --   1  lease      asynq:{<queue>}:lease    ZSET
@@ -15,13 +15,13 @@
 --   1  prefix     asynq:{<queue>}:
 --   then for each task
 --   +1 id         task id
---   +2 lanes      its lanes, with blanks between
+--   +2 lanes      its lanes, separated by spaces
 --   +3 limit      the limit of which nothing is to start for a while; empty for none
 --   +4 for_ms     for how many milliseconds
 -- DERIVED
---   prefix .. 'x:tat:' .. lane
+--   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane
 -- RETURNS how many lanes are to be looked at now
--- needs: nth read_rules
+-- needs: first_ms is_finished nth read_rules
 local lease, rules, slots, due, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local prefix = ARGV[1]
 
@@ -34,11 +34,21 @@ for n = 1, (#ARGV - 1) / 4 do
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
 local held, by_name, refused = {}, nil, {}
+local function rule_of(name)
+  if not by_name then
+    by_name = {}
+    for _, rule in ipairs(read_rules(redis.call('GET', rules) or '{"rules":[]}')) do
+      by_name[rule.name] = rule
+    end
+  end
+  return by_name[name]
+end
 for n = 1, #ids do
   local id, lanes, limit, for_ms = nth(ARGV, 2, 4, n)
+  local has_ended = not leased[n] and is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state'))
   for lane in string.gmatch(lanes, '[^ ]+') do
     local name = string.match(lane, '^[^:]*')
-    if not leased[n] then
+    if has_ended or not leased[n] and not (rule_of(name) or {}).is_strict then
       freed[#freed + 1] = lane .. ' ' .. id
       if not seen[lane] then
         seen[lane] = true
@@ -46,14 +56,8 @@ for n = 1, #ids do
       end
     end
     if name == limit then
-      if not by_name then
-        by_name = {}
-        for _, rule in ipairs(read_rules(redis.call('GET', rules) or '{"rules":[]}')) do
-          by_name[rule.name] = rule
-        end
-      end
-      refused[#refused + 1] = by_name[name] and name
-      local rule = by_name[name] or { interval = 0, burst = 1 }
+      local rule = rule_of(name) or { interval = 0, burst = 1 }
+      refused[#refused + 1] = rule.name
       held[lane] = math.max(held[lane] or 0, now + tonumber(for_ms) + (rule.burst - 1) * rule.interval)
     end
   end
@@ -62,7 +66,9 @@ local dues, count = {}, 0
 if #opened > 0 then
   local scores = redis.call('ZMSCORE', due, unpack(opened))
   for n = 1, #opened do
-    if scores[n] and not held[opened[n]] then
+    -- Whose turn comes anyway keeps it.
+    local at = tonumber(scores[n])
+    if at and (at <= 0 or at >= first_ms()) and not held[opened[n]] then
       count = count + 1
       dues[2 * count - 1], dues[2 * count] = 0, opened[n]
     end

@@ -23,7 +23,7 @@
 --   3  msg          encoded task message
 --   4  now_ns       unix time in nanoseconds
 --   5  due          unix second at which the task is due; 0: at once
---   6  may          which may be done: replace, reschedule, restart, follow, with blanks between
+--   6  may          which may be done: replace, reschedule, restart, follow, separated by spaces
 --   7  most         seconds after the first publish at which a task is due at the latest; 0: no such limit
 --   8  window_ms    milliseconds for which nothing else is published under the key; 0: no window
 --   9  call         hexadecimal number of this call
@@ -122,7 +122,7 @@ if waits[one.state] then
   if word == 'replaced' then
     one.msg = one.new .. kept_fields(one.msg)
     redis.call('HSET', one.key, 'msg', one.msg)
-    redis.call('HDEL', one.key, 'x_progress', 'x_cursor') -- those are of the other payload
+    redis.call('HDEL', one.key, 'x_progress', 'x_log', 'x_cursor') -- those are of the other payload
   end
 else
   local state = due == '0' and 'pending' or 'scheduled'

@@ -21,10 +21,11 @@
 --   5  at         how far from the tail of the active list they were seen
 --   6  cutoff     archived tasks of this second or earlier are too old
 --   7  max        how many archived tasks to keep
---   8  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
+--   8  entry      what members of flows tell (see tell): stamp and outcome; a second line: what follows a lone task;
+--                 empty if there is neither
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several are in blanks: " a b ";
+--   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b ";
 --                 a recoverer names the one it saw
 --   +3 run        token of the run; empty
 --   +4 lock       the lock that ends with the task; empty for one that stays

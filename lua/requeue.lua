@@ -15,7 +15,7 @@
 --   3  now_ns    unix time in nanoseconds
 --   then for each task
 --   +1 id        task id
---   +2 expiries  lease expiries the worker has set; several are in blanks: " a b "
+--   +2 expiries  lease expiries the worker has set; several stand between spaces: " a b "
 --   +3 run       token of the run
 -- RETURNS one letter for each task
 --   a  pending

@@ -21,7 +21,7 @@
 --   6  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several are in blanks: " a b ";
+--   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b ";
 --                 a recoverer names the one it saw
 --   +3 run        token of the run; empty for a recoverer
 --   +4 lock       empty: it stays

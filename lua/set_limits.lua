@@ -10,6 +10,7 @@
 --   1  before  what the caller saw; empty for nothing
 --   2  after   what is to stand there; empty: whatever stands there stays
 -- RETURNS -1 if the limits have changed since; else how many lanes are to be looked at that were not
+-- needs: first_ms
 local rules, due = KEYS[1], KEYS[2]
 local before, after = ARGV[1], ARGV[2]
 
@@ -17,7 +18,7 @@ local stands = redis.call('GET', rules) or ''
 if after ~= '' and stands ~= before and stands ~= after then
   return -1
 end
-local closed, dues = redis.call('ZRANGEBYSCORE', due, '(0', '+inf', 'LIMIT', 0, 100), {}
+local closed, dues = redis.call('ZRANGEBYSCORE', due, string.format('%.0f', first_ms()), '+inf', 'LIMIT', 0, 100), {}
 if after ~= '' and stands ~= after then
   redis.call('SET', rules, after)
 end

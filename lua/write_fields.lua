@@ -1,4 +1,4 @@
--- write_fields: store what a running task has to show so far: its result, how far it is, where to go on; at most 3 fields.
+-- write_fields: store what a running task has to show so far: its result, how far it is, its log, where to go on; at most 4 fields.
 --
 -- Transition: active stays active          Go: WriteResult (a plain HSET)
 -- Differs from Go: only for the run that has the task, so that a handler which outlives its task leaves
@@ -9,10 +9,10 @@
 --   2  task      asynq:{<queue>}:t:<id>  HASH
 -- ARGV
 --   1  id        task id
---   2  expiries  lease expiries the worker has set; several are in blanks: " a b "
+--   2  expiries  lease expiries the worker has set; several stand between spaces: " a b "
 --   3  run       token of the run
 --   then for each field
---   +1 field     result, x_progress or x_cursor
+--   +1 field     result, x_progress, x_log or x_cursor
 --   +2 value     the bytes to store
 -- RETURNS one letter
 --   a  stored

@@ -96,6 +96,7 @@ async fn compare(mut args: Args) -> Result<(), Failure> {
         results.iter().filter(|figure| figure.name == figures::PLAIN).flat_map(sizes::of_drains).collect();
     if "sizes".contains(&args.only) {
         sizes.extend(sizes::measure(&args).await?);
+        sizes.push(scripts::measure(&args).await?);
     }
     if "ten million scheduled tasks".contains(&args.only) && !args.quick {
         sizes.extend(huge::measure(&args).await?);

@@ -3,7 +3,7 @@
 use crate::program;
 use crate::rounds::{Measured, median};
 use crate::server::Server;
-use crate::{Args, Failure, scripts};
+use crate::{Args, Failure};
 
 /// A line of the report.
 pub(crate) struct Size {
@@ -19,7 +19,7 @@ pub(crate) async fn measure(args: &Args) -> Result<Vec<Size>, Failure> {
     let go = memory(args, false, &[]).await?;
     let ours = memory(args, true, &[]).await?;
     let tuned = memory(args, true, &["--hash-max-listpack-value", "1024"]).await?;
-    let mut all = vec![
+    Ok(vec![
         Size {
             name: "Redis memory per pending task of 200 bytes payload",
             value: format!("{ours:.0} bytes (Go: {go:.0})"),
@@ -32,9 +32,7 @@ pub(crate) async fn measure(args: &Args) -> Result<Vec<Size>, Failure> {
             must: "",
             goal: "-28 %",
         },
-    ];
-    all.push(scripts::measure(args).await?);
-    Ok(all)
+    ])
 }
 
 /// Bytes per task that either side put into a queue.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use queue::admin::Inspector;
 use queue::embedded::RedisServer;
-use queue::testing::{End, TestQueue, assert_enqueued};
-use queue::{Client, Failure, RawTask, Router, Task, TaskState};
+use queue::testing::{End, TestQueue, assert_enqueued, refute_enqueued};
+use queue::{Client, Failure, RawTask, Router, Task, TaskOptions, TaskState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
@@ -120,17 +120,25 @@ struct Welcome {
     user: u64,
 }
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 async fn sign_up(client: &Client, _name: &str) {
     client.enqueue(Welcome { user: 7 }).await.unwrap();
+    let reminder = RawTask::new("payment:remind").payload(r#"{"order":42}"#);
+    client.enqueue_with(reminder, TaskOptions::new().process_in(14 * DAY)).await.unwrap();
 }
 
 fn router() -> Router {
-    Router::new(()).task(async |_: Welcome| Err::<(), Failure>("no mail server".into()))
+    Router::new(()).task(async |_: Welcome| Err::<(), Failure>("no such user".into()))
 }
 
 #[tokio::test]
 async fn tests_of_ones_own_tasks_hold() {
     include!(concat!(env!("OUT_DIR"), "/testing.rs"));
+    include!(concat!(env!("OUT_DIR"), "/enqueued.rs"));
+    let queue = TestQueue::new();
+    queue.enqueue_with(Welcome { user: 7 }, TaskOptions::new().max_retry(2)).await;
+    include!(concat!(env!("OUT_DIR"), "/drained.rs"));
 }
 
 #[tokio::test]

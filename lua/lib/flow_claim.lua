@@ -7,7 +7,7 @@ local function flow_claim(todo, prefix, now)
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', 0, 25)) do
     local flow, event = string.match(entry, '^call (%d+) (%a+) ')
     local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)
-    local kind, node, number = string.match(entry, '^(%a+) (%d+) (%d+)$')
+    local kind, node, number = string.match(entry, '^(%a+) (%d+) (%d+)')
     message = (kind == 'run' or kind == 'late') and redis.call('HGET', prefix .. node .. ':messages', number) or message or ''
     redis.call('ZADD', todo, now + 10, entry)
     claimed[#claimed + 1] = entry

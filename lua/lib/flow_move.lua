@@ -1,7 +1,7 @@
 -- flow_move: move members of a flow by an outcome, as the table of docs/flows.md says; success is final. What changes
 -- nothing was known, or is no longer true. The numbers are texts.
 -- RETURNS how many were moved, and which, as flow_walk wants them
--- needs: flow_count flow_set
+-- needs: flow_count flow_set flow_tolerate
 local function flow_move(prefix, flow, numbers, outcome)
   local moves = ({
     ok = { [0] = 4, [1] = 4, [2] = 4, [3] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 4 },
@@ -39,6 +39,7 @@ local function flow_move(prefix, flow, numbers, outcome)
       by[to] = (by[to] or 0) + 1
       local number = tonumber(string.sub(read[3 * n], 2))
       moved[#moved + 1] = { number, 1 }
+      flow_tolerate(prefix, flow, number, from, to)
       if number >= (tonumber(flow.next) or 0) then
         flow_set(flow, 'next', number + 1)
       end

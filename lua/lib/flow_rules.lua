@@ -3,7 +3,7 @@
 --
 -- This is the only place where the rules stand; docs/flows.md says them in words. Fields: see docs/wire-format.md.
 -- RETURNS whether anything is to be done by the caller
--- needs: flow_count flow_load flow_save flow_set flow_walk
+-- needs: flow_count flow_load flow_save flow_set flow_tolerate flow_walk
 local function flow_rules(todo, prefix, flow, now)
   local function count(state)
     return tonumber(flow['c' .. state]) or 0
@@ -17,6 +17,9 @@ local function flow_rules(todo, prefix, flow, now)
     flow_set(flow, 'fired:' .. event, now)
     if flow['callback:' .. event] then
       flow_set(flow, 'callback:' .. event, 'due')
+      if tonumber(flow.generation) > 1 then
+        flow_set(flow, 'called:' .. event, flow.generation)
+      end
       redis.call('ZADD', todo, 0, 'call ' .. flow.number .. ' ' .. event .. ' ' .. flow.generation)
       has_todo = true
     end
@@ -24,7 +27,7 @@ local function flow_rules(todo, prefix, flow, now)
 
   for level = 1, 25 do
     local live = count(1) + count(2) + count(3) + count(9) + count(10) + count(12)
-    local bad = count(5) + count(6) + count(10) + count(12) + (flow.cancelled and 0 or count(7))
+    local bad = count(5) + count(6) + count(10) + count(12) + (flow.cancelled and 0 or count(7)) - (tonumber(flow.tolerated) or 0)
     for _, event in ipairs({ 'complete', 'success' }) do
       if flow['callback:' .. event] == 'dead' then
         bad = bad + 1
@@ -83,13 +86,14 @@ local function flow_rules(todo, prefix, flow, now)
     end
     local states, at = prefix .. flow.parent .. ':states', '#' .. flow.at
     local known = redis.call('BITFIELD', states, 'GET', 'u4', at)[1]
-    -- A node whose turn has not come, or does not come, stands as it is, whatever its batch does.
-    if known == seen or known == 1 or known == 8 then
+    -- A node whose turn has not come, or does not come, stands as it is, whatever its batch does. Success is final.
+    if known == seen or known == 1 or known == 8 or parent['fired:success'] then
       return has_todo
     end
     redis.call('BITFIELD', states, 'SET', 'u4', at, seen)
     flow_count(parent, known, -1)
     flow_count(parent, seen, 1)
+    flow_tolerate(prefix, parent, flow.at, known, seen)
     flow_set(parent, 'touched', now)
     has_todo = flow_walk(todo, prefix, parent, { { flow.at, 1 } }) or has_todo
     if level == 25 then

@@ -7,7 +7,7 @@
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_fate
 local function flow_walk(todo, prefix, flow, members, from)
-  if not flow.nodes or not flow.committed or flow.cancelled or flow.abandoned then
+  if not flow.nodes or not flow.committed or flow.cancelled or flow.abandoned or flow['fired:success'] then
     return false
   end
   local key = prefix .. flow.number
@@ -21,7 +21,7 @@ local function flow_walk(todo, prefix, flow, members, from)
     budget = budget - 5
     if state ~= 1 and state ~= 8 then
       return
-    elseif state == 8 and redis.call('HEXISTS', key .. ':signals', number) == 1 then
+    elseif state == 8 and redis.call('HGET', key .. ':signals', number) then
       -- Somebody has said so.
       return
     end
@@ -35,7 +35,8 @@ local function flow_walk(todo, prefix, flow, members, from)
     flow_count(flow, fate, 1)
     if fate == 2 then
       local kid = redis.call('HGET', key .. ':kids', number)
-      go_on(kid and 'nodes ' .. kid .. ' 0' or 'run ' .. flow.number .. ' ' .. number)
+      local run = not kid and flow.rerun and redis.call('HGET', key .. ':runs', number)
+      go_on(kid and 'nodes ' .. kid .. ' 0' or 'run ' .. flow.number .. ' ' .. number .. (run and ' ' .. run or ''))
     end
     if state == 8 or fate == 8 then
       members[#members + 1] = { number, 1 }

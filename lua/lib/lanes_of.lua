@@ -1,6 +1,8 @@
 -- lanes_of: the lanes that a task is in, by its message: one for each rule that it falls under, named <rule>:<key>. Writes nothing.
 --
--- A name has no blank in it, because those divide what is stored. A key above 96 bytes is cut, and ends in its SHA-1.
+-- A name has no space in it, because spaces separate what is stored. A key above 96 bytes is cut, and ends in its SHA-1. A lane in strict
+-- order is the first: a task has to be at turn there before it asks for anything else. So is that of a fair limit, under which a task
+-- without the key has the empty one.
 -- RETURNS a function of a message that returns a list of names
 -- needs: message_field
 local MAX_KEY, MAX_JSON = 96, 4096
@@ -72,8 +74,9 @@ local function lanes_of(rules)
         end
         key = key_at(body, rule.path)
       end
+      key = key or rule.is_fair and ''
       if key then
-        names[#names + 1] = lane_name(rule, key)
+        table.insert(names, (rule.is_strict or rule.is_fair) and 1 or #names + 1, lane_name(rule, key))
       end
     end
     return names

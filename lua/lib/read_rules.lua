@@ -2,7 +2,8 @@
 -- have waited. Writes nothing.
 --
 -- RETURNS a list of rules, in each its fields of docs/wire-format.md, and: kind and path, the two parts of its key; interval, the
--- milliseconds between two starts (0: any number at once); is_gate, whether it holds for all tasks of the queue.
+-- milliseconds between two starts (0: any number at once); is_strict, whether the tasks of a key run one after another in their order;
+-- is_fair, whether its keys take turns; is_gate, whether it holds for all tasks of the queue, and none is parked for it.
 local function read_rules(text)
   local is_read, body = pcall(cjson.decode, text)
   local rules = is_read and type(body) == 'table' and body.rules
@@ -26,12 +27,16 @@ local function read_rules(text)
     hold(rule.types == nil or type(rule.types) == 'table')
     hold(is_number(rule.concurrency, 1) and is_number(rule.burst, 1) and is_number(rule.fallback, 1))
     hold(is_number(rule.rate, 1) and is_number(rule.per, 1) and (rule.rate == nil) == (rule.per == nil))
+    hold(rule.order == nil or rule.order == 'strict')
+    hold(rule.fair == nil or rule.fair == true and rule.order == nil)
     rule.kind, rule.path = string.match(rule.key, '^(%l+):?(.*)$')
-    hold(rule.kind == 'queue' or rule.kind == 'type' or rule.kind == 'header' or rule.kind == 'payload')
+    hold(rule.kind == 'queue' and not rule.fair or rule.kind == 'type' or rule.kind == 'header' or rule.kind == 'payload')
     rule.types = rule.types and #rule.types > 0 and rule.types or nil
     rule.interval = rule.rate and rule.per / rule.rate or 0
     rule.burst = rule.burst or 1
-    rule.is_gate = rule.kind == 'queue' and not rule.types
+    rule.is_strict, rule.is_fair = rule.order == 'strict', rule.fair
+    rule.concurrency = rule.is_strict and 1 or rule.concurrency
+    rule.is_gate = rule.kind == 'queue' and not rule.types and not rule.is_strict
   end
   return rules
 end

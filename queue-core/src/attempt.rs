@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::clock::{UnixMilli, UnixSecond};
 use crate::crash::LEASE_EXPIRED;
 use crate::outcome::Step;
 
@@ -45,8 +46,8 @@ impl AttemptEnd {
 /// In Redis: `<end, Unix milliseconds> <length, milliseconds or -> <word> <server> <error>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it ended, in Unix milliseconds.
-    pub ended_ms: i64,
+    /// When it ended.
+    pub ended: UnixMilli,
     /// How long it took; `None` when nobody knows.
     pub took: Option<Duration>,
     /// How it ended.
@@ -68,7 +69,7 @@ impl Attempt {
         };
         let took = u64::try_from(ended_ns.saturating_sub(started_ns)).unwrap_or(0);
         Some(Self {
-            ended_ms: ended_ns.div_euclid(1_000_000),
+            ended: UnixMilli::of_ns(ended_ns),
             took: Some(Duration::from_nanos(took)),
             end,
             server: server(token),
@@ -76,10 +77,10 @@ impl Attempt {
         })
     }
 
-    /// An attempt whose worker went silent: its lease ended at this Unix second, and this was the token of its take.
-    pub fn lost(ended_at: i64, token: &str) -> Self {
+    /// An attempt whose worker went silent: its lease ended at this second, and this was the token of its take.
+    pub fn lost(lease_ended: UnixSecond, token: &str) -> Self {
         Self {
-            ended_ms: ended_at.saturating_mul(1_000),
+            ended: lease_ended.into(),
             took: None,
             end: AttemptEnd::Lost,
             server: server(token),
@@ -91,7 +92,7 @@ impl Attempt {
     fn parse(entry: &str) -> Option<Self> {
         let mut words = entry.splitn(5, ' ');
         let mut word = || words.next();
-        let ended_ms = word()?.parse().ok()?;
+        let ended = UnixMilli(word()?.parse().ok()?);
         let took = match word()? {
             "-" => None,
             took => Some(Duration::from_millis(took.parse().ok()?)),
@@ -102,7 +103,7 @@ impl Attempt {
             "lost" => AttemptEnd::Lost,
             _ => return None,
         };
-        Some(Self { ended_ms, took, end, server: word()?.to_owned(), error: word()?.to_owned() })
+        Some(Self { ended, took, end, server: word()?.to_owned(), error: word()?.to_owned() })
     }
 
     /// What the [`FIELDS`] of a task say: how many attempts there were, and the last of them, oldest first. What cannot be
@@ -118,7 +119,7 @@ impl Attempt {
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.ended_ms)?;
+        write!(f, "{} ", self.ended.0)?;
         match self.took {
             Some(took) => write!(f, "{}", took.as_millis())?,
             None => f.write_str("-")?,
@@ -133,7 +134,8 @@ fn server(token: &str) -> String {
     if name.is_empty() { "unknown".to_owned() } else { name.replace(' ', "_") }
 }
 
-fn cut(error: &str) -> String {
+/// An error as it is told of a task, cut to 512 bytes.
+pub(crate) fn cut(error: &str) -> String {
     error[..error.floor_char_boundary(MAX_ERROR_LEN)].to_owned()
 }
 
@@ -155,7 +157,7 @@ mod tests {
         let mut fields: [Option<String>; 6] = Default::default();
         (fields[0], fields[1]) = (Some("1".to_owned()), Some(entry));
         assert_eq!(Attempt::read(&fields), (1, vec![attempt("connection refused")]));
-        let lost = Attempt::lost(7, "");
+        let lost = Attempt::lost(UnixSecond(7), "");
         assert_eq!(lost.to_string(), "7000 - lost unknown asynq: task lease expired");
         assert_eq!(Attempt::parse(&lost.to_string()), Some(lost));
         assert_eq!(attempt(&"ü".repeat(512)).error.len(), 512);
@@ -163,11 +165,11 @@ mod tests {
 
     #[test]
     fn the_ring_is_read_from_the_oldest_on_and_nonsense_left_out() {
-        let entry = |n: i64| Some(Attempt::lost(n, "h:1:u:1").to_string());
+        let entry = |n: i64| Some(Attempt::lost(UnixSecond(n), "h:1:u:1").to_string());
         let fields = [Some("7".to_owned()), entry(6), entry(7), entry(3), Some("what".to_owned()), entry(5)];
         let (count, attempts) = Attempt::read(&fields);
         assert_eq!(
-            (count, attempts.iter().map(|one| one.ended_ms).collect::<Vec<_>>()),
+            (count, attempts.iter().map(|one| one.ended.0).collect::<Vec<_>>()),
             (7, vec![3000, 5000, 6000, 7000])
         );
         assert_eq!(Attempt::read(&Default::default()), (0, vec![]));

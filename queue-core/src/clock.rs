@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, SecondsFormat, TimeZone, Utc};
+use serde::{Deserialize, Serialize};
 
 const NANOS_PER_SEC: i64 = 1_000_000_000;
 
@@ -21,7 +22,8 @@ const NANOS_PER_SEC: i64 = 1_000_000_000;
 /// assert_eq!(second.to_string(), "2026-11-22T17:35:13Z");
 /// assert_eq!(second.date().map(UnixSecond::from), Some(second));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct UnixSecond(pub i64);
 
 impl UnixSecond {
@@ -48,6 +50,57 @@ impl fmt::Display for UnixSecond {
 }
 
 impl fmt::Debug for UnixSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A Unix millisecond, as the records beside a task have it. Written as people read it: `2026-11-22T17:35:13.250Z`.
+///
+/// ```
+/// use queue_core::clock::{UnixMilli, UnixSecond};
+///
+/// let milli = UnixMilli(1_795_368_913_250);
+/// assert_eq!(milli.to_string(), "2026-11-22T17:35:13.250Z");
+/// assert_eq!(milli.second(), UnixSecond(1_795_368_913));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnixMilli(pub i64);
+
+impl UnixMilli {
+    /// The millisecond in which this Unix nanosecond lies.
+    pub fn of_ns(ns: i64) -> Self {
+        Self(ns.div_euclid(1_000_000))
+    }
+
+    /// The second in which it lies.
+    pub fn second(self) -> UnixSecond {
+        UnixSecond(self.0.div_euclid(1_000))
+    }
+
+    /// As a date; `None` for one that lies more than 262,000 years away.
+    pub fn date(self) -> Option<DateTime<Utc>> {
+        DateTime::from_timestamp_millis(self.0)
+    }
+}
+
+impl From<UnixSecond> for UnixMilli {
+    fn from(second: UnixSecond) -> Self {
+        Self(second.0.saturating_mul(1_000))
+    }
+}
+
+impl fmt::Display for UnixMilli {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.date() {
+            Some(date) => f.write_str(&date.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            None => write!(f, "Unix millisecond {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for UnixMilli {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -7,9 +7,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::budget::{self, Budget};
 use crate::clock::{UnixSecond, secs_ceil};
 use crate::limits::LAST_SECOND;
-use crate::outcome::Step;
+use crate::outcome::{Step, with_reason};
 use crate::retry::RetryPolicy;
 use crate::wire::TaskMessage;
 
@@ -18,6 +19,9 @@ pub const DEFAULT_LIMIT: u32 = 5;
 
 /// asynq's text for a task whose lease has ended, which tools and people recognise.
 pub const LEASE_EXPIRED: &str = "asynq: task lease expired";
+
+/// The field of a task's hash with its crashes.
+pub const CRASHES: &str = "x_crashes";
 
 /// So many of those that had a task are remembered, the last ones.
 const REMEMBERED: usize = 10;
@@ -88,7 +92,8 @@ impl fmt::Display for Crashes {
 ///
 /// It goes back without a retry spent: at once after the first crash, since the worker has been silent for
 /// long enough; then after the delay of the policy. asynq spends a retry. With more than `limit` crashes it is
-/// archived; likewise when its deadline has passed, or when it may be tried only once (no retries).
+/// archived; likewise when its deadline has passed, or when it may be tried only once (no retries). What the task says itself
+/// of its [budgets](crate::budget) wins over `limit` and `policy`, and one for crashes over having no retries.
 ///
 /// ```
 /// use queue_core::crash::{Crashes, step_after_crash};
@@ -107,18 +112,24 @@ pub fn step_after_crash(message: &TaskMessage, crashes: &Crashes, limit: u32, no
     after.last_failed_at = now;
     after.error_msg = LEASE_EXPIRED.to_owned();
     let too_late = message.deadline != 0 && now >= message.deadline;
-    if crashes.count > limit {
+    let own = Budget::of(&message.headers);
+    let time_is_over = own.time_is_over(message, now);
+    let once = message.retry <= 0 && own.max_crashes.is_none();
+    let is_spent = crashes.count > own.max_crashes.unwrap_or(limit);
+    if is_spent {
         after.error_msg = crashes.story();
-        return Step::Archive { message: after };
+    } else {
+        after.error_msg = with_reason(after.error_msg, time_is_over.as_deref().filter(|_| !too_late && !once));
     }
-    if too_late || message.retry <= 0 {
+    if is_spent || too_late || once || time_is_over.is_some() {
+        budget::forget(&mut after.headers);
         return Step::Archive { message: after };
     }
     let delay = match i32::try_from(crashes.count).unwrap_or(i32::MAX).saturating_sub(2) {
         ..0 => Duration::ZERO,
         again => {
             let as_if = TaskMessage { retried: message.retried.saturating_add(again), ..message.clone() };
-            policy.delay(&as_if, LEASE_EXPIRED)
+            own.policy(policy).delay(&as_if, LEASE_EXPIRED)
         }
     };
     let at = now.saturating_add(secs_ceil(delay)).min(LAST_SECOND);
@@ -174,6 +185,35 @@ mod tests {
             let Step::Archive { message } = step(&message, 1) else { panic!("tried again") };
             assert_eq!(message.error_msg, LEASE_EXPIRED);
         }
+    }
+
+    #[test]
+    fn a_task_may_bring_its_own_budgets() {
+        let with = |headers: &[(&str, &str)]| {
+            let headers = headers.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            TaskMessage { retry: 3, headers, ..TaskMessage::default() }
+        };
+        // The server's limit is 2.
+        let (none, many) = (with(&[(budget::MAX_CRASHES, "0")]), with(&[(budget::MAX_CRASHES, "7")]));
+        let Step::Archive { message } = step(&none, 1) else { panic!("not given up") };
+        assert!(message.error_msg.contains("given up after 1 crashes"), "{}", message.error_msg);
+        assert!(matches!(step(&many, 7), Step::Retry { .. }));
+        assert!(matches!(step(&many, 8), Step::Archive { .. }));
+        // Also where a failure would end it.
+        assert!(matches!(step(&TaskMessage { retry: 0, ..many }, 1), Step::Retry { .. }));
+        let own_policy = with(&[(budget::BACKOFF, "7s")]);
+        let Step::Retry { at, .. } = step(&own_policy, 2) else { panic!("given up") };
+        assert_eq!(at, NOW + 7);
+        let first = (NOW - 60).to_string();
+        let late = with(&[(budget::GIVE_UP_AFTER, "60s"), ("x-first-failed", &first)]);
+        let Step::Archive { message } = step(&late, 1) else { panic!("not given up") };
+        assert_eq!(
+            message.error_msg,
+            "asynq: task lease expired; given up: it failed first at 2023-11-14T22:12:20Z, and give_up_after is 1m0s"
+        );
+        let unreadable = with(&[(budget::MAX_CRASHES, "none")]);
+        assert!(matches!(step(&unreadable, 2), Step::Retry { .. }));
+        assert!(matches!(step(&unreadable, 3), Step::Archive { .. }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{UnixMilli, UnixSecond};
 use crate::limits::MAX_NOTE_BYTES;
 
 macro_rules! kinds {
@@ -108,9 +109,10 @@ impl FromStr for Kind {
 /// As JSON it always has `kind`, `queue`, `id`, `type` and `at`; the other fields are left out where they say nothing.
 ///
 /// ```
+/// use queue_core::clock::UnixMilli;
 /// use queue_core::event::{Event, Kind};
 ///
-/// let mut event = Event::new(Kind::Failed, 1_700_000_000_000);
+/// let mut event = Event::new(Kind::Failed, UnixMilli(1_700_000_000_000));
 /// event.queue = Some("mail".to_owned());
 /// event.error = Some("no such host".to_owned());
 /// let json = r#"{"kind":"failed","queue":"mail","id":null,"type":null,"at":1700000000000,"error":"no such host"}"#;
@@ -131,8 +133,8 @@ pub struct Event {
     /// The type of the task.
     #[serde(default, rename = "type")]
     pub task_type: Option<String>,
-    /// When, in Unix milliseconds, by the clock of whoever tells.
-    pub at: i64,
+    /// When, by the clock of whoever tells.
+    pub at: UnixMilli,
     /// The server that tells it, `<host>:<pid>:<uuid>`; of a lost task the one that has found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -142,9 +144,9 @@ pub struct Event {
     /// How long the attempt took, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// When the next attempt is due, as a Unix second.
+    /// When the next attempt is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<i64>,
+    pub retry_at: Option<UnixSecond>,
     /// Why it failed, cut to 512 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -166,8 +168,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Of this kind, at this Unix millisecond.
-    pub fn new(kind: Kind, at: i64) -> Self {
+    /// Of this kind, at this time.
+    pub fn new(kind: Kind, at: UnixMilli) -> Self {
         Self {
             kind,
             queue: None,
@@ -188,7 +190,7 @@ impl Event {
     }
 
     /// Of a task.
-    pub fn of_task(kind: Kind, at: i64, queue: &str, id: &str, task_type: &str) -> Self {
+    pub fn of_task(kind: Kind, at: UnixMilli, queue: &str, id: &str, task_type: &str) -> Self {
         let (queue, id, task_type) = (Some(queue.to_owned()), Some(id.to_owned()), Some(task_type.to_owned()));
         Self { queue, id, task_type, ..Self::new(kind, at) }
     }
@@ -264,7 +266,7 @@ mod tests {
     #[test]
     fn a_filter_wants_what_fits_all_that_was_named_and_whatever_tells_of_missing_events() {
         let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
-        let event = Event::of_task(Kind::Failed, 5, "mail", "7", "send");
+        let event = Event::of_task(Kind::Failed, UnixMilli(5), "mail", "7", "send");
         let wants = |queues: &[&str], kinds: &[&str], types: &[&str], event: &Event| {
             Wanted { until: 0, queues: set(queues), kinds: set(kinds), types: set(types) }.wants(event)
         };
@@ -273,21 +275,21 @@ mod tests {
         assert!(!wants(&["b"], &["failed"], &["send"], &event));
         assert!(!wants(&[], &["archived"], &[], &event));
         assert!(!wants(&[], &[], &["other"], &event));
-        assert!(!wants(&["mail"], &[], &[], &Event::new(Kind::ServerStarted, 5)));
-        assert!(wants(&["mail"], &["failed"], &["send"], &Event::new(Kind::Dropped, 5)));
+        assert!(!wants(&["mail"], &[], &[], &Event::new(Kind::ServerStarted, UnixMilli(5))));
+        assert!(wants(&["mail"], &["failed"], &["send"], &Event::new(Kind::Dropped, UnixMilli(5))));
     }
 
     #[test]
     fn what_a_later_version_says_is_read_as_far_as_it_is_known() {
-        assert_eq!(Event::parse(r#"{"kind":"failed","at":5,"new":1}"#), Some(Event::new(Kind::Failed, 5)));
+        assert_eq!(Event::parse(r#"{"kind":"failed","at":5,"new":1}"#), Some(Event::new(Kind::Failed, UnixMilli(5))));
         assert_eq!(Event::parse(r#"{"kind":"unheard_of","at":5}"#), None);
         let wanted = Wanted::parse(r#"{"until":7,"kinds":["unheard_of"],"new":1}"#).unwrap();
-        assert!(!wanted.wants(&Event::new(Kind::Failed, 5)) && wanted.until == 7);
+        assert!(!wanted.wants(&Event::new(Kind::Failed, UnixMilli(5))) && wanted.until == 7);
     }
 
     #[test]
     fn a_long_error_is_cut_between_letters() {
-        let event = Event::new(Kind::Failed, 5).because(&format!("x{}", "ü".repeat(MAX_NOTE_BYTES)));
+        let event = Event::new(Kind::Failed, UnixMilli(5)).because(&format!("x{}", "ü".repeat(MAX_NOTE_BYTES)));
         assert_eq!(event.error.unwrap().len(), MAX_NOTE_BYTES - 1);
     }
 }

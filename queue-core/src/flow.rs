@@ -156,6 +156,9 @@ pub enum When {
     Ended,
 }
 
+/// What stands in the ledger before the edges of a node that may fail.
+pub const MAY_FAIL: &str = "?";
+
 impl When {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Succeeded, Self::Failed, Self::Ended];
@@ -350,14 +353,14 @@ pub struct FlowIdError(String);
 /// What a task is in its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// The member of this number.
-    Member(u32),
+    /// The member of this number, and its run: 1, or the generation of the flow in which it was run again with what is before it.
+    Member(u32, u32),
     /// The callback of an event, and how many times the flow had begun anew by then, from 1.
     Callback(Event, u32),
 }
 
-/// What the id of a task says about its flow: `flow:<root>:<flow>:<number>`, or `flow:<root>:<flow>:<event>`, the latter with
-/// `.<generation>` from the second generation on. Where the user has chosen the name of the root, `~<second>` follows it, so that what
+/// What the id of a task says about its flow: `flow:<root>:<flow>:<number>`, with `.<run>` if that is not the first one, or
+/// `flow:<root>:<flow>:<event>`, with `.<generation>` from the second generation on. Where the user has chosen the name of the root, `~<second>` follows it, so that what
 /// is left of an earlier tree of that name is not taken for a part of this one.
 ///
 /// ```
@@ -365,7 +368,7 @@ pub enum Part {
 ///
 /// let id = MemberId::of("flow:import~1700000000:2:17").unwrap();
 /// assert_eq!((id.flow.to_string(), id.born), ("import:2".to_owned(), Some(1_700_000_000)));
-/// assert_eq!(id.part, Part::Member(17));
+/// assert_eq!(id.part, Part::Member(17, 1));
 /// let callback = MemberId::of("flow:k3v9:0:death.2").unwrap();
 /// assert_eq!(callback.part, Part::Callback(Event::Death, 2));
 /// assert_eq!(callback.to_string(), "flow:k3v9:0:death.2");
@@ -393,12 +396,11 @@ impl MemberId {
             Some((root, born)) => (root, Some(plain_number(born)?)),
             None => (root, None),
         };
+        let (part, again) = part.split_once('.').map_or((part, None), |(part, again)| (part, Some(again)));
+        let again = again.map_or(Some(1), plain_number)?;
         let part = match plain_number(part) {
-            Some(number) => Part::Member(number),
-            None => {
-                let (event, generation) = part.split_once('.').unwrap_or((part, "1"));
-                Part::Callback(Event::from_name(event)?, plain_number(generation)?)
-            }
+            Some(number) => Part::Member(number, again),
+            None => Part::Callback(Event::from_name(part)?, again),
         };
         Some(Self { flow: FlowId { number: plain_number(flow)?, ..FlowId::root_named(root).ok()? }, born, part })
     }
@@ -406,7 +408,7 @@ impl MemberId {
     /// Who adds to a flow, as the scripts want it.
     pub fn behalf(&self) -> String {
         match self.part {
-            Part::Member(number) => format!("{} {number}", self.flow.number),
+            Part::Member(number, _) => format!("{} {number}", self.flow.number),
             Part::Callback(event, _) => format!("{} {event}", self.flow.number),
         }
     }
@@ -420,7 +422,8 @@ impl fmt::Display for MemberId {
         }
         write!(f, ":{}:", self.flow.number)?;
         match self.part {
-            Part::Member(number) => write!(f, "{number}"),
+            Part::Member(number, 1) => write!(f, "{number}"),
+            Part::Member(number, run) => write!(f, "{number}.{run}"),
             Part::Callback(event, 1) => write!(f, "{event}"),
             Part::Callback(event, generation) => write!(f, "{event}.{generation}"),
         }
@@ -458,16 +461,25 @@ mod tests {
         {
             assert_eq!(MemberId::of(id), None, "{id}");
         }
-        for id in
-            ["flow:a:0:boom", "flow:a:0:death.", "flow:a~:0:1", "flow:a b:0:1", "flow:a:0:-1", "flow:a:0:4294967296"]
-        {
+        for id in [
+            "flow:a:0:boom",
+            "flow:a:0:death.",
+            "flow:a~:0:1",
+            "flow:a b:0:1",
+            "flow:a:0:-1",
+            "flow:a:0:1.",
+            "flow:a:0:1.x",
+            "flow:a:0:4294967296",
+        ] {
             assert_eq!(MemberId::of(id), None, "{id}");
         }
     }
 
     #[test]
     fn ids_come_back_as_they_were_written() {
-        for id in ["flow:a:0:0", "flow:a.b-c_D:7:4294967295", "flow:a~5:1:success", "flow:a:0:settled.9"] {
+        for id in
+            ["flow:a:0:0", "flow:a.b-c_D:7:4294967295", "flow:a:0:17.3", "flow:a~5:1:success", "flow:a:0:settled.9"]
+        {
             assert_eq!(MemberId::of(id).unwrap().to_string(), id);
         }
     }

@@ -50,6 +50,8 @@ pub struct TaskInfo {
     pub result: Option<Bytes>,
     /// How far the task is, or was in its last attempt that said so.
     pub progress: Option<Progress>,
+    /// How often its workers went silent since it last ended an attempt properly.
+    pub crashes: u32,
     /// User metadata.
     pub headers: BTreeMap<String, String>,
     /// Whether it is active although its lease has expired: its worker is gone or silent.
@@ -57,7 +59,7 @@ pub struct TaskInfo {
 }
 
 impl TaskInfo {
-    /// The info of a message in this state; `next_process_at`, `result` and `progress` come from elsewhere.
+    /// The info of a message in this state; `next_process_at`, `result`, `progress` and `crashes` come from elsewhere.
     pub fn new(message: TaskMessage, state: TaskState) -> Self {
         let seconds = |secs: i64| Duration::from_secs(u64::try_from(secs).unwrap_or(0));
         Self {
@@ -74,6 +76,7 @@ impl TaskInfo {
             completed_at: date_from_secs(message.completed_at),
             result: None,
             progress: None,
+            crashes: 0,
             headers: message.headers,
             id: message.id,
             queue: message.queue,

@@ -11,24 +11,29 @@
 //! * [`outcome`]: what a handler answers, and [`outcome::next_step`], the pure function which decides
 //!   what happens to the task next.
 //! * [`attempt`]: what is remembered of attempts that failed.
-//! * [`progress`]: what a running task says of itself.
+//! * [`progress`], [`task_log`]: what a running task says of itself.
 //! * [`retry`]: how long to wait before the next attempt.
+//! * [`budget`], [`exhausted`]: what a task says itself of when it is given up, and what follows then.
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
 //! * [`limit`]: how many tasks of a key may run at once, and start in a time.
 //! * [`flow`]: ids, states and events of batches.
+//! * [`broadcast`]: who is chosen for a task that several servers are to run.
 //! * [`info`]: what is shown to somebody who looks at a task.
 //! * [`option_text`]: options as the text that Go's schedulers write.
 //! * [`mask`]: passwords in texts that were not meant to hold any.
 //! * [`clock`], [`duration`]: time, and Go's way of writing durations.
 
 pub mod attempt;
+pub mod broadcast;
+pub mod budget;
 pub mod clock;
 pub mod codec;
 pub mod crash;
 pub mod doctor;
 pub mod duration;
 pub mod event;
+pub mod exhausted;
 pub mod flow;
 pub mod forecast;
 pub mod info;
@@ -45,7 +50,9 @@ pub mod queue_name;
 pub mod registry;
 pub mod retry;
 pub mod state;
+pub mod target;
 pub mod task;
+pub mod task_log;
 pub mod unique;
 pub mod wire;
 

@@ -1,4 +1,4 @@
-//! Limits of a queue: how many tasks of one key may run at once, and how many may start in a time.
+//! Limits of a queue: how many tasks of one key may run at once, how many may start in a time, and whether they run in order.
 //!
 //! A limit is decided when a task is taken, so that no worker is held up by a task that has to wait. Its key divides the
 //! tasks of the queue into *lanes*: one for each type, each value of a header, or each value of a field of a JSON
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{LANE_FALLBACK_SECS, MAX_LANE_KEY_BYTES, MAX_LIMITS};
+use crate::limits::{LANE_FALLBACK_SECS, MAX_LANE_KEY_BYTES, MAX_LIMITS, MAX_WEIGHT};
 
 /// By what the tasks of a queue are told apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -103,6 +103,12 @@ pub enum LimitError {
     /// It limits nothing.
     #[error("limit {0:?} limits nothing: give it a concurrency, a rate, or both")]
     Empty(String),
+    /// In order, tasks run one after another.
+    #[error("limit {0:?} is in strict order: one task of a key runs at once, so its concurrency is 1")]
+    StrictConcurrency(String),
+    /// A task could be at turn under one of them and not under the other.
+    #[error("limit {0:?} is in strict order already, and a queue has one such limit at the most")]
+    SecondStrict(String),
     /// A number is zero.
     #[error("limit {0:?} lets nothing start, ever: pause the queue, or a key of the limit, instead")]
     Zero(String),
@@ -112,9 +118,46 @@ pub enum LimitError {
     /// There are as many as a queue can have.
     #[error("a queue has {MAX_LIMITS} limits at the most")]
     TooMany,
+    /// Keys can take turns only where each task has one of them, and nothing else says who comes first.
+    #[error("limit {0:?} cannot be fair: {1}")]
+    Fair(String, &'static str),
+    /// A weight is too small or too large.
+    #[error("a weight is a number from 1 to {MAX_WEIGHT}, and only a fair limit has some")]
+    Weight,
     /// The text in Redis is none of ours.
     #[error("the limits of the queue cannot be read: {0}")]
     Unreadable(String),
+}
+
+/// In which order the tasks of one key run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LaneOrder {
+    /// As they come, up to the concurrency at once. One that is retried comes again behind the others.
+    #[default]
+    Free,
+    /// One after another, in the order in which they became pending: the next one starts when the one before it has
+    /// succeeded, is archived or deleted, and not while it is retried.
+    Strict,
+}
+
+impl fmt::Display for LaneOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Strict { "strict" } else { "free" })
+    }
+}
+
+impl FromStr for LaneOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "free" => Ok(Self::Free),
+            "strict" => Ok(Self::Strict),
+            _ => Err(format!("{text:?} is no order: free or strict")),
+        }
+    }
 }
 
 /// A limit of a queue.
@@ -140,6 +183,12 @@ pub struct Limit {
     /// How many may start at once after a rest. In no window of `per` start more than `rate + burst - 1`.
     #[serde(default = "one")]
     pub burst: u32,
+    /// In which order the tasks of one key run.
+    #[serde(default, skip_serializing_if = "is_free")]
+    pub order: LaneOrder,
+    /// Whether its keys take turns, by their weights.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fair: bool,
     /// Seconds after which a task that waits becomes pending for servers that know nothing of limits, and is looked at
     /// again by those that do; by a tenth more or less.
     #[serde(default = "fallback")]
@@ -150,6 +199,10 @@ fn one() -> u32 {
     1
 }
 
+fn is_free(order: &LaneOrder) -> bool {
+    *order == LaneOrder::Free
+}
+
 fn fallback() -> u64 {
     LANE_FALLBACK_SECS
 }
@@ -158,7 +211,8 @@ impl Limit {
     /// A limit that limits nothing yet.
     pub fn new(name: impl Into<String>, key: LimitKey) -> Self {
         let (types, concurrency, rate, per) = Default::default();
-        Self { name: name.into(), key, types, concurrency, rate, per, burst: one(), fallback: fallback() }
+        let (order, fallback) = (LaneOrder::Free, fallback());
+        Self { name: name.into(), key, types, concurrency, rate, per, burst: one(), order, fair: false, fallback }
     }
 
     /// How many of one key may run at once.
@@ -180,6 +234,26 @@ impl Limit {
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
+        self
+    }
+
+    /// The tasks of one key run one after another, in the order in which they became pending, also over retries: the
+    /// next one starts when the one before it has succeeded, is archived or deleted. A queue has one such limit at the
+    /// most.
+    #[must_use]
+    pub fn strict_order(mut self) -> Self {
+        self.order = LaneOrder::Strict;
+        self.concurrency = Some(1);
+        self
+    }
+
+    /// The keys take turns: while more waits than is taken, tasks start in proportion to the
+    /// [weights](LaneChange::weight) of their keys, and of one key in the order in which they came. Tasks without the
+    /// key are one key together. A queue has one such limit at the most, for all its types, and then none in strict
+    /// order.
+    #[must_use]
+    pub fn fair(mut self) -> Self {
+        self.fair = true;
         self
     }
 
@@ -214,9 +288,15 @@ impl Limit {
         written.replace("%20", " ").replace("%25", "%")
     }
 
-    /// Whether tasks without room are parked in lanes. One for all of a queue lets them stay pending, and less is taken.
+    /// Whether tasks without room are parked in lanes. One for all of a queue lets them stay pending, and less is taken,
+    /// unless it is in strict order.
     pub fn parks(&self) -> bool {
-        self.key != LimitKey::Queue || !self.types.is_empty()
+        self.key != LimitKey::Queue || !self.types.is_empty() || self.is_strict()
+    }
+
+    /// Whether the tasks of a key run one after another, in their order.
+    pub fn is_strict(&self) -> bool {
+        self.order == LaneOrder::Strict
     }
 
     /// Whether it can be one.
@@ -228,8 +308,18 @@ impl Limit {
         if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(is_part) {
             return Err(LimitError::Name(self.name.clone()));
         }
-        if self.concurrency.is_none() && self.rate.is_none() {
+        let unfair = |why| Err(LimitError::Fair(self.name.clone(), why));
+        match self.fair {
+            true if self.key == LimitKey::Queue => return unfair("all tasks of a queue have one key"),
+            true if !self.types.is_empty() => return unfair("it holds for all types of a queue"),
+            true if self.is_strict() => return unfair("it is in strict order"),
+            _ => {}
+        }
+        if self.concurrency.is_none() && self.rate.is_none() && !self.fair {
             return Err(LimitError::Empty(self.name.clone()));
+        }
+        if self.is_strict() && self.concurrency != Some(1) {
+            return Err(LimitError::StrictConcurrency(self.name.clone()));
         }
         let numbers = [self.concurrency.map(u64::from), self.rate.map(u64::from), self.per, Some(self.burst.into())];
         if numbers.contains(&Some(0)) || self.rate.is_some() != self.per.is_some() {
@@ -267,6 +357,21 @@ impl Limits {
     /// When it is none, or there are too many.
     pub fn set(&mut self, limit: Limit) -> Result<(), LimitError> {
         limit.check()?;
+        let other = self.rules.iter().find(|other| other.is_strict() && limit.is_strict() && other.name != limit.name);
+        if let Some(other) = other {
+            return Err(LimitError::SecondStrict(other.name.clone()));
+        }
+        let mut others = self.rules.iter().filter(|other| other.name != limit.name);
+        let unfair = |limit: &Limit, why| Err(LimitError::Fair(limit.name.clone(), why));
+        if limit.fair && others.clone().any(|other| other.fair) {
+            return unfair(&limit, "another limit of the queue is");
+        }
+        if limit.fair && others.clone().any(Limit::is_strict) {
+            return unfair(&limit, "another limit of the queue is in strict order");
+        }
+        if let Some(fair) = others.find(|other| other.fair && limit.is_strict()) {
+            return unfair(fair, "another limit of the queue is to be in strict order");
+        }
         match self.rules.iter().position(|old| old.name == limit.name) {
             Some(place) => self.rules[place] = limit,
             None if self.rules.len() >= MAX_LIMITS => return Err(LimitError::TooMany),
@@ -300,6 +405,26 @@ pub struct LaneChange {
     /// Whether nothing starts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// How many times as often as one without a weight the key is at turn under a [fair](Limit::fair) limit, up to
+    /// [`MAX_WEIGHT`]. `None`: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+}
+
+impl LaneChange {
+    /// Whether it can be for a key of this limit.
+    ///
+    /// # Errors
+    /// When it has a weight that is none, or the limit has nothing to weigh.
+    pub fn check(&self, limit: &Limit) -> Result<(), LimitError> {
+        if limit.is_strict() && self.concurrency.is_some_and(|most| most != 1) {
+            return Err(LimitError::StrictConcurrency(limit.name.clone()));
+        }
+        match self.weight {
+            Some(weight) if !limit.fair || !(1..=MAX_WEIGHT).contains(&weight) => Err(LimitError::Weight),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -331,6 +456,55 @@ mod tests {
         for name in ["", "Tenant", "a b", "a:b", &"a".repeat(41)] {
             assert!(Limit::new(name, LimitKey::Type).concurrency(1).check().is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_limit_in_strict_order_lets_one_run_and_is_the_only_one_of_its_queue() {
+        let strict = |name: &str| Limit::new(name, LimitKey::Type).strict_order();
+        assert_eq!(strict("a").check(), Ok(()));
+        assert_eq!(strict("a").concurrency(2).check(), Err(LimitError::StrictConcurrency("a".to_owned())));
+        assert!(Limit::new("all", LimitKey::Queue).strict_order().parks());
+        let mut limits = Limits::default();
+        limits.set(strict("a")).unwrap();
+        limits.set(strict("a").rate(5, Duration::from_secs(1))).unwrap();
+        assert_eq!(limits.set(strict("b")), Err(LimitError::SecondStrict("a".to_owned())));
+        limits.set(Limit::new("b", LimitKey::Type).concurrency(2)).unwrap();
+        assert!(limits.text().contains(r#""order":"strict""#) && !limits.text().contains("free"), "{}", limits.text());
+        assert_eq!(Limits::read(&limits.text()), Ok(limits));
+        for order in [LaneOrder::Free, LaneOrder::Strict] {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert!("fifo".parse::<LaneOrder>().is_err());
+    }
+
+    #[test]
+    fn keys_take_turns_under_one_limit_that_every_task_falls_under() {
+        let fair = |name: &str| Limit::new(name, LimitKey::header("tenant")).fair();
+        assert_eq!(fair("a").check(), Ok(()), "it needs neither a concurrency nor a rate");
+        for (limit, why) in [
+            (Limit::new("a", LimitKey::Queue).fair(), "have one key"),
+            (fair("a").task_type("mail:*"), "all types"),
+            (fair("a").strict_order(), "in strict order"),
+        ] {
+            assert!(limit.check().unwrap_err().to_string().contains(why), "{limit:?}");
+        }
+        let mut limits = Limits::default();
+        limits.set(fair("a")).unwrap();
+        limits.set(fair("a").concurrency(3)).unwrap();
+        assert!(limits.set(fair("b")).unwrap_err().to_string().contains("another limit of the queue is"));
+        let strict = Limit::new("b", LimitKey::Type).strict_order();
+        assert!(matches!(limits.set(strict.clone()), Err(LimitError::Fair(name, _)) if name == "a"));
+        assert_eq!(Limits::read(&limits.text()), Ok(limits.clone()));
+        assert!(limits.text().contains(r#""fair":true"#));
+        limits.remove("a");
+        limits.set(strict).unwrap();
+        assert!(matches!(limits.set(fair("a")), Err(LimitError::Fair(..))));
+        let weight = |weight| LaneChange { weight: Some(weight), ..LaneChange::default() };
+        assert_eq!(weight(MAX_WEIGHT).check(&fair("a")), Ok(()));
+        for refused in [weight(0).check(&fair("a")), weight(MAX_WEIGHT + 1).check(&fair("a"))] {
+            assert_eq!(refused, Err(LimitError::Weight));
+        }
+        assert_eq!(weight(2).check(&Limit::new("a", LimitKey::Type).concurrency(1)), Err(LimitError::Weight));
     }
 
     #[test]

@@ -45,12 +45,32 @@ limits! {
     /// How often a server looks which queues there are to join although Redis tells it of new ones.
     JOIN_INTERVAL: Duration = Duration::from_secs(60);
 
+    /// How often a loop looks for changes of what operators, listeners and duties want, where Redis does not tell it of them.
+    WATCH_POLL: Duration = Duration::from_secs(15);
+    /// How often it looks where Redis does: nothing has to be looked for.
+    WATCH_REST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// How often the leader looks whether queues for certain servers have any.
+    TARGET_INTERVAL: Duration = Duration::from_secs(60);
+    /// The same while one of them has none.
+    TARGET_INTERVAL_GONE: Duration = Duration::from_secs(15);
+    /// Seconds it is remembered since when a queue has none, after the last look.
+    TARGET_GONE_TTL_SECS: i64 = 5 * 60;
+    /// Seconds after which such a queue is removed when it is empty.
+    TARGET_KEPT_SECS: i64 = 60 * 60;
+
     /// Limits that a queue has at the most: each take reads all of them.
     MAX_LIMITS: usize = 8;
     /// Tasks that one take gives at the most from a queue with limits. A call of ten took Redis about 0.2 ms.
     LANE_BATCH: usize = 10;
-    /// Pending tasks that one take looks at in a queue with limits; those without room are parked.
+    /// Pending tasks that one take looks at in a queue with limits; those without room, or not at turn, are parked.
     LANE_WINDOW: usize = 20;
+    /// The largest weight of a key of a fair limit; the smallest is 1.
+    MAX_WEIGHT: u32 = 1_000;
+    /// How many times as long as a call took the server waits that parks what is pending beside the takes.
+    LANE_SORT_PAUSE: u32 = 4;
+    /// From here on, the score of a lane in `x:due` is the millisecond at which it is looked at; below, it is its turn.
+    LANE_FIRST_MS: u64 = 1 << 40;
     /// Bytes of a key in the name of its lane; of a longer one the name has the beginning and the SHA-1.
     MAX_LANE_KEY_BYTES: usize = 96;
     /// Milliseconds after which a full lane is looked at again if nobody says that it has room.
@@ -143,6 +163,8 @@ limits! {
     FLOW_MAX_RESERVATION: u32 = 10_000;
     /// The most nodes of a workflow. They are stored with it, each with its message.
     FLOW_MAX_NODES: usize = 100_000;
+    /// The most nodes that run again at once. One call changes all of them, and Redis does nothing else meanwhile.
+    FLOW_MAX_RERUN: usize = 10_000;
     /// The most bytes that a signal can say, as JSON.
     FLOW_MAX_SIGNAL_BYTES: usize = 16 * 1024;
     /// The most nodes that one node waits for. Whenever one of them ends, Redis looks at all of them.
@@ -166,6 +188,8 @@ limits! {
     FLOW_MAX_STORED_ONCE: u32 = 100_000;
     /// How long what is to be done for a batch stays claimed; `lua/lib/flow_claim.lua` says the same.
     FLOW_CLAIM: Duration = Duration::from_secs(10);
+    /// The most servers of one broadcast. Each has a line in the ledger of its batch, which each outcome reads.
+    BROADCAST_MAX_SERVERS: usize = 500;
     /// The shortest pause between two writes of a task's progress; what comes in between waits.
     PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
     /// The most bytes of the note beside a task's progress. Longer ones are cut.
@@ -173,6 +197,12 @@ limits! {
     /// The most bytes of a checkpoint as JSON. It is state of a task, not a place for data: it lies in Redis' memory, and every
     /// export carries it.
     MAX_CURSOR_BYTES: usize = 16 * 1024;
+    /// The most lines of the log of a task; of more, the last ones are kept.
+    MAX_LOG_LINES: usize = 200;
+    /// The most bytes of the log of a task, about. While a task logs, all of it is written again once a second.
+    MAX_LOG_BYTES: usize = 16 * 1024;
+    /// The most bytes of one line of it. Longer ones are cut.
+    MAX_LOG_LINE_BYTES: usize = 1_024;
 
     /// How long a listener is told what happens after it last said that it listens; also how long one that was away may stay
     /// away without missing anything.

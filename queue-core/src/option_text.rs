@@ -10,21 +10,16 @@ use chrono::{DateTime, Utc};
 
 use crate::clock::secs_ceil;
 use crate::duration;
-use crate::keys::DEFAULT_QUEUE;
 use crate::options::{ProcessTime, TaskOptions};
-use crate::queue_name::QueueName;
 
 /// The options that are set, in a fixed order. `TaskID`, `Group` and `Header` Go's Inspector leaves out.
 pub fn format(options: &TaskOptions) -> Vec<String> {
     let mut texts = Vec::new();
     let mut add = |name: &str, value: Option<String>| texts.extend(value.map(|value| format!("{name}({value})")));
     add("MaxRetry", options.max_retry.map(|count| count.to_string()));
-    let queue = match &options.family {
+    let queue = match options.family {
         None => options.queue.clone(),
-        Some(family) => {
-            let base = options.queue.as_deref().unwrap_or(DEFAULT_QUEUE);
-            Some(QueueName::new(base, family.clone()).to_string())
-        }
+        Some(_) => Some(options.queue_name()),
     };
     add("Queue", queue.as_deref().map(quote));
     add("TaskID", options.task_id.as_deref().map(quote));

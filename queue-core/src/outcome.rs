@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::budget::{self, Budget};
 use crate::flow;
 use crate::limits::LAST_SECOND;
 use crate::mask::mask_passwords;
@@ -172,7 +173,18 @@ pub enum Step {
     Requeue,
 }
 
-/// Decides what happens to a task after an attempt that ended at `now` (Unix seconds).
+impl Step {
+    /// The error that is stored with the task, which also says by what budget it was given up.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Retry { message, .. } | Self::Archive { message } => Some(&message.error_msg),
+            Self::Done | Self::Revoke | Self::Complete { .. } | Self::Requeue => None,
+        }
+    }
+}
+
+/// Decides what happens to a task after an attempt that ended at `now` (Unix seconds). `policy` is that of its server; the
+/// task may have one of its own, and [budgets](crate::budget) of its own.
 ///
 /// The order is asynq's, with three deliberate differences (`docs/differences.md`): a task that was put
 /// back is not archived because its retries are used up (asynq does that, W18); a task whose
@@ -194,6 +206,7 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
         Outcome::Done(result) => {
             let mut message = message.clone();
             message.completed_at = now;
+            budget::forget(&mut message.headers);
             let expires_at = now.saturating_add(flow::retention(&message)).min(LAST_SECOND);
             return Step::Complete { message, expires_at, result };
         }
@@ -204,23 +217,41 @@ pub fn next_step(message: &TaskMessage, outcome: Outcome, now: i64, policy: &Ret
     let counts = !matches!(failure, Failure::Snooze(..) | Failure::TooMany { .. });
     let exhausted = message.retried >= message.retry;
     let too_late = message.deadline != 0 && now >= message.deadline;
+    let own = Budget::of(&message.headers);
+    let spent = if counts { own.time_is_over(message, now) } else { own.snoozes_are_spent(message) };
     let gives_up = matches!(failure, Failure::Archive(_)) || (counts && exhausted) || too_late;
+    // What would have ended it in any case needs no other reason.
+    let spent = spent.filter(|_| !gives_up);
+    let gives_up = gives_up || spent.is_some();
     let delay = match &failure {
         Failure::RetryIn(delay, _) | Failure::Snooze(Some(delay), _) | Failure::TooMany { delay, .. } => *delay,
         _ if gives_up => Duration::ZERO,
-        _ => policy.delay(message, &text),
+        _ => own.policy(policy).delay(message, &text),
     };
-    let mut message = message.clone();
-    message.error_msg = text;
-    message.last_failed_at = now;
+    let mut after = message.clone();
+    after.error_msg = with_reason(text, spent.as_deref());
+    after.last_failed_at = now;
     if gives_up {
-        return Step::Archive { message };
+        budget::forget(&mut after.headers);
+        return Step::Archive { message: after };
     }
     if counts {
-        message.retried = message.retried.saturating_add(1);
+        after.retried = after.retried.saturating_add(1);
+        own.fail(message, &mut after, now);
+    } else {
+        own.snooze(&mut after);
     }
     let at = now.saturating_add(crate::clock::secs_ceil(delay)).min(LAST_SECOND);
-    Step::Retry { message, at, is_failure: counts }
+    Step::Retry { message: after, at, is_failure: counts }
+}
+
+/// The text of an error, and why the task was given up.
+pub(crate) fn with_reason(mut text: String, reason: Option<&str>) -> String {
+    if let Some(reason) = reason {
+        text.truncate(text.floor_char_boundary(MAX_ERROR_LEN - reason.len()));
+        text.push_str(reason);
+    }
+    text
 }
 
 /// The instant (Unix nanoseconds) at which an attempt that starts now must end: the earlier of timeout

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::clock::UnixMilli;
 use crate::limits::MAX_NOTE_BYTES;
 
 /// The field of a task's hash that says how far it is.
@@ -17,9 +18,10 @@ pub const CURSOR: &str = "x_cursor";
 /// In Redis: `<percent> <Unix milliseconds> <note>`.
 ///
 /// ```
+/// use queue_core::clock::UnixMilli;
 /// use queue_core::progress::Progress;
 ///
-/// let progress = Progress::new(140, "all pages", 1_700_000_000_000);
+/// let progress = Progress::new(140, "all pages", UnixMilli(1_700_000_000_000));
 /// assert_eq!(progress.to_string(), "100 1700000000000 all pages");
 /// assert_eq!(Progress::parse("100 1700000000000 all pages"), Some(progress));
 /// ```
@@ -28,31 +30,31 @@ pub const CURSOR: &str = "x_cursor";
 pub struct Progress {
     /// 0 to 100.
     pub percent: u8,
-    /// When it was so, in Unix milliseconds.
-    pub at_ms: i64,
+    /// When it was so.
+    pub at: UnixMilli,
     /// What it is at, for people; cut to 512 bytes.
     pub note: String,
 }
 
 impl Progress {
-    /// So far, with this note, at this Unix millisecond. More than 100 percent are 100.
-    pub fn new(percent: u8, note: impl Into<String>, at_ms: i64) -> Self {
+    /// So far, with this note, at this time. More than 100 percent are 100.
+    pub fn new(percent: u8, note: impl Into<String>, at: UnixMilli) -> Self {
         let mut note = note.into();
         note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
-        Self { percent: percent.min(100), at_ms, note }
+        Self { percent: percent.min(100), at, note }
     }
 
     /// What the field says; `None` where it cannot be read.
     pub fn parse(field: &str) -> Option<Self> {
         let mut words = field.splitn(3, ' ');
         let percent = words.next()?.parse().ok().filter(|percent| *percent <= 100)?;
-        Some(Self { percent, at_ms: words.next()?.parse().ok()?, note: words.next()?.to_owned() })
+        Some(Self { percent, at: UnixMilli(words.next()?.parse().ok()?), note: words.next()?.to_owned() })
     }
 }
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.percent, self.at_ms, self.note)
+        write!(f, "{} {} {}", self.percent, self.at.0, self.note)
     }
 }
 
@@ -63,10 +65,10 @@ mod tests {
     #[test]
     fn a_note_may_be_empty_long_or_have_blanks() {
         for note in ["", "page 3 of 7", " "] {
-            let progress = Progress::new(3, note, 5);
+            let progress = Progress::new(3, note, UnixMilli(5));
             assert_eq!(Progress::parse(&progress.to_string()), Some(progress));
         }
-        assert_eq!(Progress::new(0, "ü".repeat(MAX_NOTE_BYTES), 5).note.len(), MAX_NOTE_BYTES);
+        assert_eq!(Progress::new(0, "ü".repeat(MAX_NOTE_BYTES), UnixMilli(5)).note.len(), MAX_NOTE_BYTES);
     }
 
     #[test]

@@ -37,9 +37,54 @@ pub enum FamilyError {
         /// What was given, shortened.
         name: String,
     },
+    /// More than one of them: a task is in one queue.
+    #[error("a task has a priority, a server, or labels: not two of these")]
+    MoreThanOne,
 }
 
 impl Family {
+    /// Of the ways to say which queue of a family a task goes to, the one that is used; `None` where none is.
+    ///
+    /// # Errors
+    /// When more than one is used.
+    pub fn choose(
+        priority: Option<u8>,
+        only: Option<String>,
+        labels: impl IntoIterator<Item = String>,
+    ) -> Result<Option<Self>, FamilyError> {
+        let labels = Some(labels.into_iter().collect::<BTreeSet<_>>()).filter(|labels| !labels.is_empty());
+        let used = [priority.map(Self::Level), only.map(Self::Mailbox), labels.map(Self::Labels)];
+        let mut used = used.into_iter().flatten();
+        let chosen = used.next();
+        if used.next().is_some() { Err(FamilyError::MoreThanOne) } else { Ok(chosen) }
+    }
+
+    /// Whether the tasks of such a queue are for certain servers alone.
+    pub fn is_target(&self) -> bool {
+        matches!(self, Self::Mailbox(_) | Self::Labels(_))
+    }
+
+    /// Whether a server of this name with these labels may run its tasks. Any server may serve priorities.
+    pub fn admits(&self, name: Option<&str>, labels: &BTreeSet<String>) -> bool {
+        match self {
+            Self::Level(_) => true,
+            Self::Mailbox(only) => name == Some(only),
+            Self::Labels(needed) => needed.is_subset(labels),
+        }
+    }
+
+    /// Who may run its tasks, for people: `servers named gpu-3`, `servers labelled eu and gpu`.
+    pub fn whom(&self) -> String {
+        match self {
+            Self::Level(_) => "servers with priorities".to_owned(),
+            Self::Mailbox(name) => format!("servers named {name}"),
+            Self::Labels(labels) => {
+                let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+                format!("servers labelled {}", labels.join(" and "))
+            }
+        }
+    }
+
     /// Whether there can be such a queue.
     ///
     /// # Errors
@@ -166,6 +211,30 @@ mod tests {
         }
         assert_eq!(QueueName::new("mail", Family::Level(5)).to_string(), "mail", "the middle is the base queue");
         assert_eq!(QueueName::parse("mail}#eu+gpu").shown(), "mail #eu+gpu");
+    }
+
+    #[test]
+    fn a_target_admits_servers_of_its_name_or_with_all_its_labels() {
+        let has = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<BTreeSet<_>>();
+        let mailbox = Family::Mailbox("web-1".into());
+        assert!(mailbox.admits(Some("web-1"), &has(&[])) && mailbox.is_target());
+        assert!(!mailbox.admits(Some("web-10"), &has(&["web-1"])) && !mailbox.admits(None, &has(&[])));
+        let both = labels(&["gpu", "eu"]);
+        assert!(both.admits(None, &has(&["eu", "gpu", "big"])) && both.is_target());
+        assert!(!both.admits(Some("gpu"), &has(&["gpu"])));
+        assert!(Family::Level(9).admits(None, &has(&[])) && !Family::Level(9).is_target());
+        assert_eq!(both.whom(), "servers labelled eu and gpu");
+    }
+
+    #[test]
+    fn a_task_is_in_one_queue_of_a_family() {
+        let none = Vec::new;
+        assert_eq!(Family::choose(None, None, none()), Ok(None));
+        assert_eq!(Family::choose(Some(9), None, none()), Ok(Some(Family::Level(9))));
+        assert_eq!(Family::choose(None, Some("a".into()), none()), Ok(Some(Family::Mailbox("a".into()))));
+        assert_eq!(Family::choose(None, None, ["b".to_owned(), "a".into()]), Ok(Some(labels(&["a", "b"]))));
+        assert_eq!(Family::choose(Some(5), None, ["a".to_owned()]), Err(FamilyError::MoreThanOne));
+        assert_eq!(Family::choose(None, Some("a".into()), ["a".to_owned()]), Err(FamilyError::MoreThanOne));
     }
 
     #[test]

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ENTRY_WRITTEN_WITHIN_SECS;
 
 /// What servers of this version honour beyond asynq's format, by the words that stand in their entries.
-pub const FEATURES: [&str; 5] = ["batches", "cancel", EVENTS, LIMITS, ORDERS];
+pub const FEATURES: [&str; 6] = ["batches", "cancel", EVENTS, LIMITS, ORDERS, TARGETS];
 /// The word for: it tells what happens while somebody listens.
 pub const EVENTS: &str = "events";
 /// The word for: it takes tasks by the [limits](crate::limit) of their queue.
 pub const LIMITS: &str = "limits";
 /// The word for: it takes orders.
 pub const ORDERS: &str = "orders";
+/// The word for: it serves the mailboxes of its name and the queues of its labels ([`queue_name`](crate::queue_name)).
+pub const TARGETS: &str = "targets";
 /// The most bytes of a server's name, or of one of its labels.
 pub const MAX_NAME: usize = 100;
 

@@ -37,7 +37,7 @@ impl CancelDuty {
         let over = |commands| Ok(Looked { commands, next: None });
         let Some(request) = self.broker.cancel_recorded(record).await? else { return over(1) };
         let now_ns = self.clock.now_ns();
-        let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at_ms) > GIVES_UP_MS;
+        let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at.0) > GIVES_UP_MS;
         let task = request.task(record).filter(|_| !is_old);
         let Some((id, queue)) = task else {
             self.broker.forget_cancel(record).await?;

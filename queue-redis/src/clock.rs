@@ -13,7 +13,7 @@ use std::time::Duration;
 use queue_core::Clock;
 
 use crate::broker::Broker;
-use crate::connection::Redis;
+use crate::connection::{Connection, Redis};
 use crate::error::Error;
 use crate::log::{info, warn};
 
@@ -90,9 +90,16 @@ impl RedisClock {
     /// # Errors
     /// When Redis cannot be asked.
     pub async fn compare(&self, redis: &Redis) -> Result<(), Error> {
-        let mut connection = redis.pooled().await?;
+        self.compare_on(&mut redis.pooled().await?).await
+    }
+
+    /// The same on a connection that is there for something else.
+    ///
+    /// # Errors
+    /// As [`compare`](Self::compare).
+    pub async fn compare_on(&self, connection: &mut Connection) -> Result<(), Error> {
         let sent_ns = self.clock.steady_ns();
-        match Broker::redis_time(&mut connection).await {
+        match Broker::redis_time(connection).await {
             Ok(redis_ns) => self.learn(sent_ns, redis_ns, self.clock.steady_ns()),
             Err(error) if error.is_outage() => return Err(error),
             Err(error) => tracing::debug!(%error, "Redis does not tell the time"),

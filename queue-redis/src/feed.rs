@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use queue_core::clock::{UnixMilli, UnixSecond};
 use queue_core::event::{Event, Kind, Wanted};
 use queue_core::limits::{EVENT_BACKLOG_BYTES, EVENT_ENTRY_BYTES, EVENTS_GATHER, EVENTS_PER_ENTRY, EVENTS_PER_SECOND};
 use tokio::sync::Notify;
@@ -30,7 +31,7 @@ struct Unsent {
     streams: HashMap<Option<String>, Vec<Packed>>,
     bytes: usize,
     /// In which second how many were told.
-    second: i64,
+    second: UnixSecond,
     told: u32,
     dropped: u64,
     /// The number of the last entry, by stream.
@@ -94,7 +95,7 @@ impl Feed {
             return;
         }
         let mut unsent = self.lock();
-        let second = event.at.div_euclid(1_000);
+        let second = event.at.second();
         if unsent.second != second {
             (unsent.second, unsent.told) = (second, 0);
         }
@@ -121,7 +122,7 @@ impl Feed {
     pub(crate) fn take(&self, now_ms: i64) -> Vec<Entry> {
         let mut unsent = self.lock();
         if unsent.dropped > 0 {
-            let mut dropped = Event::new(Kind::Dropped, now_ms);
+            let mut dropped = Event::new(Kind::Dropped, UnixMilli(now_ms));
             dropped.count = Some(std::mem::take(&mut unsent.dropped));
             unsent.pack(None, &dropped.to_json());
         }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     fn event_at(at: i64, kind: Kind) -> Event {
-        Event::of_task(kind, at, "mail", "7", "send")
+        Event::of_task(kind, UnixMilli(at), "mail", "7", "send")
     }
 
     fn event(kind: Kind) -> Event {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use queue_core::Clock;
+use queue_core::limits::{WATCH_POLL, WATCH_REST};
 use tokio::sync::{Notify, watch};
 
 use crate::broker::Broker;
@@ -36,10 +37,6 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
 const STANDS_BACK: Duration = Duration::from_secs(30);
 /// How often all that is due is done at a stretch, at the most: a duty may be due again at once.
 const ROUNDS: usize = 100;
-/// How often to look for duties where Redis does not tell of them.
-const POLL: Duration = Duration::from_secs(15);
-/// Where it does, nothing has to be looked for.
-const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many commands a second all duties together may give: a hundredth of what a small Redis does.
 const COMMANDS_PER_SECOND: u32 = 1_000;
 
@@ -157,7 +154,7 @@ impl Leader {
             duties,
             told: Arc::default(),
             watch: None,
-            poll: POLL,
+            poll: WATCH_POLL,
             follows: false,
             is_idle: true,
             claimed: None,
@@ -206,7 +203,7 @@ impl Leader {
     }
 
     fn longest(&self) -> Duration {
-        if self.watch().is_some() { NEVER } else { self.poll }
+        if self.watch().is_some() { WATCH_REST } else { self.poll }
     }
 
     /// When the first duty is due. On the listening connection, which is then told about changes.

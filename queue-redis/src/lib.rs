@@ -43,6 +43,7 @@ mod script;
 mod semaphore;
 #[doc(hidden)]
 pub mod service;
+mod targets;
 mod teller;
 mod waits;
 mod wrong_type;
@@ -59,8 +60,8 @@ pub use doctor::{Copied, Doctor, Examination, Fault, Finding, Severity};
 pub use error::Error;
 pub use feed::Feed;
 pub use flow::{
-    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, CallbackState, ParentError, Parents,
-    WorkflowBuilder,
+    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Broadcast, BroadcastBuilder, BroadcastStatus,
+    CallbackState, ParentError, Parents, Rerun, WorkerReport, WorkerState, WorkflowBuilder,
 };
 pub use link::source::InProcess;
 pub use listener::{Listener, Signal, Watch};
@@ -69,6 +70,7 @@ pub use log::panic;
 pub use log::{Stderr, log_to_stderr};
 pub use options::{RedisOptions, TlsOptions};
 pub use placement::{ClusterNode, Placement};
+pub use queue_core::broadcast::{To, Verdict};
 pub use queue_core::{RawTask, Task, TaskInfo, TaskOptions};
 #[cfg(feature = "derive")]
 pub use queue_macros::ClientTask as Task;
@@ -77,5 +79,5 @@ pub use semaphore::{Permit, Semaphore};
 #[doc(hidden)]
 pub mod private {
     //! What the derive macro writes refers to these.
-    pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+    pub use queue_core::{Json, MessagePack, Protobuf, Raw, RetryPolicy, Task, TaskOptions};
 }

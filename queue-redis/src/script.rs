@@ -1,7 +1,7 @@
 //! The table of the Lua scripts, and how they are called.
 //!
 //! Scripts are embedded at build time, joined with the snippets that their headers name, and called by their SHA-1.
-//! Every new connection loads them all in one round trip; a script that Redis has forgotten since (`SCRIPT FLUSH`, a
+//! Every new connection loads them all in two round trips; a script that Redis has forgotten since (`SCRIPT FLUSH`, a
 //! restart) is loaded again and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
 
 mod words;
@@ -46,8 +46,7 @@ impl Script {
         }
     }
 
-    /// The text to load: the script with the snippets that it needs, without their comments and indentation. Of a connection whose
-    /// password is wrong or missing, Redis reads no argument above 16 KiB; it hangs up, and says nothing of the password.
+    /// The text to load: the script with the snippets that it needs, without their comments and indentation.
     fn text(&self, dialect: Dialect) -> String {
         let mut text = match dialect {
             Dialect::Plain => String::new(),
@@ -148,13 +147,18 @@ pub(crate) fn word(word: redis::Arg<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-/// Loads all scripts in one round trip.
+/// Loads all scripts: one, and then the others together. Redis hangs up on a connection without a password that sends much at
+/// once, and what it said of the password is lost.
 pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
-    let mut pipe = redis::pipe();
-    for script in ALL {
-        pipe.cmd("SCRIPT").arg("LOAD").arg(script.text(dialect)).ignore();
+    let (first, others) = ALL.split_at(1);
+    for scripts in [first, others] {
+        let mut pipe = redis::pipe();
+        for script in scripts {
+            pipe.cmd("SCRIPT").arg("LOAD").arg(script.text(dialect)).ignore();
+        }
+        let () = pipe.query_async(connection).await?;
     }
-    pipe.query_async(connection).await
+    Ok(())
 }
 
 /// A snippet of `lua/lib`: its name and its text.
@@ -180,8 +184,8 @@ macro_rules! scripts {
 }
 
 snippets! {
-    can_store can_tell choose_type delete_task examine_task find_pending find_task finish flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
-    flow_reserve_numbers flow_rules flow_save flow_set flow_walk holds is_empty is_wrong_type kept_fields lanes_of leave_active leave_set make_active make_pending
+    can_store can_tell choose_type delete_task examine_task find_pending find_task finish first_ms flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
+    flow_reserve_numbers flow_rules flow_runs flow_save flow_set flow_tolerate flow_walk holds is_empty is_finished is_wrong_type kept_fields lanes_of leave_active leave_set make_active make_pending
     message_field nth owns read_rules ready_at release_lock remove_active remove_pending set_of store store_all tell trim varint write
 }
 
@@ -216,6 +220,8 @@ scripts! {
     LIST_EXPIRED = "list_expired";
     RECOVER = "recover";
     DELETE_EXPIRED_COMPLETED = "delete_expired_completed";
+    MOVE_TASK = "move_task";
+    LIST_FALLBACKS = "list_fallbacks";
     WRITE_FIELDS = "write_fields";
     RESTORE = "restore";
     RESTORE_QUEUE = "restore_queue";
@@ -253,6 +259,7 @@ scripts! {
     FLOW_RECORD = "flow_record";
     FLOW_CARRIED = "flow_carried";
     FLOW_SIGNAL = "flow_signal";
+    FLOW_RERUN = "flow_rerun";
     FLOW_TEND = "flow_tend";
     FLOW_FORGET = "flow_forget";
 }

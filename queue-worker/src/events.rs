@@ -24,7 +24,7 @@ pub enum Event<'a> {
         /// The task types that it has a handler for by name; patterns are left out.
         types: &'a [String],
     },
-    /// Somebody has told the server to run more tasks at once, or fewer.
+    /// The server runs more tasks at once from now on, or fewer: an operator has said so, or it adapts.
     ServerResized {
         /// UUID of the server.
         server: &'a str,

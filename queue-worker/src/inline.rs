@@ -6,16 +6,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::Clock;
 use queue_core::crash::DEFAULT_LIMIT;
-use queue_core::outcome::{Failure, Outcome, Step, next_step};
+use queue_core::outcome::{Failure, Outcome, Step};
 use queue_redis::flow::Recorder;
 use queue_redis::{
     Error,
     broker::{Broker, Delivery, GroupRules, Report, Side, Verdict},
 };
 
+use crate::budgets;
 use crate::events::End;
+use crate::exhausted::OnExhausted;
 use crate::job::Job;
 use crate::router::Router;
+use crate::sequel::{Sequel, free_lanes, start_followers};
 use crate::server::time::Time;
 use crate::server::upkeep::Upkeep;
 use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt, default_span};
@@ -43,6 +46,7 @@ pub struct Attempted {
     /// What is to be written; `None` when the task was lost.
     pub step: Option<Step>,
     report: Report,
+    sequel: Sequel,
 }
 
 impl Inline {
@@ -85,14 +89,18 @@ impl Inline {
         let (unhandled, cancel_grace) = (self.unhandled, Duration::from_secs(1));
         let limits = attempt::Limits { unhandled, cancel_grace, max_result_bytes: MAX_RESULT_BYTES };
         let Some(outcome) = attempt::work(routes, &limits, &job, &default_span(&job)).await else {
-            return Attempted { end: End::LeaseLost, result: None, error: None, step: None, report };
+            let sequel = Sequel::default();
+            return Attempted { end: End::LeaseLost, result: None, error: None, step: None, report, sequel };
         };
+        let sequel = Sequel::of(&job, &outcome);
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
-        let step = next_step(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
+        let step = budgets::decide(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
+        let error = step.error().map(str::to_owned).or(error);
         attempt::tell_the_rest(&job, &step).await;
+        report.follow_up = OnExhausted::default().take_leave(&step, time.now());
         report.ended(&step, job.started_ns(), time.now_ns());
-        Attempted { end: End::of(&step), result, error, step: Some(step), report }
+        Attempted { end: End::of(&step), result, error, step: Some(step), report, sequel }
     }
 
     /// Whether an aggregator is for this group.
@@ -115,13 +123,18 @@ impl Inline {
         self.upkeep.look_after(queues).await
     }
 
-    /// Writes what became of an attempt.
+    /// Writes what became of an attempt, frees the slots that it had in lanes, and starts what follows its task.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn report(&self, attempted: &Attempted) -> Result<Verdict, Error> {
-        let Some(step) = &attempted.step else { return Ok(Verdict::Lost) };
-        let verdicts = self.upkeep.broker.apply(&[(&attempted.report, step)], self.upkeep.time.now_ns()).await?;
-        Ok(verdicts.first().copied().unwrap_or(Verdict::Lost))
+        let (broker, now_ns) = (&self.upkeep.broker, self.upkeep.time.now_ns());
+        let Attempted { step: Some(step), report, sequel, .. } = attempted else { return Ok(Verdict::Lost) };
+        let verdict = broker.apply(&[(report, step)], now_ns).await?.first().copied().unwrap_or(Verdict::Lost);
+        free_lanes(broker, [(&report.run, sequel)]).await;
+        if sequel.begins(step, verdict) {
+            start_followers(broker, std::slice::from_ref(&report.run), now_ns).await;
+        }
+        Ok(verdict)
     }
 }

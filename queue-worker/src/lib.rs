@@ -5,7 +5,9 @@
 //! The [extractors](extract) say what a handler can ask for, [`Failure`] and [`Answer`] what it can return.
 
 pub mod aggregate;
+mod budgets;
 mod events;
+mod exhausted;
 pub mod extract;
 mod handler;
 #[doc(hidden)]
@@ -16,6 +18,7 @@ mod middleware;
 mod panic;
 mod router;
 mod routes;
+mod sequel;
 mod server;
 mod work;
 
@@ -26,6 +29,7 @@ pub use handler::{Answer, BlockingHandler, Handler, IntoOutcome, Output};
 pub use job::{CancelReason, CheckpointError, Job, ResultError};
 pub use middleware::{Next, from_fn};
 pub use panic::Panicked;
+pub use queue_core::exhausted::Exhausted;
 pub use queue_core::outcome::Failure;
 pub use queue_core::{RetryPolicy, Task};
 pub use queue_macros::{Task, debug_handler};
@@ -39,7 +43,7 @@ pub use work::{Undecodable, WorkOptions};
 #[doc(hidden)]
 pub mod private {
     //! What the macros write refers to these.
-    pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+    pub use queue_core::{Json, MessagePack, Protobuf, Raw, RetryPolicy, Task, TaskOptions};
 
     pub use crate::extract::FromJob;
     pub use crate::handler::{HandlerError, IntoOutcome};

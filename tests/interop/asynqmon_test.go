@@ -19,11 +19,14 @@ import (
 
 	"github.com/hibiken/asynq"
 	dto "github.com/prometheus/client_model/go"
+
+	"queue.test/interop/internal/child"
 )
 
-// monitor is asynqmon, looking at a fixture's Redis.
+// monitor is asynqmon, or our dashboard with its routes, looking at a fixture's Redis.
 type monitor struct {
 	f    *fixture
+	name string
 	http *http.Client
 }
 
@@ -31,13 +34,34 @@ func (f *fixture) startMonitor(prometheus string) *monitor {
 	f.t.Helper()
 	socket := filepath.Join(filepath.Dir(f.socket), "asynqmon.sock")
 	f.startOldGo("asynqmon", f.socket, socket, prometheus)
+	return f.awaitMonitor("asynqmon", socket)
+}
+
+// startWeb is our dashboard, to be asked as asynqmon is.
+func (f *fixture) startWeb() *monitor {
+	f.t.Helper()
+	socket := filepath.Join(filepath.Dir(f.socket), "web.sock")
+	cmd := child.Command(queuectl(f.t), "web", "--redis", f.url, "--addr", "unix:"+socket)
+	if err := cmd.Start(); err != nil {
+		f.t.Fatalf("start queuectl web: %v", err)
+	}
+	f.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return f.awaitMonitor("localhost", socket)
+}
+
+// awaitMonitor waits until a program of this name, which is a host to it, answers there.
+func (f *fixture) awaitMonitor(name, socket string) *monitor {
+	f.t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	m := &monitor{f: f, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+	m := &monitor{f: f, name: name, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 	f.t.Cleanup(m.http.CloseIdleConnections)
-	f.eventually("asynqmon answers", func() bool {
-		answer, err := m.http.Get("http://asynqmon/api/queues")
+	f.eventually(name+" answers", func() bool {
+		answer, err := m.http.Get("http://" + name + "/api/queues")
 		if err != nil {
 			return false
 		}
@@ -54,7 +78,7 @@ func (m *monitor) call(method, path string, body any) (int, any) {
 	if err != nil {
 		m.f.t.Fatal(err)
 	}
-	request, err := http.NewRequest(method, "http://asynqmon/api/"+path, bytes.NewReader(encoded))
+	request, err := http.NewRequest(method, "http://"+m.name+"/api/"+path, bytes.NewReader(encoded))
 	if err != nil {
 		m.f.t.Fatal(err)
 	}
@@ -78,7 +102,7 @@ func (m *monitor) get(path string) any {
 	m.f.t.Helper()
 	status, value := m.call("GET", path, nil)
 	if status != http.StatusOK {
-		m.f.t.Fatalf("asynqmon answers GET %s with %d: %v", path, status, value)
+		m.f.t.Fatalf("%s answers GET %s with %d: %v", m.name, path, status, value)
 	}
 	return value
 }
@@ -217,7 +241,7 @@ func (s *monSide) settle() {
 			s.waitState(queue, "completed-"+kind, asynq.TaskStateCompleted)
 		}
 		if status, _ := s.mon.call("POST", "queues/"+queue+":pause", nil); status != http.StatusNoContent {
-			s.t.Fatalf("asynqmon pauses a queue with %d", status)
+			s.t.Fatalf("%s pauses a queue with %d", s.mon.name, status)
 		}
 		for _, kind := range monKinds {
 			s.enqueue("ok", "pending-"+kind, queue, "p", "", 0, 0)
@@ -262,7 +286,7 @@ func (s *monSide) change() map[string]any {
 	do := func(method, path string, body any) {
 		status, answer := s.mon.call(method, path, body)
 		if status >= 300 {
-			s.t.Errorf("asynqmon answers %s %s with %d: %v", method, path, status, answer)
+			s.t.Errorf("%s answers %s %s with %d: %v", s.mon.name, method, path, status, answer)
 		}
 		answers[method+" "+path] = []any{status, alike(answer)}
 	}
@@ -309,18 +333,7 @@ func TestAsynqmonShowsAndChangesWhatItDoesWithGo(t *testing.T) {
 	for _, side := range []*monSide{ours, gos} {
 		side.settle()
 	}
-	compare := func(what string, ours, gos map[string]any) {
-		t.Helper()
-		if len(ours) != len(gos) {
-			t.Errorf("%s: %d answers, %d of Go's", what, len(ours), len(gos))
-		}
-		for path, want := range gos {
-			if got := ours[path]; !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: asynqmon answers %s\n%v\nbeside Go\n%v", what, path, got, want)
-			}
-		}
-	}
-	compare("before", ours.shows(), gos.shows())
+	compareShown(t, "before", ours.shows(), gos.shows())
 
 	families = ours.scrape(ours.startExporter())
 	for name, answer := range ours.mon.get("metrics").(map[string]any) {
@@ -336,8 +349,8 @@ func TestAsynqmonShowsAndChangesWhatItDoesWithGo(t *testing.T) {
 		t.Errorf("asynqmon shows of Redis %v", info)
 	}
 
-	compare("changing", ours.change(), gos.change())
-	compare("after", ours.shows(), gos.shows())
+	compareShown(t, "changing", ours.change(), gos.change())
+	compareShown(t, "after", ours.shows(), gos.shows())
 	for queue, want := range map[string]int{"delete": http.StatusNoContent, "run": http.StatusBadRequest} {
 		for _, side := range []*monSide{ours, gos} {
 			if status, answer := side.mon.call("DELETE", "queues/"+queue, nil); status != want {
@@ -356,6 +369,69 @@ func TestAsynqmonShowsAndChangesWhatItDoesWithGo(t *testing.T) {
 	}
 	for _, kind := range monKinds {
 		ours.waitGone("run", "pending-"+kind)
+	}
+}
+
+// compareShown compares answers with those wanted, by what was asked.
+func compareShown(t *testing.T, what string, ours, wanted map[string]any) {
+	t.Helper()
+	if len(ours) != len(wanted) {
+		t.Errorf("%s: %d answers, not %d", what, len(ours), len(wanted))
+	}
+	for path, want := range wanted {
+		if got := ours[path]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %s is answered with\n%v\nand not\n%v", what, path, got, want)
+		}
+	}
+}
+
+// TestWebAnswersAsAsynqmonDoes has our dashboard and asynqmon look at the same
+// keys, ours and Go's. Then the one changes ours and the other the same things
+// of Go's, and both look again.
+func TestWebAnswersAsAsynqmonDoes(t *testing.T) {
+	t.Parallel()
+	ours, gos := newMonSide(t, true, ""), newMonSide(t, false, "")
+	webs := map[*monSide]*monitor{ours: ours.startWeb(), gos: gos.startWeb()}
+	look := func(what string) {
+		t.Helper()
+		for side, web := range webs {
+			with := *side
+			with.mon = web
+			compareShown(t, what, with.shows(), side.shows())
+		}
+	}
+	changed := *ours
+	changed.mon = webs[ours]
+	changed.settle()
+	gos.settle()
+	look("before")
+
+	got, want := changed.change(), gos.change()
+	// asynqmon takes every cancellation for done; we know of this id that nobody has it.
+	const cancel = "POST queues/cancel/active_tasks:batch_cancel"
+	honest := []any{http.StatusOK, map[string]any{"canceled_ids": []any{"active-batch"}, "error_ids": []any{"nobody"}}}
+	if !reflect.DeepEqual(got[cancel], honest) {
+		t.Errorf("ours cancels with %v", got[cancel])
+	}
+	delete(got, cancel)
+	delete(want, cancel)
+	compareShown(t, "changing", got, want)
+	look("after")
+	ours.queuectl("cron", "run", "e")
+	events := "scheduler_entries/e/enqueue_events"
+	if got, want := changed.mon.get(events), ours.mon.get(events); !reflect.DeepEqual(alike(got), alike(want)) {
+		t.Errorf("ours shows the events %v, asynqmon %v", got, want)
+	}
+	for path, want := range map[string]int{
+		"DELETE queues/delete": http.StatusNoContent, "DELETE queues/run": http.StatusBadRequest, "DELETE queues/none": http.StatusNotFound,
+		"POST queues/archive:resume": http.StatusNoContent,
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		for _, mon := range []*monitor{changed.mon, gos.mon} {
+			if status, answer := mon.call(method, path, nil); status != want {
+				t.Errorf("%s answers %s %s with %d, not %d: %v", mon.name, method, path, status, want, answer)
+			}
+		}
 	}
 }
 

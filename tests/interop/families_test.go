@@ -170,3 +170,54 @@ func TestPrioritiesPassBetweenGoAndRust(t *testing.T) {
 		return err == nil && len(servers) == 1 && servers[0].Queues["mail}p3"] == 1 && servers[0].Queues["mail"] == 1
 	})
 }
+
+// Tasks for certain servers are passed between Go and Rust, and each side
+// works those of the other.
+func TestTargetsPassBetweenGoAndRust(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	targets := map[string][]string{
+		"mail}@web-1":  {"--only", "web-1"},
+		"mail}#eu+gpu": {"--label", "gpu", "--label", "eu"},
+	}
+	if _, refused := f.tryRustEnqueue("ok", "--queue", "mail", "--only", "web-1"); refused == nil || refused.code != 3 {
+		t.Errorf("nobody is there, and the task is accepted: %+v", refused)
+	}
+	server := f.startGoServer(nil, "mail", "mail}@web-1", "mail}#eu+gpu")
+	f.eventually("Go's server is listed", func() bool {
+		servers, err := f.inspector.Servers()
+		return err == nil && len(servers) == 1
+	})
+	for queue, args := range targets {
+		// Without --force: a server of Go that names the queue is one of those that may run the task.
+		args = append(args, "--queue", "mail", "--task-id", "rust", "--payload", queue, "--unique", "1h", "--retention", "1h")
+		f.rustEnqueue("ok", args...)
+		f.waitState(queue, "rust", asynq.TaskStateCompleted)
+	}
+	// The lock of a completed task of a mailbox is free, though it lies below the base.
+	f.eventually("Go frees the lock", func() bool {
+		_, refused := f.tryRustEnqueue("ok", "--queue", "mail", "--task-id", "again", "--payload", "mail}@web-1", "--unique", "1h")
+		return refused == nil
+	})
+	server.Shutdown()
+
+	worker := child.Command(queuectl(t), "worker", "--queue", "mail", "--name", "web-1", "--label", "gpu", "--label", "eu",
+		"--exec", "ok=cat", "--redis", f.url)
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		worker.Process.Signal(syscall.SIGTERM)
+		worker.Wait()
+	})
+	for queue := range targets {
+		f.enqueueID("ok", "go", asynq.Queue(queue), asynq.Retention(time.Hour))
+		f.waitState(queue, "go", asynq.TaskStateCompleted)
+	}
+	f.enqueueID("ok", "go", asynq.Queue("mail}@web-2"))
+	f.eventually("Go sees what the worker serves", func() bool {
+		servers, err := f.inspector.Servers()
+		return err == nil && len(servers) == 1 && len(servers[0].Queues) == 3 && servers[0].Queues["mail}@web-1"] == 1
+	})
+	f.waitState("mail}@web-2", "go", asynq.TaskStatePending)
+}

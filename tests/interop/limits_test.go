@@ -144,26 +144,7 @@ func TestMixedFleetOnAQueueWithLimitsLosesNothing(t *testing.T) {
 	}
 	random := rand.New(rand.NewSource(1))
 	f.eventuallyWithin(2*time.Minute, "nothing is left", func() bool {
-		tasks, err := f.inspector.ListScheduledTasks("mail", asynq.PageSize(1000))
-		f.do("list", err)
-		for _, task := range tasks {
-			// Another may have been faster, which is no fault.
-			switch random.Intn(8) {
-			case 0:
-				_ = f.inspector.RunTask("mail", task.ID)
-			case 1:
-				if random.Intn(4) == 0 && f.inspector.DeleteTask("mail", task.ID) == nil {
-					deleted[task.ID] = true
-				}
-			case 2:
-				if f.inspector.ArchiveTask("mail", task.ID) == nil {
-					f.do("run", f.inspector.RunTask("mail", task.ID))
-				}
-			case 3:
-				past := redis.Z{Score: float64(time.Now().Unix() - 5), Member: task.ID}
-				_ = f.rdb.ZAddXX(ctx, queueKey("mail", "scheduled"), past).Err()
-			}
-		}
+		f.meddle(random, deleted, true)
 		info, err := f.inspector.GetQueueInfo("mail")
 		f.do("look at the queue", err)
 		return info.Size == 0
@@ -184,5 +165,126 @@ func TestMixedFleetOnAQueueWithLimitsLosesNothing(t *testing.T) {
 		t.Errorf("Rust did %d tasks, Go %d, %d were deleted", len(byRust), len(byGo), len(deleted))
 	}
 	f.limitsOff()
+	f.assertOnlyCounters("mail")
+}
+
+// meddle does to tasks that wait what Go's tools and forwarder do: it runs some, deletes some and makes some due; with
+// archives, it also archives some and runs them again, by which they lose their place in the order of their key.
+func (f *fixture) meddle(random *rand.Rand, deleted map[string]bool, archives bool) {
+	tasks, err := f.inspector.ListScheduledTasks("mail", asynq.PageSize(1000))
+	f.do("list", err)
+	for _, task := range tasks {
+		// Another may have been faster, which is no fault.
+		switch random.Intn(8) {
+		case 0:
+			_ = f.inspector.RunTask("mail", task.ID)
+		case 1:
+			if random.Intn(4) == 0 && f.inspector.DeleteTask("mail", task.ID) == nil {
+				deleted[task.ID] = true
+			}
+		case 2:
+			if archives && f.inspector.ArchiveTask("mail", task.ID) == nil {
+				f.do("run", f.inspector.RunTask("mail", task.ID))
+			}
+		case 3:
+			past := redis.Z{Score: float64(time.Now().Unix() - 5), Member: task.ID}
+			_ = f.rdb.ZAddXX(ctx, queueKey("mail", "scheduled"), past).Err()
+		}
+	}
+}
+
+// Go's client, forwarder and inspector on a queue whose tasks run in the order of their keys.
+func TestWhatGoDoesToWaitingTasksLeavesThemInTheirOrder(t *testing.T) {
+	t.Parallel()
+	const count = 120
+	f := newFixture(t)
+	f.queuectl("limit", "set", "tenant", "-q", "mail", "--key", "header:tenant", "--order", "strict")
+	w := f.startRustWorker(10, []string{"mail=1"}, "--retry-delay-secs", "0")
+	for i := range count {
+		typ, payload, headers := "sleep", "5", map[string]string{"tenant": "t" + strconv.Itoa(i%3)}
+		if i%7 == 0 {
+			typ, payload = "fail", "twice"
+		}
+		f.enqueueTask(asynq.NewTaskWithHeaders(typ, []byte(payload), headers), asynq.Queue("mail"),
+			asynq.TaskID(strconv.Itoa(i)), asynq.MaxRetry(1))
+	}
+	random := rand.New(rand.NewSource(1))
+	deleted := map[string]bool{}
+	f.eventuallyWithin(2*time.Minute, "nothing waits", func() bool {
+		f.meddle(random, deleted, false)
+		info, err := f.inspector.GetQueueInfo("mail")
+		f.do("look at the queue", err)
+		return info.Size == info.Archived
+	})
+	w.stop()
+	last, ran := map[int]int{}, map[int]int{}
+	for _, id := range w.starts() {
+		number, err := strconv.Atoi(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if number < last[number%3] {
+			t.Errorf("of tenant %d, task %d ran after %d", number%3, number, last[number%3])
+		}
+		last[number%3] = number
+		ran[number]++
+	}
+	for i := range count {
+		want := 1
+		if i%7 == 0 {
+			want = 2
+		}
+		if !deleted[strconv.Itoa(i)] && ran[i] != want {
+			t.Errorf("task %d ran %d times", i, ran[i])
+		}
+	}
+	_, err := f.inspector.DeleteAllArchivedTasks("mail")
+	f.do("delete", err)
+	f.limitsOff()
+	day := "failed:" + time.Now().UTC().Format(time.DateOnly)
+	if err := f.rdb.Del(ctx, queueKey("mail", "failed"), queueKey("mail", day)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.assertOnlyCounters("mail")
+}
+
+// What waits for its turn under a fair limit is scheduled for Go; a tenant that comes late passes a backlog; and Go works what is left.
+func TestGoSeesWhatWaitsForItsTurnAndWorksWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	const count = 150
+	f := newFixture(t)
+	f.queuectl("limit", "set", "tenant", "-q", "mail", "--key", "header:tenant", "--fair")
+	f.queuectl("limit", "key", "tenant", "big", "-q", "mail", "--weight", "2")
+	f.enqueueOf("big", "sleep", "2000", "first")
+	var left []string
+	for i := range count {
+		left = append(left, "big"+strconv.Itoa(i))
+	}
+	f.enqueueOf("big", "sleep", "50", left...)
+	f.enqueueOf("late", "sleep", "50", "late")
+	w := f.startRustWorker(1, []string{"mail=1"})
+	f.eventually("all but the one that runs are parked", func() bool { return len(f.parked()) == count+1 })
+	f.do("delete", f.inspector.DeleteTask("mail", "big149"))
+	f.do("run", f.inspector.RunTask("mail", "big148"))
+	w.waitEnd("late")
+	w.stop()
+	starts := w.starts()
+	if place := slices.Index(starts, "late"); place < 1 || place > 4 {
+		t.Errorf("the tenant that came late started at place %d of %v", place, starts)
+	}
+	f.limitsOff()
+	s := f.startGoServer(nil, "mail")
+	f.eventuallyWithin(time.Minute, "nothing is left", func() bool {
+		info, err := f.inspector.GetQueueInfo("mail")
+		f.do("info", err)
+		return info.Size == 0
+	})
+	s.Shutdown()
+	ran := append(w.starts(), s.ids()...)
+	for _, id := range append(left, "first", "late") {
+		if slices.Contains(ran, id) == (id == "big149") {
+			t.Errorf("task %s: ran, or did not, as it should not", id)
+		}
+	}
 	f.assertOnlyCounters("mail")
 }

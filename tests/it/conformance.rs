@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics, users,
 /// settings, streams that are read.
-const OF_A_SERVER: [&str; 11] = [
+const OF_A_SERVER: [&str; 12] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
@@ -16,6 +16,7 @@ const OF_A_SERVER: [&str; 11] = [
     "a_full_redis_can_be_emptied",
     "what_is_done_is_written_down",
     "reports_that_travel_with_one_that_is_refused",
+    "a_task_may_survive_fewer_crashes",
 ];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal

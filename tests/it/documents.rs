@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use queue_core::flow::MemberState;
 use queue_core::keys::{KeyFamily, KeyType, queue_families, shared_families};
 use queue_core::limits;
 use queue_redis::Fault;
@@ -199,6 +200,8 @@ fn documents_state_margins_intervals_and_bounds_as_queue_core_has_them() {
         ("state-machine", format!("aggregator, every {aggregation} s")),
         ("state-machine", format!("server, every {renewal} s")),
         ("state-machine", format!("tasks of a set with more than {MAX_BATCH}")),
+        ("state-machine", format!("up to {CHANGE_BATCH} tasks have been changed")),
+        ("state-machine", format!("up to {SHORT_BATCH} where they were pending")),
         ("architecture", format!("| every {renewal} s; every sixth of a shorter lease")),
         ("architecture", format!("| every {heartbeat} s |")),
         (
@@ -231,4 +234,182 @@ fn documents_state_margins_intervals_and_bounds_as_queue_core_has_them() {
         let text = fs::read_to_string(root().join(format!("docs/{document}.md"))).unwrap().replace('\n', " ");
         assert!(text.contains(&sentence), "docs/{document}.md does not say {sentence:?}");
     }
+}
+
+/// The names of the loops in these files: what stands behind `const NAME` of a service.
+fn loops(files: &[PathBuf]) -> BTreeSet<String> {
+    let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let names = texts.flat_map(|text| {
+        let after = text.split("const NAME: &'static str = \"").skip(1);
+        after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+#[test]
+fn the_loops_of_a_server_stand_in_the_table_of_parts_and_in_the_order_of_the_end() {
+    let mut files = Vec::new();
+    sources(&root().join("queue-worker/src/server"), &mut files);
+    files.extend(["queue-redis/src/leader.rs", "queue-redis/src/flow/record.rs"].map(|file| root().join(file)));
+    let loops = loops(&files);
+    assert!(loops.len() > 15, "only {loops:?}");
+
+    let architecture = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let parts: BTreeSet<&str> = architecture
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|part| part.split(", "))
+        .collect();
+    let missing: Vec<_> = loops.iter().filter(|name| !parts.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/architecture.md leaves out {missing:?}");
+
+    let shutdown = fs::read_to_string(root().join("docs/shutdown.md")).unwrap().replace("\n   ", " ");
+    let step = shutdown.lines().find(|line| line.contains("**The other loops end**")).unwrap();
+    let told: BTreeSet<&str> = step.split([':', ',', ';', '.']).map(str::trim).collect();
+    let begins_work = ["processor", "aggregator"];
+    let ended = loops.iter().filter(|name| !begins_work.contains(&name.as_str()));
+    let missing: Vec<_> = ended.filter(|name| !told.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/shutdown.md leaves out {missing:?}");
+}
+
+#[test]
+fn links_that_are_named_after_a_file_lead_to_it() {
+    let pages = fs::read_dir(root().join("docs")).unwrap().map(|page| page.unwrap().path());
+    let pages: Vec<_> = pages.filter(|page| page.extension().is_some_and(|end| end == "md")).collect();
+    let mut links = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("[`").skip(1) {
+            let Some((name, rest)) = link.split_once("`](") else { continue };
+            let target = rest.split([')', '#']).next().unwrap_or_default();
+            if name.ends_with(".rs") {
+                assert!(target.ends_with(name), "{}: {name} leads to {target}", page.display());
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 50, "only {links} links");
+}
+
+#[test]
+fn the_page_for_beginners_lists_all_features_and_examples() {
+    let page = fs::read_to_string(root().join("docs/start.md")).unwrap();
+    let manifest = fs::read_to_string(root().join("companions/queue/Cargo.toml")).unwrap();
+    let features = manifest.split("[features]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let features = features.lines().filter_map(|line| line.split_once(" = ")).map(|(feature, _)| feature);
+    let features: Vec<_> = features.filter(|name| *name != "default").collect();
+    assert!(features.len() > 8, "only {features:?}");
+    let missing: Vec<_> = features.iter().filter(|name| !page.contains(&format!("\n| `{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/start.md leaves out the features {missing:?}");
+
+    let files = fs::read_dir(root().join("examples/examples")).unwrap();
+    let examples: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(examples.len() > 20, "only {examples:?}");
+    let missing: Vec<_> = examples.iter().filter(|name| !page.contains(&format!("/examples/{name})"))).collect();
+    assert!(missing.is_empty(), "docs/start.md leaves out the examples {missing:?}");
+}
+
+/// Of a bound like "≤ 12 MB", the number that is not to be exceeded.
+fn at_most(bound: &str) -> Option<f64> {
+    bound.strip_prefix("≤ ")?.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn the_bounds_that_were_missed_are_told() {
+    let results = fs::read_to_string(root().join("bench/results/results.md")).unwrap();
+    let page = fs::read_to_string(root().join("bench/README.md")).unwrap();
+    let rows: Vec<Vec<&str>> = results.lines().map(|row| row.trim_matches(['|', ' ']).split(" | ").collect()).collect();
+    let judged: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() > 5 && row[5].contains(['✓', '✗'])).collect();
+    let reached = judged.iter().filter(|row| row[5].ends_with('✓')).count();
+    let sentence = format!("Of the {} figures that are compared with Go, {reached} reach their goals", judged.len());
+    assert!(page.contains(&sentence), "bench/README.md does not say {sentence:?}");
+
+    let beside_go = judged.iter().filter(|row| row[4].ends_with('✗')).map(|row| row[2].split(' ').next().unwrap());
+    let alone = rows.iter().filter(|row| {
+        let measured = row.get(1).and_then(|cell| cell.split(' ').next()?.parse::<f64>().ok());
+        row.get(2).and_then(|bound| at_most(bound)).zip(measured).is_some_and(|(most, is)| is > most)
+    });
+    let missed: Vec<&str> = beside_go.chain(alone.map(|row| row[1].split(' ').next().unwrap())).collect();
+    let table = page.split("| figure | measured | bound |\n").nth(1).unwrap();
+    let told: Vec<&str> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    let all =
+        missed.len() == told.len() && missed.iter().all(|is| told.iter().any(|row| row.contains(&format!("| {is} "))));
+    assert!(all, "missed are {missed:?}, and bench/README.md tells of {told:?}");
+}
+
+#[test]
+fn the_rounds_and_the_commands_of_an_idle_server_are_those_of_the_results() {
+    let results = fs::read_to_string(root().join("bench/results/results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let idle = results.as_array().unwrap().iter().find(|row| row["name"] == "an idle server with 4 queues").unwrap();
+    let mut values: Vec<f64> = idle["ours"]["values"].as_array().unwrap().iter().filter_map(|it| it.as_f64()).collect();
+    values.sort_by(f64::total_cmp);
+    let rounds = ["one", "two", "three", "four", "five", "six", "seven"][values.len() - 1];
+    for (file, sentence) in [
+        ("README.md", format!("Medians of {rounds} rounds")),
+        ("docs/compare.md", format!("Medians of {rounds} rounds")),
+        ("docs/tune.md", format!("gives Redis {:.2} commands per second", values[values.len() / 2])),
+    ] {
+        let text = fs::read_to_string(root().join(file)).unwrap().replace('\n', " ");
+        assert!(text.contains(&sentence), "{file} does not say {sentence:?}");
+    }
+}
+
+/// The texts of all files below these folders with such an end.
+fn texts(folders: &[&str], end: &str) -> Vec<String> {
+    let mut left: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
+    let mut texts = Vec::new();
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|found| found == end) {
+            texts.push(fs::read_to_string(path).unwrap());
+        }
+    }
+    texts
+}
+
+/// What stands in such quotes and begins so, of small letters.
+fn quoted(texts: &[String], quote: char, begins: &str) -> BTreeSet<String> {
+    let words = texts.iter().flat_map(|text| text.split(quote));
+    let words = words.filter(|word| word.len() > begins.len() && word.starts_with(begins));
+    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '_');
+    words.filter(is_name).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_wire_format_has_all_fields_and_headers_of_ours() {
+    let page = fs::read_to_string(root().join("docs/wire-format.md")).unwrap();
+    let fields = quoted(&texts(&["lua"], "lua"), '\'', "x_");
+    assert!(fields.len() > 8, "only {fields:?}");
+    let table = page.split("## 3 The task hash").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let missing: Vec<_> = fields.iter().filter(|name| !table.contains(&format!("`{name}"))).collect();
+    assert!(missing.is_empty(), "the table of the task hash in docs/wire-format.md leaves out {missing:?}");
+
+    let headers = quoted(&texts(&["queue-core/src", "queue-redis/src", "queue-worker/src"], "rs"), '"', "x-");
+    assert!(headers.len() > 8, "only {headers:?}");
+    let missing: Vec<_> = headers.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/wire-format.md leaves out the headers {missing:?}");
+}
+
+#[test]
+fn the_wire_format_has_the_fields_of_batches_and_the_states_of_their_members() {
+    let page = fs::read_to_string(root().join("docs/wire-format.md")).unwrap();
+    let section = |heading: &str| page.split(heading).nth(1).and_then(|rest| rest.split("\n#").next()).unwrap();
+    let scripts = texts(&["lua"], "lua");
+    let set = scripts.iter().flat_map(|text| text.split("flow_set(").skip(1));
+    let fields: BTreeSet<&str> = set.filter_map(|call| call.split_once(", \'")?.1.split('\'').next()).collect();
+    let fields: Vec<_> = fields.into_iter().filter(|name| !name.contains(char::is_whitespace)).collect();
+    assert!(fields.len() > 25, "only {fields:?}");
+    let table = section("#### The fields of a batch\n");
+    let missing: Vec<_> = fields.iter().filter(|name| !table.contains(&format!("`{name}"))).collect();
+    assert!(missing.is_empty(), "docs/wire-format.md leaves out the fields {missing:?}");
+
+    let rows: Vec<&str> =
+        section("#### The states of members\n").lines().filter(|row| row.starts_with('|')).skip(2).collect();
+    let begins = MemberState::ALL.map(|state| (state as u8, state.as_str()));
+    let mut begins: Vec<String> = begins.iter().map(|(bits, name)| format!("| {bits} | `{name}` | ")).collect();
+    begins.sort_by_key(|row| row.split(' ').nth(1).unwrap().parse::<u8>().unwrap());
+    let are_equal = rows.len() == begins.len() && rows.iter().zip(&begins).all(|(row, begins)| row.starts_with(begins));
+    assert!(are_equal, "docs/wire-format.md has {rows:?}, and the code {begins:?}");
 }

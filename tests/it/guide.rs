@@ -127,6 +127,73 @@ fn the_guide_lists_every_page_once() {
     assert!(missing.is_empty(), "docs/README.md does not lead to {missing:?}");
 }
 
+/// The Rust of pages that nothing compiles, and why.
+const NOT_COMPILED: [(&str, &str); 1] = [("docs/mutants.md", "a piece of a program with a mistake in it")];
+
+/// What compiles the code of pages: the pages that are documentation tests, and of `build.rs` the page, heading and language of
+/// each block that becomes a file.
+fn compiled() -> (BTreeSet<String>, BTreeSet<[String; 3]>) {
+    let (library, build) = (read("examples/lib.rs"), read("examples/build.rs"));
+    let whole = library.split("include_str!(\"../").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+    let blocks = build.lines().filter_map(|line| line.trim_start().strip_prefix("(\""));
+    let blocks = blocks.map(|row| {
+        let mut cells = row.split("\", \"").map(str::to_owned);
+        [(); 3].map(|()| cells.next().unwrap_or_else(|| panic!("examples/build.rs: {row}")))
+    });
+    (whole.collect(), blocks.collect())
+}
+
+/// The blocks of Rust in a page that nothing compiles, by their line.
+fn not_compiled(page: &str, text: &str) -> Vec<String> {
+    let (whole, blocks) = compiled();
+    let (mut heading, mut in_code, mut seen, mut found) = ("", false, BTreeSet::new(), Vec::new());
+    for (number, line) in text.lines().enumerate() {
+        let Some(language) = line.trim_start().strip_prefix("```") else {
+            if !in_code && line.starts_with('#') {
+                heading = line.trim_start_matches('#').trim();
+            }
+            continue;
+        };
+        in_code = !in_code;
+        let mut words = language.split(',');
+        if !in_code || !matches!(words.next(), Some("rust" | "rs")) {
+            continue;
+        }
+        // The documentation tests take "rs" for another language, build.rs takes the first block of its section.
+        let in_whole = whole.contains(page) && language.starts_with("rust") && words.all(|word| word != "ignore");
+        let block = [page, heading, language].map(str::to_owned);
+        let is_first = seen.insert(block.clone());
+        if !(in_whole || is_first && blocks.contains(&block)) {
+            found.push(format!("{page}:{}", number + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_rust_of_every_page_is_compiled() {
+    let mut found = vec![PathBuf::from("README.md")];
+    pages(&root().join("docs"), &mut found);
+    let mut missing = BTreeMap::new();
+    for page in found.iter().map(|page| page.to_str().unwrap()) {
+        missing.insert(page, not_compiled(page, &read(page)));
+    }
+    for (page, reason) in NOT_COMPILED {
+        assert!(!missing.remove(page).unwrap().is_empty(), "{page} is no exception any more: {reason}");
+    }
+    let missing: Vec<String> = missing.into_values().flatten().collect();
+    assert!(missing.is_empty(), "neither examples/lib.rs nor examples/build.rs has {missing:?}");
+}
+
+#[test]
+fn rust_that_nothing_compiles_is_found() {
+    let good = "## A first test\n```rs\n# let a = 1;\n```\n```rust,no_run\n```\n```sh\n```";
+    assert!(not_compiled("docs/testing.md", good).is_empty());
+    let bad = "## A first test\n```rs\n```\n```rs\n```\n## Else\n```rs\n```\n```rust,ignore\n```";
+    assert_eq!(not_compiled("docs/testing.md", bad), [4, 7, 9].map(|line| format!("docs/testing.md:{line}")));
+    assert_eq!(not_compiled("docs/nowhere.md", "```rust\n```"), ["docs/nowhere.md:1"]);
+}
+
 #[test]
 fn the_readme_is_short() {
     let words = read("README.md").split_whitespace().count();

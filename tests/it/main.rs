@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod bad_input;
+mod broadcast;
 mod client;
 mod clocks;
 mod cluster;

@@ -54,6 +54,17 @@ async fn serve(
     concurrency: usize,
     events: &Events,
 ) -> (Proxy, queue_worker::Handle, Arc<Mutex<BTreeMap<&'static str, usize>>>) {
+    serve_with(fixture, rate, timeout, concurrency, events, |server| server).await
+}
+
+async fn serve_with(
+    fixture: &Fixture,
+    rate: u64,
+    timeout: Duration,
+    concurrency: usize,
+    events: &Events,
+    change: impl FnOnce(Server) -> Server,
+) -> (Proxy, queue_worker::Handle, Arc<Mutex<BTreeMap<&'static str, usize>>>) {
     let proxy = Proxy::start(fixture.socket()).await;
     let options = RedisOptions { response_timeout: timeout, ..RedisOptions::default() };
     let redis = Redis::lazy(&proxy.url(), options).unwrap();
@@ -66,35 +77,33 @@ async fn serve(
     });
     let work = with(events, async |events: Events, job: Job| events.tell(job.id()));
     let server = Server::new(redis, Router::new(()).route("job", work));
-    let server = server.queues([("q", 1), ("other", 1)]).concurrency(concurrency).start().await.unwrap();
+    let server = change(server.queues([("q", 1), ("other", 1)]).concurrency(concurrency)).start().await.unwrap();
     proxy.make_thin(rate);
     (proxy, server, failed)
 }
 
-/// They were taken one by one with the others, whatever their type.
+/// They were taken one by one with the others, whatever their type; and then those that are too large not at all.
 #[tokio::test]
-async fn tasks_that_are_left_to_others_are_left_where_they_are_after_a_take_that_came_too_late() {
+async fn tasks_of_others_are_left_where_they_are_while_large_ones_are_taken_one_by_one() {
     let (fixture, events) = (Fixture::start().await, Events::default());
     let client = Client::new(fixture.redis());
-    client.enqueue(large("mine", 1_000_000)).await.unwrap();
-    client.enqueue(RawTask { task_type: "other".into(), ..job("theirs") }).await.unwrap();
-    let proxy = Proxy::start(fixture.socket()).await;
-    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
-    let redis = Redis::lazy(&proxy.url(), options).unwrap();
-    let called: Arc<Mutex<Vec<(&'static str, bool)>>> = Arc::default();
-    let calls = called.clone();
-    redis.on_call(move |call| calls.lock().unwrap().push((call.operation, call.error.is_some())));
-    let work = with(&events, async |events: Events, job: Job| events.tell(job.id()));
-    let server = Server::new(redis, Router::new(()).route("job", work)).queues([("q", 1)]);
-    proxy.make_thin(500_000);
-    let server = server.unhandled(Unhandled::Leave).start().await.unwrap();
-    let too_late = || called.lock().unwrap().iter().filter(|call| **call == ("dequeue", true)).count();
-    eventually("takes came too late", async || too_late() >= 2).await;
-    proxy.make_thin(0);
-    eventually("its own is worked", async || fixture.count("processed").await == 1).await;
+    let mine: Vec<String> = (0..3).map(|n| format!("mine-{n}")).collect();
+    let theirs: Vec<String> = (0..3).map(|n| format!("theirs-{n}")).collect();
+    for (mine, theirs) in mine.iter().zip(&theirs) {
+        // One of them takes a second.
+        client.enqueue(large(mine, 1_000_000)).await.unwrap();
+        client.enqueue(RawTask { task_type: "other".into(), ..job(theirs) }).await.unwrap();
+    }
+    let timeout = Duration::from_millis(500);
+    let (_proxy, server, failed) =
+        serve_with(&fixture, 1_000_000, timeout, 10, &events, |server| server.unhandled(Unhandled::Leave)).await;
+    eventually("its own are worked", async || fixture.count("processed").await == 3).await;
+    assert!(failed.lock().unwrap().contains_key("dequeue"), "a take came too late");
     server.shutdown().await;
-    assert_eq!(events.all(), ["mine"]);
-    assert_eq!(fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await, ["theirs"]);
+    assert_each_once(&events, 3);
+    let mut left = fixture.cmd::<Vec<String>>(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    left.reverse();
+    assert_eq!(left, theirs);
 }
 
 /// Each id once, whatever their order.

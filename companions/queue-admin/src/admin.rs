@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use queue_core::flow::FlowId;
 use queue_core::limit::{LaneChange, Limit};
+use queue_core::queue_name::Family;
 use queue_core::{RawTask, TaskInfo};
-use queue_redis::{Batch, BatchError, Client, EnqueueError};
+use queue_redis::{Batch, BatchError, Client, EnqueueError, Rerun};
 use serde_json::Value;
 
 use crate::audit::{Actor, Target};
@@ -131,6 +132,16 @@ impl Admin {
         let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
         let work = self.inspector.replace_payload(queue, id, payload.into(), version);
         self.audited(Action::Update, target, work, |()| Some(1)).await
+    }
+
+    /// As [`Inspector::move_task`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn move_task(&self, queue: &str, id: &str, to: Option<Family>) -> Result<String, Error> {
+        let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
+        let work = self.inspector.move_task(queue, id, to);
+        self.audited(Action::Move, target, work, |_| Some(1)).await
     }
 
     /// Puts tasks into queues: one answer for each, in order.
@@ -275,6 +286,20 @@ impl Admin {
         self.audited(Action::Batch(BatchVerb::Retry), target, work, |members| Some(*members)).await
     }
 
+    /// Counts members of a batch that died or were removed as succeeded, those with these task ids or all, see [`Batch::resolve`];
+    /// returns how many.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn resolve_batch(&self, id: &FlowId, only: Option<&[String]>) -> Result<u64, Error> {
+        let id = id.to_string();
+        let work = async { self.batch(&id).await?.resolve(only).await.map_err(of_batch(&id)) };
+        let members = only.unwrap_or_default().iter().map(String::as_str);
+        let ids: Vec<&str> = std::iter::once(&*id).chain(members).collect();
+        let target = Target { ids: &ids, ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Resolve), target, work, |members| Some(*members)).await
+    }
+
     /// Gives or declines the signal that a node of a workflow waits for, see [`Batch::signal`]; returns whether that counts.
     ///
     /// # Errors
@@ -291,6 +316,22 @@ impl Admin {
         };
         let target = Target { ids: &[&id, node], ..Target::default() };
         self.audited(Action::Batch(BatchVerb::Signal), target, work, |changed| Some(u64::from(*changed))).await
+    }
+
+    /// Runs a node of a workflow again, and all that is behind it, see [`Batch::rerun`].
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], [`Error::RerunRefused`], [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn rerun_batch(&self, id: &FlowId, node: &str) -> Result<Rerun, Error> {
+        let id = id.to_string();
+        let work = async {
+            self.batch(&id).await?.rerun(node).await.map_err(|error| match error {
+                BatchError::Redis(_) | BatchError::Unknown { .. } => of_batch(&id)(error),
+                refused => Error::RerunRefused(refused.to_string()),
+            })
+        };
+        let target = Target { ids: &[&id, node], ..Target::default() };
+        self.audited(Action::Batch(BatchVerb::Rerun), target, work, |done| Some(done.nodes)).await
     }
 
     async fn batch(&self, id: &str) -> Result<Batch, Error> {

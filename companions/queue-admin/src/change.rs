@@ -1,13 +1,15 @@
 //! Changes to one task that no worker has.
 
 use bytes::Bytes;
+use queue_core::flow::is_member;
 use queue_core::keys::QueueKeys;
+use queue_core::queue_name::{Family, QueueName, base_of};
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
 use crate::WorkerInfo;
 use crate::error::Error;
-use queue_redis::broker::{Canceled, Change, PayloadChange, PayloadVerdict, Seen};
+use queue_redis::broker::{Canceled, Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;
@@ -190,6 +192,57 @@ impl Inspector {
                 PayloadVerdict::Over => Err(Error::TaskActive { queue: name, id: task }),
                 PayloadVerdict::Changed => continue,
             };
+        }
+        Err(Error::TaskChanged { queue: name, id: task })
+    }
+
+    /// Puts a task that waits for a worker or for its time into another queue of its family: of another priority, for certain
+    /// servers, or with `None` into the plain one. Returns the name of that queue. The task keeps its id, its time and its
+    /// lock; a pending one is behind those that are there.
+    ///
+    /// # Errors
+    /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::StateRefused`] in any other state,
+    /// [`Error::AlreadyInQueue`], [`Error::IdTaken`], [`Error::MemberStays`], [`Error::TaskMisplaced`],
+    /// [`Error::TaskChanged`], [`Error::Unreadable`], [`Error::NoFamily`]; or Redis cannot be asked or refuses.
+    pub async fn move_task(&self, queue: &str, id: &str, to: Option<Family>) -> Result<String, Error> {
+        self.require_queue(queue).await?;
+        let (name, task) = (queue.to_owned(), id.to_owned());
+        if is_member(id.as_bytes()) {
+            return Err(Error::MemberStays { queue: name, id: task });
+        }
+        to.as_ref().map_or(Ok(()), Family::check)?;
+        let base = base_of(queue);
+        let to = to.map_or_else(|| base.to_owned(), |family| QueueName::new(base, family).to_string());
+        if to == queue {
+            return Err(Error::AlreadyInQueue { queue: name, id: task });
+        }
+        for _ in 0..ATTEMPTS {
+            let (old, state) = self.raw(queue, id).await?;
+            match state {
+                Some(TaskState::Pending | TaskState::Scheduled | TaskState::Retry) => {}
+                Some(TaskState::Active) => return Err(Error::TaskActive { queue: name, id: task }),
+                Some(state) => return Err(Error::StateRefused { verb: "moved", state, hint: "" }),
+                None => return Err(Error::TaskNotFound { queue: name, id: task }),
+            }
+            let message = TaskMessage::from_bytes(old.clone()).map_err(|source| Error::Unreadable {
+                queue: name.clone(),
+                id: task.clone(),
+                source,
+            })?;
+            self.broker().publish_queue(&to).await?;
+            match self.broker().move_task((queue, &to), &old, message, self.clock.now_ns()).await? {
+                MoveVerdict::Moved => return Ok(to),
+                MoveVerdict::Gone => return Err(Error::TaskNotFound { queue: name, id: task }),
+                MoveVerdict::IdTaken => return Err(Error::IdTaken { queue: to, id: task }),
+                MoveVerdict::Misplaced => {
+                    return Err(Error::TaskMisplaced {
+                        queue: name,
+                        id: task,
+                        state: state.unwrap_or(TaskState::Pending),
+                    });
+                }
+                MoveVerdict::NotWaiting | MoveVerdict::Changed => {}
+            }
         }
         Err(Error::TaskChanged { queue: name, id: task })
     }

@@ -54,6 +54,9 @@ pub enum Error {
     /// A signal cannot be given: no node waits for it, it says too much, or the workflow is over.
     #[error("{0}")]
     SignalRefused(String),
+    /// A node cannot be run again: it, or something behind it, has not ended, say.
+    #[error("{0}")]
+    RerunRefused(String),
     /// There is no such server.
     #[error("no server that is alive has the name or the id {0:?}; `queuectl server ls` shows them")]
     ServerNotFound(String),
@@ -155,6 +158,33 @@ pub enum Error {
         /// Id of the task that has the lock.
         holder: String,
     },
+    /// It is in that queue already.
+    #[error("task {id:?} is in queue {queue:?} already")]
+    AlreadyInQueue {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
+    /// The queue that the task was to be moved to has one of the same id.
+    #[error("queue {queue:?} has a task {id:?} of its own; nothing was moved")]
+    IdTaken {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
+    /// A member of a batch, for which its batch looks where it was put.
+    #[error("task {id:?} in queue {queue:?} belongs to a batch, which looks for it there; it cannot be moved")]
+    MemberStays {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
+    /// There is no such priority, server name or label.
+    #[error(transparent)]
+    NoFamily(#[from] queue_core::queue_name::FamilyError),
     /// Somebody else changed the task again and again while it was to be changed.
     #[error("task {id:?} in queue {queue:?} was changed by somebody else at the same time; try again")]
     TaskChanged {

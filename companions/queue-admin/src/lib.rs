@@ -15,6 +15,7 @@
 
 mod admin;
 mod audit;
+mod batches;
 mod board;
 mod bulk;
 mod change;
@@ -25,6 +26,7 @@ mod explain;
 pub mod export;
 mod forecast;
 mod groups;
+mod lanes;
 mod lenient;
 mod limits;
 pub mod line;
@@ -45,6 +47,7 @@ mod wait;
 
 pub use admin::Admin;
 pub use audit::{Actor, AuditEntry, AuditPage, Outcome};
+pub use batches::{BatchView, Branch};
 pub use board::{Board, BoardRow};
 pub use bulk::{Changed, Cursor, Direction, Filter, FilterError, Listing, Progress, Searched};
 pub use change::Cancellation;
@@ -52,6 +55,7 @@ pub use cron::{CronEntry, CronEvent};
 pub use error::{BadCursor, Error};
 pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
+pub use lanes::Lane;
 pub use limits::LimitInfo;
 pub use queue_core::clock::UnixSecond;
 pub use queues::QueueInfo;

@@ -1,6 +1,6 @@
 //! Limits of a queue, and the lanes of their keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use queue_core::Clock as _;
 use queue_core::TaskState;
@@ -18,7 +18,8 @@ use crate::error::Error;
 pub struct LimitInfo {
     /// The limit.
     pub limit: Limit,
-    /// Tasks that run under its cap. Some of them may have ended without anybody having looked. 0 without a cap.
+    /// Tasks that run under its cap, and in strict order also those at turn that wait for a retry. Some of them may have
+    /// ended without anybody having looked. 0 without a cap.
     pub running: u64,
     /// Tasks that wait in its lanes. Some of them may have been run or deleted by others meanwhile.
     pub waiting: u64,
@@ -33,7 +34,9 @@ pub struct LimitInfo {
 /// How often a change is tried while others change the limits at the same time.
 const TRIES: usize = 10;
 /// Parked tasks that become pending in one call.
-const PAGE: isize = 50;
+const PAGE: usize = 50;
+/// Entries of lanes that are read in one call.
+const SCAN: usize = 1_000;
 
 impl Inspector {
     /// Which of these queues have limits. One command asks for a thousand of them; in a cluster, one for each.
@@ -126,21 +129,38 @@ impl Inspector {
         }
         let mut moved = 0;
         loop {
-            let mut page = redis::cmd("ZRANGE");
-            page.arg(keys.lanes_waiting()).arg(0).arg(PAGE - 1);
-            let entries: Vec<String> = self.redis.query("ZRANGE", &page).await?;
+            let mut entries = self.waiting_entries(&keys).await?;
             if entries.is_empty() {
                 break;
             }
-            let ids: Vec<&str> = entries.iter().filter_map(|entry| entry.splitn(3, ' ').nth(2)).collect();
-            moved += self.run_parked(queue, &ids).await?;
-            self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(&entries)).await?;
+            // Over all lanes, the first that came is the first to go.
+            entries.sort_by(|a, b| a.split(' ').nth(1).cmp(&b.split(' ').nth(1)));
+            for page in entries.chunks(PAGE) {
+                let ids: Vec<&str> = page.iter().filter_map(|entry| entry.splitn(3, ' ').nth(2)).collect();
+                moved += self.run_parked(queue, &ids).await?;
+                self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(page)).await?;
+            }
         }
         let mut rest = redis::cmd("DEL");
         rest.arg(keys.rules()).arg(keys.lanes_due()).arg(keys.lane_slots()).arg(keys.lane_changes());
         rest.arg(keys.limit_stats());
         self.redis.query::<()>("DEL", &rest).await?;
         Ok(moved)
+    }
+
+    /// The entries of all lanes of a queue, in no order.
+    async fn waiting_entries(&self, keys: &QueueKeys) -> Result<Vec<String>, Error> {
+        let (mut entries, mut cursor) = (BTreeSet::new(), 0);
+        loop {
+            let mut scan = redis::cmd("ZSCAN");
+            scan.arg(keys.lanes_waiting()).arg(cursor).arg("COUNT").arg(SCAN);
+            let (next, page): (u64, Vec<(String, String)>) = self.redis.query("ZSCAN", &scan).await?;
+            entries.extend(page.into_iter().map(|(entry, _)| entry));
+            if next == 0 {
+                return Ok(entries.into_iter().collect());
+            }
+            cursor = next;
+        }
     }
 
     async fn run_parked(&self, queue: &str, ids: &[&str]) -> Result<u64, Error> {
@@ -163,7 +183,7 @@ impl Inspector {
     /// Changes what holds for one key of a limit, or with `None` lets it be as for all.
     ///
     /// # Errors
-    /// When there is no such limit, or Redis cannot be asked or refuses.
+    /// When there is no such limit, [it cannot be changed so](LaneChange::check), or Redis cannot be asked or refuses.
     pub async fn change_lane(
         &self,
         queue: &str,
@@ -173,7 +193,9 @@ impl Inspector {
     ) -> Result<(), Error> {
         let missing = || Error::LimitNotFound { queue: queue.to_owned(), limit: name.to_owned() };
         let limits = self.limits(queue).await?;
-        let lane = limits.iter().find(|info| info.limit.name == name).ok_or_else(missing)?.limit.lane(key)?;
+        let limit = &limits.iter().find(|info| info.limit.name == name).ok_or_else(missing)?.limit;
+        let lane = limit.lane(key)?;
+        change.map_or(Ok(()), |change| change.check(limit))?;
         let changes = QueueKeys::new(queue).lane_changes();
         match change.filter(|change| **change != LaneChange::default()) {
             Some(change) => {

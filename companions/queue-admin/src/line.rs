@@ -1,13 +1,13 @@
 //! A task as a JSON object: a line of a batch, or the body of a request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use queue_core::queue_name::Family;
-use queue_core::{RawTask, TaskOptions};
+use queue_core::{RawTask, RetryPolicy, TaskOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -39,6 +39,18 @@ struct Line<'a> {
     task_id: Option<String>,
     group: Option<String>,
     priority: Option<u8>,
+    only: Option<String>,
+    labels: Option<BTreeSet<String>>,
+    max_crashes: Option<u32>,
+    max_snoozes: Option<u32>,
+    #[serde(default, deserialize_with = "duration")]
+    give_up_after: Option<Duration>,
+    #[serde(default, deserialize_with = "policy")]
+    backoff: Option<RetryPolicy>,
+    on_exhausted: Option<String>,
+    on_exhausted_queue: Option<String>,
+    #[serde(default, deserialize_with = "duration")]
+    fallback: Option<Duration>,
     #[serde(default)]
     headers: Option<BTreeMap<String, String>>,
 }
@@ -50,6 +62,11 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| queue_core::duration::parse(&text).map_err(D::Error::custom)).transpose()
+}
+
+fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryPolicy>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
 fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
@@ -82,8 +99,9 @@ pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Reads a task: `type`, `payload` (a text is taken as it is, other JSON as its text) or `payload_base64`, `queue`, `max_retry`, `timeout`,
-/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority`, `headers`. Durations are written `90s`, instants as
-/// in RFC 3339 or in Unix seconds.
+/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority` or `only` or `labels`, `fallback`, `max_crashes`, `max_snoozes`,
+/// `give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue`, `headers`. Durations are written `90s`, instants as in RFC 3339 or in Unix seconds, a backoff as
+/// [`RetryPolicy`] is.
 ///
 /// # Errors
 /// The reason for refusing it.
@@ -109,6 +127,7 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         }
         task = task.payload(STANDARD.decode(text).map_err(|_| "`payload_base64` is no base64".to_owned())?);
     }
+    let family = Family::choose(line.priority, line.only, line.labels.unwrap_or_default());
     let mut options = TaskOptions {
         queue: line.queue,
         max_retry: line.max_retry,
@@ -118,7 +137,14 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         unique: line.unique,
         retention: line.retention,
         group: line.group,
-        family: line.priority.map(Family::Level),
+        max_crashes: line.max_crashes,
+        max_snoozes: line.max_snoozes,
+        give_up_after: line.give_up_after,
+        backoff: line.backoff,
+        on_exhausted: line.on_exhausted,
+        on_exhausted_queue: line.on_exhausted_queue,
+        fallback: line.fallback,
+        family: family.map_err(|error| error.to_string())?,
         headers: line.headers.unwrap_or_default(),
         ..TaskOptions::new()
     };
@@ -168,7 +194,9 @@ mod tests {
     fn every_option_is_understood() {
         let task = parse(
             br#"{"type":"t","queue":"q","max_retry":3,"timeout":"90s","deadline":1700000000,"at":"2023-11-14T22:13:20Z",
-                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","priority":9,"headers":{"k":"v"}}"#,
+                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","priority":9,
+                "max_crashes":1,"max_snoozes":2,"give_up_after":"3h","backoff":"4s",
+                "on_exhausted":"alert","on_exhausted_queue":"ops","headers":{"k":"v"}}"#,
         )
         .unwrap();
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -183,7 +211,18 @@ mod tests {
             .task_id("i")
             .group("g")
             .priority(9)
+            .max_crashes(1)
+            .max_snoozes(2)
+            .give_up_after(Duration::from_secs(3 * 3_600))
+            .backoff(RetryPolicy::Fixed(Duration::from_secs(4)))
+            .on_exhausted("alert")
+            .on_exhausted_queue("ops")
             .header("k", "v");
+        assert_eq!(task.options, expected);
+        let task = parse(br#"{"type":"t","only":"web-1"}"#).unwrap();
+        assert_eq!(task.options, TaskOptions::new().only("web-1"));
+        let task = parse(br#"{"type":"t","labels":["gpu","eu"],"only":null,"fallback":"10m"}"#).unwrap();
+        let expected = TaskOptions::new().label("eu").label("gpu").fallback(Duration::from_secs(600));
         assert_eq!(task.options, expected);
         let task = parse(br#"{"type":"t","in":"10m","queue":null,"timeout":null}"#).unwrap();
         assert_eq!(
@@ -205,9 +244,11 @@ mod tests {
             (r#"{"type":"t","at":"tomorrow"}"#, "not an instant"),
             (r#"{"type":"t","at":true}"#, "an instant is text like"),
             (r#"{"type":"t","in":"1s","at":1}"#, "exclude each other"),
+            (r#"{"type":"t","priority":9,"only":"web-1"}"#, "not two of these"),
             (r#"{"type":"t","payload":1,"payload_base64":"eA=="}"#, "exclude each other"),
             (r#"{"type":"t","payload_base64":"?"}"#, "no base64"),
             (r#"{"type":"t","max_retry":-1}"#, "invalid value: integer `-1`"),
+            (r#"{"type":"t","backoff":"fast"}"#, "write asynq, 30s"),
             (r#"{"type":"t","headers":{"k":1}}"#, "invalid type: integer `1`"),
             (r#"{"type":"t","payload":"\ud800"}"#, "its payload is no text"),
             ("[]", "invalid length 0"),

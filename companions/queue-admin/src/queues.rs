@@ -3,6 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::Clock as _;
 use queue_core::TaskState;
+use queue_core::clock::UnixSecond;
 use queue_core::keys::{QUEUES, QueueKeys};
 
 use super::Inspector;
@@ -70,12 +71,12 @@ impl QueueInfo {
 }
 
 impl Inspector {
-    /// The Unix second of the oldest outcome of a batch's member that nobody has recorded; `None` if there is none.
+    /// When the oldest outcome of a batch's member was told that nobody has recorded; `None` if there is none.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
-        Ok(self.broker().oldest_outcome(queue).await?)
+    pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<UnixSecond>, Error> {
+        Ok(self.broker().oldest_outcome(queue).await?.map(UnixSecond))
     }
 
     /// The names of all queues, sorted.

@@ -3,8 +3,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::Clock as _;
+use queue_core::TaskOptions;
 use queue_core::keys::{SERVER_ENTRY, SERVERS, WORKERS};
-use queue_core::registry::ServerEntry;
+use queue_core::queue_name::QueueName;
+use queue_core::registry::{ServerEntry, TARGETS, honours};
 use queue_core::wire;
 
 use super::Inspector;
@@ -42,6 +44,19 @@ impl ServerInfo {
         self.entry.as_ref()?.name.as_deref()
     }
 
+    /// Whether it takes tasks of this queue, or will as soon as there is one: it has named the queue or joined it, or it serves
+    /// the base of the queue's family and has the name or the labels that the queue is for.
+    pub fn fits(&self, queue: &str) -> bool {
+        if self.queues.contains_key(queue) {
+            return true;
+        }
+        let (QueueName { base, family }, Some(entry)) = (QueueName::parse(queue), &self.entry) else { return false };
+        let admits = family.is_some_and(|family| {
+            family.is_target() && family.admits(entry.name.as_deref(), &entry.labels) && honours(Some(entry), TARGETS)
+        });
+        admits && self.queues.contains_key(base)
+    }
+
     /// `<host>:<pid>:<uuid>`, which stands in the names of its keys.
     pub(crate) fn key(&self) -> String {
         format!("{}:{}:{}", self.host, self.pid, self.id)
@@ -67,6 +82,16 @@ pub struct WorkerInfo {
 }
 
 impl Inspector {
+    /// The servers that are alive and may run a task with these options; empty also where nobody serves its queue. Clients do
+    /// not ask that: a task for a server that is not there waits for it.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn servers_for(&self, options: &TaskOptions) -> Result<Vec<ServerInfo>, Error> {
+        let queue = options.queue_name();
+        Ok(self.servers().await?.into_iter().filter(|server| server.fits(&queue)).collect())
+    }
+
     /// The servers that are alive, by host and process.
     ///
     /// # Errors
@@ -131,5 +156,30 @@ impl Inspector {
             .collect();
         servers.sort_by(|a, b| (&a.host, a.pid, &a.id).cmp(&(&b.host, b.pid, &b.id)));
         Ok(servers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_fits_by_its_name_its_labels_or_because_it_says_so() {
+        let labels = ["eu".to_owned(), "gpu".to_owned()].into();
+        let features = [TARGETS.to_owned()].into();
+        let mut entry = ServerEntry::default();
+        (entry.name, entry.labels, entry.features) = (Some("web-1".to_owned()), labels, features);
+        let ours = ServerInfo { queues: [("mail".to_owned(), 1)].into(), entry: Some(entry), ..ServerInfo::default() };
+        for queue in ["mail", "mail}@web-1", "mail}#gpu", "mail}#eu+gpu"] {
+            assert!(ours.fits(queue), "{queue}");
+        }
+        for queue in ["news", "news}@web-1", "mail}@web-2", "mail}#big", "mail}#eu+gpu+big", "mail}p9"] {
+            assert!(!ours.fits(queue), "{queue}");
+        }
+        let mut older = ours;
+        older.entry.as_mut().unwrap().features.clear();
+        assert!(older.fits("mail") && !older.fits("mail}@web-1"));
+        let go = ServerInfo { queues: [("mail}@web-1".to_owned(), 1)].into(), ..ServerInfo::default() };
+        assert!(go.fits("mail}@web-1") && !go.fits("mail}#gpu") && !go.fits("mail"));
     }
 }

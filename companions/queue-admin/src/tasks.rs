@@ -2,8 +2,10 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, stream};
 use queue_core::attempt::{Attempt, FIELDS};
+use queue_core::crash::{CRASHES, Crashes};
 use queue_core::keys::QueueKeys;
 use queue_core::progress::{PROGRESS, Progress};
+use queue_core::task_log::TaskLog;
 use queue_core::{Clock as _, RawTask, TaskInfo, TaskMessage, TaskState};
 
 use super::Inspector;
@@ -109,20 +111,22 @@ impl Inspector {
         let now = self.clock.now();
         let mut fetch = redis::pipe();
         for (id, _) in &entries {
-            fetch.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("msg").arg("result").arg(PROGRESS);
+            let task = [keys.task_prefix().as_bytes(), id].concat();
+            fetch.cmd("HMGET").arg(task).arg("msg").arg("result").arg(PROGRESS).arg(CRASHES);
             fetch.cmd("ZSCORE").arg(keys.lease()).arg(id);
         }
-        type Row = ((Option<Vec<u8>>, Option<Vec<u8>>, Option<String>), Option<f64>);
+        type Row = ((Option<Vec<u8>>, Option<Vec<u8>>, Option<String>, Option<String>), Option<f64>);
         let replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
         let mut tasks = Vec::with_capacity(entries.len());
         for ((_, score), reply) in entries.into_iter().zip(replies.chunks_exact(2)) {
             let pair = redis::Value::Array(reply.to_vec());
-            let ((message, result, progress), lease): Row =
+            let ((message, result, progress, crashes), lease): Row =
                 redis::from_redis_value(pair).map_err(|_| RedisError::unexpected("reading tasks", &reply))?;
             let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
             let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
             task.result = result.map(Bytes::from);
             task.progress = progress.as_deref().and_then(Progress::parse);
+            task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
             task.is_orphaned =
                 state == TaskState::Active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
             tasks.push(task);
@@ -142,6 +146,14 @@ impl Inspector {
         Ok(Attempt::read(&fields))
     }
 
+    /// What a task has written down so far: its last lines, of all attempts at servers of ours.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn log(&self, queue: &str, id: &str) -> Result<TaskLog, Error> {
+        Ok(self.broker().log(queue, id).await?)
+    }
+
     /// One task, in whatever state.
     ///
     /// # Errors
@@ -151,9 +163,9 @@ impl Inspector {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut fetch = redis::cmd("HMGET");
-        fetch.arg(keys.task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS);
-        type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>);
-        let (message, state, result, progress): Fields = self.redis.query("HMGET", &fetch).await?;
+        fetch.arg(keys.task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS).arg(CRASHES);
+        type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>, Option<String>);
+        let (message, state, result, progress, crashes): Fields = self.redis.query("HMGET", &fetch).await?;
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
             .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
@@ -172,6 +184,7 @@ impl Inspector {
         let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
         task.result = result.map(Bytes::from);
         task.progress = progress.as_deref().and_then(Progress::parse);
+        task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
         task.is_orphaned = state == TaskState::Active && score.is_none_or(|expiry| expiry as i64 <= now.timestamp());
         Ok(task)
     }

@@ -52,8 +52,12 @@ pub enum BatchVerb {
     Cancel,
     /// Run its members again that are in the archive.
     Retry,
+    /// Count its dead and removed members as succeeded.
+    Resolve,
     /// Give or decline the signal that a node of it waits for.
     Signal,
+    /// Run a node of it again, and all that is behind that.
+    Rerun,
 }
 
 /// What can be ordered of a server of ours; Go's take no orders.
@@ -91,6 +95,8 @@ pub enum Action {
     Tasks(Verb),
     /// Give a task another payload.
     Update,
+    /// Put a task into another queue of its family.
+    Move,
     /// Put tasks into a queue.
     Enqueue,
     /// To a queue.
@@ -141,7 +147,7 @@ macro_rules! actions {
     };
 }
 
-use Action::{Batch, Cron, Enqueue, Limit, Queue, Server, Task, Tasks, Update};
+use Action::{Batch, Cron, Enqueue, Limit, Move, Queue, Server, Task, Tasks, Update};
 
 static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
@@ -171,6 +177,9 @@ static ACTIONS: &[ActionInfo] = actions! {
     Update, "task.update", "Change the payload of", "changed", None, "task update",
         Some(("PUT", "/queues/{queue}/tasks/{id}/payload")), Update, false,
         "Its attempts from now on get the new payload; the old one is gone.";
+    Move, "task.move", "Move", "moved", None, "task move",
+        None, Run, false,
+        "It waits behind the tasks of its new priority, or for other servers.";
     Enqueue, "task.enqueue", "Enqueue", "enqueued", None, "enqueue",
         Some(("POST", "/queues/{queue}/tasks")), Enqueue, false,
         "A worker takes it when its turn comes.";
@@ -196,14 +205,20 @@ static ACTIONS: &[ActionInfo] = actions! {
         Some(("DELETE", "/cron/{entry}")), Remove, true,
         "Its state and history are deleted. One that a scheduler still carries comes back.";
     Batch(BatchVerb::Cancel), "batch.cancel", "Cancel", "cancelled", None, "batch cancel",
-        None, Delete, false,
+        Some(("POST", "/batches/{batch}/cancel")), Delete, false,
         "Its tasks that wait are deleted, and servers are asked to stop those that run; it never succeeds.";
     Batch(BatchVerb::Retry), "batch.retry", "Retry", "run again", None, "batch retry",
-        None, Run, false,
+        Some(("POST", "/batches/{batch}/retry")), Run, false,
         "Its members in the archive become pending now; if they succeed, so can the batch.";
+    Batch(BatchVerb::Resolve), "batch.resolve", "Resolve", "resolved", None, "batch resolve",
+        Some(("POST", "/batches/{batch}/resolve")), Run, false,
+        "Its members that died or were removed count as succeeded, for good; their tasks stay in the archive.";
     Batch(BatchVerb::Signal), "batch.signal", "Give the signal of", "given", None, "workflow signal",
-        None, Run, false,
+        Some(("POST", "/batches/{batch}/signals/{node}")), Run, false,
         "The node that waits for it succeeds, or is skipped if it is declined; that is final once it has succeeded.";
+    Batch(BatchVerb::Rerun), "batch.rerun", "Run again from", "run again", None, "workflow rerun",
+        Some(("POST", "/batches/{batch}/nodes/{node}/rerun")), Run, false,
+        "The node and all that is behind it run once more, and the callbacks come again; what is before it keeps its results.";
     Server(ServerVerb::Quiet), "server.quiet", "Quiet", "quiet", None, "server quiet",
         None, Steer, false,
         "It takes no more tasks; those in hand go on. By name, this outlives restarts.";
@@ -220,13 +235,13 @@ static ACTIONS: &[ActionInfo] = actions! {
         None, Steer, false,
         "It goes by its own configuration again.";
     Limit(LimitVerb::Set), "limit.set", "Limit", "limited", None, "limit set",
-        None, Pause, false,
+        Some(("PUT", "/queues/{queue}/limits/{limit}")), Pause, false,
         "Tasks without room wait, for asynq's tools as scheduled ones; those that are active go on.";
     Limit(LimitVerb::Remove), "limit.remove", "Remove the limit of", "removed", None, "limit rm",
-        None, Pause, false,
+        Some(("DELETE", "/queues/{queue}/limits/{limit}")), Pause, false,
         "What waits for room is taken as servers are free.";
     Limit(LimitVerb::Key), "limit.key", "Change a key of the limit of", "changed", None, "limit key",
-        None, Pause, false,
+        Some(("PUT", "/queues/{queue}/limits/{limit}/keys/{key}")), Pause, false,
         "It holds for tasks that are taken from now on.";
 };
 
@@ -264,8 +279,8 @@ impl Verb {
         TaskState::ALL.into_iter().filter(move |state| self.check(*state).is_ok())
     }
 
-    /// The states it goes through when none is named.
-    pub(crate) fn usual_states(self) -> &'static [TaskState] {
+    /// The states it goes through when none is named, which are those of which asynqmon offers it.
+    pub fn usual_states(self) -> &'static [TaskState] {
         use TaskState::{Active, Aggregating, Archived, Completed, Pending, Retry, Scheduled};
         match self {
             Self::Run => &[Scheduled, Retry, Archived, Aggregating],
@@ -337,7 +352,7 @@ mod tests {
         for verb in [LimitVerb::Set, LimitVerb::Remove, LimitVerb::Key] {
             assert!(Action::Limit(verb).info().name.starts_with("limit."));
         }
-        for verb in [BatchVerb::Cancel, BatchVerb::Retry, BatchVerb::Signal] {
+        for verb in [BatchVerb::Cancel, BatchVerb::Retry, BatchVerb::Resolve, BatchVerb::Signal, BatchVerb::Rerun] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));
         }
         use ServerVerb::{Quiet, Reset, Resume, Set, Stop};
@@ -346,6 +361,7 @@ mod tests {
         }
         let (update, enqueue) = (Action::Update.info(), Action::Enqueue.info());
         assert_eq!((update.permission, enqueue.permission), (Permission::Update, Permission::Enqueue));
+        assert_eq!(Action::Move.info().permission, Permission::Run);
         let names: BTreeSet<&str> = ACTIONS.iter().map(|info| info.name).collect();
         assert_eq!(names.len(), ACTIONS.len());
         for permission in Permission::ALL {

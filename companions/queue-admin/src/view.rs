@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
+use queue_core::budget::Account;
 use queue_core::clock::UnixSecond;
 use queue_core::doctor::Finding as Found;
 use queue_core::limit::LaneChange;
 use queue_core::registry::{ORDERS, ServerEntry, honours};
-use queue_core::{TaskInfo, TaskState};
+use queue_core::{RetryPolicy, TaskInfo, TaskState};
 use serde::Serialize;
 
 use crate::{LimitInfo, QueueInfo, ServerInfo, WorkerInfo, payload};
@@ -60,6 +61,7 @@ pub struct Task {
     completed_at: Option<DateTime<Utc>>,
     result: Option<Bytes>,
     progress: Option<Progress>,
+    budgets: Option<Budgets>,
     headers: BTreeMap<String, String>,
     orphaned: bool,
 }
@@ -74,8 +76,38 @@ pub struct Progress {
 
 impl From<queue_core::progress::Progress> for Progress {
     fn from(progress: queue_core::progress::Progress) -> Self {
-        let at = DateTime::from_timestamp_millis(progress.at_ms);
-        Self { percent: progress.percent, at, note: progress.note }
+        Self { percent: progress.percent, at: progress.at.date(), note: progress.note }
+    }
+}
+
+/// The budgets that a task has of its own, and what is spent of them.
+#[derive(Debug, Serialize)]
+pub struct Budgets {
+    crashes: u32,
+    max_crashes: Option<u32>,
+    snoozes: u32,
+    max_snoozes: Option<u32>,
+    give_up_after_secs: Option<u64>,
+    first_failed_at: Option<DateTime<Utc>>,
+    backoff: Option<String>,
+    on_exhausted: Option<String>,
+    on_exhausted_queue: Option<String>,
+}
+
+impl From<Account> for Budgets {
+    fn from(account: Account) -> Self {
+        let Account { budget, crashes, snoozes, first_failed } = account;
+        Self {
+            crashes,
+            max_crashes: budget.max_crashes,
+            snoozes,
+            max_snoozes: budget.max_snoozes,
+            give_up_after_secs: budget.give_up_after.map(|after| after.as_secs()),
+            first_failed_at: first_failed.and_then(UnixSecond::date),
+            backoff: budget.backoff.as_ref().and_then(RetryPolicy::text),
+            on_exhausted: budget.on_exhausted,
+            on_exhausted_queue: budget.on_exhausted_queue,
+        }
     }
 }
 
@@ -92,7 +124,7 @@ pub struct Attempt {
 impl From<queue_core::attempt::Attempt> for Attempt {
     fn from(attempt: queue_core::attempt::Attempt) -> Self {
         Self {
-            at: DateTime::from_timestamp_millis(attempt.ended_ms),
+            at: attempt.ended.date(),
             took_ms: attempt.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
             end: attempt.end.as_str(),
             server: attempt.server,
@@ -101,18 +133,46 @@ impl From<queue_core::attempt::Attempt> for Attempt {
     }
 }
 
-/// A task with the last attempts at it, oldest first.
+/// A line of the log of a task.
 #[derive(Debug, Serialize)]
-pub struct TaskWithAttempts {
-    #[serde(flatten)]
-    task: Task,
-    attempts: Vec<Attempt>,
+pub struct LogLine {
+    at: Option<DateTime<Utc>>,
+    attempt: u32,
+    text: String,
 }
 
-impl TaskWithAttempts {
-    /// Both.
-    pub fn new(task: TaskInfo, attempts: Vec<queue_core::attempt::Attempt>) -> Self {
-        Self { task: task.into(), attempts: attempts.into_iter().map(Attempt::from).collect() }
+impl From<&queue_core::task_log::LogLine> for LogLine {
+    fn from(line: &queue_core::task_log::LogLine) -> Self {
+        Self { at: line.at.date(), attempt: line.attempt, text: line.text.clone() }
+    }
+}
+
+/// A task with what was asked for beside it.
+#[derive(Debug, Serialize)]
+pub struct TaskInFull {
+    #[serde(flatten)]
+    task: Task,
+    /// The last attempts at it, oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<Vec<Attempt>>,
+    /// The last lines of its log, oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<Vec<LogLine>>,
+    /// How many lines there were before those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_left_out: Option<u64>,
+}
+
+impl TaskInFull {
+    /// All of it.
+    pub fn new(
+        task: TaskInfo,
+        attempts: Option<Vec<queue_core::attempt::Attempt>>,
+        log: Option<&queue_core::task_log::TaskLog>,
+    ) -> Self {
+        let attempts = attempts.map(|attempts| attempts.into_iter().map(Attempt::from).collect());
+        let lines = log.map(|log| log.lines().map(LogLine::from).collect());
+        Self { task: task.into(), attempts, log: lines, log_left_out: log.map(queue_core::task_log::TaskLog::left_out) }
     }
 }
 
@@ -122,6 +182,7 @@ impl From<TaskInfo> for Task {
             payload: Bytes::new(&task.payload),
             result: task.result.as_deref().map(Bytes::new),
             progress: task.progress.map(Progress::from),
+            budgets: Account::of(&task.headers, task.crashes).map(Budgets::from),
             timeout_secs: task.timeout.map(|timeout| timeout.as_secs()),
             retention_secs: task.retention.as_secs(),
             id: task.id,

@@ -19,7 +19,7 @@ pub(crate) struct Cli {
 
 const NOTES: &str = "\
 Durations are written 90s, 10m, 1h30m or 7d. Log lines go to standard error;
-QUEUECTL_LOG (error, warn, info, debug, or a tracing filter) says how many.
+QUEUECTL_LOG (error, warn, info, debug, or crates as in info,queue_redis=debug) says how many.
 Exit codes: 0 done, 1 failed, 2 wrong usage or a missing --yes, 3 no such queue,
 task or batch, 4 refused because of a state, 128 + n for signal n; `task wait`,
 `enqueue --wait` and `batch wait` have more.";
@@ -77,6 +77,9 @@ commands! {
     /// Make workflows of tasks and batches that wait for each other, look at them
     #[command(subcommand)]
     Workflow: manage::workflow::WorkflowCommand,
+    /// Have several servers run one task, and see what each has made of it
+    #[command(subcommand)]
+    Broadcast: manage::broadcast::BroadcastCommand,
     /// Limit how many tasks of a queue run at once or start in a time, by type, header or payload
     #[command(subcommand)]
     Limit: manage::limit::LimitCommand,

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use queue_admin::Error;
 use queue_admin::payload::one_line;
 use queue_core::OptionError;
+use queue_core::broadcast::AudienceError;
 use queue_redis::embedded::StartError;
 use queue_redis::{BatchError, EnqueueError, broker::TickVerdict};
 use queue_worker::ServerError;
@@ -19,13 +20,13 @@ pub(crate) mod exit {
     pub(crate) const NOT_FOUND: u8 = 3;
     /// A state, a policy, a lock or another task stands in the way.
     pub(crate) const REFUSED: u8 = 4;
-    /// `task wait`: the task was archived. `batch wait`: the batch ended without success.
+    /// `task wait`: the task was archived. `batch wait`: the batch ended without success; `broadcast run`: it cannot succeed.
     pub(crate) const ARCHIVED: u8 = 5;
     /// `task wait`: the task is gone, and left no trace of how it ended; `batch wait` likewise.
     pub(crate) const GONE: u8 = 6;
     /// `server`: it takes no orders, because it is Go's, or an older one.
     pub(crate) const TAKES_NO_ORDERS: u8 = 7;
-    /// `task wait`, `batch wait`: the time is over, likewise `server` without an answer; what `timeout(1)` gives.
+    /// `task wait`, `batch wait`, `broadcast run`: the time is over, likewise `server` without an answer; what `timeout(1)` gives.
     pub(crate) const TIMEOUT: u8 = 124;
 }
 
@@ -126,6 +127,7 @@ impl From<Error> for CliError {
             Error::RunRefused { .. } | Error::LimitsContended(_) => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
             | Error::SignalRefused(_)
+            | Error::RerunRefused(_)
             | Error::QueueActive { .. }
             | Error::TaskActive { .. }
             | Error::AlreadyPending { .. }
@@ -133,6 +135,9 @@ impl From<Error> for CliError {
             | Error::TaskMisplaced { .. }
             | Error::TaskCompleted { .. }
             | Error::PayloadLocked { .. }
+            | Error::AlreadyInQueue { .. }
+            | Error::IdTaken { .. }
+            | Error::MemberStays { .. }
             | Error::TaskChanged { .. }
             | Error::ArchiveFull { .. } => Self::Coded(exit::REFUSED, message),
             error if error.is_transient() => Self::Transient(message),
@@ -157,7 +162,11 @@ impl From<BatchError> for CliError {
     fn from(error: BatchError) -> Self {
         let message = error.to_string();
         match error {
-            BatchError::Unknown { .. } => Self::Coded(exit::NOT_FOUND, message),
+            BatchError::Unknown { .. }
+            | BatchError::NoBroadcast { .. }
+            | BatchError::Audience(AudienceError::Unknown { .. }) => Self::Coded(exit::NOT_FOUND, message),
+            BatchError::Audience(AudienceError::Zero(_)) => Self::Failed(message),
+            BatchError::Audience(_) => Self::Coded(exit::REFUSED, message),
             BatchError::Closed { .. } => Self::Coded(exit::REFUSED, message),
             BatchError::TimedOut { .. } => Self::Coded(exit::TIMEOUT, message),
             BatchError::Redis(error) => error.into(),

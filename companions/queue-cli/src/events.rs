@@ -1,6 +1,5 @@
 //! `queuectl events`.
 
-use chrono::{DateTime, Utc};
 use clap::Args;
 use futures_util::StreamExt as _;
 use queue_admin::payload::{one_line, shorten};
@@ -79,8 +78,7 @@ async fn tell_unaware(session: &Session) -> Result<(), CliError> {
 
 /// For people.
 fn line(event: &Event) -> String {
-    let at = DateTime::<Utc>::from_timestamp_millis(event.at);
-    let at = at.map_or_else(|| "-".to_owned(), |at| at.format("%H:%M:%S%.3fZ").to_string());
+    let at = event.at.date().map_or_else(|| "-".to_owned(), |at| at.format("%H:%M:%S%.3fZ").to_string());
     let task = match (&event.queue, &event.id) {
         (Some(queue), Some(id)) => Some(format!("{queue}/{id}")),
         (queue, id) => queue.clone().or_else(|| id.clone()),
@@ -91,8 +89,7 @@ fn line(event: &Event) -> String {
     more.extend(event.percent.map(|percent| format!("{percent} %")));
     more.extend(event.count.map(|count| format!("{count}")));
     more.extend(event.retry_at.map(|at| {
-        let at = DateTime::<Utc>::from_timestamp(at, 0);
-        at.map_or_else(|| "again later".to_owned(), |at| format!("again {}", at.format("%H:%M:%SZ")))
+        at.date().map_or_else(|| "again later".to_owned(), |at| format!("again {}", at.format("%H:%M:%SZ")))
     }));
     more.extend(event.by.as_ref().map(|by| format!("by {by}")));
     let more = Some(more.join(", ")).filter(|more| !more.is_empty());
@@ -113,22 +110,25 @@ fn line(event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
+    use queue_core::clock::{UnixMilli, UnixSecond};
+
     use super::*;
 
     #[test]
     fn a_line_says_what_happened_to_which_task_and_never_breaks() {
-        let mut event = Event::of_task(Kind::Failed, 1_700_000_000_123, "mail", "7", "email:send").because("a\nb");
-        (event.attempt, event.took_ms, event.retry_at) = (Some(2), Some(12), Some(1_700_000_060));
+        let mut event =
+            Event::of_task(Kind::Failed, UnixMilli(1_700_000_000_123), "mail", "7", "email:send").because("a\nb");
+        (event.attempt, event.took_ms, event.retry_at) = (Some(2), Some(12), Some(UnixSecond(1_700_000_060)));
         let told = line(&event);
         assert!(
             told.starts_with("22:13:20.123Z failed     mail/7 email:send attempt 2, took 12ms, again 22:14:20Z: a"),
             "{told}"
         );
         assert!(!told.contains('\n'));
-        let mut event = Event::new(Kind::Operator, 0);
+        let mut event = Event::new(Kind::Operator, UnixMilli(0));
         (event.queue, event.action, event.by) = (Some("mail".into()), Some("queue.pause".into()), Some("ann".into()));
         assert_eq!(line(&event), "00:00:00.000Z operator   mail queue.pause by ann");
-        let mut event = Event::new(Kind::ServerStarted, 0);
+        let mut event = Event::new(Kind::ServerStarted, UnixMilli(0));
         (event.server, event.count) = (Some("host:1:id".into()), Some(8));
         assert_eq!(line(&event), "00:00:00.000Z server_started host:1:id 8");
     }

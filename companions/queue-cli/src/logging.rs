@@ -9,10 +9,12 @@ use queue_core::{Clock as _, SystemClock};
 use queue_redis::Stderr;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::error::CliError;
 
@@ -35,21 +37,20 @@ impl LogFormat {
 
 /// Starts logging, of these levels unless QUEUECTL_LOG says otherwise.
 pub(crate) fn start((default, format): (&'static str, LogFormat)) -> Result<(), CliError> {
-    let filter = match std::env::var("QUEUECTL_LOG") {
-        Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(&text).map_err(|error| {
-            CliError::failed(format!("QUEUECTL_LOG is no log filter: {error}; try QUEUECTL_LOG=debug"))
-        })?,
-        _ => EnvFilter::new(default),
-    };
+    let asked = std::env::var("QUEUECTL_LOG").unwrap_or_default();
+    let text = if asked.trim().is_empty() { default } else { &asked };
+    let filter: Targets = text
+        .parse()
+        .map_err(|error| CliError::failed(format!("QUEUECTL_LOG is no log filter: {error}; try QUEUECTL_LOG=debug")))?;
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(|| Stderr)
         .with_target(false)
         // A reader of our log that goes away would otherwise be complained about with `eprintln!`, which panics.
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => lines.event_format(Json).init(),
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).finish().with(filter).init(),
+        LogFormat::Json => lines.event_format(Json).finish().with(filter).init(),
     }
     Ok(())
 }

@@ -63,8 +63,7 @@ fn print(result: &[u8], out: &Output) -> Result<(), CliError> {
 /// How far a task is: `40 %, page 3 (12s ago)`.
 pub(crate) fn progress(progress: &Progress, now: DateTime<Utc>) -> String {
     let note = if progress.note.is_empty() { String::new() } else { format!(", {}", harmless(&progress.note)) };
-    let at = DateTime::from_timestamp_millis(progress.at_ms);
-    let at = at.map(|at| format!(" ({})", distance(at, now))).unwrap_or_default();
+    let at = progress.at.date().map(|at| format!(" ({})", distance(at, now))).unwrap_or_default();
     format!("{} %{note}{at}", progress.percent)
 }
 
@@ -72,12 +71,14 @@ pub(crate) fn progress(progress: &Progress, now: DateTime<Utc>) -> String {
 mod tests {
     use std::time::Duration;
 
+    use queue_core::clock::UnixMilli;
+
     use super::*;
 
     #[test]
     fn progress_says_since_when() {
         let now = DateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let shown = |note: &str| progress(&Progress::new(40, note, 999_988_000), now);
+        let shown = |note: &str| progress(&Progress::new(40, note, UnixMilli(999_988_000)), now);
         assert_eq!((shown("page 3"), shown("")), ("40 %, page 3 (12s ago)".to_owned(), "40 % (12s ago)".to_owned()));
     }
 }

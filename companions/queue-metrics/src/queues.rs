@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use prometheus::Registry;
 use queue_admin::{Error, Inspector, Page, QueueInfo, ServerInfo};
+use queue_core::clock::UnixSecond;
 use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::log::{info, warn};
 use tracing::debug;
@@ -139,7 +140,7 @@ impl QueueMetrics {
         }
         let overdue = first_due.and_then(|due| (SystemClock.now() - due).to_std().ok()).unwrap_or_default();
         let oldest = self.inspector.oldest_outcome(queue).await?;
-        let age = |at: i64| u64::try_from(SystemClock.now_secs() - at).unwrap_or(0);
+        let age = |at: UnixSecond| u64::try_from(SystemClock.now_secs() - at.0).unwrap_or(0);
         let unrecorded = Duration::from_secs(oldest.map_or(0, age));
         Ok(Seen { info, memory: self.memory(queue).await, overdue, unrecorded })
     }

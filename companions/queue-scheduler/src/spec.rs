@@ -298,10 +298,12 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
         while !is_day(at) {
             let from = if moved { at } else { at.date().to_datetime(Time::midnight()) };
             moved = true;
-            unix = zone.unix(from.tomorrow().ok()?);
-            // Where midnight was left out, that is an hour off: go to the first hour there is.
-            let hour = i64::from(zone.local(unix).hour());
-            unix += if hour > 12 { 24 - hour } else { -hour } * 3_600;
+            let tomorrow = from.tomorrow().ok()?;
+            unix = first_hour(zone, tomorrow);
+            if zone.local(unix).date() <= from.date() {
+                // The zone has left out a whole day, as Apia did on 2011-12-30: Go stays on the day before for ever.
+                unix = first_hour(zone, tomorrow.tomorrow().ok()?);
+            }
             at = zone.local(unix);
             if at.day() == 1 {
                 continue 'top;
@@ -336,4 +338,11 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
         }
         return Some(unix);
     }
+}
+
+/// Where midnight was left out, a day begins an hour off: this is the first hour there is.
+fn first_hour(zone: &Zone, midnight: DateTime) -> i64 {
+    let unix = zone.unix(midnight);
+    let hour = i64::from(zone.local(unix).hour());
+    unix + if hour > 12 { 24 - hour } else { -hour } * 3_600
 }

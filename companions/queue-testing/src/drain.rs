@@ -13,7 +13,7 @@ use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, GroupRules, Report, Side, Taken, Verdict},
+    broker::{Broker, Dequeued, GroupRules, More, Report, Side, Taken, Verdict},
 };
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
@@ -124,7 +124,7 @@ impl TestQueue {
     /// Works all tasks that are due, one after another, also those that handlers enqueue meanwhile, and
     /// returns what became of each. The clock stands still: what fails waits for its next attempt. Groups that are ready
     /// are aggregated, if the router has an aggregator for them, and a scheduler's ticks come
-    /// ([`Drain::scheduler`]).
+    /// ([`Drain::scheduler`]). What a limit holds back waits until it has room.
     ///
     /// Each task goes its real way: it is taken, run by the router with layers and extractors, and its
     /// outcome is written. Tasks of workers that went silent are recovered, and those whose retention has ended
@@ -177,7 +177,7 @@ impl TestQueue {
         let inline = Inline::new(router, self.broker(), options.work.clone(), Arc::new(self.clock()));
         let inline = inline.unhandled(options.unhandled).max_crashes(options.max_crashes);
         let (drained, failing) = Default::default();
-        let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained, failing };
+        let mut worker = Worker { queue: self, broker: self.broker(), inline, options, drained, failing, lanes: None };
         match worker.until(end).await {
             Ok(()) => worker.drained,
             Err(error) => panic!("cannot drain the queues: {error}"),
@@ -193,6 +193,8 @@ struct Worker<'a> {
     drained: Drained,
     /// Groups whose aggregation failed, how often in a row, and the Unix second before which it is not tried again.
     failing: HashMap<(Arc<str>, String), (u32, i64)>,
+    /// The Unix second at which a limit lets the next task start, as far as the last takes have told.
+    lanes: Option<i64>,
 }
 
 impl Worker<'_> {
@@ -202,6 +204,7 @@ impl Worker<'_> {
             if self.one().await? {
                 continue;
             }
+            let next = [next, self.lanes].into_iter().flatten().min();
             match next.and_then(|due| DateTime::from_timestamp(due, 0)).filter(|due| *due <= end) {
                 Some(due) if due > self.queue.now() => self.queue.advance_to(due),
                 _ => return Ok(()),
@@ -272,16 +275,33 @@ impl Worker<'_> {
 
     /// Works one task; whether there was one.
     async fn one(&mut self) -> Result<bool, Error> {
+        self.lanes = None;
         for name in self.names().await? {
-            let expires = self.queue.clock().now_secs() + LEASE_SECS;
-            let token = format!("drain:{}", fastrand::u64(..)).into();
-            let taken = self.broker.dequeue(&name.as_str().into(), 1, &token, expires).await?.into_tasks();
-            if let Some(taken) = taken.into_iter().next() {
+            if let Some(taken) = self.take(&name.into()).await? {
                 self.run(taken).await?;
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    async fn take(&mut self, queue: &Arc<str>) -> Result<Option<Taken>, Error> {
+        loop {
+            let expires = self.queue.clock().now_secs() + LEASE_SECS;
+            let token = format!("drain:{}", fastrand::u64(..)).into();
+            let dequeued = self.broker.dequeue(queue, 1, &token, expires).await?;
+            let (more, is_unsorted, look_at_ms) = match &dequeued {
+                Dequeued::Limited { more, is_unsorted, look_at_ms, .. } => (*more, *is_unsorted, *look_at_ms),
+                _ => (More::Nothing, false, None),
+            };
+            while is_unsorted && self.broker.park_unsorted(queue).await? {}
+            let taken = dequeued.into_tasks().into_iter().next();
+            if taken.is_some() || more != More::Now {
+                let look_at = look_at_ms.map(|ms| ms.saturating_add(999).div_euclid(1_000));
+                self.lanes = [self.lanes, look_at].into_iter().flatten().min();
+                return Ok(taken);
+            }
+        }
     }
 
     async fn run(&mut self, taken: Taken) -> Result<(), Error> {

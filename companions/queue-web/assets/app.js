@@ -8,10 +8,14 @@ import { watch } from "./live.js";
 import { apply } from "./settings.js";
 import { failure } from "./ui.js";
 import audit from "./pages/audit.js";
+import batch from "./pages/batch.js";
+import batches from "./pages/batches.js";
 import cron from "./pages/cron.js";
 import doctor from "./pages/doctor.js";
 import enqueue from "./pages/enqueue.js";
+import events from "./pages/events.js";
 import groups from "./pages/groups.js";
+import limits from "./pages/limits.js";
 import overview from "./pages/overview.js";
 import queue from "./pages/queue.js";
 import servers from "./pages/servers.js";
@@ -19,9 +23,9 @@ import preferences from "./pages/settings.js";
 import task from "./pages/task.js";
 import tasks from "./pages/tasks.js";
 
-const PAGES = { "": overview, queue, tasks, task, groups, servers, cron, doctor, audit, enqueue, settings: preferences };
+const PAGES = { "": overview, queue, tasks, task, groups, batches, batch, limits, events, servers, cron, doctor, audit, enqueue, settings: preferences };
 const MENU = [
-  ["", "Overview"], ["tasks", "Tasks"], ["servers", "Servers"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
+  ["", "Overview"], ["tasks", "Tasks"], ["batches", "Batches"], ["limits", "Limits"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
   ["enqueue", "Enqueue"], ["settings", "Settings"],
 ];
 
@@ -31,7 +35,8 @@ let shown = null;
 const nameOf = (address) => address.pathname.slice(base.pathname.length);
 
 function top(current) {
-  const may = (name) => (name === "audit" ? me.permissions.includes("audit") : name !== "enqueue" || me.permissions.includes("enqueue"));
+  const needs = { audit: me.permissions.includes("audit"), enqueue: me.permissions.includes("enqueue"), batches: me.queues.length === 0 };
+  const may = (name) => needs[name] ?? true;
   const links = MENU.filter(([name]) => may(name)).map(([name, label]) =>
     h("a", { href: `./${name}`, "aria-current": name === current ? "page" : null }, label));
   const who = me.login ? `${me.name}, ${me.role}` : "no login";
@@ -71,7 +76,8 @@ export function go(address, replace = false) {
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
   if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  const address = new URL(link.href);
+  // Of a link in a drawing, href is no text.
+  const address = new URL(link.getAttribute("href"), document.baseURI);
   const ours = address.origin === base.origin && address.pathname.startsWith(base.pathname) && nameOf(address) in PAGES;
   if (!ours || link.hasAttribute("download") || address.hash) return;
   event.preventDefault();

@@ -6,15 +6,17 @@ const listeners = new Set();
 let source = null;
 let last = null;
 let again = null;
+let pauses = 0;
 
-function trouble(message) {
+/** Says above the page what is wrong; nothing, that all is well. */
+export function trouble(message) {
   const bar = document.getElementById("trouble");
   bar.hidden = !message;
   if (bar.textContent !== message) bar.textContent = message;
 }
 
 function open() {
-  if (source || document.hidden) return;
+  if (source || pauses > 0 || document.hidden) return;
   clearTimeout(again);
   source = new EventSource(url("events"));
   source.addEventListener("overview", (event) => {
@@ -51,4 +53,26 @@ export function watch(listener, signal) {
   signal.addEventListener("abort", () => listeners.delete(listener));
   open();
   if (last) listener(last);
+}
+
+const EVERY_MS = 4000;
+
+/** Reads something again and again until the signal, while somebody looks at the page, and neither writes in it nor is asked something. */
+export function reread(element, read, signal) {
+  let last = Date.now();
+  watch(() => {
+    if (Date.now() - last < EVERY_MS || element?.contains(document.activeElement) || document.querySelector("dialog[open]")) return;
+    last = Date.now();
+    read();
+  }, signal);
+}
+
+/** Closes the stream until the signal, for a page that has one of its own: a browser opens six connections to a server at the most. */
+export function pause(signal) {
+  pauses += 1;
+  close();
+  signal.addEventListener("abort", () => {
+    pauses -= 1;
+    open();
+  });
 }

@@ -34,19 +34,30 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
-/** The shares of the states of a queue. The same stands in the columns beside it. */
-export function stateBar(row, width = 120) {
-  const total = STATES.reduce((sum, state) => sum + (row[state] ?? 0), 0);
-  const told = STATES.filter((state) => row[state] > 0).map((state) => `${number(row[state])} ${state}`).join(", ") || "empty";
-  const bar = s("svg", { width, height: 12, role: "img", "aria-label": told }, s("title", null, told));
+/** Shares as a bar, of [name, count, class]. The same stands in words beside it. */
+export function bar(parts, width = 120) {
+  const total = parts.reduce((sum, [, count]) => sum + count, 0);
+  const told = parts.filter(([, count]) => count > 0).map(([name, count]) => `${number(count)} ${name}`).join(", ") || "empty";
+  const drawn = s("svg", { width, height: 12, role: "img", "aria-label": told }, s("title", null, told));
   let x = 0;
-  for (const state of STATES) {
-    const part = total ? (row[state] / total) * width : 0;
-    if (part > 0) bar.append(s("rect", { x, y: 0, width: Math.max(part, 1), height: 12, class: state }));
+  for (const [, count, kind] of parts) {
+    const part = total ? (count / total) * width : 0;
+    if (part > 0) drawn.append(s("rect", { x, y: 0, width: Math.max(part, 1), height: 12, class: kind }));
     x += part;
   }
-  return bar;
+  return drawn;
 }
+
+/** The shares of the states of a queue. */
+export const stateBar = (row, width) => bar(STATES.map((state) => [state, row[state] ?? 0, state]), width);
+
+/** The states of members of a batch, and the states of tasks whose colour each has. */
+export const MEMBERS = [
+  ["succeeded", "completed"], ["sent", "pending"], ["failing", "retry"], ["waiting", "scheduled"], ["dead", "archived"], ["removed", "archived"],
+  ["doomed", "archived"], ["cancelled", "off"], ["skipped", "off"],
+];
+export const memberBar = (batch, width) => bar(MEMBERS.map(([state, kind]) => [state, batch[state] ?? 0, kind]), width);
+export const batchState = (state) => h("span", { class: /doomed|dead|abandoned/.test(state) ? "bad" : state === "succeeded" ? "good" : null }, state);
 
 export function spark(values, width = 90, height = 20) {
   const most = Math.max(...values, 1e-9);
@@ -86,27 +97,31 @@ export function confirm({ question, subject, consequence, word, type }) {
 /** The line of the table of actions, if this one may do it. */
 export const allowed = (me, name) => me.actions.find((action) => action.name === name);
 
-/** A button that does something after a question; nothing where it is not allowed. */
-export function act(me, name, { what, subject, work, done, word, quiet }) {
+/** A button that does something after a question; nothing where it is not allowed. `before` counts: {told, count}, or null where nothing is to be done. */
+export function act(me, name, { what, subject, work, done, word, quiet, before }) {
   const action = allowed(me, name);
   if (!action) return null;
   const go = async () => {
-    const meant = quiet || (await confirm({
-      question: `${action.word} ${what}?`, subject, consequence: action.consequence, word: action.word,
-    }));
-    if (!meant) return;
     try {
+      const known = before ? await before() : {};
+      if (known === null) return;
+      const meant = quiet || (await confirm({
+        question: `${word ?? action.word} ${what}?`, subject, consequence: `${known.told ?? ""} ${action.consequence}`, word: word ?? action.word,
+        type: known.count > 1000 ? known.count : null,
+      }));
+      if (!meant) return;
       say((await work()) ?? `${what}: ${action.past}`);
       await done?.();
     } catch (error) {
       say(error.message, true);
     }
   };
-  const risky = /delete|remove/.test(name);
+  const risky = /delete|remove|batch.cancel/.test(name);
   return h("button", { type: "button", class: risky ? "bad" : null, onclick: go, "data-action": name }, word ?? action.word);
 }
 
 export const queueLink = (queue) => h("a", { href: page("queue", { queue }) }, safe(queue));
+export const batchLink = (id, label) => h("a", { href: page("batch", { id }), class: "mono" }, safe(label ?? id));
 export const taskLink = (queue, id, label) => h("a", { href: page("task", { queue, id }), class: "mono" }, safe(label ?? id));
 
 /** Reads something and shows it, or why it cannot be read. */

@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::Inner;
+use crate::asynqmon;
 use crate::guard;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, query};
@@ -30,6 +31,7 @@ pub(crate) async fn answer(State(web): State<Arc<Inner>>, request: axum::extract
     let is_head = parts.method == Method::HEAD;
     let mut response = match answer_parts(&web, &parts, body).await {
         Ok(response) => response,
+        Err(problem) if matches!(area(parts.uri.path()), Area::Asynqmon(_)) => problem.in_words(),
         Err(problem) => problem.into_response(),
     };
     guard::secure(response.headers_mut());
@@ -49,9 +51,13 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
     }
     let Some(who) = web.auth.identify(parts) else { return Err(unauthenticated()) };
     guard::check_origin(parts, &web.hosts)?;
-    let api = path.strip_prefix("/api/v1").filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let Some(api) = api else { return page(web, parts) };
-    let (route, names) = find(table(), &parts.method, api).map_err(|others| no_route(&others))?;
+    let area = area(path);
+    let (routes, below) = match area {
+        Area::Ours(below) => (table(), below),
+        Area::Asynqmon(below) => (asynqmon::table(), below),
+        Area::Pages => return page(web, parts),
+    };
+    let (route, names) = find(routes, &parts.method, below).map_err(|others| no_route(&others))?;
     if route.changes() && web.read_only {
         return Err(Problem::forbidden("read-only", "this dashboard changes nothing (--read-only)"));
     }
@@ -62,7 +68,10 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
         return Err(Problem::forbidden("forbidden", told).with("permission", permission.as_str()));
     }
     let query = query(parts.uri.query().unwrap_or_default())?;
-    if let Some(unknown) = query.keys().find(|name| !route.query.contains(&name.as_str())) {
+    // asynqmon does not look at what it does not know.
+    if matches!(area, Area::Ours(_))
+        && let Some(unknown) = query.keys().find(|name| !route.query.contains(&name.as_str()))
+    {
         return Err(Problem::invalid(unknown, format!("there is no parameter {unknown:?} here")));
     }
     let body = tokio::time::timeout(BODY_LIMIT, to_bytes(body, MAX_BODY)).await;
@@ -92,6 +101,25 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
         });
     }
     tokio::time::timeout(ANSWER_LIMIT, work).await.map_err(late)?
+}
+
+/// Whose routes a path leads to, with what is below their root.
+enum Area<'a> {
+    Ours(&'a str),
+    Asynqmon(&'a str),
+    Pages,
+}
+
+fn area(path: &str) -> Area<'_> {
+    match (below(path, "/api/v1"), below(path, "/api")) {
+        (Some(rest), _) => Area::Ours(rest),
+        (None, Some(rest)) => Area::Asynqmon(rest),
+        (None, None) => Area::Pages,
+    }
+}
+
+fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
+    path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn unauthenticated() -> Problem {

@@ -10,7 +10,9 @@
 
 mod api;
 mod assets;
+mod asynqmon;
 mod auth;
+mod feed;
 mod guard;
 mod http;
 mod live;
@@ -53,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) redact: Redact,
     pub(crate) read_only: bool,
     pub(crate) live: live::Live,
+    pub(crate) feed: feed::Feed,
     pub(crate) checkup: api::doctor::Checkup,
     pub(crate) assets: assets::Assets,
     /// The description of the API.
@@ -155,6 +158,7 @@ impl Builder {
         let inner = Inner {
             client: Client::new(redis.clone()),
             live: live::Live::default(),
+            feed: feed::Feed::default(),
             checkup: api::doctor::Checkup::default(),
             assets: assets::Assets::new(),
             openapi: openapi::document(),

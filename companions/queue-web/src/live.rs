@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_secs(2);
 /// The share of the time that looks may take is a fifth: the pause is at least four times as long as the look.
 const PAUSE_FACTOR: u32 = 4;
 /// A sign of life, so that proxies do not cut a silent stream.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Most streams at once.
 const STREAMS: usize = 1_000;
 /// How far back rates look.
@@ -189,14 +189,21 @@ impl Sample {
         self.rows.iter().filter(|row| who.sees(&row.name))
     }
 
-    pub(crate) fn servers(&self, web: &Inner, who: &Identity) -> Vec<view::Server> {
-        let mut servers = self.server_infos.clone();
-        for server in &mut servers {
-            server.queues.retain(|queue, _| who.sees(queue));
-            server.workers.retain(|worker| who.sees(&worker.queue));
-        }
-        servers.into_iter().map(|server| web.redact.server(server).into()).collect()
+    /// The servers that serve a queue of these.
+    pub(crate) fn servers_seen<'a>(&'a self, who: &'a Identity) -> impl Iterator<Item = &'a ServerInfo> {
+        self.server_infos.iter().filter(|server| server.queues.keys().any(|queue| who.sees(queue)))
     }
+
+    pub(crate) fn servers(&self, web: &Inner, who: &Identity) -> Vec<view::Server> {
+        self.server_infos.iter().map(|server| shown(web, who, server.clone()).into()).collect()
+    }
+}
+
+/// The server as somebody may see it.
+pub(crate) fn shown(web: &Inner, who: &Identity, mut server: ServerInfo) -> ServerInfo {
+    server.queues.retain(|queue, _| who.sees(queue));
+    server.workers.retain(|worker| who.sees(&worker.queue));
+    web.redact.server(server)
 }
 
 /// Looks again and again, as long as somebody watches. One runs at a time: the lock is its.
@@ -217,8 +224,17 @@ async fn run(web: Arc<Inner>) {
     }
 }
 
-/// One that counts as long as it is there.
-struct Counted(Arc<AtomicUsize>);
+/// A stream that counts as long as it is there.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// One more; `None` when there are too many.
+    pub(crate) fn new(live: &Live) -> Option<Self> {
+        let counted = Self(live.streams.clone());
+        let before = live.streams.fetch_add(1, Ordering::AcqRel);
+        (before < STREAMS).then_some(counted)
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -228,11 +244,7 @@ impl Drop for Counted {
 
 /// The overview as events, from now on; `None` when there are too many streams.
 pub(crate) fn events(web: Arc<Inner>, who: Identity) -> Option<impl Stream<Item = Result<Bytes, Infallible>> + Send> {
-    let counted = Counted(web.live.streams.clone());
-    let before = web.live.streams.fetch_add(1, Ordering::AcqRel);
-    if before >= STREAMS {
-        return None;
-    }
+    let counted = Counted::new(&web.live)?;
     let looks = web.live.looks.subscribe();
     Some(stream::unfold((looks, web, who, counted, true), async |(mut looks, web, who, counted, is_first)| {
         let text = if is_first && looks.borrow_and_update().is_none() {

@@ -41,7 +41,7 @@ fn operation(route: &Route) -> Value {
     let schema = json!({ "$ref": format!("#/components/schemas/{}", route.answer) });
     let kind = match route.answer {
         "Bytes" => "application/octet-stream",
-        "Stream" => "text/event-stream",
+        "Stream" | "Feed" => "text/event-stream",
         _ => "application/json",
     };
     let status = if route.answer == "Enqueued" { "201" } else { "200" };
@@ -52,14 +52,18 @@ fn operation(route: &Route) -> Value {
         "responses": { (status): { "description": "Done", "content": { (kind): { "schema": schema } } }, "default": problem },
         "x-permission": match route.need { Need::Told => "the action's", _ => route.permission().as_str() },
     });
+    let of = |schema: &str| json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });
     let body = match (&route.method, route.path) {
         (&Method::POST, "/queues/{queue}/tasks") => Some(json!({
             "application/json": { "schema": { "$ref": "#/components/schemas/NewTask" } },
             "application/x-ndjson": { "schema": { "type": "string" } },
         })),
-        (&Method::POST, "/queues/{queue}/bulk") => {
-            Some(json!({ "application/json": { "schema": { "$ref": "#/components/schemas/BulkWish" } } }))
-        }
+        (&Method::POST, "/queues/{queue}/bulk") => Some(of("BulkWish")),
+        (&Method::POST, "/batches/{batch}/cancel" | "/batches/{batch}/retry") => Some(of("DryRun")),
+        (&Method::POST, "/batches/{batch}/resolve") => Some(of("Resolve")),
+        (&Method::POST, "/batches/{batch}/signals/{node}") => Some(of("Signal")),
+        (&Method::PUT, "/queues/{queue}/limits/{limit}") => Some(of("NewLimit")),
+        (&Method::PUT, "/queues/{queue}/limits/{limit}/keys/{key}") => Some(of("LaneChange")),
         (&Method::PUT, "/queues/{queue}/tasks/{id}/payload") => {
             Some(json!({ "application/octet-stream": { "schema": {} } }))
         }

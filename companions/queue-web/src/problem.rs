@@ -54,6 +54,19 @@ impl Problem {
         &self.detail
     }
 
+    /// Whether it is not the request that is at fault.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.status.is_server_error()
+    }
+
+    /// As asynqmon tells of errors: a line of text.
+    pub(crate) fn in_words(self) -> Response {
+        let status = if self.code == "queue-not-empty" { StatusCode::BAD_REQUEST } else { self.status };
+        let mut response = (status, format!("{}\n", self.detail)).into_response();
+        response.headers_mut().extend(self.headers);
+        response
+    }
+
     fn of_redis(error: &queue_redis::Error) -> Self {
         let detail = error.to_string();
         if error.is_transient() {
@@ -99,6 +112,9 @@ impl From<Error> for Problem {
             Error::LimitNotFound { .. } => told(S::NOT_FOUND, "limit-not-found"),
             Error::LimitsContended(_) => told(S::CONFLICT, "changed-meanwhile"),
             Error::QueueNotFound(_) => told(S::NOT_FOUND, "queue-not-found"),
+            Error::BatchNotFound(_) => told(S::NOT_FOUND, "batch-not-found"),
+            Error::SignalRefused(_) => told(S::CONFLICT, "signal-refused"),
+            Error::RerunRefused(_) => told(S::CONFLICT, "rerun-refused"),
             Error::EntryNotFound(_) => told(S::NOT_FOUND, "entry-not-found"),
             Error::TaskNotFound { .. } => told(S::NOT_FOUND, "task-not-found"),
             Error::QueueNotEmpty { tasks, .. } => told(S::CONFLICT, "queue-not-empty").with("tasks", *tasks),
@@ -118,6 +134,12 @@ impl From<Error> for Problem {
             Error::Unreadable { .. } => told(S::CONFLICT, "unreadable"),
             _ => told(S::INTERNAL_SERVER_ERROR, "internal"),
         }
+    }
+}
+
+impl From<queue_redis::Error> for Problem {
+    fn from(error: queue_redis::Error) -> Self {
+        Self::of_redis(&error)
     }
 }
 

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use queue_admin::{Filter, ServerInfo, payload};
+use queue_admin::{Explanation, Filter, LimitInfo, Reason, ServerInfo, payload};
 use queue_core::TaskInfo;
+use queue_core::event::{Event, Kind};
+use queue_core::flow::SIGNAL_TYPE;
+use queue_core::limit::LimitKey;
+use queue_core::task_log::LogLine;
+use queue_redis::flow::NodeStatus;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,7 +16,7 @@ use crate::auth::fits;
 use crate::problem::Problem;
 
 /// What stands in the place of what is hidden.
-const HIDDEN: &str = "[redacted]";
+pub(crate) const HIDDEN: &str = "[redacted]";
 
 /// Headers whose values are hidden unless other names are given.
 const HEADERS: [&str; 6] = ["authorization", "cookie", "*token*", "*secret*", "*password*", "*api-key*"];
@@ -101,6 +106,57 @@ impl Redact {
         self.payload.keys().any(|pattern| fits(pattern, kind))
     }
 
+    /// Whether the keys of a limit are values that are hidden: of tasks of any type, since a limit may hold for all.
+    pub(crate) fn hides_key(&self, key: &LimitKey) -> bool {
+        match key {
+            LimitKey::Header(name) => self.hides_header(name),
+            LimitKey::Payload(path) => {
+                let steps: Vec<&str> = path[1..].split('/').collect();
+                let is_above = |rule: &str| {
+                    let mut steps = steps.iter();
+                    rule == "*"
+                        || rule[1..].split('/').all(|step| steps.next().is_some_and(|it| step == "*" || step == *it))
+                };
+                self.payload.values().flatten().any(|rule| is_above(rule))
+            }
+            _ => false,
+        }
+    }
+
+    /// Why a task is not running, without the key of its lane if that is hidden in the task.
+    pub(crate) fn explanation(&self, mut explanation: Explanation, limits: &[LimitInfo]) -> Explanation {
+        for reason in &mut explanation.reasons {
+            let Reason::Lane { lane, .. } = reason else { continue };
+            let name = lane.split(':').next().unwrap_or_default();
+            let limit = limits.iter().find(|info| info.limit.name == name);
+            if limit.is_none_or(|info| self.hides_key(&info.limit.key)) {
+                *lane = format!("{name}:{HIDDEN}");
+            }
+        }
+        explanation
+    }
+
+    /// What a handler says to its progress, or writes down, may tell of the payload and of the result.
+    fn hides_note(&self, kind: &str) -> bool {
+        self.hides_payload(kind) || self.result.keys().any(|pattern| fits(pattern, kind))
+    }
+
+    /// A line of the log of a task of this type, without its text where that may tell what is hidden.
+    pub(crate) fn log_line(&self, kind: &str, mut line: LogLine) -> LogLine {
+        if self.hides_note(kind) {
+            HIDDEN.clone_into(&mut line.text);
+        }
+        line
+    }
+
+    /// The event without what is hidden.
+    pub(crate) fn event(&self, mut event: Event) -> Event {
+        if event.kind == Kind::Progress && event.task_type.as_deref().is_some_and(|kind| self.hides_note(kind)) {
+            event.note = event.note.map(|_| HIDDEN.to_owned());
+        }
+        event
+    }
+
     /// The task without what is hidden.
     pub(crate) fn task(&self, mut task: TaskInfo) -> TaskInfo {
         for (name, value) in &mut task.headers {
@@ -112,11 +168,20 @@ impl Redact {
         if let Some(hidden) = task.result.as_deref().and_then(|result| hide(&self.result, &task.task_type, result)) {
             task.result = Some(hidden);
         }
-        // The note may tell of either.
-        if self.hides_payload(&task.task_type) || self.result.keys().any(|pattern| fits(pattern, &task.task_type)) {
+        if self.hides_note(&task.task_type) {
             task.progress.iter_mut().for_each(|progress| HIDDEN.clone_into(&mut progress.note));
         }
         task
+    }
+
+    /// The node of a workflow without what is hidden of what was said with its signal: the rules for payloads of the type `x:signal`.
+    pub(crate) fn node(&self, mut node: NodeStatus) -> NodeStatus {
+        if let Some(said) = node.signal.as_mut().and_then(|signal| signal.said.as_mut())
+            && let Some(hidden) = hide(&self.payload, SIGNAL_TYPE, said.to_string().as_bytes())
+        {
+            *said = serde_json::from_slice(&hidden).unwrap_or_else(|_| HIDDEN.into());
+        }
+        node
     }
 
     /// The server without what is hidden of its tasks.
@@ -217,6 +282,15 @@ mod tests {
             assert_eq!(redact.check(&filter.parse().unwrap()).is_ok(), allowed, "{filter}");
         }
         assert!(Redact::default().check(&"ada payload.to:x".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn keys_of_limits_are_hidden_where_they_are_in_tasks() {
+        let some = Redact::from_toml("[payload]\n'email:*' = ['/to', '/cards/*/number']").unwrap();
+        let hidden = |key: &str| some.hides_key(&key.parse().unwrap());
+        assert!(hidden("payload:/to/name") && hidden("payload:/cards/0/number") && hidden("header:x-token"));
+        assert!(rules().hides_key(&"payload:/any".parse().unwrap()), "a type is hidden as a whole");
+        assert!(!hidden("payload:/cards") && !hidden("payload:/tone") && !hidden("type") && !hidden("queue"));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 
 use axum::http::Method;
-use queue_admin::{Action, CronVerb, Permission, QueueVerb, Verb};
+use queue_admin::{Action, BatchVerb, CronVerb, LimitVerb, Permission, QueueVerb, Verb};
 
-use crate::api::{audit, cron, doctor, enqueue, queues, servers, tasks, whole};
+use crate::api::{audit, batches, cron, doctor, enqueue, limits, queues, servers, tasks, whole};
 use crate::request::{Answer, Request, name};
 
 pub(crate) type Working = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -25,7 +25,7 @@ pub(crate) enum Need {
 /// A route: one line of the table.
 pub(crate) struct Route {
     pub(crate) method: Method,
-    /// Below `/api/v1`.
+    /// Below `/api/v1`, or `/api` for asynqmon's. A name may have an end that tells what is to be done: `{queue}:pause`.
     pub(crate) path: &'static str,
     pub(crate) need: Need,
     pub(crate) about: &'static str,
@@ -63,13 +63,14 @@ macro_rules! routes {
 const VIEW: Need = Need::See(Permission::View);
 
 fn routes() -> Vec<Route> {
-    use Action::{Cron, Enqueue, Queue, Task, Update};
+    use Action::{Batch, Cron, Enqueue, Limit, Queue, Task, Update};
     routes! {
         GET "/" VIEW, [] "Info" whole::info, "What this is, and where the rest is";
         GET "/openapi.json" VIEW, [] "Any" whole::openapi, "This description";
         GET "/me" VIEW, [] "Me" whole::me, "Who you are, and what you may do";
         GET "/overview" VIEW, [] "Overview" whole::overview, "All queues and servers at a glance, at most 2 s old";
         GET "/events" VIEW, [] "Stream" whole::events, "The overview as server-sent events: all of it whenever it was read, and what goes wrong";
+        GET "/feed" VIEW, ["queue" "type" "kind" "after"] "Feed" whole::feed, "What happens to tasks and servers, as it happens, as server-sent events; after is the id of an event, as Last-Event-ID is";
         GET "/queues" VIEW, [] "Queues" queues::list, "All queues";
         GET "/queues/{queue}" VIEW, ["memory"] "Queue" queues::one, "A queue; with memory, also about how many bytes it takes";
         DELETE "/queues/{queue}" Need::Do(Queue(QueueVerb::Remove)), ["force"] "Removed" queues::remove, "Remove a queue; with force, also one that has tasks";
@@ -77,7 +78,14 @@ fn routes() -> Vec<Route> {
         DELETE "/queues/{queue}/pause" Need::Do(Queue(QueueVerb::Resume)), [] "Paused" queues::resume, "Resume a queue";
         GET "/queues/{queue}/days" VIEW, ["days"] "Days" queues::days, "What was processed and failed on each of the last days (UTC), today first";
         GET "/queues/{queue}/groups" VIEW, [] "Groups" queues::groups, "The groups of a queue";
-        GET "/queues/{queue}/limits" VIEW, [] "Limits" queues::limits, "The limits of a queue, how many tasks run and wait under each, and which servers know nothing of them";
+        GET "/limits" VIEW, [] "Limits" limits::all, "The limits of all queues, how many tasks run and wait under each, and which servers know nothing of them";
+        GET "/queues/{queue}/limits" VIEW, [] "Limits" limits::list, "The limits of a queue";
+        DELETE "/queues/{queue}/limits" Need::Do(Limit(LimitVerb::Remove)), [] "LimitsOff" limits::off, "Remove all limits of a queue, and make pending what waits under them";
+        PUT "/queues/{queue}/limits/{limit}" Need::Do(Limit(LimitVerb::Set)), [] "Limit" limits::set, "Set a limit of a queue, in the place of one of the same name";
+        DELETE "/queues/{queue}/limits/{limit}" Need::Do(Limit(LimitVerb::Remove)), [] "LimitRemoved" limits::remove, "Remove a limit of a queue";
+        GET "/queues/{queue}/limits/{limit}/lanes" VIEW, ["cursor" "limit"] "Lanes" limits::lanes, "The keys of a limit under which tasks run or wait, or for which something is different";
+        PUT "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::change, "Change what holds for one key of a limit";
+        DELETE "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::reset, "Let hold for one key what holds for all";
         POST "/queues/{queue}/bulk" Need::Told, [] "Bulk" tasks::bulk, "Run, archive, delete or cancel all tasks that fit; a dry run only counts them";
         GET "/tasks" VIEW, ["queue" "state" "q" "order" "limit" "cursor"] "Tasks" tasks::list, "Tasks of a queue that fit a filter, page by page";
         GET "/tasks/{id}" VIEW, [] "TaskList" tasks::everywhere, "The tasks of this id, in all queues";
@@ -88,6 +96,8 @@ fn routes() -> Vec<Route> {
         POST "/queues/{queue}/tasks/{id}/archive" Need::Do(Task(Verb::Archive)), [] "Changed" tasks::archive, "Archive a task";
         POST "/queues/{queue}/tasks/{id}/cancel" Need::Do(Task(Verb::Cancel)), [] "Changed" tasks::cancel, "Ask the servers to stop a task";
         GET "/queues/{queue}/tasks/{id}/explain" VIEW, [] "Explanation" tasks::explain, "Why a task is not running";
+        GET "/queues/{queue}/tasks/{id}/attempts" VIEW, [] "Attempts" tasks::attempts, "The last five attempts at servers of ours that failed, oldest first, and how many there were";
+        GET "/queues/{queue}/tasks/{id}/log" VIEW, [] "TaskLog" tasks::log, "The last lines that a task has written down, oldest first, and how many there were before them";
         GET "/queues/{queue}/tasks/{id}/payload" VIEW, [] "Bytes" tasks::payload, "The payload as it is";
         PUT "/queues/{queue}/tasks/{id}/payload" Need::Do(Update), [] "Changed" tasks::update, "Give a task another payload: the body; If-Match takes the ETag of the task";
         GET "/queues/{queue}/tasks/{id}/result" VIEW, [] "Bytes" tasks::result, "The result as it is";
@@ -100,6 +110,17 @@ fn routes() -> Vec<Route> {
         DELETE "/cron/{entry}/pause" Need::Do(Cron(CronVerb::Resume)), [] "EntryPaused" cron::resume, "Resume an entry";
         POST "/cron/{entry}/run" Need::Do(Cron(CronVerb::Run)), ["force"] "EntryRun" cron::run, "Enqueue its task now; with force, also while the last run is unfinished";
         DELETE "/cron/{entry}" Need::Do(Cron(CronVerb::Remove)), [] "EntryRemoved" cron::remove, "Forget an entry that no scheduler carries";
+        GET "/batches" VIEW, ["state" "cursor" "limit"] "Batches" batches::list, "Batches and workflows that are children of none, newest first; with a state, those of a thousand";
+        GET "/batches/{batch}" VIEW, [] "Batch" batches::one, "A batch: its members by state, callbacks, children";
+        GET "/batches/{batch}/members" VIEW, ["state" "cursor" "limit"] "Members" batches::members, "Members of a batch that are tasks, in their order, each with its task if that is there";
+        GET "/batches/{batch}/tree" VIEW, [] "BatchTree" batches::tree, "A batch and the batches below it, each before its children; 200 at the most";
+        GET "/batches/{batch}/nodes" VIEW, [] "Nodes" batches::nodes, "The nodes of a workflow, and what each waits for; none of a batch that is none";
+        GET "/batches/{batch}/explain" VIEW, [] "BatchExplanation" batches::explain, "What a batch waits for";
+        POST "/batches/{batch}/cancel" Need::Do(Batch(BatchVerb::Cancel)), [] "BatchCancelled" batches::cancel, "Cancel a batch and its children; a dry run only counts its live members";
+        POST "/batches/{batch}/retry" Need::Do(Batch(BatchVerb::Retry)), [] "BatchRetried" batches::retry, "Run the members of a batch again that are in the archive; a dry run only counts the dead";
+        POST "/batches/{batch}/resolve" Need::Do(Batch(BatchVerb::Resolve)), [] "BatchResolved" batches::resolve, "Count members of a batch that died or were removed as succeeded: those with these task ids, or all; a dry run only counts them";
+        POST "/batches/{batch}/signals/{node}" Need::Do(Batch(BatchVerb::Signal)), [] "Signalled" batches::signal, "Give the signal that a node of a workflow waits for, or decline it";
+        POST "/batches/{batch}/nodes/{node}/rerun" Need::Do(Batch(BatchVerb::Rerun)), [] "Rerun" batches::rerun, "Run a node of a workflow again, and all that is behind it";
         GET "/doctor" VIEW, [] "Checkup" doctor::last, "What the last examination has found, and how far one is that goes on";
         POST "/doctor" VIEW, [] "Checkup" doctor::begin, "Examine all queues; nothing is changed";
         GET "/audit" Need::See(Permission::Audit), ["cursor" "limit"] "Audit" audit::list, "Who did what, newest first";
@@ -127,12 +148,11 @@ pub(crate) fn find<'a>(
         if pattern.len() != segments.len() {
             continue;
         }
-        let is_name = |part: &str| part.starts_with('{');
-        if pattern.iter().zip(&segments).any(|(part, segment)| !is_name(part) && part != segment) {
+        let parts = || pattern.iter().zip(&segments).map(|(part, segment)| named(part, segment));
+        if !parts().all(|part| part.is_some()) {
             continue;
         }
-        let names: Option<Vec<String>> =
-            pattern.iter().zip(&segments).filter(|(part, _)| is_name(part)).map(|(_, segment)| name(segment)).collect();
+        let names: Option<Vec<String>> = parts().flatten().flatten().map(name).collect();
         let Some(names) = names else { continue };
         if route.method == *method || (*method == Method::HEAD && route.method == Method::GET) {
             return Ok((route, names));
@@ -140,6 +160,14 @@ pub(crate) fn find<'a>(
         others.push(route.method.clone());
     }
     Err(others)
+}
+
+/// The name in a segment, or none where the pattern has none; `None` where the segment does not fit.
+fn named<'a>(pattern: &str, segment: &'a str) -> Option<Option<&'a str>> {
+    match pattern.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+        Some((_, end)) => segment.strip_suffix(end).map(Some),
+        None => (pattern == segment).then_some(None),
+    }
 }
 
 #[cfg(test)]

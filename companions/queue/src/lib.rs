@@ -12,20 +12,25 @@ pub use queue_macros::FacadeTask as Task;
 pub use queue_macros::facade_debug_handler as debug_handler;
 
 // Tasks, and what tells how they are worked.
+pub use queue_core::exhausted::Exhausted;
 pub use queue_core::flow::Otherwise;
+pub use queue_core::progress::Progress;
+pub use queue_core::task_log::{LogLine, TaskLog};
 pub use queue_core::{
-    Clock, Codec, Failure, Json, MessagePack, OptionError, Protobuf, PublishOutcome, Raw, RawTask, RetryPolicy,
-    SystemClock, Task, TaskInfo, TaskOptions, TaskState, UniqueUntil,
+    Clock, Codec, DecodeError, EncodeError, Failure, IntoTask, Json, MessagePack, OptionError, Protobuf,
+    PublishOutcome, Raw, RawTask, RetryPolicy, SystemClock, Task, TaskInfo, TaskOptions, TaskState, UniqueUntil,
 };
 // Redis and clients.
+pub use queue_redis::broker::{Canceled, TaskLook};
 #[cfg(feature = "embedded")]
 pub use queue_redis::embedded;
 #[doc(inline)]
 pub use queue_redis::events;
 pub use queue_redis::{
-    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Client, EnqueueError, Error, Finished,
-    Interceptor, Outgoing, ParentError, Parents, Permit, Publish, Published, Redis, RedisOptions, Semaphore, Stderr,
-    TaskChanges, TaskHandle, TlsOptions, WaitError, WorkflowBuilder, log_to_stderr,
+    Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Broadcast, BroadcastBuilder, BroadcastStatus,
+    Call, CallbackState, Client, EnqueueError, Error, Finished, Interceptor, Outgoing, ParentError, Parents, Permit,
+    Publish, Published, Redis, RedisOptions, Rerun, Semaphore, Stderr, TaskChanges, TaskHandle, TlsOptions, To,
+    Verdict, WaitError, WorkerReport, WorkerState, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.
 #[cfg(feature = "worker")]
@@ -40,12 +45,15 @@ pub use queue_worker::{
 pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
     pub use queue_admin::{
-        Action, Actor, Admin, AuditEntry, BadCursor, Board, Changed, CronEntry, CronEvent, Cursor, DailyStats,
-        Direction, EnqueueEvent, Error, Explanation, Filter, FilterError, Given, GroupInfo, Heeded, Inspector,
-        LimitInfo, Listing, Page, Permission, Progress, QueueInfo, Reason, Role, SchedulerEntry, ServerInfo,
-        ServerVerb, UnixSecond, Verb, Waited, WorkerInfo,
+        Action, Actor, Admin, AuditEntry, AuditPage, BadCursor, BatchView, Board, BoardRow, Branch, Cancellation,
+        Changed, CronEntry, CronEvent, Cursor, DailyStats, Direction, EnqueueEvent, Error, Explanation, Filter,
+        FilterError, Given, GroupInfo, Heeded, Inspector, Lane, LimitInfo, Listing, Outcome, Page, Permission,
+        Progress, QueueInfo, Reason, Role, SchedulerEntry, Searched, ServerInfo, ServerVerb, UnixSecond, Verb, Waited,
+        WorkerInfo,
     };
-    pub use queue_core::limit::{LaneChange, Limit, LimitError, LimitKey};
+    pub use queue_core::attempt::Attempt;
+    pub use queue_core::flow::FlowId;
+    pub use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitError, LimitKey};
     pub use queue_core::registry::{Order, ServerEntry};
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }
@@ -71,7 +79,7 @@ pub use queue_web as web;
 #[doc(hidden)]
 pub mod private {
     //! What the macros write refers to these.
-    pub use queue_core::{Json, MessagePack, Protobuf, Raw, Task, TaskOptions};
+    pub use queue_core::{Json, MessagePack, Protobuf, Raw, RetryPolicy, Task, TaskOptions};
     #[cfg(feature = "worker")]
     pub use queue_worker::private::{FromJob, HandlerError, IntoOutcome};
 }

@@ -135,7 +135,7 @@ faults! {
     UnrecordedOutcome "unrecorded-outcomes" Warning "members of batches have ended, and nobody records it, so that the batches wait",
         "start a server of ours: the one of them that leads records it within seconds";
     /// A slot without a lease.
-    StaleSlot "stale-slot" Warning "a slot of a limit is held by a task that does not run any more",
+    StaleSlot "stale-slot" Warning "a slot of a limit is held by a task that is over",
         "the repair gives it back; a take that finds the lane full does the same";
     /// An entry of a lane whose task does not wait there.
     StaleWait "stale-wait" Note "a lane names a task that does not wait in it any more",
@@ -152,6 +152,9 @@ faults! {
     /// Tasks wait and nobody serves them.
     Unserved "unserved" Note "tasks wait, and no server that is alive serves their queue",
         "start a server for it, or `queuectl worker`";
+    /// A mailbox with several servers.
+    SharedName "shared-name" Note "a mailbox is served by several servers of one name, which count as one",
+        "give each server a name of its own if a task is meant for one of them";
     /// Workers take tasks that they have no handler for.
     Unhandled "unhandled" Warning "tasks go round, because the workers that take them have no handler for their type",
         "start a worker of this queue that has one; `queuectl task ls --queue QUEUE --state retry --error 'handler not found'` shows the tasks";

@@ -148,6 +148,7 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:cron-history:<entry>", List, Note, "its TTL"),
     ours("x:import:<export>", KeyType::Hash, Note, "its TTL"),
     ours("x:reconciler", KeyType::String, Note, "its TTL"),
+    ours("x:gone", KeyType::String, Note, "its TTL"),
     ours("x:outcomes:<who>", List, Note, "leader: records and trims them"),
     ours("x:outcome-lists", Set, Note, "leader"),
     removed_last(ours("x:rules", KeyType::String, Note, "limit off")),
@@ -204,6 +205,7 @@ static SHARED: &[KeyFamily] = &[
     ours("asynq:x:{<root>}:<flow>:before", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours("asynq:x:{<root>}:<flow>:after", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours("asynq:x:{<root>}:<flow>:signals", KeyType::Hash, Note, "deleted when the tree is forgotten"),
+    ours("asynq:x:{<root>}:<flow>:runs", KeyType::Hash, Note, "deleted when the tree is forgotten"),
     ours(super::CRON_ENTRIES, SortedSet, Note, "schedulers; the removal of the entry's queue"),
 ];
 

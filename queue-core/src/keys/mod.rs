@@ -185,6 +185,11 @@ impl QueueKeys {
         self.with("x:reconciler")
     }
 
+    /// STRING that says since when no server that may run the tasks of the queue is alive: a Unix second. Not asynq's.
+    pub fn gone(&self) -> String {
+        self.with("x:gone")
+    }
+
     /// SET of the key names of sets that were aggregated and wait for their deletion. Not asynq's.
     pub fn aggregated(&self) -> String {
         self.with("x:aggregated")

@@ -2,7 +2,9 @@
 
 use queue_core::Step;
 use queue_core::attempt::Attempt;
+use queue_core::clock::UnixSecond;
 use queue_core::crash::Crashes;
+use queue_core::exhausted::FollowUp;
 
 use super::finish::{Completion, Report, Verdict};
 use super::maintain::{ExpiredLease, Recovery};
@@ -106,19 +108,24 @@ fn completion(ended: &impl Ended) -> Option<Completion> {
 }
 
 impl Recovery {
-    /// The same for a task whose worker went silent, which goes by [`Broker::recover`].
+    /// The same for a task whose worker went silent, which goes by [`Broker::recover`]. What is archived is followed by what it
+    /// names.
     pub fn new(lease: ExpiredLease, step: Step, crashes: Crashes, now: i64) -> Self {
+        let follow_up = match &step {
+            Step::Archive { message } => FollowUp::of(message, now).map(Box::new),
+            _ => None,
+        };
         let (message, retry_at) = match step {
             Step::Retry { message, at, .. } => (message.to_bytes(), Some(at)),
             Step::Archive { message } => (message.to_bytes(), None),
             Step::Done | Step::Revoke | Step::Complete { .. } | Step::Requeue => (lease.raw.clone(), Some(now)),
         };
-        let attempt = Some(Attempt::lost(lease.ended_at(), &lease.owner));
-        Self { lease, message, retry_at, crashes: Some(crashes), attempt }
+        let attempt = Some(Attempt::lost(UnixSecond(lease.ended_at()), &lease.owner));
+        Self { lease, message, retry_at, crashes: Some(crashes), attempt, follow_up }
     }
 
     /// Archives a task whose message cannot be read, as it is.
     pub fn as_it_is(lease: ExpiredLease) -> Self {
-        Self { message: lease.raw.clone(), retry_at: None, crashes: None, attempt: None, lease }
+        Self { message: lease.raw.clone(), retry_at: None, crashes: None, attempt: None, follow_up: None, lease }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use queue_core::clock::UnixMilli;
 use queue_core::keys;
 
 use super::Broker;
@@ -16,11 +17,11 @@ const ANNOUNCED_MS: i64 = 10_000;
 /// That somebody wants a task to end, and not to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// When it was asked for, in Unix milliseconds.
-    pub at_ms: i64,
+    /// When it was asked for.
+    pub at: UnixMilli,
     /// By whom.
     pub by: String,
-    /// How many bytes of the record's name are the task's id: it may have blanks, and so may the queue's name.
+    /// How many bytes of the record's name are the task's id: it may have spaces, and so may the queue's name.
     id_bytes: usize,
 }
 
@@ -28,7 +29,7 @@ impl CancelRequest {
     fn parse(value: &str) -> Option<Self> {
         let mut words = value.splitn(3, ' ');
         let mut word = || words.next();
-        Some(Self { at_ms: word()?.parse().ok()?, id_bytes: word()?.parse().ok()?, by: word()?.to_owned() })
+        Some(Self { at: UnixMilli(word()?.parse().ok()?), id_bytes: word()?.parse().ok()?, by: word()?.to_owned() })
     }
 
     /// Id and queue of the task.
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn a_record_tells_the_task_also_where_names_have_blanks() {
         let request = CancelRequest::parse("5 3 ann of the night shift").unwrap();
-        assert_eq!((request.at_ms, &*request.by), (5, "ann of the night shift"));
+        assert_eq!((request.at, &*request.by), (UnixMilli(5), "ann of the night shift"));
         assert_eq!(request.task("a b c d"), Some(("a b", "c d")));
         for record in ["ab", "abcd e", "aüb c"] {
             assert_eq!(request.task(record), None, "{record}");

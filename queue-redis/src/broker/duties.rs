@@ -9,6 +9,9 @@ use super::Broker;
 use crate::error::Error;
 use crate::script::{LEAD, PUT_OFF_DUTY, TAKE_DUTIES};
 
+/// The duty of looking after a queue with members, or with tasks that are followed; its subject is the queue.
+pub(crate) const MEMBERS: &str = "members";
+
 impl Broker {
     /// Asks the leader to look at this by then (Unix milliseconds), or earlier if somebody has asked for that. Belongs
     /// before the write that gives the duty something to do: one that finds nothing ends.

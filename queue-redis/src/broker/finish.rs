@@ -7,14 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::Step;
 use queue_core::attempt::Attempt;
-use queue_core::crash::Crashes;
+use queue_core::crash::{CRASHES, Crashes};
+use queue_core::exhausted::FollowUp;
 use queue_core::flow::MemberOutcome;
 use queue_core::keys::{QueueKeys, utc_day};
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS, STATS_TTL_SECS};
 use queue_core::progress::CURSOR;
+use queue_core::task_log::{LOG, TaskLog};
 use queue_core::unique::UniqueUntil;
 use queue_core::wire::TaskMessage;
-use redis::{Cmd, Value};
+use redis::{Cmd, ToRedisArgs, Value};
 
 use super::maintain::ExpiredLease;
 use super::take::{Expiries, Run};
@@ -86,6 +88,8 @@ pub struct Report {
     pub crashes: Option<Crashes>,
     /// What is remembered of the attempt where the task waits for another one, or is archived.
     pub attempt: Option<Box<Attempt>>,
+    /// What is enqueued if the task is archived.
+    pub follow_up: Option<Box<FollowUp>>,
 }
 
 impl Report {
@@ -101,8 +105,8 @@ impl Report {
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
         let unique_key = message.unique_key.clone();
         let is_unique_until_finish = UniqueUntil::of(message) == UniqueUntil::Finish;
-        let (seen_expiry, crashes, attempt) = (None, None, None);
-        Self { run, unique_key, is_unique_until_finish, side, seen_expiry, resent: false, crashes, attempt }
+        let (seen_expiry, crashes, attempt, follow_up) = (None, None, None, None);
+        Self { run, unique_key, is_unique_until_finish, side, seen_expiry, resent: false, crashes, attempt, follow_up }
     }
 
     /// The attempt, from `started_ns` to `ended_ns`, came to this step.
@@ -300,7 +304,8 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn archive(&self, report: &Report, message: &[u8], now: i64) -> Result<Verdict, Error> {
-        let telling = self.ending(report, Some(MemberOutcome::Dead), now);
+        let (queue, id) = (&report.run.queue, report.run.raw_id());
+        let telling = self.telling_of_last(queue, id, report.follow_up.as_deref(), now).await?;
         let verdict = self.one(&ARCHIVE, report, || {
             let keys = QueueKeys::new(&report.run.queue);
             let mut call = ARCHIVE.call(4 + telling.keys());
@@ -353,7 +358,7 @@ impl Broker {
     }
 
     /// Stores what a running task has to show so far: `result`, [`PROGRESS`](queue_core::progress::PROGRESS),
-    /// [`CURSOR`]; the last write of each wins. One at least.
+    /// [`CURSOR`], [`LOG`]; the last write of each wins. One at least.
     ///
     /// # Errors
     /// As [`done`](Self::done).
@@ -367,6 +372,27 @@ impl Broker {
             call
         })
         .await
+    }
+
+    /// What a task has written down so far.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn log(&self, queue: &str, id: &str) -> Result<TaskLog, Error> {
+        self.read_log(QueueKeys::new(queue).task(id)).await
+    }
+
+    /// The same of the task of a run.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn log_of(&self, run: &Run) -> Result<TaskLog, Error> {
+        self.read_log(run.task_key(&QueueKeys::new(&run.queue))).await
+    }
+
+    async fn read_log(&self, task_key: impl ToRedisArgs) -> Result<TaskLog, Error> {
+        let field: Option<Vec<u8>> = self.redis.query("HGET", redis::cmd("HGET").arg(task_key).arg(LOG)).await?;
+        Ok(field.map(|field| TaskLog::parse(&String::from_utf8_lossy(&field))).unwrap_or_default())
     }
 
     /// Where an earlier attempt of a task has left off, as it was written; `None` if none has said.
@@ -490,7 +516,7 @@ fn with_side<'a>(call: &mut Cmd, mut reports: impl ExactSizeIterator<Item = &'a 
 /// The field that a recoverer sets, and its value.
 pub(super) fn with_crashes(call: &mut Cmd, crashes: Option<&Crashes>) {
     match crashes {
-        Some(crashes) => call.arg("x_crashes").arg(crashes.to_string()),
+        Some(crashes) => call.arg(CRASHES).arg(crashes.to_string()),
         None => call.arg("").arg(""),
     };
 }

@@ -1,5 +1,5 @@
 //! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_nodes.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
-//! `flow_signal.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
+//! `flow_signal.lua`, `flow_rerun.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use redis::{Cmd, Value};
 use super::Broker;
 use crate::error::Error;
 use crate::script::{
-    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RESERVE, FLOW_SIGNAL, FLOW_TEND,
-    STORE_ONCE, Script, TRIM_OUTCOMES, Word,
+    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RERUN, FLOW_RESERVE, FLOW_SIGNAL,
+    FLOW_TEND, STORE_ONCE, Script, TRIM_OUTCOMES, Word,
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
@@ -93,8 +93,8 @@ impl Reserved {
 /// What is known about some members or a callback of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Record {
-    /// So ended the members of these numbers.
-    Members(u32, MemberOutcome, Vec<u32>),
+    /// So ended this run of the members of these numbers.
+    Members(u32, MemberOutcome, u32, Vec<u32>),
     /// A callback, its generation, and whether it succeeded or died.
     Callback(u32, Event, u32, bool),
     /// Nothing; the rules are to be applied.
@@ -116,6 +116,26 @@ pub(crate) struct Tended {
     /// The flows that stand still.
     pub(crate) standing: Vec<u32>,
     pub(crate) claimed: Claimed,
+}
+
+/// What became of the wish to run a node again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rerun {
+    pub(crate) word: Word,
+    pub(crate) generation: u32,
+    pub(crate) nodes: u64,
+    /// Members and callbacks because of which it cannot be, each as the number of its flow, and its own or its event.
+    pub(crate) in_the_way: Vec<String>,
+    pub(crate) claimed: Claimed,
+}
+
+/// How much of a tree was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forgotten {
+    All,
+    Part,
+    /// It is not over.
+    Nothing,
 }
 
 /// What a task is stored under once.
@@ -258,8 +278,11 @@ impl Broker {
             call.arg(born.map(|born| born.to_string()).unwrap_or_default());
             for record in records {
                 match record {
-                    Record::Members(flow, outcome, numbers) => {
+                    Record::Members(flow, outcome, 1, numbers) => {
                         call.arg(flow).arg(outcome.as_str()).arg(numbers.len()).arg(numbers)
+                    }
+                    Record::Members(flow, outcome, run, numbers) => {
+                        call.arg(flow).arg(format!("{}.{run}", outcome.as_str())).arg(numbers.len()).arg(numbers)
                     }
                     Record::Callback(flow, event, generation, is_well) => {
                         let ended = if *is_well { "ok" } else { "dead" };
@@ -299,6 +322,20 @@ impl Broker {
         self.on_tree(&FLOW_SIGNAL, (root, LIST), with, marked).await
     }
 
+    /// Has a node run again, and all that is behind it; see `flow_rerun.lua`.
+    pub(crate) async fn flow_rerun(&self, (root, flow): (&str, u32), node: &str, seen: u32) -> Result<Rerun, Error> {
+        let with = |call: &mut Cmd| {
+            call.arg(flow).arg(node).arg(seen).arg(limits::FLOW_MAX_RERUN);
+        };
+        let parse = |parts: &[Value]| {
+            let [word, generation, nodes, Value::Array(in_the_way), todo] = parts else { return None };
+            let in_the_way = in_the_way.iter().map(text).collect::<Option<_>>()?;
+            let (generation, nodes, claimed) = (number(generation)?, number(nodes)?, claimed(todo)?);
+            Some(Rerun { word: letter(word)?, generation, nodes, in_the_way, claimed })
+        };
+        self.on_tree(&FLOW_RERUN, (root, LIST), with, parse).await
+    }
+
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
         let with = |call: &mut Cmd| {
             call.arg(from).arg(limits::FLOW_STANDS_STILL_AFTER.as_secs()).arg(limits::FLOW_ABANDONED_AFTER.as_secs());
@@ -320,9 +357,14 @@ impl Broker {
         self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
     }
 
-    /// Deletes a part of a tree that is over; returns whether anything is left of it.
-    pub(crate) async fn flow_forget(&self, root: &str) -> Result<bool, Error> {
-        self.on_tree(&FLOW_FORGET, (root, LIST), |_| {}, |parts| Some(number::<u8>(parts.first()?)? == 1)).await
+    /// Deletes a part of a tree that is over.
+    pub(crate) async fn flow_forget(&self, root: &str) -> Result<Forgotten, Error> {
+        let parse = |parts: &[Value]| match number(parts.first()?)? {
+            0_u8 => Some(Forgotten::All),
+            1 => Some(Forgotten::Part),
+            _ => Some(Forgotten::Nothing),
+        };
+        self.on_tree(&FLOW_FORGET, (root, LIST), |_| {}, parse).await
     }
 
     /// Removes outcomes from a list of a queue, when they stand in their ledgers.

@@ -1,5 +1,6 @@
 //! How a task stands, for those who wait for it.
 
+use queue_core::crash::{CRASHES, Crashes};
 use queue_core::keys::QueueKeys;
 use queue_core::progress::{PROGRESS, Progress};
 use queue_core::wire::TaskMessage;
@@ -61,9 +62,9 @@ impl Broker {
     /// When its message or state cannot be read, or Redis cannot be asked or refuses.
     pub(crate) async fn task_info(&self, queue: &str, id: &str) -> Result<Option<TaskInfo>, Error> {
         let mut fetch = redis::cmd("HMGET");
-        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS);
-        type Whole = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>);
-        let (Some(message), state, result, progress): Whole = self.redis.query("HMGET", &fetch).await? else {
+        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS).arg(CRASHES);
+        type Whole = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>, Option<String>);
+        let (Some(message), state, result, progress, crashes): Whole = self.redis.query("HMGET", &fetch).await? else {
             return Ok(None);
         };
         let message = TaskMessage::from_bytes(message.into()).map_err(|error| Error::unexpected("HMGET", &error))?;
@@ -71,6 +72,7 @@ impl Broker {
         let mut task = TaskInfo::new(message, state);
         task.result = result.map(Into::into);
         task.progress = progress.as_deref().and_then(Progress::parse);
+        task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
         Ok(Some(task))
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::attempt::Attempt;
 use queue_core::crash::Crashes;
+use queue_core::exhausted::FollowUp;
 use queue_core::flow::MemberOutcome;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
@@ -131,6 +132,8 @@ pub struct Recovery {
     pub crashes: Option<Crashes>,
     /// What is remembered of the attempt.
     pub attempt: Option<Attempt>,
+    /// What is enqueued if the task is archived.
+    pub follow_up: Option<Box<FollowUp>>,
 }
 
 impl ExpiredLease {
@@ -282,17 +285,26 @@ impl Broker {
         now: i64,
     ) -> Result<Vec<Verdict>, Error> {
         let mut all = vec![Verdict::Lost; recoveries.len()];
-        for archived in [false, true] {
-            let positions = (0..recoveries.len()).filter(|at| recoveries[*at].retry_at.is_none() == archived);
-            let positions: Vec<usize> = positions.collect();
-            if positions.is_empty() {
-                continue;
+        let (mut again, mut over, mut followed) = (Vec::new(), Vec::new(), Vec::new());
+        for (position, recovery) in recoveries.iter().enumerate() {
+            match (recovery.retry_at, &recovery.follow_up) {
+                (Some(_), _) => again.push(position),
+                (None, None) => over.push(position),
+                // What follows a task is told of it alone.
+                (None, Some(follow_up)) => followed.push((true, vec![position], Some(&**follow_up))),
             }
+        }
+        let calls =
+            [(false, again, None), (true, over, None)].into_iter().filter(|(_, positions, _)| !positions.is_empty());
+        for (archived, positions, follow_up) in calls.chain(followed) {
             let keys = QueueKeys::new(queue);
             let (state, place) = if archived { ("archived", keys.archived()) } else { ("retry", keys.retry()) };
             let outcome = if archived { MemberOutcome::Dead } else { MemberOutcome::Failing };
             let ids = || positions.iter().map(|position| &recoveries[*position].lease.raw_id[..]);
-            let telling = self.telling(queue, ids(), outcome, now);
+            let telling = match follow_up {
+                None => self.telling(queue, ids(), outcome, now),
+                Some(_) => self.telling_of_last(queue, &recoveries[positions[0]].lease.raw_id, follow_up, now).await?,
+            };
             let mut call = RECOVER.call(3 + telling.keys() + positions.len());
             call.arg(keys.active()).arg(keys.lease()).arg(place);
             telling.with_keys(&mut call);
@@ -303,7 +315,7 @@ impl Broker {
             call.arg(state).arg(at).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             telling.with_entry(&mut call);
             for position in &positions {
-                let Recovery { lease, message, retry_at, crashes, attempt } = &recoveries[*position];
+                let Recovery { lease, message, retry_at, crashes, attempt, .. } = &recoveries[*position];
                 let message_of = lease.message.as_ref();
                 let ends = message_of.filter(|message| archived && UniqueUntil::of(message) == UniqueUntil::Finish);
                 let lock = ends.map_or("", |message| &message.unique_key);

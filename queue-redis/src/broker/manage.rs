@@ -1,14 +1,14 @@
 //! What somebody who looks after a queue does to tasks that no worker has: `run_tasks.lua`,
-//! `archive_tasks.lua`, `delete_tasks.lua`, `update_payload.lua`.
+//! `archive_tasks.lua`, `delete_tasks.lua`, `update_payload.lua`, `move_task.lua`.
 
-use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
+use queue_core::{TaskMessage, TaskState};
 use redis::{Cmd, Value};
 
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, RUN_TASKS, UPDATE_PAYLOAD, Word};
+use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, MOVE_TASK, RUN_TASKS, UPDATE_PAYLOAD, Word};
 
 /// What became of a task that was to be run, archived or deleted. All but [`Change::Applied`] and
 /// [`Change::Dropped`] mean that nothing was written.
@@ -111,7 +111,54 @@ pub enum PayloadVerdict {
     Changed,
 }
 
+/// What became of a task that was to be put into another queue of its family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveVerdict {
+    /// It is there.
+    Moved,
+    /// There is no such task.
+    Gone,
+    /// The other queue has a task of this id.
+    IdTaken,
+    /// It does not wait by itself: a worker has it, it is in a group, or it has ended.
+    NotWaiting,
+    /// The message has changed since it was read.
+    Changed,
+    /// It is not where its state says.
+    Misplaced,
+}
+
 impl Broker {
+    /// Puts a task that waits from a queue into another one of its family, which has to be [listed](Self::publish_queue)
+    /// before. `old` is its message as it was read, and `message` the same decoded.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. Called again with what was read before, it finds out whether it was moved.
+    pub async fn move_task(
+        &self,
+        (queue, to): (&str, &str),
+        old: &[u8],
+        mut message: TaskMessage,
+        now_ns: i64,
+    ) -> Result<MoveVerdict, Error> {
+        let (from, other) = (QueueKeys::new(queue), QueueKeys::new(to));
+        to.clone_into(&mut message.queue);
+        let mut call = MOVE_TASK.call(2);
+        call.arg(from.task(&message.id)).arg(other.task(&message.id));
+        call.arg(&message.id).arg(from.prefix()).arg(other.prefix()).arg(old).arg(&message.to_bytes()[..]).arg(now_ns);
+        let verdict = |word| match word {
+            Word::Applied | Word::Same => Some(MoveVerdict::Moved),
+            Word::Missing => Some(MoveVerdict::Gone),
+            Word::IdTaken => Some(MoveVerdict::IdTaken),
+            Word::WorkedOn => Some(MoveVerdict::NotWaiting),
+            Word::Changed => Some(MoveVerdict::Changed),
+            Word::Misplaced => Some(MoveVerdict::Misplaced),
+            _ => None,
+        };
+        let reply = self.redis.run(&MOVE_TASK, &call).await?;
+        verdicts(MOVE_TASK.name, &reply, 1, verdict).map(|mut verdicts| verdicts.remove(0))
+    }
+
     /// Makes tasks pending that wait, or that have ended, in the order given; 1 to
     /// [`MAX_BATCH`](super::MAX_BATCH).
     ///

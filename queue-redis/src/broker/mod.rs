@@ -23,6 +23,7 @@ mod server;
 mod steer;
 mod stored;
 mod take;
+pub(crate) mod targets;
 mod tell;
 mod waiting;
 
@@ -31,7 +32,7 @@ pub use cancel::{CancelRequest, CancelRequests};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
-pub(crate) use flow::{Claimed, Described, Opening, Record, Reserved, StoredOnce};
+pub(crate) use flow::{Claimed, Described, Forgotten, Opening, Record, Reserved, StoredOnce};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};
@@ -40,7 +41,7 @@ pub(crate) use lanes::{first_lanes, read_first_lanes};
 pub use look::{Canceled, TaskLook};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
-pub use manage::{Change, PayloadChange, PayloadVerdict, Seen};
+pub use manage::{Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
 pub use publish::PublishVerdict;
 pub use queue_core::limits::{
     ARCHIVE_MAX, MAX_BATCH, MAX_BATCH_BYTES, MAX_SET, MAX_TAKE_BYTES, SET_BATCH, SHORT_BATCH,
@@ -57,6 +58,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use queue_core::TaskState;
+use queue_core::queue_name::{Family, QueueName};
 
 use redis::{Cmd, Value};
 
@@ -125,7 +127,13 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn publish_queue(&self, queue: &str) -> Result<(), Error> {
-        self.redis.query("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await
+        self.redis.query::<()>("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await?;
+        // Most names have no brace.
+        if queue.contains('}') && QueueName::parse(queue).family.as_ref().is_some_and(Family::is_target) {
+            // Behind it: whoever looks and finds no such queue is done.
+            self.ask_for_targets().await?;
+        }
+        Ok(())
     }
 
     /// The names of all queues.

@@ -110,35 +110,45 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn unaware_servers(&self, feature: &str, now: i64) -> Result<BTreeMap<String, Vec<String>>, Error> {
-        let mut connection = self.redis.pooled().await?;
-        let mut list = redis::pipe();
-        list.cmd("ZRANGEBYSCORE").arg(keys::SERVERS).arg(now).arg("+inf");
-        let (servers,): (Vec<Vec<u8>>,) = connection.pipeline("listing servers", &list).await?;
-        let name = |key: &[u8]| Some(std::str::from_utf8(key).ok()?.strip_prefix(keys::SERVERS)?.get(1..)?.to_owned());
-        let names: Vec<String> = servers.iter().filter_map(|key| name(key)).collect();
-        let mut look = redis::pipe();
-        for name in &names {
-            look.cmd("GET")
-                .arg(format!("{}:{name}", keys::SERVERS))
-                .cmd("GET")
-                .arg(format!("{}{name}", keys::SERVER_ENTRY));
-        }
         let mut unaware: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        if names.is_empty() {
-            return Ok(unaware);
-        }
-        let found: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &look).await?;
-        for (name, found) in names.iter().zip(found.chunks_exact(2)) {
-            let Some(info) = found[0].as_deref().and_then(|raw| ServerInfo::from_bytes(raw).ok()) else { continue };
-            let entry = found[1].as_deref().and_then(ServerEntry::parse);
+        for (info, entry) in self.live_servers().await? {
             let started = info.start_time.map_or(0, |time| time.seconds);
             if is_unaware(entry.as_ref(), feature, started, now) {
+                let name = format!("{}:{}:{}", info.host, info.pid, info.server_id);
                 for queue in info.queues.into_keys() {
-                    unaware.entry(queue).or_default().push(name.trim_matches(['{', '}']).to_owned());
+                    unaware.entry(queue).or_default().push(name.clone());
                 }
             }
         }
         Ok(unaware)
+    }
+
+    /// The servers that are alive, Go's and ours, and what those of ours say beyond asynq's format. Servers whose entries cannot be
+    /// read are left out.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn live_servers(&self) -> Result<Vec<(ServerInfo, Option<ServerEntry>)>, Error> {
+        let mut connection = self.redis.pooled().await?;
+        let mut list = redis::pipe();
+        // All of them: the scores go by the clocks of the servers, the keys expire by Redis'.
+        list.cmd("ZRANGE").arg(keys::SERVERS).arg(0).arg(-1);
+        let (servers,): (Vec<Vec<u8>>,) = connection.pipeline("listing servers", &list).await?;
+        if servers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for key in &servers {
+            // What servers of ours say beyond that stands in a key that ends alike.
+            let end = key.get(keys::SERVERS.len() + 1..).unwrap_or_default();
+            look.cmd("GET").arg(key).cmd("GET").arg([keys::SERVER_ENTRY.as_bytes(), end].concat());
+        }
+        let found: Vec<Option<Vec<u8>>> = connection.pipeline("reading servers", &look).await?;
+        let read = |found: &[Option<Vec<u8>>]| {
+            let info = ServerInfo::from_bytes(found[0].as_deref()?).ok()?;
+            Some((info, found[1].as_deref().and_then(ServerEntry::parse)))
+        };
+        Ok(found.chunks_exact(2).filter_map(read).collect())
     }
 
     /// What time it is for Redis, in Unix nanoseconds.

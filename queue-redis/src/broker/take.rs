@@ -202,6 +202,9 @@ pub enum Dequeued {
         more: More,
         /// The Unix millisecond by Redis' clock at which to look again; `None`: when something changes.
         look_at_ms: Option<i64>,
+        /// Whether a [fair](queue_core::limit::Limit::fair) limit has not seen all that is pending
+        /// ([`Broker::park_unsorted`]).
+        is_unsorted: bool,
     },
 }
 
@@ -250,6 +253,9 @@ pub enum Matched {
     Gone,
 }
 
+/// The bit by which a take says that pending tasks are left for a fair limit to park.
+const UNSORTED: i64 = 4;
+
 /// Why a server that chooses by type takes nothing.
 const NO_LEAVING: &str =
     "the queue has limits, and nothing is taken from it by a server that leaves tasks of other types where they are";
@@ -283,7 +289,8 @@ impl Broker {
     }
 
     /// Takes one task on a connection of its own, and waits so long for it: one that is too large for the way to come
-    /// within the response timeout. Nothing else waits behind it. The lease should be longer by as much.
+    /// within the response timeout. Nothing else waits behind it. The lease should be longer by as much. With `matching`,
+    /// as [`dequeue_matching`](Self::dequeue_matching) takes it.
     ///
     /// # Errors
     /// As [`dequeue`](Self::dequeue).
@@ -296,9 +303,15 @@ impl Broker {
         queue: &Arc<str>,
         token: &Arc<str>,
         expires: i64,
+        matching: Option<&Matching>,
     ) -> Result<Dequeued, Error> {
         let take = Take { queue, token, expires };
         let mut connection = self.redis.pooled().await?;
+        if let Some(matching) = matching {
+            let call = self.matching_call(1, take, matching);
+            let reply = connection.run_within(Some(patience), &DEQUEUE, &call).await?;
+            return Ok(self.matched(reply, take)?.0);
+        }
         loop {
             let (script, call) = self.take_call(1, take);
             let reply = connection.run_within(Some(patience), script, &call).await?;
@@ -311,10 +324,24 @@ impl Broker {
     /// The call that takes from this queue, by what is known of its limits.
     fn take_call(&self, count: usize, take: Take<'_>) -> (&'static Script, Cmd) {
         if self.has_limits(take.queue) {
-            (&DEQUEUE_LANES, self.dequeue_lanes_call(count, take))
+            (&DEQUEUE_LANES, self.dequeue_lanes_call(count.max(1), take))
         } else {
             (&DEQUEUE, self.dequeue_call(count, take))
         }
+    }
+
+    /// Parks the next pending tasks of a queue that has a [fair](queue_core::limit::Limit::fair) limit, up to
+    /// [`LANE_WINDOW`](queue_core::limits::LANE_WINDOW) of them, so that the next take finds those of each key;
+    /// returns whether there are more. Takes nothing.
+    ///
+    /// # Errors
+    /// As [`dequeue`](Self::dequeue).
+    pub async fn park_unsorted(&self, queue: &Arc<str>) -> Result<bool, Error> {
+        let token: Arc<str> = Arc::default();
+        let take = Take { queue, token: &token, expires: 0 };
+        let reply = self.redis.run(&DEQUEUE_LANES, &self.dequeue_lanes_call(0, take)).await?;
+        let taken = self.taken(reply, take)?;
+        Ok(matches!(taken, Some((Dequeued::Limited { is_unsorted: true, .. }, _))))
     }
 
     fn dequeue_lanes_call(&self, count: usize, Take { queue, token, expires }: Take<'_>) -> Cmd {
@@ -323,7 +350,7 @@ impl Broker {
         call.arg(keys.paused()).arg(keys.pending()).arg(keys.active()).arg(keys.lease()).arg(keys.scheduled());
         call.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lane_slots()).arg(keys.lanes_due());
         call.arg(keys.lane_changes()).arg(keys.limit_stats());
-        call.arg(keys.prefix()).arg(expires).arg(&token[..]).arg(count.max(1));
+        call.arg(keys.prefix()).arg(expires).arg(&token[..]).arg(count);
         call.arg(i32::from(self.timed)).arg(MAX_TAKE_BYTES);
         call
     }
@@ -351,6 +378,10 @@ impl Broker {
         matching: &Matching,
     ) -> Result<(Dequeued, Vec<Matched>), Error> {
         let take = Take { queue, token, expires };
+        self.matched(self.redis.run(&DEQUEUE, &self.matching_call(count, take, matching)).await?, take)
+    }
+
+    fn matching_call(&self, count: usize, take: Take<'_>, matching: &Matching) -> Cmd {
         let mut call = self.dequeue_call(count, take);
         let ids = &matching.ids[..matching.ids.len().min(MAX_BATCH)];
         call.arg(if matching.are_young { 1 } else { -1 }).arg(ids.len()).arg(matching.types.len());
@@ -360,8 +391,11 @@ impl Broker {
         for pattern in matching.types.iter().chain(&matching.prefixes) {
             call.arg(pattern);
         }
-        let taken = self.taken(self.redis.run(&DEQUEUE, &call).await?, take)?;
-        taken.ok_or_else(|| Error::unexpected(DEQUEUE.name, &NO_LEAVING))
+        call
+    }
+
+    fn matched(&self, reply: Value, take: Take<'_>) -> Result<(Dequeued, Vec<Matched>), Error> {
+        self.taken(reply, take)?.ok_or_else(|| Error::unexpected(DEQUEUE.name, &NO_LEAVING))
     }
 
     /// Requeues the tasks of a dequeue whose answer was lost, named by the token and the expiry that it
@@ -456,12 +490,13 @@ impl Broker {
         let dequeued = match limits {
             None => Dequeued::Tasks(tasks),
             Some((more, look_at_ms)) => {
+                let (more, is_unsorted) = (more & !UNSORTED, more & UNSORTED != 0);
                 let more = match more {
                     0 => More::Nothing,
                     1 => More::Now,
                     _ => More::Shut,
                 };
-                Dequeued::Limited { tasks, more, look_at_ms }
+                Dequeued::Limited { tasks, more, look_at_ms, is_unsorted }
             }
         };
         Ok(Some((dequeued, matched)))

@@ -1,10 +1,13 @@
-//! Members of flows tell how they ended: in the script that ends the run, to a list of this process (`lua/lib/tell.lua`).
+//! Members of flows tell how they ended, and tasks that are archived what follows them: in the script that ends the run, to a
+//! list of this process (`lua/lib/tell.lua`).
 //! From there the outcomes go into the ledgers of their flows, see [`Recorder`](crate::flow::Recorder).
 
+use queue_core::exhausted::FollowUp;
 use queue_core::flow::{self, MemberOutcome};
 use queue_core::keys::QueueKeys;
 use redis::Cmd;
 
+use super::duties::MEMBERS;
 use super::{Broker, Verdict};
 use crate::error::Error;
 use crate::teller::Told;
@@ -12,8 +15,11 @@ use crate::teller::Told;
 /// What a call has to bring with it so that the members in it can tell how they ended.
 #[derive(Debug, Default)]
 pub(super) struct Telling {
-    /// The list, the set of such lists, and the beginning of the entry; `None` if the call has no member in it.
+    /// The list, the set of such lists, and the beginning of the entry; `None` if the call has no member in it, and nothing
+    /// follows.
     entry: Option<(String, String, String)>,
+    /// The entry of what follows a lone task that is archived.
+    follow_up: Option<String>,
 }
 
 impl Telling {
@@ -29,7 +35,11 @@ impl Telling {
     }
 
     pub(super) fn with_entry(&self, call: &mut Cmd) {
-        call.arg(self.entry.as_ref().map_or("", |(.., entry)| entry));
+        let entry = self.entry.as_ref().map_or("", |(.., entry)| entry);
+        match &self.follow_up {
+            None => call.arg(entry),
+            Some(follow_up) => call.arg(format!("{entry}\n{follow_up}")),
+        };
     }
 }
 
@@ -47,15 +57,39 @@ impl Broker {
         }
         let (who, count, keys) = (self.teller.who(), self.teller.next_entry(), QueueKeys::new(queue));
         let entry = format!("{now}.{count} {}", outcome.as_str());
-        Telling { entry: Some((keys.outcomes(who), keys.outcome_lists(), entry)) }
+        Telling { entry: Some((keys.outcomes(who), keys.outcome_lists(), entry)), follow_up: None }
+    }
+
+    /// The same of a lone task that is archived, and what follows it. The leader looks after the queue from now on, so that it
+    /// is stored whatever becomes of this process.
+    pub(super) async fn telling_of_last(
+        &self,
+        queue: &str,
+        id: &[u8],
+        follow_up: Option<&FollowUp>,
+        now: i64,
+    ) -> Result<Telling, Error> {
+        let mut telling = self.telling(queue, std::iter::once(id), MemberOutcome::Dead, now);
+        let Some(follow_up) = follow_up else { return Ok(telling) };
+        self.ask_for_duty(MEMBERS, queue, now.saturating_mul(1_000)).await?;
+        let (who, keys) = (self.teller.who(), QueueKeys::new(queue));
+        telling.entry.get_or_insert_with(|| (keys.outcomes(who), keys.outcome_lists(), String::new()));
+        telling.follow_up = Some(follow_up.to_entry(&format!("{now}.{}", self.teller.next_entry())));
+        Ok(telling)
     }
 
     /// Tells the recorder of this process what the call has done; without one, the leader finds the list.
     pub(super) fn told<'a>(&self, queue: &str, telling: Telling, ended: impl Iterator<Item = (&'a [u8], Verdict)>) {
         let Some((list, _, mut entry)) = telling.entry.filter(|_| self.teller.is_recorded()) else { return };
-        let applied = ended.filter(|(id, verdict)| *verdict == Verdict::Applied && flow::is_member(id));
-        let mut any = false;
+        let applied = ended.filter(|(_, verdict)| *verdict == Verdict::Applied);
+        let (mut any, mut follow_up) = (false, telling.follow_up);
         for (id, _) in applied {
+            if let Some(entry) = follow_up.take() {
+                self.teller.pass_on(Told { queue: queue.to_owned(), list: list.clone(), entry });
+            }
+            if !flow::is_member(id) {
+                continue;
+            }
             any = true;
             entry.push(' ');
             entry.push_str(&String::from_utf8_lossy(id));

@@ -97,7 +97,7 @@ pub(super) fn commands(role: Role) -> &'static str {
         }
         Role::Inspector => {
             "del exists expire expireat get hdel hget hgetall hincrby hmget hset hsetnx hstrlen hvals incrby llen \
-             lpos lpush lrange lrem lset ltrim mget pttl sadd scan set setnx sismember smembers srem sscan time \
+             lpos lpush lrange lrem lset ltrim mget pttl rename sadd scan set setnx sismember smembers srem sscan time \
              type unlink xadd xrange xrevrange zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank \
              zrevrange zscan zscore"
         }

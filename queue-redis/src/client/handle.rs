@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use queue_core::limits::WAITED_FOR_RETENTION;
 use queue_core::progress::Progress;
+use queue_core::task_log::TaskLog;
 use queue_core::{IntoTask, TaskInfo, TaskOptions, TaskState};
 use serde::de::DeserializeOwned;
 
@@ -206,6 +207,15 @@ impl TaskHandle {
     /// When Redis cannot be asked or refuses.
     pub async fn progress(&self) -> Result<Option<Progress>, Error> {
         Ok(self.look().await?.and_then(|look| look.progress))
+    }
+
+    /// What the task has written down so far, by `Job::log`: its last lines, of all attempts. It is empty if there is no such
+    /// task.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn log(&self) -> Result<TaskLog, Error> {
+        self.client.broker().log(&self.queue, &self.id).await
     }
 
     /// How the task stands now, and then at each change: of its state, its progress or anything else. Of changes that come

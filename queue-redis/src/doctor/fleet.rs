@@ -1,12 +1,14 @@
 //! Redis, servers, schedulers, and the list of queues.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use queue_core::Clock as _;
 use queue_core::doctor::{Fault, Finding, Repair, judge_info};
-use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVERS, WORKERS, shared_families};
+use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVER_ENTRY, SERVERS, WORKERS, shared_families};
 use queue_core::limits::FLOW_UNRECORDED_SECS;
+use queue_core::queue_name::{Family, QueueName};
+use queue_core::registry::ServerEntry;
 use queue_core::wire::{SchedulerEntry, ServerInfo};
 
 use super::keys::wrong_type;
@@ -145,6 +147,32 @@ impl Examination {
         Ok(served)
     }
 
+    /// Mailboxes that several servers serve.
+    async fn mailboxes(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let of = |queue: &str| match QueueName::parse(queue).family {
+            Some(Family::Mailbox(name)) => Some(name),
+            _ => None,
+        };
+        let mailboxes = self.listed.iter().filter(|queue| self.is_meant(queue));
+        let mailboxes: Vec<(&String, String)> = mailboxes.filter_map(|queue| Some((queue, of(queue)?))).collect();
+        let mut named: HashMap<String, Vec<String>> = HashMap::new();
+        for member in if mailboxes.is_empty() { Vec::new() } else { self.alive(connection, SERVERS).await? } {
+            let end = member.get(SERVERS.len() + 1..).unwrap_or_default();
+            let mut get = redis::cmd("GET");
+            get.arg([SERVER_ENTRY.as_bytes(), end].concat());
+            let json: Option<Vec<u8>> = connection.query("GET", &get).await?;
+            if let Some(name) = json.and_then(|json| ServerEntry::parse(&json)).and_then(|entry| entry.name) {
+                named.entry(name).or_default().push(String::from_utf8_lossy(end).trim_matches(['{', '}']).to_owned());
+            }
+        }
+        let shared = mailboxes.into_iter().filter_map(|(queue, name)| {
+            let servers = named.get(&name).filter(|servers| servers.len() > 1)?;
+            let found = Finding::new(Fault::SharedName, Some(queue), queue.as_bytes());
+            Some(found.detail(servers.join(", ")))
+        });
+        Ok(shared.collect())
+    }
+
     /// What is said of queues as such, now that the names of all keys are known.
     pub(super) async fn listing(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
         let served = if self.only_harmless { HashSet::new() } else { self.served(connection).await? };
@@ -176,7 +204,9 @@ impl Examination {
                 named.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
             if !waiting.is_empty() {
                 let found = Finding::new(Fault::Unserved, Some(queue), queue.as_bytes());
-                findings.push(found.detail(waiting.join(", ")));
+                let target = QueueName::parse(queue).family.filter(Family::is_target);
+                let only = target.map_or(String::new(), |target| format!("; only {} may take them", target.whom()));
+                findings.push(found.detail(waiting.join(", ") + &only));
             }
         }
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && self.is_meant(queue)) {
@@ -189,6 +219,7 @@ impl Examination {
         }
         if !self.only_harmless {
             findings.extend(self.limits(connection).await?);
+            findings.extend(self.mailboxes(connection).await?);
         }
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && is_bare(queue)) {

@@ -148,7 +148,8 @@ impl Examination {
         Ok(findings)
     }
 
-    /// Whether a task holds this lock that lives, and knows of it. The locks of a family are those of its base.
+    /// Whether a task holds this lock that lives, and knows of it. The locks of a family are those of its base; a task of Go's client has
+    /// one of its own queue, and may have been moved into another since.
     async fn look_at_lock(
         &self,
         connection: &mut Connection,
@@ -156,7 +157,7 @@ impl Examination {
         queue: &str,
     ) -> Result<Option<Finding>, Error> {
         let Some(found) = look_at_lock(connection, lock, queue, queue).await? else { return Ok(None) };
-        for member in self.listed.iter().filter(|member| *member != queue && base_of(member) == queue) {
+        for member in self.listed.iter().filter(|member| *member != queue && base_of(member) == base_of(queue)) {
             if look_at_lock(connection, lock, queue, member).await?.is_none() {
                 return Ok(None);
             }

@@ -122,7 +122,12 @@ impl Examination {
     }
 }
 
-/// Slots whose tasks have no lease.
+/// Whether nobody is going to work on a task of this state unless somebody asks for it.
+fn is_over(state: Option<&[u8]>) -> bool {
+    matches!(state, None | Some(b"archived" | b"completed"))
+}
+
+/// Slots whose tasks have no lease and are over. In a strict lane, a task keeps its slot until then.
 async fn without_lease(connection: &mut Connection, queue: &str, slots: &[Bytes]) -> Result<Vec<Bytes>, Error> {
     let keys = QueueKeys::new(queue);
     let mut look = redis::pipe();
@@ -131,10 +136,11 @@ async fn without_lease(connection: &mut Connection, queue: &str, slots: &[Bytes]
     for slot in slots {
         let id = split(slot, 1).map_or(&b""[..], |(_, _, id)| id);
         look.cmd("ZSCORE").arg(keys.lane_slots()).arg(&slot[..]).cmd("ZSCORE").arg(keys.lease()).arg(id);
+        look.cmd("HGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("state");
     }
-    let scores: Vec<Option<f64>> = connection.pipeline("looking at slots", &look).await?;
-    let is_stale = |scores: &[Option<f64>]| matches!(scores, [Some(_), None]);
-    let found = slots.iter().zip(scores.chunks_exact(2)).filter(|(_, scores)| is_stale(scores));
+    let found: Vec<Option<Vec<u8>>> = connection.pipeline("looking at slots", &look).await?;
+    let is_stale = |found: &[Option<Vec<u8>>]| matches!(found, [Some(_), None, state] if is_over(state.as_deref()));
+    let found = slots.iter().zip(found.chunks_exact(3)).filter(|(_, found)| is_stale(found));
     Ok(found.map(|(slot, _)| slot.clone()).collect())
 }
 
@@ -164,7 +170,8 @@ async fn stale_waits(connection: &mut Connection, queue: &str, waits: &[Bytes]) 
         let fields: (Option<Vec<u8>>, Option<Vec<u8>>) =
             redis::from_redis_value(found[1].clone()).map_err(|error| Error::unexpected("HMGET", &error))?;
         let wait = split(entry, 2).map(|(_, wait, _)| wait.to_vec());
-        let waits = fields.0.as_deref() == Some(b"scheduled") && fields.1.is_some() && fields.1 == wait;
+        // Who was run by somebody comes back to its place.
+        let waits = !is_over(fields.0.as_deref()) && fields.1.is_some() && fields.1 == wait;
         if found[0] != redis::Value::Nil && !waits {
             stale.push(entry.clone());
         }

@@ -10,6 +10,7 @@
 mod cursor;
 mod stream;
 
+pub use queue_core::clock::{UnixMilli, UnixSecond};
 pub use queue_core::event::{Event, Kind, UnknownKind};
 
 pub use self::cursor::{Cursor, CursorError};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use queue_core::clock::UnixMilli;
 use queue_core::event::{Event, Kind, Wanted};
 use queue_core::keys;
 use queue_core::limits::{HEARD_FOR, LISTENER_RENEWAL};
@@ -205,7 +206,7 @@ impl Listening {
 
     /// Something was missed, nobody knows what.
     fn miss(&mut self, why: &str) {
-        let mut gap = Event::new(Kind::Gap, self.now_ms());
+        let mut gap = Event::new(Kind::Gap, UnixMilli(self.now_ms()));
         gap.note = Some(why.to_owned());
         let cursor =
             self.ready.back().map_or_else(|| self.cursor(&Arc::from(Vec::new()), 0, None), |last| last.cursor.clone());
@@ -297,7 +298,7 @@ impl Listening {
 
 /// What an entry of the audit says is about to be done; how it ended is another entry, and no event.
 fn operator<'a>(id: &str, text: &impl Fn(&str) -> Option<std::borrow::Cow<'a, str>>) -> Option<Event> {
-    let at = id.split('-').next()?.parse().ok()?;
+    let at = UnixMilli(id.split('-').next()?.parse().ok()?);
     let mut event = Event::new(Kind::Operator, at);
     event.action = Some(text("action")?.into_owned());
     event.by = text("actor").map(|actor| actor.into_owned());

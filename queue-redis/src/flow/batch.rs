@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
+use queue_core::broadcast::AudienceError;
 use queue_core::flow::{FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::limits::MAX_BATCH;
 use queue_core::{IntoTask, RawTask, TaskState};
 
-use super::BatchStatus;
 use super::builder::BatchBuilder;
 use super::chunk::{Chunk, Tasks, as_member, erased};
+use super::{BatchStatus, Member};
 use crate::broker::{Reserved, Seen};
 use crate::client::{Client, EnqueueError};
 use crate::error::Error;
@@ -56,9 +57,34 @@ pub enum BatchError {
         /// Why.
         source: EnqueueError,
     },
+    /// There is no server to send a broadcast to, or there are not those that were asked for. Nothing was stored.
+    #[error(transparent)]
+    Audience(#[from] AudienceError),
+    /// The batch of this id is no broadcast.
+    #[error("batch {id} is no broadcast; `batch show` tells what it is")]
+    NoBroadcast {
+        /// The id.
+        id: String,
+    },
     /// A signal cannot be given: no node waits for it, it says too much, or the workflow has ended.
     #[error("the signal is refused: {reason}")]
     Signal {
+        /// Why.
+        reason: String,
+    },
+    /// A node cannot be run again yet: it, or something behind it, has not ended.
+    #[error("node {node:?} cannot be run again before these have ended: {}", live.join(", "))]
+    NotOver {
+        /// Its name.
+        node: String,
+        /// Up to ten nodes and callbacks that have not ended.
+        live: Vec<String>,
+    },
+    /// A node cannot be run again.
+    #[error("node {node:?} cannot be run again: {reason}")]
+    Rerun {
+        /// Its name.
+        node: String,
         /// Why.
         reason: String,
     },
@@ -346,7 +372,7 @@ impl Batch {
     }
 
     fn member(&self, number: u32) -> MemberId {
-        MemberId { flow: self.id.clone(), born: self.born, part: Part::Member(number) }
+        MemberId { flow: self.id.clone(), born: self.born, part: Part::Member(number, 1) }
     }
 
     async fn mark(&self, what: &'static str) -> Result<Word, BatchError> {
@@ -389,7 +415,8 @@ impl Batch {
     pub async fn retry_dead(&self) -> Result<u64, BatchError> {
         let flows = self.client.flows();
         let mut again = 0;
-        for (queue, id) in flows.members(&self.id, MemberState::Dead).await? {
+        let (dead, _) = flows.members(&self.id, Some(MemberState::Dead), 0, usize::MAX).await?;
+        for Member { queue, id, .. } in dead {
             let changes =
                 flows.broker.run_tasks(&queue, Seen::In(TaskState::Archived), &[&id], self.client.now_ns()).await?;
             if changes.first().is_some_and(|change| change.is_done())
@@ -400,6 +427,25 @@ impl Batch {
             }
         }
         Ok(again)
+    }
+
+    /// Counts members that died or were removed as succeeded, because somebody has done their work by other means: those
+    /// with these task ids, or all. Returns how many. What lies in the archive stays there; run again, it would run once more.
+    ///
+    /// # Errors
+    /// See [`BatchError`].
+    pub async fn resolve(&self, only: Option<&[String]>) -> Result<u64, BatchError> {
+        let flows = self.client.flows();
+        let mut resolved = Vec::new();
+        for state in [MemberState::Dead, MemberState::Removed] {
+            let (members, _) = flows.members(&self.id, Some(state), 0, usize::MAX).await?;
+            let ids = members.into_iter().map(|member| member.id);
+            let wanted = ids.filter(|id| only.is_none_or(|only| only.contains(id)));
+            resolved.extend(wanted.filter_map(|id| Some((MemberId::of(&id)?, MemberOutcome::Ok))));
+        }
+        let count = resolved.len() as u64;
+        flows.record(resolved).await?;
+        Ok(count)
     }
 
     /// How it stands.
@@ -416,11 +462,20 @@ impl Batch {
     /// # Errors
     /// [`BatchError::TimedOut`], or see [`BatchError`].
     pub async fn wait(&self, up_to: Duration) -> Result<BatchStatus, BatchError> {
+        self.wait_until(up_to, BatchStatus::is_over).await
+    }
+
+    /// Waits until it is so.
+    pub(super) async fn wait_until(
+        &self,
+        up_to: Duration,
+        is_so: impl Fn(&BatchStatus) -> bool,
+    ) -> Result<BatchStatus, BatchError> {
         let (began, mut pause) = (tokio::time::Instant::now(), LOOK_AFTER);
         loop {
             let status = self.status().await?;
             let waited = began.elapsed();
-            if status.is_over() {
+            if is_so(&status) {
                 return Ok(status);
             }
             if waited >= up_to {

@@ -16,6 +16,7 @@ use super::batch::{Batch, BatchError};
 use super::chunk::{Chunk, Tasks, as_member, check, erased};
 use super::{Flows, duty};
 use crate::broker::Opening;
+use crate::broker::duties::MEMBERS;
 use crate::client::{Client, EnqueueError};
 use crate::error::Error;
 use crate::script::Word;
@@ -60,9 +61,25 @@ impl BatchBuilder {
     }
 
     /// What the batch is for; shown by tools.
-    pub fn description(mut self, text: impl Into<String>) -> Self {
-        self.texts.push(("description", text.into().into()));
+    pub fn description(self, text: impl Into<String>) -> Self {
+        self.text(DESCRIPTION, text.into())
+    }
+
+    /// What is remembered of the batch; of a field that is given twice the last text.
+    pub(super) fn text(mut self, field: &'static str, text: String) -> Self {
+        self.texts.retain(|(known, _)| *known != field);
+        self.texts.push((field, text.into()));
         self
+    }
+
+    /// What it is for, unless that was said.
+    pub(super) fn described(self, text: impl FnOnce() -> String) -> Self {
+        if self.texts.iter().any(|(field, _)| *field == DESCRIPTION) { self } else { self.description(text()) }
+    }
+
+    /// The id that was chosen for it; `None` where it gets a random one.
+    pub(super) fn chosen_id(&self) -> Result<Option<FlowId>, BatchError> {
+        Ok(if self.name.is_empty() { None } else { Some(FlowId::root_named(&self.name)?) })
     }
 
     fn callback(mut self, event: Event, task: impl IntoTask) -> Self {
@@ -230,6 +247,8 @@ impl BatchBuilder {
 
 const STANDS_STILL_SECS: i64 = limits::FLOW_STANDS_STILL_AFTER.as_secs() as i64;
 
+const DESCRIPTION: &str = "description";
+
 /// The key of the members with which a batch is made.
 const MADE: &str = ".made";
 
@@ -256,12 +275,12 @@ impl Flows {
         duty(&mut listing, duty::TREE, root.root(), now_ms + STANDS_STILL_SECS * 1_000);
         for queue in queues {
             listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();
-            duty(&mut listing, duty::MEMBERS, queue, now_ms);
+            duty(&mut listing, MEMBERS, queue, now_ms);
         }
         self.broker.redis().pipeline("ZADD", &listing).await
     }
 
     pub(super) async fn list_queue(&self, queue: &str, now_ns: i64) -> Result<(), Error> {
-        self.broker.ask_for_duty(duty::MEMBERS, queue, now_ns.div_euclid(1_000_000)).await
+        self.broker.ask_for_duty(MEMBERS, queue, now_ns.div_euclid(1_000_000)).await
     }
 }

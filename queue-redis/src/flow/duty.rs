@@ -6,21 +6,22 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use queue_core::queue_name::{Family, QueueName};
 
 use super::Flows;
+use crate::broker::duties::MEMBERS;
 use crate::error::Error;
 use crate::leader::{Duty, Looked};
 
 /// The duty of looking after a tree; its subject is the name of the root.
 pub(crate) const TREE: &str = "flow";
-/// The duty of looking after a queue with members; its subject is the queue.
-pub(crate) const MEMBERS: &str = "members";
 
-/// How often a queue with members is looked at, and when nothing was found for ten minutes.
+/// How often a queue with members is looked at; and a mailbox, or when nothing was found for ten minutes.
 const OFTEN: Duration = Duration::from_millis(500);
 const SELDOM: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(10 * 60);
-/// A queue in which nothing was found for a day is no longer looked at; what comes later, a look at its tree finds.
+/// A queue in which nothing was found for a day, or for ten minutes if it is a mailbox, is no longer looked at; what comes later, a look at its
+/// tree finds.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Looks after trees: deadlines, what nobody has carried out, members that nobody hears of; forgets those that are over.
@@ -69,9 +70,11 @@ impl Duty for TendQueue {
             if found {
                 *last = Instant::now();
             }
+            // There may be many mailboxes, and Go's servers hardly ever work one.
+            let is_mailbox = matches!(QueueName::parse(subject).family, Some(Family::Mailbox(_)));
             let next = match last.elapsed() {
-                since if since > FORGOTTEN => None,
-                since if since > QUIET => Some(SELDOM),
+                since if since > if is_mailbox { QUIET } else { FORGOTTEN } => None,
+                since if since > QUIET || is_mailbox => Some(SELDOM),
                 _ => Some(OFTEN),
             };
             if next.is_none() {

@@ -68,10 +68,8 @@ impl Flows {
             _ => false,
         };
         let wanted = || ledger.numbers(is_wanted).filter(|number| ledger.is_task(*number));
-        let members: Vec<(String, MemberId)> = wanted()
-            .take(MOST)
-            .map(|number| (ledger.queue_of(number).to_owned(), task(Part::Member(number))))
-            .collect();
+        let members: Vec<(String, MemberId)> =
+            wanted().take(MOST).map(|number| (ledger.queue_of(number).to_owned(), task(ledger.part(number)))).collect();
         let unseen = wanted().skip(MOST).count() as u64;
         let callbacks = ledger.sent_callbacks().into_iter();
         let callbacks: Vec<(String, MemberId)> =

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::keys::{self, QueueKeys};
 use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
+use queue_core::queue_name::base_of;
 use queue_core::{TaskMessage, TaskState};
 
 use super::{Flows, Outcomes, duty, flow_of, told};
-use crate::broker::{Seen, told_at};
+use crate::broker::{Change, Forgotten, Seen, told_at};
 use crate::error::Error;
 
 /// When what was claimed by somebody who has died is free again.
@@ -21,6 +22,19 @@ const PROBED_AT_ONCE: usize = MAX_BATCH;
 
 /// How many members that Go has completed are looked at in one go.
 const COLLECTED_AT_ONCE: usize = 50;
+
+/// In how many places one look for members goes that are in none of their own.
+const LOOKED_AT_ONCE: usize = 1_000;
+
+/// What the state of a task tells of a member.
+fn outcome_of(state: &str) -> Option<MemberOutcome> {
+    match state.parse().ok()? {
+        TaskState::Archived => Some(MemberOutcome::Dead),
+        TaskState::Completed => Some(MemberOutcome::Ok),
+        TaskState::Retry => Some(MemberOutcome::Failing),
+        _ => None,
+    }
+}
 
 impl Flows {
     /// Looks after a tree; returns when to look again, or `None` if it is gone.
@@ -55,7 +69,14 @@ impl Flows {
     /// Deletes a tree that is over, and takes it off the list.
     async fn forget(&self, root: &str) -> Result<(), Error> {
         self.delete_results(root).await?;
-        while self.broker.flow_forget(root).await? {}
+        loop {
+            match self.broker.flow_forget(root).await? {
+                Forgotten::Part => {}
+                Forgotten::All => break,
+                // It has opened again meanwhile, and is listed as before.
+                Forgotten::Nothing => return Ok(()),
+            }
+        }
         self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
     }
 
@@ -66,8 +87,9 @@ impl Flows {
         let mut get = redis::cmd("HGET");
         let flows: Option<u32> = redis.query("HGET", get.arg(key(0, "flow")).arg("flows")).await?;
         for flow in 0..flows.unwrap_or(1) {
-            let mut get = redis::cmd("HGET");
-            let nodes: Option<u32> = redis.query("HGET", get.arg(key(flow, "flow")).arg("nodes")).await?;
+            let mut get = redis::cmd("HMGET");
+            get.arg(key(flow, "flow")).arg("nodes").arg("rerun");
+            let (nodes, rerun): (Option<u32>, Option<u32>) = redis.query("HMGET", &get).await?;
             let nodes: Vec<u32> = (0..nodes.unwrap_or(0)).collect();
             for nodes in nodes.chunks(MAX_BATCH) {
                 let mut get = redis::cmd("HMGET");
@@ -77,7 +99,10 @@ impl Flows {
                 let kept = i64::try_from(flow::RESULT_RETENTION.as_secs()).unwrap_or(i64::MAX);
                 let mut ids: HashMap<String, Vec<String>> = HashMap::new();
                 for message in messages.filter(|message| flow::retention(message) == kept) {
-                    ids.entry(message.queue).or_default().push(message.id);
+                    let ids = ids.entry(message.queue).or_default();
+                    // Those of all runs: each has had the number of a generation.
+                    ids.extend((2..=rerun.unwrap_or(1)).map(|run| format!("{}.{run}", message.id)));
+                    ids.push(message.id);
                 }
                 for (queue, ids) in ids {
                     for ids in ids.chunks(CHANGE_BATCH) {
@@ -106,23 +131,21 @@ impl Flows {
         let todo: Vec<String> =
             self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
         let run = format!("run {flow} ");
-        let to_run: HashSet<u32> = todo.iter().filter_map(|entry| entry.strip_prefix(&run)?.parse().ok()).collect();
+        let number = |rest: &str| rest.split(' ').next()?.parse().ok();
+        let to_run: HashSet<u32> = todo.iter().filter_map(|entry| number(entry.strip_prefix(&run)?)).collect();
         let is_ours = |number: &u32| ledger.is_task(*number) && !to_run.contains(number);
         let open: Vec<u32> = ledger.numbers(is_open).filter(is_ours).collect();
         for numbers in open.chunks(PROBED_AT_ONCE) {
-            let member = |number: &u32| MemberId { flow: id.clone(), born, part: Part::Member(*number) };
+            let member = |number: &u32| MemberId { flow: id.clone(), born, part: ledger.part(*number) };
             let ids: Vec<(String, MemberId)> =
                 numbers.iter().map(|number| (ledger.queue_of(*number).to_owned(), member(number))).collect();
             let states = self.states_of(&ids).await?;
             let mut known = Outcomes::new();
             let mut missing = Vec::new();
             for ((queue, id), state) in ids.into_iter().zip(states) {
-                match state.as_deref().map(|state| state.parse().ok()) {
+                match state {
                     None => missing.push((queue, id)),
-                    Some(Some(TaskState::Archived)) => known.push((id, MemberOutcome::Dead)),
-                    Some(Some(TaskState::Completed)) => known.push((id, MemberOutcome::Ok)),
-                    Some(Some(TaskState::Retry)) => known.push((id, MemberOutcome::Failing)),
-                    Some(_) => {}
+                    Some(state) => known.extend(outcome_of(&state).map(|outcome| (id, outcome))),
                 }
             }
             if !missing.is_empty() {
@@ -135,7 +158,18 @@ impl Flows {
                 }
                 let states = self.states_of(&missing).await?;
                 let gone = missing.into_iter().zip(states).filter(|(_, state)| state.is_none());
-                known.extend(gone.map(|((_, id), _)| (id, MemberOutcome::Removed)));
+                let gone: Vec<(String, MemberId)> = gone.map(|(task, _)| task).collect();
+                let moved = self.moved(&gone).await?;
+                for ((_, id), moved) in gone.into_iter().zip(moved) {
+                    match moved {
+                        None => known.push((id, MemberOutcome::Removed)),
+                        Some((queue, state)) => {
+                            // What a process there tells that is gone, somebody has to look for.
+                            self.list_queue(&queue, self.clock.now_ns()).await?;
+                            known.extend(outcome_of(&state).map(|outcome| (id, outcome)));
+                        }
+                    }
+                }
             }
             self.record(known).await?;
         }
@@ -180,6 +214,35 @@ impl Flows {
         self.broker.redis().pipeline("HGET", &look).await
     }
 
+    /// Where tasks are that are not in their queues: somebody may have put them into others of the same families. The queue and the state
+    /// of each.
+    pub(super) async fn moved(&self, ids: &[(String, MemberId)]) -> Result<Vec<Option<(String, String)>>, Error> {
+        let mut found = vec![None; ids.len()];
+        if ids.is_empty() {
+            return Ok(found);
+        }
+        let names = self.broker.queue_names().await?;
+        let mut looks = Vec::new();
+        for (at, (queue, id)) in ids.iter().enumerate() {
+            let base = base_of(queue);
+            looks
+                .extend(names.iter().filter(|name| *name != queue && base_of(name) == base).map(|name| (at, name, id)));
+        }
+        for looks in looks.chunks(LOOKED_AT_ONCE) {
+            let mut look = redis::pipe();
+            for (_, queue, id) in looks {
+                look.cmd("HGET").arg(QueueKeys::new(queue).task(&id.to_string())).arg("state");
+            }
+            let states: Vec<Option<String>> = self.broker.redis().pipeline("HGET", &look).await?;
+            for ((at, queue, _), state) in looks.iter().zip(states) {
+                if let Some(state) = state {
+                    found[*at] = Some(((*queue).clone(), state));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Looks after a queue that has members: records what processes have told that are gone, and collects what Go has
     /// completed. Returns whether there was any of it.
     ///
@@ -204,9 +267,15 @@ impl Flows {
                 let mut entries: Vec<String> = redis.query("LRANGE", &look).await?;
                 entries.retain(|entry| told_at(entry).is_none_or(|at| at <= before));
                 self.record(entries.iter().filter_map(|entry| told(entry)).flatten().collect()).await?;
+                let mut done = Vec::new();
+                for entry in &entries {
+                    if self.has_followed(queue, entry).await? {
+                        done.push(entry.clone());
+                    }
+                }
                 // Of a list that is gone, this takes the name off the set.
-                self.broker.trim_outcomes(queue, &list, &entries).await?;
-                if entries.len() < MAX_BATCH {
+                self.broker.trim_outcomes(queue, &list, &done).await?;
+                if entries.len() < MAX_BATCH || done.is_empty() {
                     break;
                 }
             }
@@ -288,7 +357,7 @@ impl Flows {
             }
             let is_enqueued = ledger.is_task(*number) && ledger.state(*number) != MemberState::Waiting;
             if !is_enqueued && !ledger.kids.contains_key(number) {
-                let member = MemberId { flow: id.clone(), born, part: Part::Member(*number) };
+                let member = MemberId { flow: id.clone(), born, part: ledger.part(*number) };
                 waiting.push((member, MemberOutcome::Cancelled));
             }
         }
@@ -302,19 +371,21 @@ impl Flows {
         for (queue, numbers) in by_queue {
             for numbers in numbers.chunks(MAX_BATCH) {
                 let members =
-                    numbers.iter().map(|number| MemberId { flow: id.clone(), born, part: Part::Member(*number) });
+                    numbers.iter().map(|number| MemberId { flow: id.clone(), born, part: ledger.part(*number) });
                 let members: Vec<MemberId> = members.collect();
-                let mut ended = Outcomes::new();
+                let (mut ended, mut gone) = (Outcomes::new(), Vec::new());
                 for member in members {
-                    let task = member.to_string();
-                    // Each by itself: in whichever state it is.
-                    let changes = self.broker.delete_tasks(queue, Seen::Anywhere, &[&task]).await?;
-                    match changes.first() {
+                    match self.stop_task(queue, &member).await? {
                         Some(change) if change.is_done() => ended.push((member, MemberOutcome::Cancelled)),
-                        Some(crate::broker::Change::Active) => {
-                            self.broker.cancel(&task).await?;
-                        }
+                        Some(Change::Gone) => gone.push((queue.to_owned(), member)),
                         _ => {}
+                    }
+                }
+                let moved = self.moved(&gone).await?;
+                for ((_, member), moved) in gone.into_iter().zip(moved) {
+                    let Some((queue, _)) = moved else { continue };
+                    if self.stop_task(&queue, &member).await?.is_some_and(Change::is_done) {
+                        ended.push((member, MemberOutcome::Cancelled));
                     }
                 }
                 self.record(ended).await?;
@@ -322,6 +393,16 @@ impl Flows {
             is_done = false;
         }
         Ok(is_done)
+    }
+
+    /// Deletes a task of a flow that is cancelled, in whichever state it is, or has the server asked to stop it.
+    async fn stop_task(&self, queue: &str, member: &MemberId) -> Result<Option<Change>, Error> {
+        let task = member.to_string();
+        let change = self.broker.delete_tasks(queue, Seen::Anywhere, &[&task]).await?.first().copied();
+        if change == Some(Change::Active) {
+            self.broker.cancel(&task).await?;
+        }
+        Ok(change)
     }
 
     /// Has the tree looked at soon by the leader, if whoever works on it now goes away.

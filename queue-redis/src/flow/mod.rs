@@ -6,6 +6,7 @@
 //! things to be done until somebody has carried it out. `docs/flows.md` is the whole story.
 
 mod batch;
+mod broadcast;
 mod builder;
 mod chunk;
 mod duty;
@@ -13,6 +14,8 @@ mod explain;
 mod keep;
 mod node;
 mod record;
+mod report;
+mod rerun;
 mod signal;
 mod status;
 mod store;
@@ -23,16 +26,20 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use queue_core::Clock;
+use queue_core::exhausted::FollowUp;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 use queue_core::limits;
 
 pub use self::batch::{Added, Batch, BatchError};
+pub use self::broadcast::{Broadcast, BroadcastBuilder};
 pub use self::builder::BatchBuilder;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::explain::{Explanation, Standing};
 pub use self::node::{Edge, NodeStatus, ParentError, Parents, SignalStatus};
 pub use self::record::Recorder;
-pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus};
+pub use self::report::{BroadcastStatus, WorkerReport, WorkerState};
+pub use self::rerun::Rerun;
+pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus, Member};
 pub use self::workflow::WorkflowBuilder;
 use crate::broker::{Broker, Claimed, Record, StoredOnce};
 use crate::client::Client;
@@ -102,7 +109,8 @@ impl Flows {
                     (["call", _, event, _], &[flow, generation]) => {
                         flow::Event::from_name(event).map(|event| (flow, Part::Callback(event, generation)))
                     }
-                    (["run", ..], &[flow, number]) => Some((flow, Part::Member(number))),
+                    (["run", ..], &[flow, number]) => Some((flow, Part::Member(number, 1))),
+                    (["run", ..], &[flow, number, run]) => Some((flow, Part::Member(number, run))),
                     _ => None,
                 };
                 if let Some((flow, part)) = task {
@@ -148,6 +156,39 @@ impl Flows {
         Ok(())
     }
 
+    /// Enqueues the task that follows one that was archived, if an entry tells of it. Told again, nothing is enqueued again.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses. It may be told again.
+    async fn follow_up(&self, entry: &str) -> Result<(), Error> {
+        let Some(follow_up) = FollowUp::from_entry(entry) else { return Ok(()) };
+        let (queue, id) = (&follow_up.queue, &follow_up.id);
+        let message = match follow_up.message(self.clock.now_ns()) {
+            Ok(message) => message.to_bytes(),
+            Err(error) => {
+                error!(task = id, queue, %error, "there cannot be such a task as should follow one that was archived");
+                return Ok(());
+            }
+        };
+        self.broker.publish_queue(queue).await?;
+        // Nobody has claimed it, so that nobody is too late.
+        self.broker.store_once(queue, id, &message, i64::MAX >> 10).await?;
+        Ok(())
+    }
+
+    /// The same, and whether the entry is done with. One that Redis refuses stays in the list of this queue, for the leader, and does
+    /// not keep the others from being recorded.
+    pub(crate) async fn has_followed(&self, queue: &str, entry: &str) -> Result<bool, Error> {
+        match self.follow_up(entry).await {
+            Err(error) if error.is_outage() => Err(error),
+            Err(error) => {
+                warn!(queue, %error, "Redis refuses a task that should follow one that was archived");
+                Ok(false)
+            }
+            Ok(()) => Ok(true),
+        }
+    }
+
     /// Enqueues a callback or a node; whether that is done, now or before.
     async fn call(&self, id: &MemberId, message: bytes::Bytes, not_after: i64) -> Result<bool, Error> {
         let mut message = match queue_core::TaskMessage::from_bytes(message) {
@@ -161,6 +202,9 @@ impl Flows {
             return self.begin_to_wait(id, &message).await.map(|()| true);
         }
         message.id = id.to_string();
+        if matches!(id.part, Part::Member(_, 2..)) {
+            self.name_present_runs(&mut message).await?;
+        }
         self.broker.publish_queue(&message.queue).await?;
         let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
         Ok(stored != StoredOnce::TooLate)
@@ -220,11 +264,11 @@ fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
         let Some(records) = calls.last_mut() else { continue };
         let flow = id.flow.number();
         match id.part {
-            Part::Member(number) => match records.last_mut() {
-                Some(Record::Members(known, same, numbers)) if (*known, *same) == (flow, outcome) => {
+            Part::Member(number, run) => match records.last_mut() {
+                Some(Record::Members(known, same, now, numbers)) if (*known, *same, *now) == (flow, outcome, run) => {
                     numbers.push(number)
                 }
-                _ => records.push(Record::Members(flow, outcome, vec![number])),
+                _ => records.push(Record::Members(flow, outcome, run, vec![number])),
             },
             Part::Callback(event, generation) => match outcome {
                 MemberOutcome::Ok => records.push(Record::Callback(flow, event, generation, true)),
@@ -262,15 +306,17 @@ mod tests {
             ("flow:a:0:2", Ok),
             ("flow:a:0:3", Dead),
             ("flow:a:0:3", Again),
+            ("flow:a:0:3.2", Again),
             ("flow:a:1:success", Ok),
         ]));
         let a = trees[&("a".to_owned(), None)].concat();
         assert_eq!(
             a,
             [
-                Record::Members(0, Ok, vec![1, 2]),
-                Record::Members(0, Dead, vec![3]),
-                Record::Members(0, Again, vec![3]),
+                Record::Members(0, Ok, 1, vec![1, 2]),
+                Record::Members(0, Dead, 1, vec![3]),
+                Record::Members(0, Again, 1, vec![3]),
+                Record::Members(0, Again, 2, vec![3]),
                 Record::Callback(1, flow::Event::Success, 1, true),
             ]
         );
@@ -283,7 +329,7 @@ mod tests {
         let many = many.map(|id| (MemberId::of(&id).unwrap(), MemberOutcome::Ok)).collect();
         let trees = sorted(many);
         let sizes = trees[&("a".to_owned(), None)].iter().map(|records| match &records[..] {
-            [Record::Members(_, _, numbers)] => numbers.len(),
+            [Record::Members(.., numbers)] => numbers.len(),
             _ => 0,
         });
         assert_eq!(sizes.collect::<Vec<_>>(), [100, 100, 50]);

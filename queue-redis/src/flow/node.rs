@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
-use queue_core::flow::{FlowId, INPUT_HEADER, MemberId, MemberState, Otherwise, Part, SIGNAL_TYPE, When};
+use queue_core::flow::{FlowId, INPUT_HEADER, MAY_FAIL, MemberId, MemberState, Otherwise, SIGNAL_TYPE, When};
 use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits::MAX_BATCH;
 use serde::de::DeserializeOwned;
@@ -67,6 +67,8 @@ pub struct NodeStatus {
     pub id: String,
     /// Whether it is a batch.
     pub is_batch: bool,
+    /// Whether it may die without harm to the workflow.
+    pub may_fail: bool,
     /// Of a node that waits for a signal, what it waits for; else `None`.
     pub signal: Option<SignalStatus>,
     /// What it waits for, or has waited for.
@@ -101,14 +103,14 @@ impl Flows {
         let names: HashMap<u32, String> = names.into_iter().map(|(name, number)| (number, name)).collect();
         let name = |number: u32| names.get(&number).cloned().unwrap_or_else(|| number.to_string());
         let nodes = (0..count).map(|number| {
-            let edges = before.get(&number).map(String::as_str).unwrap_or_default().split_whitespace();
-            let after = edges.filter_map(|edge| {
+            let edges = before.get(&number).map(String::as_str).unwrap_or_default();
+            let after = edges.split_whitespace().filter_map(|edge| {
                 let (number, when) = When::read(edge)?;
                 Some(Edge { node: name(number), when, state: ledger.state(number) })
             });
             let message = messages.get(&number).and_then(|raw| TaskMessage::from_bytes(raw.clone().into()).ok());
             let kid = ledger.kids.get(&number).map(|kid| id.sibling(*kid).to_string());
-            let task = MemberId { flow: id.clone(), born, part: Part::Member(number) };
+            let task = MemberId { flow: id.clone(), born, part: ledger.part(number) };
             let is_signal = message.as_ref().is_some_and(|message| message.r#type == SIGNAL_TYPE);
             let (signals, message) = if is_signal { (message, None) } else { (None, message) };
             let signal = signals.map(|message| SignalStatus {
@@ -121,6 +123,7 @@ impl Flows {
             });
             NodeStatus {
                 signal,
+                may_fail: edges.starts_with(MAY_FAIL),
                 name: name(number),
                 state: ledger.state(number),
                 is_batch: kid.is_some(),
@@ -143,7 +146,7 @@ impl Flows {
         for numbers in numbers.chunks(MAX_BATCH) {
             let mut look = redis::pipe();
             for number in numbers {
-                let task = MemberId { flow: id.clone(), born, part: Part::Member(*number) };
+                let task = MemberId { flow: id.clone(), born, part: ledger.part(*number) };
                 look.cmd("HGET").arg(QueueKeys::new(ledger.queue_of(*number)).task(&task.to_string())).arg("result");
             }
             let read: Vec<Option<Vec<u8>>> = self.broker.redis().pipeline("HGET", &look).await?;
@@ -171,9 +174,9 @@ impl Batch {
 }
 
 /// Where a result is found, as the header `x-flow-input` tells it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Place {
+pub(super) enum Place {
     Task {
         queue: String,
         id: String,

@@ -61,7 +61,9 @@ impl Service for Recorder {
             self.flows.record(gathered.iter().filter_map(|it| told(&it.entry)).flatten().collect()).await?;
             let mut lists: HashMap<(&str, &str), Vec<String>> = HashMap::new();
             for Told { queue, list, entry } in &*gathered {
-                lists.entry((queue, list)).or_default().push(entry.clone());
+                if self.flows.has_followed(queue, entry).await? {
+                    lists.entry((queue, list)).or_default().push(entry.clone());
+                }
             }
             for ((queue, list), entries) in lists {
                 self.flows.broker.trim_outcomes(queue, list, &entries).await?;

@@ -35,7 +35,7 @@ pub(super) fn otherwise(message: &TaskMessage) -> Option<Otherwise> {
 impl Flows {
     /// The turn of a node has come that waits for a signal.
     pub(super) async fn begin_to_wait(&self, id: &MemberId, message: &TaskMessage) -> Result<(), Error> {
-        let Part::Member(node) = id.part else { return Ok(()) };
+        let Part::Member(node, _) = id.part else { return Ok(()) };
         if message.timeout > 0 {
             let (root, over_ms) = (id.flow.root(), self.clock.now_ns() / 1_000_000 + message.timeout * 1_000);
             // First, so that whoever dies in between leaves nothing that nobody looks for.

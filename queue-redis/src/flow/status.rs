@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
-use queue_core::flow::{Event, FlowId, MemberState};
-use queue_core::keys::{FLOWS, flow_prefix};
+use queue_core::broadcast::{Plan, Verdict};
+use queue_core::flow::{Event, FlowId, MemberId, MemberState, Part};
+use queue_core::keys::{DUTIES, FLOWS, flow_prefix};
 use serde::Serialize;
 
 use super::Flows;
+use super::duty::TREE;
 use crate::error::Error;
 
 /// A flow as it was at one moment.
@@ -22,6 +24,8 @@ pub(super) struct Ledger {
     pub(super) kids: HashMap<u32, u32>,
     /// The queues of its members, by the first number of each.
     queues: BTreeMap<u32, String>,
+    /// The runs of those that were run again.
+    runs: HashMap<u32, u32>,
 }
 
 impl Ledger {
@@ -31,6 +35,11 @@ impl Ledger {
 
     fn at(&self, field: &str) -> Option<DateTime<Utc>> {
         DateTime::from_timestamp(self.number(field)?, 0)
+    }
+
+    /// Whom it went to, if it is a broadcast.
+    pub(super) fn plan(&self) -> Option<Plan> {
+        Plan::parse(self.about.get(Plan::FIELD)?)
     }
 
     fn text(&self, field: &str) -> Option<String> {
@@ -60,6 +69,11 @@ impl Ledger {
         !self.kids.contains_key(&number) && !self.queue_of(number).is_empty()
     }
 
+    /// What the id of the task of a member says: its number, and its present run.
+    pub(super) fn part(&self, number: u32) -> Part {
+        Part::Member(number, self.runs.get(&number).copied().unwrap_or(1))
+    }
+
     /// The queue of a member.
     pub(super) fn queue_of(&self, number: u32) -> &str {
         self.queues.range(..=number).next_back().map_or("", |(_, queue)| queue)
@@ -67,11 +81,12 @@ impl Ledger {
 
     /// The callbacks that are in a queue, with their generations and queues.
     pub(super) fn sent_callbacks(&self) -> Vec<(Event, u32, String)> {
-        let generation = self.number("generation").unwrap_or(1);
+        // One that comes once may have been called in an earlier generation.
+        let generation = |event| self.number(&format!("called:{event}")).unwrap_or(1);
         let sent = Event::ALL
             .into_iter()
             .filter(|event| matches!(self.numbers.get(&format!("callback:{event}")).map(String::as_str), Some("sent")));
-        sent.filter_map(|event| Some((event, generation, self.callback(event)?.queue))).collect()
+        sent.filter_map(|event| Some((event, generation(event), self.callback(event)?.queue))).collect()
     }
 
     fn callback(&self, event: Event) -> Option<TaskMessage> {
@@ -103,6 +118,18 @@ pub enum BatchState {
 }
 
 impl BatchState {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Waiting,
+        Self::Open,
+        Self::Running,
+        Self::Doomed,
+        Self::Succeeded,
+        Self::Dead,
+        Self::Cancelled,
+        Self::Abandoned,
+    ];
+
     /// Its name in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -162,6 +189,18 @@ pub struct CallbackStatus {
     pub state: CallbackState,
 }
 
+/// A member of a batch that is a task, and neither a child nor a signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// Its queue.
+    pub queue: String,
+    /// Id of its task.
+    pub id: String,
+    /// How it stands.
+    pub state: MemberState,
+}
+
 /// A batch as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -194,6 +233,9 @@ pub struct BatchStatus {
     pub skipped: u64,
     /// Children that run on and cannot succeed unless something is run again.
     pub doomed: u64,
+    /// Of a broadcast, how many members have to succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<u32>,
     /// When it was created.
     pub created: Option<DateTime<Utc>>,
     /// When it was committed.
@@ -208,7 +250,7 @@ pub struct BatchStatus {
     pub fired: BTreeMap<&'static str, DateTime<Utc>>,
     /// Its callbacks.
     pub callbacks: Vec<CallbackStatus>,
-    /// How many times it began anew, because something dead was run again; from 1.
+    /// How many times it began anew, because something dead or a node was run again; from 1.
     pub generation: u32,
 }
 
@@ -216,6 +258,11 @@ impl BatchStatus {
     /// Members from which something is still to come.
     pub fn live(&self) -> u64 {
         self.waiting + self.sent + self.failing + self.doomed
+    }
+
+    /// Of a broadcast, whether enough members have succeeded; `None` of other batches.
+    pub fn verdict(&self) -> Option<Verdict> {
+        Some(Verdict::of(self.quorum?.into(), self.succeeded, self.live()))
     }
 
     /// Whether nothing will happen any more by itself.
@@ -252,20 +299,43 @@ impl Flows {
         Ok(names.iter().filter_map(|name| FlowId::root_named(name).ok()).collect())
     }
 
-    /// The ids of the tasks of a batch whose members are in a state, and their queues; children are left out.
+    /// When the leader looks after a batch next: the Unix second at which a timer or the time of a signal may be over, say.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn members(&self, id: &FlowId, state: MemberState) -> Result<Vec<(String, String)>, Error> {
+    pub async fn next_look(&self) -> Result<Option<i64>, Error> {
+        let mut list = redis::cmd("ZRANGE");
+        list.arg(DUTIES).arg(0).arg(-1).arg("WITHSCORES");
+        let duties: Vec<(String, i64)> = self.broker.redis().query("ZRANGE", &list).await?;
+        let is_tree = |name: &str| name.split_once(' ').is_some_and(|(duty, _)| duty == TREE);
+        let first = duties.into_iter().filter(|(name, _)| is_tree(name)).map(|(_, at_ms)| at_ms).min();
+        Ok(first.map(|at_ms| at_ms.div_euclid(1_000).saturating_add(1)))
+    }
+
+    /// Members of a batch that are tasks, in the order of their numbers: `most` of them in this state, or in any, from this number on; and the
+    /// number to go on from, if there are more. Whatever moves meanwhile, none comes twice. Reads the states of all of them.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn members(
+        &self,
+        id: &FlowId,
+        state: Option<MemberState>,
+        from: u32,
+        most: usize,
+    ) -> Result<(Vec<Member>, Option<u32>), Error> {
         let born = self.born(id.root()).await?;
-        let Some(ledger) = self.ledger(id).await? else { return Ok(Vec::new()) };
-        let numbers = ledger.numbers(|it| it == state).filter(|number| ledger.is_task(*number));
+        let Some(ledger) = self.ledger(id).await? else { return Ok((Vec::new(), None)) };
+        let is_wanted = |it| state.map_or(it != MemberState::Void, |state| it == state);
+        let mut numbers =
+            ledger.numbers(is_wanted).filter(|number| *number >= from && ledger.is_task(*number)).peekable();
         let member = |number| {
-            let part = queue_core::flow::Part::Member(number);
-            let task = queue_core::flow::MemberId { flow: id.clone(), born, part };
-            (ledger.queue_of(number).to_owned(), task.to_string())
+            let task = MemberId { flow: id.clone(), born, part: ledger.part(number) };
+            let (queue, state) = (ledger.queue_of(number).to_owned(), ledger.state(number));
+            Member { queue, id: task.to_string(), state }
         };
-        Ok(numbers.map(member).collect())
+        let members = numbers.by_ref().take(most).map(member).collect();
+        Ok((members, numbers.peek().copied()))
     }
 
     /// The children of a batch.
@@ -289,7 +359,11 @@ impl Flows {
         look.cmd("GET").arg(key("states")).cmd("HGETALL").arg(key("kids"));
         type Read = (HashMap<String, String>, HashMap<String, Vec<u8>>, Option<Vec<u8>>, HashMap<u32, u32>);
         let (numbers, about, states, kids): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
-        Ok(ledger(numbers, about, states.unwrap_or_default().into(), kids))
+        let Some(mut ledger) = ledger(numbers, about, states.unwrap_or_default().into(), kids) else { return Ok(None) };
+        if ledger.numbers.contains_key("rerun") {
+            ledger.runs = self.broker.redis().query("HGETALL", redis::cmd("HGETALL").arg(key("runs"))).await?;
+        }
+        Ok(Some(ledger))
     }
 }
 
@@ -311,7 +385,7 @@ fn ledger(
         numbers.iter().filter_map(|(field, queue)| Some((field.strip_prefix("from:")?.parse().ok()?, queue.clone())));
     let queues = queues.collect();
     let about = about.into_iter().map(|(field, text)| (field, text.into())).collect();
-    Some(Ledger { numbers, about, states, kids, queues })
+    Some(Ledger { numbers, about, states, kids, queues, runs: HashMap::new() })
 }
 
 pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
@@ -322,7 +396,7 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
     let has = |field: &str| ledger.numbers.contains_key(field);
     let callbacks: Vec<CallbackStatus> =
         Event::ALL.into_iter().filter_map(|event| callback_of(ledger, event)).collect();
-    let is_bad = dead + removed + doomed > 0
+    let is_bad = dead + removed + doomed > ledger.number("tolerated").unwrap_or(0)
         || (cancelled > 0 && !has("cancelled"))
         || callbacks.iter().any(|callback| callback.state == CallbackState::Dead);
     let state = match () {
@@ -353,6 +427,7 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         cancelled,
         skipped: count(MemberState::Skipped),
         doomed,
+        quorum: ledger.plan().map(|plan| plan.quorum),
         created: ledger.at("created"),
         committed: ledger.at("committed"),
         touched: ledger.at("touched"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use queue_core::flow::{INPUT_HEADER, MemberId, Part, SIGNAL_TYPE, When};
+use queue_core::flow::{INPUT_HEADER, MAY_FAIL, MemberId, Part, SIGNAL_TYPE, When};
 use queue_core::limits::{MAX_BATCH_BYTES, SHORT_BATCH};
 use serde_json::{Value, json};
 
@@ -15,15 +15,21 @@ use crate::broker::{Described, Opening};
 use crate::script::Word;
 
 impl Ready {
-    /// Stores a workflow and starts it.
-    pub(super) async fn store(self) -> Result<Batch, BatchError> {
+    /// Opens a workflow: gives it an id and its nodes numbers. Also whether there was none of this id before.
+    pub(super) async fn open(self) -> Result<(Batch, Vec<ReadyNode>, bool), BatchError> {
         let Self { head, nodes } = self;
         let mut queues = Vec::new();
         list_queues(&nodes, &mut queues);
-        let count = nodes.len();
-        let opening = Opening { count: count as u32, has_nodes: true, ..Opening::default() };
+        let opening = Opening { count: nodes.len() as u32, has_nodes: true, ..Opening::default() };
         let (batch, fresh) = head.make(opening, queues).await?;
-        if fresh.is_none() {
+        Ok((batch, nodes, fresh.is_some()))
+    }
+
+    /// Stores a workflow and starts it.
+    pub(super) async fn store(self) -> Result<Batch, BatchError> {
+        let count = self.nodes.len();
+        let (batch, nodes, is_new) = self.open().await?;
+        if !is_new {
             // It was made before; if its maker has died half-way, this completes it.
             let status = batch.status().await?;
             if status.state != BatchState::Open {
@@ -34,10 +40,15 @@ impl Ready {
                 return Err(BatchError::Graph { reason: text });
             }
         }
-        describe(&batch, nodes, BTreeMap::new()).await?;
-        batch.commit().await?;
-        Ok(batch)
+        start(batch, nodes).await
     }
+}
+
+/// Stores the nodes of a workflow that was opened, and starts it.
+pub(super) async fn start(batch: Batch, nodes: Vec<ReadyNode>) -> Result<Batch, BatchError> {
+    describe(&batch, nodes, BTreeMap::new()).await?;
+    batch.commit().await?;
+    Ok(batch)
 }
 
 fn list_queues(nodes: &[ReadyNode], queues: &mut Vec<String>) {
@@ -67,7 +78,7 @@ fn describe(batch: &Batch, mut nodes: Vec<ReadyNode>, inherited: Input) -> BoxFu
                     json!({ "key": key, "field": number.to_string() })
                 }
                 ReadyWork::Task(message) => {
-                    let id = MemberId { flow: batch.id.clone(), born: batch.born, part: Part::Member(number) };
+                    let id = MemberId { flow: batch.id.clone(), born: batch.born, part: Part::Member(number, 1) };
                     message.id = id.to_string();
                     json!({ "queue": message.queue, "id": message.id })
                 }
@@ -91,8 +102,8 @@ fn describe(batch: &Batch, mut nodes: Vec<ReadyNode>, inherited: Input) -> BoxFu
         }
         let mut chunk = Chunk::default();
         for (number, node) in (0..).zip(nodes) {
-            let edges: Vec<String> =
-                node.before.iter().map(|(parent, when)| format!("{parent}{}", when.sign())).collect();
+            let edges = node.before.iter().map(|(parent, when)| format!("{parent}{}", when.sign()));
+            let edges: Vec<String> = node.may_fail.then(|| MAY_FAIL.to_owned()).into_iter().chain(edges).collect();
             let (queue, message) = match node.work {
                 ReadyWork::Task(mut message) => {
                     let input = input(&node.before, &places, &inherited);

@@ -28,12 +28,22 @@ pub struct WorkflowBuilder {
     mistake: Option<&'static str>,
 }
 
+impl Batch {
+    /// A workflow within this batch, which waits for it: nodes that become known only while a workflow runs. Within a
+    /// [node](Self::node), what waits for that node waits for all of them. They run as soon as [`start`](WorkflowBuilder::start)
+    /// has stored them. Give it an [id](WorkflowBuilder::id) in a handler, so that a second attempt finds the first one's.
+    pub fn workflow(&self) -> WorkflowBuilder {
+        WorkflowBuilder::headed(self.child())
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Node {
     /// Empty in a batch, where nobody asks for it.
     name: String,
     work: Work,
     before: Vec<(String, When)>,
+    may_fail: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -45,7 +55,11 @@ enum Work {
 
 impl WorkflowBuilder {
     pub(crate) fn new(client: Client) -> Self {
-        Self { head: BatchBuilder::new(client), nodes: Vec::new(), mistake: None }
+        Self::headed(BatchBuilder::new(client))
+    }
+
+    pub(super) fn headed(head: BatchBuilder) -> Self {
+        Self { head, nodes: Vec::new(), mistake: None }
     }
 
     fn with(mut self, change: impl FnOnce(BatchBuilder) -> BatchBuilder) -> Self {
@@ -97,7 +111,7 @@ impl WorkflowBuilder {
     }
 
     fn node(mut self, name: String, work: Work) -> Self {
-        self.nodes.push(Node { name, work, before: Vec::new() });
+        self.nodes.push(Node { name, work, before: Vec::new(), may_fail: false });
         self
     }
 
@@ -167,6 +181,17 @@ impl WorkflowBuilder {
         self.edges(names, When::Ended)
     }
 
+    /// The node given last may die or be removed without harm: the workflow succeeds all the same, and its
+    /// [`on_death`](Self::on_death) does not run. What waits for the node by [`after`](Self::after) is skipped; by
+    /// [`after_end`](Self::after_end), it runs. A node that is cancelled alone has not failed.
+    pub fn may_fail(mut self) -> Self {
+        match self.nodes.last_mut() {
+            Some(node) => node.may_fail = true,
+            None => self.mistake = Some("`may_fail` comes behind the node that may"),
+        }
+        self
+    }
+
     fn next_step(&self) -> (String, Option<String>) {
         (format!("step-{}", self.nodes.len() + 1), self.nodes.last().map(|node| node.name.clone()))
     }
@@ -200,7 +225,7 @@ impl WorkflowBuilder {
 
     /// Checks the nodes, gives them their numbers, and makes messages of their tasks. `is_kept`: whether somebody reads the results
     /// of all of them.
-    fn ready(self, path: &str, is_kept: bool) -> Result<Ready, BatchError> {
+    pub(super) fn ready(self, path: &str, is_kept: bool) -> Result<Ready, BatchError> {
         let client = self.head.client.clone();
         let now_ns = client.now_ns();
         let graph = |reason: String| BatchError::Graph { reason };
@@ -258,17 +283,18 @@ impl WorkflowBuilder {
                 Work::Signal(within) => ReadyWork::Task(Box::new(signal::message(within))),
                 Work::Task(task) => ReadyWork::Task(Box::new(message(&client, *task, &place, is_read, now_ns)?)),
             };
-            prepared.push((at, node.name, work));
+            prepared.push((at, node.name, node.may_fail, work));
         }
         // Tasks by their queues, so that the ledger has to say a queue only where another one begins; what has none comes first.
-        prepared.sort_by(|(_, _, a), (_, _, b)| a.queue().cmp(&b.queue()));
+        prepared.sort_by(|(.., a), (.., b)| a.queue().cmp(&b.queue()));
         let mut numbers = vec![0_u32; prepared.len()];
         for (number, (at, ..)) in (0..).zip(&prepared) {
             numbers[*at] = number;
         }
-        let nodes = prepared.into_iter().map(|(at, name, work)| ReadyNode {
+        let nodes = prepared.into_iter().map(|(at, name, may_fail, work)| ReadyNode {
             name,
             work,
+            may_fail,
             before: before[at].iter().map(|(parent, when)| (numbers[*parent], *when)).collect(),
             after: after[at].iter().map(|child| numbers[*child]).collect(),
         });
@@ -347,6 +373,7 @@ pub(super) struct Ready {
 pub(super) struct ReadyNode {
     pub(super) name: String,
     pub(super) work: ReadyWork,
+    pub(super) may_fail: bool,
     pub(super) before: Vec<(u32, When)>,
     pub(super) after: Vec<u32>,
 }

@@ -140,6 +140,34 @@ fn texts_need_the_snippets_that_they_call_and_no_others() {
     }
 }
 
+/// The scripts that need a snippet, or one that needs it.
+fn users(snippet: &str) -> BTreeSet<&'static str> {
+    let needing = every_text().filter(|(_, text)| text.lines().filter_map(needs).flatten().any(|name| name == snippet));
+    let (mut scripts, mut snippets) = (BTreeSet::new(), Vec::new());
+    for (name, _) in needing {
+        if ALL.iter().any(|script| script.name == name) {
+            scripts.insert(name);
+        } else {
+            snippets.push(name);
+        }
+    }
+    scripts.extend(snippets.into_iter().flat_map(users));
+    scripts
+}
+
+#[test]
+fn the_table_of_verbs_names_the_scripts_that_use_them() {
+    for verb in ["store", "leave_active", "finish"] {
+        let row = format!("| [{verb}](lib/{verb}.lua) | ");
+        let row = include_str!("../../lua/README.md").lines().find_map(|line| line.strip_prefix(&row)).unwrap();
+        let named = row.rsplit(" | ").next().unwrap().trim_end_matches(" |");
+        assert_eq!(named.split(", ").collect::<BTreeSet<_>>(), users(verb), "{verb}");
+    }
+    for free in ["requeue_run", "list_expired", "mend_task", "move_task"] {
+        assert!(["store", "leave_active", "finish"].iter().all(|verb| !users(verb).contains(free)), "{free}");
+    }
+}
+
 #[test]
 fn no_script_sees_what_a_snippet_keeps_to_itself() {
     for (name, text) in SNIPPETS {
@@ -153,10 +181,11 @@ fn no_script_sees_what_a_snippet_keeps_to_itself() {
 }
 
 #[test]
-fn texts_are_short_enough_and_snippets_defined_before_they_are_needed() {
+fn the_first_text_is_short_and_snippets_are_defined_before_they_are_needed() {
+    // Of a connection without a password, Redis reads no argument above 16 KiB.
+    assert!(ALL[0].text(Dialect::Guarded).len() <= 16 * 1024);
     for script in ALL {
-        let loaded = script.text(Dialect::Guarded);
-        assert!(loaded.starts_with(TAKE_GUARD_OFF) && loaded.len() <= 16 * 1024, "{}: {}", script.name, loaded.len());
+        assert!(script.text(Dialect::Guarded).starts_with(TAKE_GUARD_OFF), "{}", script.name);
         let mut known: BTreeSet<String> = BTreeSet::new();
         for line in script.joined().lines() {
             for name in line.trim_start().strip_prefix("-- needs:").unwrap_or_default().split_whitespace() {
@@ -278,10 +307,12 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 24] = [
+const OWN_NUMBERS: [(&str, usize); 26] = [
     ("varint", 128),              // varints of protobuf
+    ("message_field", 128),       // likewise
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
     ("lanes_of", 40),             // letters of a SHA-1
+    ("first_ms", 40),             // bits below the milliseconds of our time
     ("lanes_of", 53),             // bits of a whole number that Lua holds exactly
     ("read_rules", 53),           // likewise
     ("dequeue_lanes", 1_000),     // milliseconds of a second
@@ -329,4 +360,11 @@ fn bounds_in_scripts_are_those_of_queue_core() {
         }
     }
     assert_eq!(unused, BTreeSet::new(), "no script has these");
+    // Those that are as small as positions of arguments.
+    use queue_core::limits::{FLOW_CLAIM, LANE_BATCH, LANE_WINDOW};
+    let text = |name: &str| code(every_text().find(|(other, _)| *other == name).unwrap().1);
+    let states = |name, expected: String| assert!(text(name).contains(&expected), "{name} has to say {expected:?}");
+    states("dequeue_lanes", format!("math.min(tonumber(ARGV[4]), {LANE_BATCH})"));
+    states("dequeue_lanes", format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FALLBACK = {LANE_WINDOW}, "));
+    states("flow_claim", format!("now + {}, entry", FLOW_CLAIM.as_secs()));
 }

@@ -40,4 +40,8 @@ words! {
     'h' Paused "the queue is on hold: paused"
     'g' Governed "governed: the queue has limits"
     'f' Free "free: the queue has no limits any more"
+    'n' NotOver "not over: some of it has not ended"
+    'y' Barred "barred: what it waits for has not come"
+    'k' NotKept "not kept: the ledger does not have what is needed for it"
+    'b' Beyond "beyond what one call may change"
 }

@@ -9,11 +9,11 @@ use super::{Outage, Service, Services};
 /// Longer than any loop takes to end while Redis answers.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts and stops a loop in all orders.
+/// Starts and stops a loop in all orders; returns its name.
 ///
 /// # Panics
 /// When one does not end.
-pub async fn start_and_stop<S: Service + Clone + 'static>(service: S) {
+pub async fn start_and_stop<S: Service + Clone + 'static>(service: S) -> &'static str {
     // `None`: before it is started; else after so many turns of the runtime.
     for stopped_after in [None, Some(0), Some(1), Some(10), Some(100)] {
         let (services, stop) = (Services::new(Outage::new(|_| {})), CancellationToken::new());
@@ -32,4 +32,5 @@ pub async fn start_and_stop<S: Service + Clone + 'static>(service: S) {
             assert!(ended.is_ok(), "{}, stopped after {stopped_after:?} turns, does not end", S::NAME);
         }
     }
+    S::NAME
 }

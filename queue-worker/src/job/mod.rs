@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use queue_core::TaskMessage;
+use queue_core::clock::UnixMilli;
 use queue_redis::{
     Error, Permit, Semaphore,
     broker::{Broker, Delivery, Run, Verdict},
@@ -257,8 +258,8 @@ impl Job {
         DateTime::from_timestamp_nanos(self.inner.started_ns) + self.inner.began.elapsed()
     }
 
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.now().timestamp_millis()
+    pub(crate) fn now_milli(&self) -> UnixMilli {
+        UnixMilli(self.now().timestamp_millis())
     }
 
     pub(crate) fn notes(&self) -> &Notes {

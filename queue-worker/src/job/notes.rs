@@ -1,7 +1,8 @@
-//! What a job says of itself while it runs: [`Job::progress`], [`Job::checkpoint`].
+//! What a job says of itself while it runs: [`Job::progress`], [`Job::log`], [`Job::checkpoint`].
 //!
-//! Progress is written at most once a second. What comes in between waits for its turn, and takes the place of what waited
-//! before it; what still waits at the end of the attempt is written before the report. A job that says nothing costs nothing.
+//! Progress and log are written together, at most once a second. What comes in between waits for its turn; progress takes the
+//! place of what waited before it, lines gather. What still waits at the end of the attempt is written before the report. A
+//! job that says nothing costs nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use queue_core::event::{Event, Kind};
 use queue_core::limits::{MAX_CURSOR_BYTES, PROGRESS_INTERVAL};
 use queue_core::progress::{CURSOR, PROGRESS, Progress};
+use queue_core::task_log::{LOG, TaskLog};
 use queue_redis::Error;
 use queue_redis::broker::Verdict;
 use serde::Serialize;
@@ -47,16 +49,23 @@ queue_core::debug_as_text!(CheckpointError);
 pub(crate) struct Notes {
     /// A std lock: held to put or take a value, never across an await.
     state: Mutex<State>,
-    /// Held while something is written, so that nothing older overtakes it.
-    writing: tokio::sync::Mutex<()>,
+    /// The log as it was written last, once it is known. Held while something is written, so that nothing older overtakes it.
+    written: tokio::sync::Mutex<Option<TaskLog>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: Option<Progress>,
+    progress: Option<Progress>,
+    lines: TaskLog,
     written_at: Option<Instant>,
     /// Whether somebody sees to it that what waits is written.
     is_kept: bool,
+}
+
+impl State {
+    fn is_written(&self) -> bool {
+        self.progress.is_none() && self.lines.is_empty()
+    }
 }
 
 impl Notes {
@@ -73,10 +82,23 @@ impl Job {
     ///
     /// It stays with the task when the attempt ends, until the next attempt says something else.
     pub fn progress(&self, percent: u8, note: impl Into<String>) {
+        self.note(|state| state.progress = Some(Progress::new(percent, note, self.now_milli())));
+    }
+
+    /// Writes a line into the log of the task, for people, of at most 1,024 bytes; a text of several lines is several. The
+    /// last 200 lines of all attempts are kept, or as many as 16 KiB hold, as long as the task is; `queuectl task show --log` and
+    /// [`TaskHandle::log`](queue_redis::TaskHandle::log) have them. It returns at once, and is written when and as
+    /// [`progress`](Self::progress) is, in one call with that. Passwords in URLs are masked.
+    pub fn log(&self, text: impl AsRef<str>) {
+        self.note(|state| state.lines.push(self.now_milli(), self.attempt(), text.as_ref()));
+    }
+
+    /// Puts something among what waits.
+    fn note(&self, put: impl FnOnce(&mut State)) {
         let begins = {
             let mut state = self.notes().lock();
-            state.waiting = Some(Progress::new(percent, note, self.now_ms()));
-            !std::mem::replace(&mut state.is_kept, true)
+            put(&mut state);
+            !state.is_written() && !std::mem::replace(&mut state.is_kept, true)
         };
         if begins {
             match tokio::runtime::Handle::try_current() {
@@ -91,7 +113,7 @@ impl Job {
         loop {
             let pause = {
                 let mut state = self.notes().lock();
-                if state.waiting.is_none() {
+                if state.is_written() {
                     state.is_kept = false;
                     return;
                 }
@@ -102,31 +124,57 @@ impl Job {
         }
     }
 
-    /// Writes what waits.
+    /// Writes what waits. What could not be written is left out.
     pub(crate) async fn write_notes(&self) {
-        let notes = self.notes();
-        let _turn = notes.writing.lock().await;
-        let progress = {
-            let mut state = notes.lock();
+        let mut written = self.notes().written.lock().await;
+        let (progress, lines) = {
+            let mut state = self.notes().lock();
             state.written_at = Some(Instant::now());
-            state.waiting.take()
+            (state.progress.take(), std::mem::take(&mut state.lines))
         };
-        let Some(progress) = progress else { return };
-        match self.broker().write_fields(self.run(), &[(PROGRESS, progress.to_string().as_bytes())]).await {
-            Ok(Verdict::Applied | Verdict::AlreadyApplied) => self.broker().feed().tell(|| {
-                let mut event =
-                    Event::of_task(Kind::Progress, progress.at_ms, self.queue(), self.id(), self.task_type());
-                (event.percent, event.note) = (Some(progress.percent), Some(progress.note));
-                event
-            }),
-            Ok(_) => {}
-            Err(error) => debug!(task = self.id(), %error, "the progress was not written"),
+        if progress.is_none() && lines.is_empty() {
+            return;
         }
+        match self.write(progress.as_ref(), lines, &mut written).await {
+            Ok(Verdict::Applied | Verdict::AlreadyApplied) => {
+                if let Some(progress) = progress {
+                    self.broker().feed().tell(|| {
+                        let (queue, id, task_type) = (self.queue(), self.id(), self.task_type());
+                        let mut event = Event::of_task(Kind::Progress, progress.at, queue, id, task_type);
+                        (event.percent, event.note) = (Some(progress.percent), Some(progress.note));
+                        event
+                    });
+                }
+            }
+            Ok(_) => {}
+            Err(error) => debug!(task = self.id(), %error, "its progress or log was not written"),
+        }
+    }
+
+    async fn write(
+        &self,
+        progress: Option<&Progress>,
+        lines: TaskLog,
+        written: &mut Option<TaskLog>,
+    ) -> Result<Verdict, Error> {
+        let (progress, mut log) = (progress.map(Progress::to_string), None);
+        if !lines.is_empty() {
+            if written.is_none() {
+                // Those of earlier attempts.
+                *written = Some(self.broker().log_of(self.run()).await?);
+            }
+            let whole = written.get_or_insert_default();
+            whole.append(lines);
+            log = Some(whole.to_string());
+        }
+        let fields = [(PROGRESS, &progress), (LOG, &log)];
+        let fields = fields.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?.as_bytes())));
+        self.broker().write_fields(self.run(), &fields.collect::<Vec<_>>()).await
     }
 
     /// Whether there is something left to write.
     pub(crate) fn has_notes(&self) -> bool {
-        self.inner.notes.get().is_some_and(|notes| notes.lock().waiting.is_some())
+        self.inner.notes.get().is_some_and(|notes| !notes.lock().is_written())
     }
 
     /// Stores where to go on, as JSON of at most 16 KiB. The next attempt, here or elsewhere, gets it by [`Cursor`](crate::Cursor) or

@@ -17,19 +17,19 @@ use queue_core::outcome::Step;
 use queue_redis::service::{Backoff, Outage, Service};
 use queue_redis::{
     Error,
-    broker::{Ended, Freed, Report, Run, SHORT_BATCH, Travel, Verdict},
+    broker::{Ended, Report, Run, SHORT_BATCH, Travel, Verdict},
 };
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use super::shared::Shared;
 use super::slots::{Slot, Slots};
 use super::trouble::{Refusal, Trouble};
 use crate::events::Event;
 use crate::log::warn;
+use crate::sequel::{Sequel, free_lanes, start_followers};
 
 /// Boxed, since it changes hands some twenty times.
 pub(super) type Ack = Box<Unsettled>;
@@ -41,12 +41,9 @@ pub(super) struct Unsettled {
     ticket: u64,
     pub(super) report: Report,
     pub(super) step: Step,
-    /// The limit of which nothing is to start for so long.
-    pub(super) too_many: Option<(String, Duration)>,
+    pub(super) sequel: Sequel,
     /// What those who listen are told when it is written.
     pub(super) news: Option<Box<queue_core::event::Event>>,
-    /// Whether another task may follow this one.
-    pub(super) is_followed: bool,
     /// None while others have it, because the report is on its way, or refused.
     slot: Option<Arc<Slot>>,
     shared: Arc<Shared>,
@@ -62,9 +59,8 @@ impl Unsettled {
             ticket,
             report,
             step,
-            too_many: None,
+            sequel: Sequel::default(),
             news: None,
-            is_followed: false,
             slot,
             shared,
             sent: false,
@@ -91,9 +87,9 @@ impl Drop for Unsettled {
         let mut report = self.report.clone();
         report.resent |= self.sent;
         let step = std::mem::replace(&mut self.step, Step::Requeue);
-        let (slot, shared, too_many) = (self.slot.take(), self.shared.clone(), self.too_many.take());
-        let (ticket, news, is_followed, sent) = (self.ticket, self.news.take(), self.is_followed, self.sent);
-        let again = Self { ticket, report, step, too_many, news, is_followed, slot, shared, sent, settled: false };
+        let (slot, shared, sequel) = (self.slot.take(), self.shared.clone(), std::mem::take(&mut self.sequel));
+        let (ticket, news, sent) = (self.ticket, self.news.take(), self.sent);
+        let again = Self { ticket, report, step, sequel, news, slot, shared, sent, settled: false };
         self.shared.acks.send([Box::new(again)]);
     }
 }
@@ -161,7 +157,7 @@ pub(super) struct AckWriter {
 }
 
 impl Service for AckWriter {
-    const NAME: &'static str = "reports";
+    const NAME: &'static str = "acks";
     const WORK: &'static str = "writing the outcomes of tasks";
 
     /// Writes what has been reported by now.
@@ -279,14 +275,23 @@ fn batches(gathered: Vec<Ack>) -> Vec<Batch> {
 
 /// Sends one batch. Gives it back with the error when that failed, and whether it may have been applied.
 async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, Error, bool)> {
-    // Behind the reports, on the same connection.
-    let (applied, ()) = join(shared.broker.apply(&batch.0, shared.now_ns()), free_lanes(shared, &batch)).await;
+    let apply = shared.broker.apply(&batch.0, shared.now_ns());
+    let freed = free_lanes(&shared.broker, batch.0.iter().map(|ack| (&ack.report.run, &ack.sequel)));
+    let applied = if batch.0.iter().any(|ack| ack.report.follow_up.is_some()) {
+        // Before such a report the leader is asked for a look, and slots that are freed meanwhile are still in use.
+        let applied = apply.await;
+        freed.await;
+        applied
+    } else {
+        // Behind the reports, on the same connection.
+        join(apply, freed).await.0
+    };
     match applied {
         Ok(verdicts) => {
             let followed = followed(&batch, &verdicts);
             settle(shared, batch, &verdicts, resend);
             if !followed.is_empty() {
-                Box::pin(start_followers(shared, followed)).await;
+                Box::pin(start_followers(&shared.broker, &followed, shared.now_ns())).await;
             }
             None
         }
@@ -299,30 +304,8 @@ async fn attempt(shared: &Shared, batch: Batch, resend: bool) -> Option<(Batch, 
 
 /// The runs of a batch that have ended for good and that others may follow.
 fn followed(batch: &Batch, verdicts: &[Verdict]) -> Vec<Run> {
-    let is_over = |(ack, verdict): &(&Ack, &Verdict)| {
-        ack.is_followed && **verdict != Verdict::Lost && !matches!(ack.step, Step::Retry { .. } | Step::Requeue)
-    };
-    batch.0.iter().zip(verdicts).filter(is_over).map(|(ack, _)| ack.report.run.clone()).collect()
-}
-
-/// Starts what follows them. A hint: what is lost here starts at its fallback.
-async fn start_followers(shared: &Shared, ended: Vec<Run>) {
-    let Some(queue) = ended.first().map(|run| run.queue.clone()) else { return };
-    let ids: Vec<&str> = ended.iter().map(|run| run.id.as_str()).collect();
-    if let Err(error) = shared.broker.start_followers(&queue, &ids, shared.now_ns()).await {
-        debug!(%queue, %error, "what follows tasks that have ended starts at its fallback");
-    }
-}
-
-/// Gives back the slots that runs had in lanes. A hint: what is lost here, the next look at the lane finds.
-async fn free_lanes(shared: &Shared, batch: &Batch) {
-    let in_lanes = batch.0.iter().filter(|ack| !ack.report.run.lanes().is_empty());
-    let freed: Vec<Freed> =
-        in_lanes.map(|ack| Freed { run: ack.report.run.clone(), too_many: ack.too_many.clone() }).collect();
-    let Some(first) = freed.first() else { return };
-    if let Err(error) = shared.broker.free_slots(&first.run.queue, &freed).await {
-        debug!(queue = %first.run.queue, %error, "the slots of ended tasks are found free by the next look at their lanes");
-    }
+    let begins = |(ack, verdict): &(&Ack, &Verdict)| ack.sequel.begins(&ack.step, **verdict);
+    batch.0.iter().zip(verdicts).filter(begins).map(|(ack, _)| ack.report.run.clone()).collect()
 }
 
 /// Sends a batch that failed again and again until it is answered.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::UnixSecond;
-use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step, next_step};
-use queue_core::publish::FOLLOW;
+use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step};
 use queue_core::unique::UniqueUntil;
 use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
@@ -14,15 +13,19 @@ use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug};
 
 use super::acks::{Ack, Unsettled};
+use super::adaptive::Sign;
+use super::cancels::CanceledForGood;
 use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
 use super::telling;
+use crate::budgets;
 use crate::events::{End, Event};
 use crate::job::{CancelReason, Job, ResultError};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch, Panicked};
 use crate::routes::Routes;
+use crate::sequel::Sequel;
 
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
@@ -63,20 +66,33 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         attempt_line!(warn, job, "lease lost; the attempt was given up");
         return None;
     };
-    ack.is_followed = job.headers().contains_key(FOLLOW);
     let outcome = match outcome {
         Outcome::Done(_) => outcome,
         // Boxed, as what is told late: the future of every attempt would have room for what is seldom done.
         failed => Box::pin(shared.cancels.judge(&shared.broker, &job, failed)).await,
     };
-    if let Outcome::Failed(Failure::TooMany { limit, delay, .. }) = &outcome {
-        ack.too_many = Some((limit.clone(), *delay));
-    }
+    ack.sequel = Sequel::of(&job, &outcome);
+    let is_canceled = matches!(&outcome, Outcome::Failed(failure) if failure.error().is::<CanceledForGood>());
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
     tell_the_rest(&job, &step).await;
-    ack.report.ended(&step, job.started_ns(), shared.now_ns());
+    if !is_canceled {
+        ack.report.follow_up = shared.options.on_exhausted.take_leave(&step, shared.now());
+    }
+    let ended_ns = shared.now_ns();
+    ack.report.ended(&step, job.started_ns(), ended_ns);
+    if let Some(adaptive) = &shared.adaptive {
+        let took = u64::try_from(ended_ns.saturating_sub(job.started_ns())).unwrap_or(0);
+        let is_late = job.cancel_reason() == Some(CancelReason::Deadline);
+        let sign = match end {
+            End::Succeeded => Sign::Succeeded,
+            _ if is_late || ack.sequel.too_many.is_some() => Sign::Refused,
+            _ => Sign::Other,
+        };
+        let (in_hand, slots) = (shared.running.len(), shared.slots.total());
+        adaptive.ended(job.task_type(), Duration::from_nanos(took), sign, in_hand, slots);
+    }
     ack.step = step;
     ack.news = telling::ended(&shared, &job, end, &ack.step, error.as_deref());
     ack.report.side = shared.running.side(ticket);
@@ -106,8 +122,8 @@ fn conclude(shared: &Shared, job: &Job, span: &Span, outcome: Outcome) -> (Step,
         error!(task = job.id(), error = %panicked, "the error hook panicked");
     }
     let policy = shared.routes.retry_policy(job.message());
-    let step = next_step(job.message(), outcome, shared.now(), policy);
-    let end = End::of(&step);
+    let step = budgets::decide(job.message(), outcome, shared.now(), policy);
+    let (end, error) = (End::of(&step), step.error().map(str::to_owned).or(error));
     (step, end, error)
 }
 

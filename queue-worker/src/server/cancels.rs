@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use queue_core::limits::{WATCH_POLL, WATCH_REST};
 use queue_core::outcome::{Failure, Outcome};
 use queue_redis::Error;
 use queue_redis::broker::{Broker, CancelRequests};
@@ -15,10 +16,10 @@ use super::wakeups::Wakeups;
 use crate::job::{CancelReason, Job};
 use crate::log::info;
 
-/// How often to look where Redis does not tell of changes.
-const POLL: Duration = Duration::from_secs(15);
-/// Where it does, nothing has to be looked for.
-const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+/// Why a task is archived that somebody has canceled for good.
+#[derive(Debug, thiserror::Error)]
+#[error("canceled by {0}")]
+pub(super) struct CanceledForGood(String);
 
 /// Those that are known.
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ impl Cancels {
             by => by,
         };
         match by {
-            Some(by) => Outcome::Failed(Failure::archive(format!("canceled by {by}"))),
+            Some(by) => Outcome::Failed(Failure::archive(CanceledForGood(by))),
             None => outcome,
         }
     }
@@ -100,7 +101,7 @@ impl Service for CancelWatcher {
                 info!(task = job.id(), queue = job.queue(), by, "task canceled for good");
             }
         }
-        Ok(if watch.is_some() { NEVER } else { POLL })
+        Ok(if watch.is_some() { WATCH_REST } else { WATCH_POLL })
     }
 
     async fn wait(&mut self, pause: Duration) {

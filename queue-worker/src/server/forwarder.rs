@@ -18,7 +18,7 @@ use queue_redis::{
 };
 
 use super::queues::Queues;
-use super::telling::now_ms;
+use super::telling;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::{Event, Observers};
@@ -229,7 +229,7 @@ impl Forwarder {
             if forwarded.moved > 0 {
                 self.observers.tell(|| Event::Forwarded { queue: &set.queue, tasks: forwarded.moved });
                 self.broker.feed().tell(|| {
-                    let mut event = news::Event::new(news::Kind::Forwarded, now_ms(&self.time));
+                    let mut event = news::Event::new(news::Kind::Forwarded, telling::now(&self.time));
                     (event.queue, event.count) = (Some(set.queue.to_string()), Some(forwarded.moved));
                     event
                 });

@@ -130,7 +130,7 @@ impl Handle {
         let _ = tokio::time::timeout(LAST_RECORDS, recorder.clone().run_once()).await;
         heartbeater.clear().await;
         telling::of_server(shared, Kind::ServerStopped);
-        let _ = tokio::time::timeout(LAST_RECORDS, shared.broker.tell_events(telling::now_ms(&shared.time))).await;
+        let _ = tokio::time::timeout(LAST_RECORDS, shared.broker.tell_events(telling::now(&shared.time).0)).await;
         *ended = true;
         shared.tell(|| Event::ServerStopped { server, concurrency: shared.slots.total() });
         info!(server, "server stopped");

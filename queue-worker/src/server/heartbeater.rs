@@ -7,7 +7,7 @@ use bytes::Bytes;
 use queue_core::limits::HEARTBEAT;
 use queue_core::wire::{ServerInfo, Timestamp, WorkerInfo};
 use queue_redis::service::Service;
-use queue_redis::{Error, broker::Broker};
+use queue_redis::{Connection, Error, broker::Broker};
 use tracing::debug;
 
 use super::identity::Identity;
@@ -45,10 +45,12 @@ impl Service for Heartbeater {
 
     async fn run_once(&mut self) -> Result<Duration, Error> {
         self.beats = self.beats.wrapping_add(1);
-        // If Redis cannot be asked for its time, the heartbeat will not fare better, and tells.
-        let _ = self.time.compare(self.broker.redis()).await;
         let briefly = std::mem::take(&mut self.was_idle) && !self.beats.is_multiple_of(WHOLE_EVERY);
-        self.was_idle = self.beat(briefly).await?;
+        // One for both: the pool asks whether a connection is alive whenever it hands it out.
+        let mut connection = self.broker.redis().pooled().await?;
+        // If Redis cannot be asked for its time, the heartbeat will not fare better, and tells.
+        let _ = self.time.compare_on(&mut connection).await;
+        self.was_idle = self.write(&mut connection, briefly).await?;
         Ok(HEARTBEAT)
     }
 
@@ -65,6 +67,10 @@ impl Service for Heartbeater {
 impl Heartbeater {
     /// Writes the server's state once, `briefly` if it can be; returns whether nothing is worked on.
     pub(super) async fn beat(&self, briefly: bool) -> Result<bool, Error> {
+        self.write(&mut self.broker.redis().pooled().await?, briefly).await
+    }
+
+    async fn write(&self, connection: &mut Connection, briefly: bool) -> Result<bool, Error> {
         let identity = &self.identity;
         let running = self.running.all();
         let most = MOST_OF_ONE.min(MOST_SHOWN / running.len().max(1));
@@ -83,12 +89,11 @@ impl Heartbeater {
             })
             .collect();
         let server = self.server_info(workers.len());
-        let mut connection = self.broker.redis().pooled().await?;
         let (broker, is_idle, now) = (&self.broker, workers.is_empty(), self.time.now());
         if is_idle && briefly {
-            broker.renew_server_state(&mut connection, &server, now).await?;
+            broker.renew_server_state(connection, &server, now).await?;
         } else {
-            broker.write_server_state(&mut connection, &server, &workers, now).await?;
+            broker.write_server_state(connection, &server, &workers, now).await?;
         }
         Ok(is_idle)
     }

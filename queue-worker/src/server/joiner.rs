@@ -1,13 +1,16 @@
-//! The joiner: has a server take from the queues of its families as soon as there are any.
+//! The joiner: has a server take from the queues of its families (priorities, its mailboxes, those of its labels) as soon as
+//! there are any.
 //!
 //! A client lists a queue before it puts its first task there. Redis tells of that change, so a server that joins queues
 //! asks for the list when it has changed; one that joins none never does.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::limits::{FORWARD_INTERVAL, JOIN_INTERVAL, MAX_JOINED};
+use queue_core::queue_name::{Family, QueueName};
 use queue_redis::service::Service;
 use queue_redis::{
     Error,
@@ -30,6 +33,8 @@ pub(super) struct Joiner {
     pub(super) heartbeater: Heartbeater,
     /// Whether it was said that there are too many.
     pub(super) is_full: bool,
+    /// Those for certain servers that the leader was asked to look after: Go's clients, which list them too, do not ask.
+    pub(super) asked_for: HashSet<String>,
 }
 
 impl Service for Joiner {
@@ -39,6 +44,12 @@ impl Service for Joiner {
     async fn run_once(&mut self) -> Result<Duration, Error> {
         let (names, is_told) = self.names().await?;
         let (joined, all) = self.queues.join(&names);
+        let is_target = |name: &&String| QueueName::parse(name).family.as_ref().is_some_and(Family::is_target);
+        let targets: HashSet<String> = names.iter().filter(is_target).cloned().collect();
+        if !targets.is_subset(&self.asked_for) {
+            self.broker.ask_for_targets().await?;
+        }
+        self.asked_for = targets;
         if !all && !std::mem::replace(&mut self.is_full, true) {
             warn!(
                 joined = MAX_JOINED,

@@ -20,6 +20,7 @@ use tracing::{Span, info_span};
 use super::queues::{Priorities, Queues};
 use crate::aggregate::Aggregation;
 use crate::events::Observers;
+use crate::exhausted::OnExhausted;
 use crate::job::Job;
 use crate::routes::Routes;
 use crate::work::Work;
@@ -58,6 +59,8 @@ pub(super) struct Options {
     pub(super) name: Option<String>,
     pub(super) labels: BTreeSet<String>,
     pub(super) concurrency: usize,
+    /// Between which bounds it moves.
+    pub(super) adaptive: Option<RangeInclusive<usize>>,
     pub(super) queues: Vec<(String, u32)>,
     pub(super) strict: bool,
     pub(super) priorities: Option<Priorities>,
@@ -73,6 +76,7 @@ pub(super) struct Options {
     pub(super) unhandled: Unhandled,
     pub(super) max_result_bytes: usize,
     pub(super) on_error: Option<Box<ErrorHook>>,
+    pub(super) on_exhausted: OnExhausted,
     pub(super) health: Option<(Duration, Arc<HealthHook>)>,
     pub(super) duties: Vec<Arc<dyn Duty>>,
     pub(super) start_check: bool,
@@ -137,6 +141,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            adaptive: None,
             name: None,
             labels: BTreeSet::new(),
             queues: Vec::new(),
@@ -153,6 +158,7 @@ impl Default for Options {
             unhandled: Unhandled::Snooze(Duration::from_secs(30)),
             max_result_bytes: MAX_RESULT_BYTES,
             on_error: None,
+            on_exhausted: OnExhausted::default(),
             health: None,
             duties: Vec::new(),
             start_check: true,
@@ -182,6 +188,11 @@ impl Options {
             self.concurrency.to_string(),
             "it must be at most 100000",
         )?;
+        if let Some(bounds) = &self.adaptive {
+            let sensible = !bounds.is_empty() && *bounds.end() <= MAX_CONCURRENCY;
+            let rule = "its bounds must be at most 100000, the lower one first";
+            require(sensible, "adaptive_concurrency", format!("{bounds:?}"), rule)?;
+        }
         for (option, name) in
             self.name.iter().map(|name| ("name", name)).chain(self.labels.iter().map(|l| ("label", l)))
         {

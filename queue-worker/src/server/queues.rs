@@ -1,11 +1,11 @@
 //! Which queue is tried next.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use queue_core::limits::{MAX_JOINED, MIDDLE_PRIORITY};
+use queue_core::limits::{HIGHEST_PRIORITY, MAX_JOINED, MIDDLE_PRIORITY};
 use queue_core::queue_name::{Family, QueueName};
 use tokio::sync::Notify;
 
@@ -20,6 +20,32 @@ pub enum Priorities {
     Strict,
 }
 
+/// Which queues of the families of its own a server joins while it runs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Joins {
+    /// Whether it serves priorities, and how.
+    pub(super) priorities: Option<Priorities>,
+    /// Whose mailboxes it serves.
+    pub(super) name: Option<String>,
+    /// It serves the queues whose labels are among these.
+    pub(super) labels: BTreeSet<String>,
+}
+
+impl Joins {
+    fn any(&self) -> bool {
+        self.priorities.is_some() || self.name.is_some() || !self.labels.is_empty()
+    }
+
+    /// How a member of a family counts beside the others; `None` where it is left to other servers.
+    fn priority_of(&self, family: &Family) -> Option<u8> {
+        match family {
+            Family::Level(level) => self.priorities.map(|_| *level),
+            // What only some may run comes before what all may run, and yet does not keep it waiting for ever.
+            target => target.admits(self.name.as_deref(), &self.labels).then_some(HIGHEST_PRIORITY),
+        }
+    }
+}
+
 /// The queues of a server with their weights, heaviest first; behind them those that it has joined since.
 #[derive(Debug)]
 pub(super) struct Queues {
@@ -29,8 +55,7 @@ pub(super) struct Queues {
     numbers: RwLock<HashMap<Arc<str>, usize>>,
     has_limits: bool,
     strict: bool,
-    /// Whether it serves priorities, and how.
-    priorities: Option<Priorities>,
+    joins: Joins,
     /// Whether nothing is taken from any of them, until somebody says otherwise.
     held: AtomicBool,
     /// Signals when a queue has room again that had none when it was asked.
@@ -56,15 +81,15 @@ impl Queues {
     /// Queues without weight are left out, as in asynq; of a queue named twice the larger weight counts;
     /// without any queue, `default` is served.
     pub(super) fn new(queues: &[(String, u32)], strict: bool, most: &BTreeMap<String, usize>) -> Self {
-        Self::with_priorities(queues, strict, most, None)
+        Self::joining(queues, strict, most, Joins::default())
     }
 
-    /// The same, of a server that serves priorities too.
-    pub(super) fn with_priorities(
+    /// The same, of a server that joins others of their families.
+    pub(super) fn joining(
         queues: &[(String, u32)],
         strict: bool,
         most: &BTreeMap<String, usize>,
-        priorities: Option<Priorities>,
+        joins: Joins,
     ) -> Self {
         let mut queues: Vec<(Arc<str>, u32)> = queues
             .iter()
@@ -78,14 +103,14 @@ impl Queues {
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
         let room = Arc::new(Notify::new());
-        let space = queues.len() + if priorities.is_some() { MAX_JOINED } else { 0 };
+        let space = queues.len() + if joins.any() { MAX_JOINED } else { 0 };
         let all = Self {
             queues: (0..space).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
             numbers: RwLock::default(),
             has_limits: !most.is_empty(),
             strict,
-            priorities,
+            joins,
             held: AtomicBool::new(false),
             room: room.clone(),
         };
@@ -153,15 +178,12 @@ impl Queues {
     fn place_in_family(&self, name: &str) -> Option<(usize, u8)> {
         let QueueName { base, family } = QueueName::parse(name);
         let base = self.number(base).filter(|base| self.is_configured(*base))?;
-        match family? {
-            Family::Level(level) if self.priorities.is_some() => Some((base, level)),
-            _ => None,
-        }
+        Some((base, self.joins.priority_of(&family?)?))
     }
 
     /// Whether it joins queues while it runs.
     pub(super) fn joins(&self) -> bool {
-        self.priorities.is_some()
+        self.joins.any()
     }
 
     fn served(&self, number: usize) -> &Served {
@@ -261,7 +283,7 @@ impl Queues {
 
     /// What each of these queues weighs beside the others. A family weighs together what its base does.
     fn shares_of(&self, open: &[usize]) -> Vec<u64> {
-        if self.priorities.is_none() {
+        if !self.joins() {
             return open.iter().map(|queue| u64::from(self.weight(*queue))).collect();
         }
         let mut highest: HashMap<usize, u8> = HashMap::new();
@@ -269,7 +291,7 @@ impl Queues {
             let highest = highest.entry(served.base).or_default();
             *highest = served.priority.max(*highest);
         }
-        let part = |served: &Served| match self.priorities {
+        let part = |served: &Served| match self.joins.priorities {
             Some(Priorities::Strict) => u64::from(highest.get(&served.base) == Some(&served.priority)),
             _ => 1 << served.priority,
         };
@@ -440,7 +462,8 @@ mod tests {
 
     fn family(strict: bool, priorities: Priorities) -> Queues {
         let weights = [("mail".to_owned(), 2), ("news".to_owned(), 1)];
-        let queues = Queues::with_priorities(&weights, strict, &BTreeMap::new(), Some(priorities));
+        let joins = Joins { priorities: Some(priorities), ..Joins::default() };
+        let queues = Queues::joining(&weights, strict, &BTreeMap::new(), joins);
         let there = ["mail", "news", "mail}p9", "mail}p0", "other}p9", "mail}@web-1", "mail}x"];
         let (joined, all) = queues.join(&there.map(str::to_owned));
         let mut names: Vec<_> = joined.iter().map(|queue| &**queues.name(*queue)).collect();
@@ -473,6 +496,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_for_this_server_comes_first_and_the_rest_is_not_kept_waiting() {
+        let labels = ["gpu".to_owned(), "eu".to_owned()].into();
+        let joins = Joins { name: Some("web-1".to_owned()), labels, ..Joins::default() };
+        let weights = [("mail".to_owned(), 2), ("news".to_owned(), 1)];
+        let queues = Queues::joining(&weights, false, &BTreeMap::new(), joins);
+        assert!(queues.joins() && !Queues::new(&weights, false, &BTreeMap::new()).joins());
+        let for_others = ["mail}p9", "mail}@web-2", "mail}#big", "mail}#big+gpu", "other}@web-1", "mail}x"];
+        assert_eq!(queues.join(&for_others.map(str::to_owned)), (vec![], true));
+        queues.join(&["mail}@web-1".to_owned()]);
+        let shares = taken(&queues, 100_000);
+        // 512 and 32 of two thirds. A standard deviation of the larger is 153.
+        for (queue, expected) in [("mail}@web-1", 62_745), ("mail", 3_922), ("news", 33_333)] {
+            assert!(shares[queue].abs_diff(expected) < 1_500, "{queue}: {} for {expected}", shares[queue]);
+        }
+        let labelled = ["mail}@web-1", "mail}#gpu", "mail}#eu+gpu", "news}#eu"].map(str::to_owned);
+        assert_eq!(queues.join(&labelled).0.len(), 3);
+    }
+
+    #[test]
     fn the_weight_of_a_base_is_that_of_its_family() {
         let queues = family(false, Priorities::Strict);
         queues.weigh(&BTreeMap::from([("mail".into(), 0)]));
@@ -492,7 +534,8 @@ mod tests {
     #[test]
     fn there_is_an_end_of_joining() {
         let bases: Vec<(String, u32)> = (0..200).map(|n| (format!("q{n}"), 1)).collect();
-        let queues = Queues::with_priorities(&bases, false, &BTreeMap::new(), Some(Priorities::Weighted));
+        let joins = Joins { priorities: Some(Priorities::Weighted), ..Joins::default() };
+        let queues = Queues::joining(&bases, false, &BTreeMap::new(), joins);
         let levels = bases.iter().flat_map(|(name, _)| [0, 1, 2, 3, 9].map(|level| format!("{name}}}p{level}")));
         let (joined, all) = queues.join(&levels.clone().collect::<Vec<_>>());
         assert_eq!((joined.len(), all), (MAX_JOINED, true));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_core::RetryPolicy;
+use queue_core::clock::UnixSecond;
 use queue_core::crash::{Crashes, step_after_crash};
 use queue_core::event as news;
 use queue_core::limits::{IDLE_INTERVAL, RECOVER_INTERVAL, RECOVERY_MARGIN_SECS, RENEWED_WITHIN, SILENT_MARGIN_SECS};
@@ -17,9 +18,11 @@ use queue_redis::{
 use tracing::debug;
 
 use super::holdings::Holdings;
-use super::telling::now_ms;
+use super::telling;
 use super::time::Time;
+use crate::budgets;
 use crate::events::{End, Event, Observers};
+use crate::exhausted::OnExhausted;
 use crate::log::{error, warn};
 use crate::panic;
 use crate::routes::Routes;
@@ -49,6 +52,7 @@ pub(super) struct Recoverer {
     holdings: Arc<Holdings>,
     routes: Arc<Routes>,
     max_crashes: u32,
+    on_exhausted: OnExhausted,
     observers: Observers,
     heard: Heard,
 }
@@ -111,9 +115,10 @@ impl Recoverer {
         holdings: Arc<Holdings>,
         routes: Arc<Routes>,
         max_crashes: u32,
+        on_exhausted: OnExhausted,
         observers: Observers,
     ) -> Self {
-        Self { broker, time, holdings, routes, max_crashes, observers, heard: Heard::default() }
+        Self { broker, time, holdings, routes, max_crashes, on_exhausted, observers, heard: Heard::default() }
     }
 
     /// How long to wait before leases are looked at again, of which the next one ends at `next`.
@@ -242,6 +247,7 @@ impl Recoverer {
             error!(task = lease.id, queue = %queue, "task cannot be read; it goes to the archive as it is");
             return Recovery::as_it_is(lease);
         };
+        budgets::complain(message);
         let crashes = lease.crashes.clone().and(&lease.owner, lease.ended_at());
         let step = |policy: &RetryPolicy| step_after_crash(message, &crashes, self.max_crashes, now, policy);
         let step = panic::catch(|| step(self.routes.retry_policy(message))).unwrap_or_else(|panicked| {
@@ -249,6 +255,7 @@ impl Recoverer {
             error!(task = message.id, error = %panicked, "the retry policy panicked; the default one is asked");
             step(&RetryPolicy::default())
         });
+        self.on_exhausted.tell(&step, now);
         Recovery::new(lease, step, crashes, now)
     }
 
@@ -263,9 +270,10 @@ impl Recoverer {
         self.observers.tell(|| Event::Recovered { queue, task_type, end });
         let Some(message) = &lease.message else { return };
         self.broker.feed().tell(|| {
-            let at = now_ms(&self.time);
+            let at = telling::now(&self.time);
             let mut lost = news::Event::of_task(news::Kind::Lost, at, queue, &message.id, &message.r#type);
-            (lost.retry_at, lost.attempt) = (*retry_at, u32::try_from(message.retried.saturating_add(1)).ok());
+            (lost.retry_at, lost.attempt) =
+                (retry_at.map(UnixSecond), u32::try_from(message.retried.saturating_add(1)).ok());
             lost.because(&lease.owner)
         });
         warn!(

@@ -5,20 +5,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_redis::broker::{Broker, SHORT_BATCH};
+use queue_core::event::Kind;
+use queue_redis::broker::{Broker, Matching, SHORT_BATCH};
 use queue_redis::service::Outage;
 use tokio_util::task::TaskTracker;
 
 use super::acks::Acks;
+use super::adaptive::Adaptive;
 use super::cancels::Cancels;
 use super::identity::Identity;
 use super::one_by_one::OneByOne;
-use super::options::Options;
+use super::options::{Options, Unhandled};
 use super::pace::Pace;
 use super::queues::Queues;
 use super::running::Running;
 use super::shutdown::Shutdown;
 use super::slots::Slots;
+use super::survey::Among;
+use super::telling;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::Event;
@@ -35,6 +39,7 @@ pub(super) struct Shared {
     pub(super) routes: Arc<Routes>,
     pub(super) queues: Arc<Queues>,
     pub(super) slots: Slots,
+    pub(super) adaptive: Option<Adaptive>,
     pub(super) identity: Arc<Identity>,
     pub(super) running: Arc<Running>,
     pub(super) cancels: Arc<Cancels>,
@@ -78,6 +83,25 @@ impl Shared {
     /// The name of the next take.
     pub(super) fn next_token(&self) -> Arc<str> {
         format!("{}:{}", self.identity.name(), self.takes.fetch_add(1, Ordering::Relaxed) + 1).into()
+    }
+
+    /// What is taken of these where tasks of other types are left to others ([`Unhandled::Leave`]); `None` where all are taken.
+    pub(super) fn matching(&self, among: Option<Among>) -> Option<Matching> {
+        (self.options.unhandled == Unhandled::Leave).then(|| {
+            let (ids, are_young) = among.unwrap_or_default();
+            Matching { types: self.routes.types(), prefixes: self.routes.prefixes(), ids, are_young }
+        })
+    }
+
+    /// Runs so many tasks at once from now on, and tells so.
+    pub(super) fn resize(&self, concurrency: usize) {
+        let before = self.slots.total();
+        if concurrency != before {
+            self.slots.resize(concurrency);
+            let server = self.identity.id();
+            self.tell(|| Event::ServerResized { server, before, concurrency });
+            telling::of_server(self, Kind::ServerResized);
+        }
     }
 
     /// How many tasks set out together, to be taken or reported, although others are under way: half of the slots, so

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_redis::broker::Dequeued;
+use queue_redis::broker::{Dequeued, Matching};
 use queue_redis::service::Backoff;
 
 use super::limit::Place;
@@ -15,6 +15,7 @@ use super::requeue::find_lost;
 use super::shared::Shared;
 use super::slots::Slot;
 use super::starts::start;
+use super::survey::Among;
 use crate::log::warn;
 
 /// How often a queue whose places are all taken is looked at.
@@ -25,11 +26,12 @@ const LONGER: u32 = 4;
 /// The longest wait: the largest message that Redis can hold, at a megabyte a second.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Works a queue like this for a while, in the background.
-pub(super) fn begin(shared: &Arc<Shared>, queue: &Arc<str>) {
+/// Works a queue like this for a while, in the background; where tasks are left to others, those among which the take
+/// looked.
+pub(super) fn begin(shared: &Arc<Shared>, queue: &Arc<str>, among: Option<Among>) {
     if let Some(tasks) = shared.one_by_one.begin(queue) {
         let end = End { shared: shared.clone(), queue: queue.clone() };
-        shared.lookups.spawn(take(end, tasks));
+        shared.lookups.spawn(take(end, tasks, shared.matching(among)));
     }
 }
 
@@ -58,7 +60,7 @@ async fn room(shared: &Shared, queue: &str) -> (Vec<Arc<Slot>>, Vec<Place>) {
     }
 }
 
-async fn take(end: End, tasks: u32) {
+async fn take(end: End, tasks: u32, matching: Option<Matching>) {
     let End { shared, queue } = &end;
     let mut patience = shared.broker.redis().response_timeout() * LONGER;
     let mut backoff = Backoff::new(&shared.outage, "taking tasks one by one");
@@ -70,7 +72,7 @@ async fn take(end: End, tasks: u32) {
         let room = shared.shutdown.quiet.run_until_cancelled(room(shared, queue)).await;
         let Some((mut slots, mut places)) = room else { return };
         let (token, expires) = (shared.next_token(), shared.lease_expiry_after(patience));
-        let take = shared.broker.dequeue_within(patience, queue, &token, expires);
+        let take = shared.broker.dequeue_within(patience, queue, &token, expires, matching.as_ref());
         match shared.shutdown.quiet.run_until_cancelled(take).await {
             Some(Ok(Dequeued::Tasks(taken) | Dequeued::Limited { tasks: taken, .. })) if !taken.is_empty() => {
                 backoff.succeeded();

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_core::event::Kind;
-use queue_core::limits::MAX_CONCURRENCY;
+use queue_core::limits::{MAX_CONCURRENCY, WATCH_POLL};
 use queue_core::registry::{FEATURES, Mode, ServerEntry, Want};
 use queue_redis::Error;
 use queue_redis::service::Service;
@@ -13,12 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::heartbeater::Heartbeater;
 use super::shared::Shared;
-use super::telling;
-use crate::events::Event;
 use crate::log::info;
 
-/// How often to look where Redis does not tell of changes.
-const POLL: Duration = Duration::from_secs(15);
 /// How often the entry is written although nothing has changed: half of its life.
 const RENEWAL: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -71,12 +66,12 @@ impl Service for Steering {
             self.written = None;
         }
         // Redis wakes this loop only when something has happened, which may be that all keys were lost.
-        let mut pause = if watch.is_some() { RENEWAL } else { POLL };
+        let mut pause = if watch.is_some() { RENEWAL } else { WATCH_POLL };
         if watch.is_some() || self.written.is_none_or(|written| written.elapsed() >= RENEWAL) {
             match broker.write_server_entry(&server, &self.entry).await {
                 Ok(()) => self.written = Some(Instant::now()),
                 // It is news, and the tasks of a full Redis have to be worked all the same.
-                Err(error) if error.is_out_of_memory() => pause = POLL,
+                Err(error) if error.is_out_of_memory() => pause = WATCH_POLL,
                 Err(error) => return Err(error),
             }
         }
@@ -128,21 +123,14 @@ impl Steering {
         let wanted = self.of_server.merged(&of_name);
         refused.extend(wanted.unreadable.iter().map(|field| format!("{field}: it cannot be read")));
 
-        let (configured, before) = (shared.options.concurrency, shared.slots.total());
-        let concurrency = match wanted.concurrency.map(|(_, tasks)| tasks as usize) {
-            Some(tasks) if (1..=MAX_CONCURRENCY).contains(&tasks) => tasks,
-            Some(tasks) => {
-                refused.push(format!("concurrency {tasks}: it must be between 1 and {MAX_CONCURRENCY}"));
-                configured
-            }
-            None => configured,
-        };
-        if concurrency != before {
-            shared.slots.resize(concurrency);
-            let server = shared.identity.id();
-            shared.tell(|| Event::ServerResized { server, before, concurrency });
-            telling::of_server(shared, Kind::ServerResized);
+        let mut order = wanted.concurrency.map(|(_, tasks)| tasks as usize);
+        if let Some(tasks) = order.take_if(|tasks| !(1..=MAX_CONCURRENCY).contains(tasks)) {
+            refused.push(format!("concurrency {tasks}: it must be between 1 and {MAX_CONCURRENCY}"));
         }
+        shared.resize(match &shared.adaptive {
+            Some(adaptive) => adaptive.heed(order, shared.slots.total()),
+            None => order.unwrap_or(shared.options.concurrency),
+        });
 
         let mut weights = BTreeMap::new();
         for (queue, (_, weight)) in wanted.queues {

@@ -25,6 +25,9 @@ const NEIGHBOURS: usize = 8;
 /// A pass that has further to go than this does not keep the young end waiting.
 const FAR: usize = 10 * WINDOW;
 
+/// Ids that a take looks at, and whether they are near the young end.
+pub(super) type Among = (Vec<Bytes>, bool);
+
 /// Ids, as their hashes: hundreds for each queue.
 type Marks = HashSet<u64>;
 
@@ -50,8 +53,8 @@ pub(super) struct Survey {
     not_before: Option<Instant>,
     /// What the look that is under way reads.
     piece: Option<Piece>,
-    /// The ids that it has to ask about, and whether they are near the young end.
-    open: VecDeque<(Vec<Bytes>, bool)>,
+    /// What it has to ask about.
+    open: VecDeque<Among>,
     /// What will be known when that is done.
     then: Option<Then>,
 }
@@ -215,7 +218,7 @@ impl Survey {
     }
 
     /// The ids to ask about next, oldest first, and whether they are near the young end.
-    pub(super) fn next(&self) -> Option<&(Vec<Bytes>, bool)> {
+    pub(super) fn next(&self) -> Option<&Among> {
         self.open.front()
     }
 

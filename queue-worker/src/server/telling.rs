@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::clock::{UnixMilli, UnixSecond};
 use queue_core::event::{Event, Kind};
+use queue_core::limits::{WATCH_POLL, WATCH_REST};
 use queue_core::outcome::Step;
 use queue_redis::Error;
 use queue_redis::broker::Broker;
@@ -16,10 +18,6 @@ use super::wakeups::Wakeups;
 use crate::events::End;
 use crate::job::{CancelReason, Job};
 
-/// How often to look where Redis does not tell of changes.
-const POLL: Duration = Duration::from_secs(15);
-/// Where it does, nothing has to be looked for.
-const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long to write nothing after Redis could not be asked, or has refused.
 const REST: Duration = Duration::from_secs(1);
 
@@ -51,12 +49,12 @@ impl Service for Audience {
                 // A key of another type, a missing right: no trouble of the server, which tells nothing then.
                 debug!(%error, "Redis does not tell who listens to events");
                 self.broker.feed().heard_by(Vec::new(), 0);
-                return Ok(POLL);
+                return Ok(WATCH_POLL);
             }
             wanted => wanted?,
         };
-        let over = self.broker.feed().heard_by(wanted, now_ms(&self.time));
-        let pause = if watch.is_some() { NEVER } else { POLL };
+        let over = self.broker.feed().heard_by(wanted, now(&self.time).0);
+        let pause = if watch.is_some() { WATCH_REST } else { WATCH_POLL };
         Ok(over.map_or(pause, |over| over.min(pause)))
     }
 
@@ -77,7 +75,7 @@ impl Service for Teller {
     const WORK: &'static str = "telling events";
 
     async fn run_once(&mut self) -> Result<Duration, Error> {
-        let Err(error) = self.broker.tell_events(now_ms(&self.time)).await else { return Ok(Duration::ZERO) };
+        let Err(error) = self.broker.tell_events(now(&self.time).0).await else { return Ok(Duration::ZERO) };
         // It is news, no trouble of the server: what was lost is counted, and told when that is possible again.
         debug!(%error, "events were not written");
         Ok(REST)
@@ -89,14 +87,14 @@ impl Service for Teller {
     }
 }
 
-pub(super) fn now_ms(time: &Time) -> i64 {
-    time.now_ns().div_euclid(1_000_000)
+pub(super) fn now(time: &Time) -> UnixMilli {
+    UnixMilli::of_ns(time.now_ns())
 }
 
 /// That an attempt begins.
 pub(super) fn started(shared: &Shared, job: &Job) {
     shared.broker.feed().tell(|| {
-        let mut event = of_job(Kind::Started, now_ms(&shared.time), job);
+        let mut event = of_job(Kind::Started, now(&shared.time), job);
         event.attempt = Some(job.attempt());
         event
     });
@@ -119,11 +117,11 @@ pub(super) fn ended(shared: &Shared, job: &Job, end: End, step: &Step, error: Op
         End::LeaseLost => return None,
     };
     let now_ns = shared.now_ns();
-    let mut event = of_job(kind, now_ns.div_euclid(1_000_000), job);
+    let mut event = of_job(kind, UnixMilli::of_ns(now_ns), job);
     event.attempt = Some(job.attempt());
     event.took_ms = u64::try_from(now_ns.saturating_sub(job.started_ns()) / 1_000_000).ok();
     if let Step::Retry { at, .. } = step {
-        event.retry_at = Some(*at);
+        event.retry_at = Some(UnixSecond(*at));
     }
     Some(Box::new(match error {
         Some(error) => event.because(error),
@@ -132,14 +130,14 @@ pub(super) fn ended(shared: &Shared, job: &Job, end: End, step: &Step, error: Op
 }
 
 /// About the task of an attempt.
-fn of_job(kind: Kind, at: i64, job: &Job) -> Event {
+fn of_job(kind: Kind, at: UnixMilli, job: &Job) -> Event {
     Event::of_task(kind, at, job.queue(), job.id(), job.task_type())
 }
 
 /// About the server itself.
 pub(super) fn of_server(shared: &Shared, kind: Kind) {
     shared.broker.feed().tell(|| {
-        let mut event = Event::new(kind, now_ms(&shared.time));
+        let mut event = Event::new(kind, now(&shared.time));
         event.count = Some(shared.slots.total() as u64);
         event
     });

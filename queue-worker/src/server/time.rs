@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::Clock;
 use queue_core::limits::CLOCK_SETTLES;
-use queue_redis::{Error, Redis, RedisClock};
+use queue_redis::{Connection, Error, Redis, RedisClock};
 
 #[derive(Debug)]
 pub(crate) struct Time {
@@ -50,6 +50,14 @@ impl Time {
     pub(super) async fn compare(&self, redis: &Redis) -> Result<(), Error> {
         match &self.corrected {
             Some(clock) => clock.compare(redis).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same on a connection that is there for something else.
+    pub(super) async fn compare_on(&self, connection: &mut Connection) -> Result<(), Error> {
+        match &self.corrected {
+            Some(clock) => clock.compare_on(connection).await,
             None => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_core::limits::SILENT_MARGIN_SECS;
 use queue_core::outcome::Failure;
 use queue_redis::duties;
-use queue_redis::flow::Recorder;
+use queue_redis::flow::{Flows, Recorder};
 use queue_redis::leader::Leader;
 use queue_redis::service::{Outage, Service as _};
 use queue_redis::{
@@ -26,6 +26,7 @@ use super::recoverer::Recoverer;
 use super::time::Time;
 use super::wakeups::Wakeups;
 use crate::events::Observers;
+use crate::exhausted::OnExhausted;
 use crate::routes::Routes;
 
 /// The loops of a server, each of which is run once when it is called.
@@ -41,7 +42,7 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     /// Looks after these queues once, as servers do that Redis has heard for a while. Returns the Unix second at which a
-    /// task is due, or its lease will have ended for long enough.
+    /// task is due, its lease will have ended for long enough, or a batch is to be looked after.
     pub(crate) async fn look_after(&self, queues: &[String]) -> Result<Option<i64>, Error> {
         if queues.is_empty() {
             return Ok(None);
@@ -57,6 +58,7 @@ impl Upkeep {
             holdings.clone(),
             self.routes.clone(),
             self.max_crashes,
+            OnExhausted::default(),
             Observers::default(),
         );
         let lease_ends = recoverer.recover(SILENT_MARGIN_SECS).await?;
@@ -68,7 +70,8 @@ impl Upkeep {
             Leader::new(broker.clone(), time.clock(), "upkeep", duties::standard(broker, time.clock()).into());
         leader.do_all().await?;
         let recovered = lease_ends.map(|end| end.saturating_add(SILENT_MARGIN_SECS));
-        Ok([recovered, forwarder.next_due()].into_iter().flatten().filter(|due| *due > time.now()).min())
+        let flows = Flows::new(self.broker.clone(), self.time.clock()).next_look().await?;
+        Ok([recovered, forwarder.next_due(), flows].into_iter().flatten().filter(|due| *due > time.now()).min())
     }
 
     /// Aggregates a group, if it is ready by these rules; then says whether that failed.

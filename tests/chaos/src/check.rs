@@ -10,9 +10,9 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Process;
+use crate::happened::Happened;
 use crate::history::{History, Story};
 use crate::ledger::Step;
 use crate::name::{Place, Plan};

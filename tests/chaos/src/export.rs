@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// For so long the queue is read, which is longer than its groups wait to be aggregated.
 const READING: Duration = Duration::from_secs(4);
 
+/// No longer: producers go on, and nobody works the queue meanwhile. What was read by then is judged.
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// The tasks that the export of a queue has more than once: by themselves, and in the digest of their group.
 pub(crate) async fn tasks_twice(redis: &Redis, queue: &str) -> Result<Vec<String>, Failure> {
     let inspector = Inspector::new(redis.handle().await?);
@@ -49,19 +52,20 @@ async fn read(inspector: &Inspector, queue: &str) -> Result<Vec<StoredTask>, Fai
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let (mut reader, mut tasks) = (inspector.reader(queue, false), Vec::new());
+    let (mut reader, mut tasks, mut has_waited) = (inspector.reader(queue, false), Vec::new(), false);
     // The tasks of groups are read first, and the digests that they become last.
-    loop {
+    while begun.elapsed() < LONGEST {
         let next = reader.next().await?;
         if next.is_empty() {
-            return Ok(tasks);
+            break;
         }
         let was_aggregating = next.iter().any(|task| task.group.is_some());
         tasks.extend(next);
-        if was_aggregating {
+        if was_aggregating && !std::mem::replace(&mut has_waited, true) {
             tokio::time::sleep(READING).await;
         }
     }
+    Ok(tasks)
 }
 
 /// The name of a task, or of all that became this digest.

@@ -10,23 +10,13 @@ use tokio::sync::Mutex;
 use crate::Failure;
 use crate::export;
 use crate::fleet::{Fleet, Role};
+use crate::happened::Happened;
 use crate::ledger::now_ns;
 use crate::name::QUEUES;
 use crate::net::{Link, Loss};
 use crate::node::Redis;
 use crate::plan::{Fault, Kind};
 use crate::poison::Poisoner;
-
-/// A fault that has happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Happened {
-    pub(crate) kind: Kind,
-    /// The process it met; none for those that meet all.
-    pub(crate) process: Option<u16>,
-    /// From when until when, in Unix nanoseconds.
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-}
 
 /// How long a process is stopped so that others have its tasks when it comes back: its lease, and the time
 /// until somebody has looked. Where only Go is left to look, that takes longer.

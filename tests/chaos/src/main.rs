@@ -7,6 +7,7 @@ mod export;
 mod faults;
 mod findings;
 mod fleet;
+mod happened;
 mod history;
 mod ledger;
 mod log;

@@ -8,8 +8,8 @@ use queue_redis::Client;
 use tokio::sync::Mutex;
 
 use crate::Failure;
-use crate::faults::Happened;
 use crate::fleet::Fleet;
+use crate::happened::Happened;
 use crate::ledger::{Book, Step, now_ns};
 use crate::name::{Name, Plan, QUEUES};
 use crate::node::Redis;

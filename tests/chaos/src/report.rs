@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::check::Tally;
-use crate::faults::Happened;
 use crate::findings::Findings;
+use crate::happened::Happened;
 use crate::history::History;
 use crate::name::Plan;
 use crate::plan::Kind;

@@ -161,6 +161,12 @@ async fn conflicts_are_told_apart_and_named() {
     timeout = "30s",
     retention = "1h",
     unique = "10m",
+    max_crashes = 2,
+    max_snoozes = 50,
+    give_up_after = "1d",
+    backoff = "linear 10s..1h",
+    on_exhausted = "ops:alert",
+    on_exhausted_queue = "ops",
     codec = "msgpack"
 )]
 struct Welcome {
@@ -198,6 +204,11 @@ async fn typed_tasks_bring_their_options_and_the_call_wins() {
     assert_eq!((info.task_type.as_str(), info.queue.as_str(), info.max_retry), ("welcome", "mail", 5));
     assert_eq!((info.timeout, info.retention), (Some(Duration::from_secs(30)), Duration::from_secs(3_600)));
     assert_eq!(info.payload.as_ref(), b"\x81\xa4user\x07", "MessagePack, with names");
+    let headers: Vec<_> = info.headers.iter().map(|(header, text)| format!("{header}: {text}")).collect();
+    let budgets =
+        ["x-backoff: linear 10s..1h0m0s", "x-give-up-after: 24h0m0s", "x-max-crashes: 2", "x-max-snoozes: 50"];
+    let follow_up = ["x-on-exhausted: ops:alert", "x-on-exhausted-queue: ops"];
+    assert_eq!(headers, [&budgets[..], &follow_up].concat());
     let duplicate = client.enqueue(Welcome { user: 7 }).await.unwrap_err();
     assert!(matches!(duplicate, EnqueueError::DuplicateTask { .. }));
     let options = TaskOptions::new().queue("other").max_retry(0).header("k", "v");

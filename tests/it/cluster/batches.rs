@@ -23,7 +23,7 @@ async fn grow(_: Grow, batch: Batch) -> Result<(), Failure> {
 }
 
 /// The id of a batch whose ledger the master of these slots has.
-fn id_on(master: usize) -> String {
+pub(super) fn id_on(master: usize) -> String {
     let slots = [0..=5461, 5462..=10922, 10923..=16383][master].clone();
     (0..).map(|n| format!("batch{n}")).find(|id| slots.contains(&slot_of(id.as_bytes()))).unwrap()
 }

@@ -1,6 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use queue_admin::{Filter, Inspector, Page};
+use queue_core::queue_name::Family;
 use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::{Client, Listener, Semaphore, Signal, broker::Broker};
 use queue_scheduler::{Entry, Scheduler};
@@ -29,6 +30,7 @@ pub(super) async fn every_feature_works(cluster: &Cluster) {
     aggregated(cluster, &names).await;
     new_work_and_cancelations_are_heard(cluster, &names).await;
     shared_limits_and_schedules(cluster, &names).await;
+    targets_and_moves(cluster, &names).await;
     // Whatever there is has a slot, and a queue's keys have one.
     for key in cluster.keys().await {
         assert!(key.starts_with("asynq:"), "{key}");
@@ -65,6 +67,28 @@ async fn worked_by_one_server(cluster: &Cluster, names: &[String; 3]) {
             1
         );
     }
+}
+
+async fn targets_and_moves(cluster: &Cluster, names: &[String; 3]) {
+    let (client, inspector) = (Client::new(connect(cluster, LONG)), Inspector::new(connect(cluster, LONG)));
+    let events = Events::default();
+    let tell = with(&events, async |events: Events, job: Job| events.tell(job.queue()));
+    let server = Server::new(connect(cluster, LONG), Router::new(()).route("job", tell)).name("web-1");
+    let server = server.queues(names.iter().map(|name| (name.as_str(), 1))).start().await.unwrap();
+    let mut expected = Vec::new();
+    for name in names {
+        let (high, mailbox) = (format!("{name}}}p9"), format!("{name}}}@web-1"));
+        client.enqueue(task(name, "for-web-1").only("web-1")).await.unwrap();
+        client.enqueue(task(name, "moved").priority(9)).await.unwrap();
+        let to = inspector.move_task(&high, "moved", Some(Family::Mailbox("web-1".into()))).await.unwrap();
+        assert_eq!(to, mailbox);
+        expected.extend([mailbox.clone(), mailbox]);
+    }
+    let mut seen = events.wait(6).await;
+    seen.sort();
+    expected.sort();
+    assert_eq!(seen, expected);
+    server.shutdown().await;
 }
 
 async fn inspected(cluster: &Cluster, names: &[String; 3]) {

@@ -5,6 +5,7 @@ mod batches;
 mod doctor;
 mod failover;
 mod features;
+mod flows;
 mod locks;
 mod moving;
 mod tls;

@@ -173,6 +173,8 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::UnreadableRules,
         Fault::UnawareServer,
         Fault::EmptyQueue,
+        // Of targets: `server/targets.rs`.
+        Fault::SharedName,
         Fault::Unhandled,
         Fault::BadEntry,
         Fault::Eviction,

@@ -32,6 +32,26 @@ async fn a_lock_whose_task_has_come_meanwhile_stays() {
     assert_eq!(fixture.cmd::<String>(&["GET", "asynq:{q}:unique:job:x"]).await, "gone");
 }
 
+/// Go's clients make locks of a mailbox itself, and a task that is moved keeps what it has.
+#[tokio::test]
+async fn a_lock_of_a_mailbox_whose_task_was_moved_out_of_it_stays() {
+    let (fixture, inspector) = start().await;
+    let lock = "asynq:{q}@web-1}:unique:job:y";
+    fixture.put([job("moved")]).await;
+    for command in [
+        "SADD asynq:queues q}@web-1".to_owned(),
+        format!("SET {lock} moved EX 600"),
+        format!("HSET asynq:{{q}}:t:moved unique_key {lock}"),
+    ] {
+        fixture.run(&command).await;
+    }
+    fix(&inspector).await;
+    assert_eq!(fixture.cmd::<Option<String>>(&["GET", lock]).await.as_deref(), Some("moved"));
+    fixture.run("HDEL asynq:{q}:t:moved unique_key").await;
+    fix(&inspector).await;
+    assert_eq!(fixture.cmd::<Option<String>>(&["GET", lock]).await, None, "that task has no such lock");
+}
+
 #[tokio::test]
 async fn repair_puts_lost_tasks_in_front_and_keeps_the_better_place_of_two() {
     let (fixture, inspector) = start().await;

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use queue_core::clock::UnixMilli;
 use queue_redis::broker::Broker;
 use queue_redis::events::{Cursor, Event, Events, Kind};
 
@@ -21,7 +22,7 @@ async fn hear(broker: &Broker) {
 
 async fn tell(broker: &Broker, ids: &[&str]) {
     for id in ids {
-        broker.feed().tell(|| Event::of_task(Kind::Started, 1_700_000_000_000, QUEUE, id, "job"));
+        broker.feed().tell(|| Event::of_task(Kind::Started, UnixMilli(1_700_000_000_000), QUEUE, id, "job"));
     }
     broker.tell_events(1_700_000_000_000).await.unwrap();
 }

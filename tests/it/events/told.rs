@@ -49,7 +49,7 @@ async fn each_end_of_an_attempt_is_told_with_what_belongs_to_it() {
             let names = (event.queue.as_deref(), event.id.as_deref(), event.task_type.as_deref());
             assert_eq!(names, (Some(QUEUE), Some(task_type), Some(task_type)));
             assert_eq!(event.attempt, Some(1));
-            assert!(event.at > 0 && event.server.is_some());
+            assert!(event.at.0 > 0 && event.server.is_some());
         }
         assert!(told[1].took_ms.is_some());
         assert_eq!(told[1].retry_at.is_some(), ["fail", "snooze"].contains(&task_type));

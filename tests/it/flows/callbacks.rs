@@ -1,5 +1,6 @@
 //! Which callbacks are enqueued, and when.
 
+use queue_core::flow::MemberState;
 use queue_redis::BatchState;
 
 use super::{Ran, callback, client, count, member, over, router, server, until, with_callbacks};
@@ -65,6 +66,26 @@ async fn a_member_that_dies_calls_death_and_no_success_until_it_is_run_again() {
         (count(&ran, "death"), count(&ran, "complete"), count(&ran, "settled"), count(&ran, "success")),
         (1, 1, 2, 1)
     );
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn members_that_were_done_by_other_means_count_as_succeeded() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let batch = with_callbacks(&client(&fixture)).add_all(["ok", "die", "die"].map(member)).await.unwrap();
+    assert_eq!(over(&batch).await.dead, 2);
+    let flows = client(&fixture).flows();
+    let dead = async || flows.members(batch.id(), Some(MemberState::Dead), 0, 10).await.unwrap().0;
+    let ids: Vec<String> = dead().await.into_iter().map(|member| member.id).collect();
+    assert_eq!(batch.resolve(Some(&["another".to_owned()])).await.unwrap(), 0);
+    assert_eq!(batch.resolve(Some(&ids[..1])).await.unwrap(), 1);
+    assert_eq!(dead().await.len(), 1);
+    assert_eq!(over(&batch).await.state, BatchState::Dead);
+    assert_eq!(batch.resolve(None).await.unwrap(), 1);
+    let status = until(&batch, "it is over once more", |status| status.generation == 2 && status.is_over()).await;
+    assert_eq!((status.state, status.succeeded, count(&ran, "success")), (BatchState::Succeeded, 3, 1));
+    assert_eq!(count(&ran, "ok"), 1, "nothing ran again");
     server.shutdown().await;
 }
 

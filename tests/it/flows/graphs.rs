@@ -120,6 +120,38 @@ async fn what_needs_a_dead_node_is_skipped_and_runs_when_that_recovers() {
 }
 
 #[tokio::test]
+async fn a_workflow_succeeds_without_nodes_that_may_fail() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let flow = || client(&fixture).workflow().on_success(callback("success")).on_death(callback("death"));
+    let made = flow()
+        .task("lint", member("die"))
+        .may_fail()
+        .batch("hints", [member("die"), member("hint")])
+        .may_fail()
+        .task("build", member("build"))
+        .after_end(["lint", "hints"])
+        .task("praise", member("praise"))
+        .after(["lint"])
+        .start()
+        .await
+        .unwrap();
+    let status = over(&made).await;
+    assert_eq!((status.state, status.dead, status.succeeded, status.skipped), (BatchState::Succeeded, 2, 1, 1));
+    assert_eq!((count(&ran, "build"), count(&ran, "success")), (1, 1));
+    assert_eq!((count(&ran, "praise"), count(&ran, "death")), (0, 0));
+    let nodes = client(&fixture).flows().nodes(made.id()).await.unwrap();
+    let may_fail: Vec<&str> = nodes.iter().filter(|node| node.may_fail).map(|node| &*node.name).collect();
+    assert_eq!(may_fail.len(), 2, "{may_fail:?}");
+
+    // A death beside it counts as ever.
+    let made = flow().task("lint", member("die")).may_fail().task("build", member("die")).start().await.unwrap();
+    assert_eq!(over(&made).await.state, BatchState::Dead);
+    assert_eq!((count(&ran, "success"), count(&ran, "death")), (1, 1));
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_node_that_is_revoked_has_failed() {
     let (fixture, ran) = (Fixture::start().await, Ran::default());
     let revoke = async |_: Ran, _: Job| Err::<(), _>(Failure::revoke("not needed"));
@@ -144,6 +176,22 @@ async fn a_node_fills_the_batch_behind_it_once_however_often_it_is_tried() {
     let chain = chain.after(["fill"]).task("after", member("after")).after(["filled"]).start().await.unwrap();
     assert_eq!(over(&chain).await.state, BatchState::Succeeded);
     assert_eq!((count(&ran, "ok"), ran.all().last().unwrap().as_str()), (40, "after"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_adds_nodes_to_the_batch_behind_it_and_those_after_it_wait_for_them() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let plan = async |_: Fill, job: Job, flow: Batch| {
+        let made = flow.node("planned").await?.workflow().id("plan").task("first", member("first"));
+        made.task("second", member("second")).after(["first"]).start().await?;
+        if job.attempt() == 1 { Err(Failure::retry_in(std::time::Duration::ZERO, "again")) } else { Ok(()) }
+    };
+    let server = server(&fixture, router(&ran).task(plan)).start().await.unwrap();
+    let flow = client(&fixture).workflow().task("plan", Fill(0)).batch("planned", Vec::<RawTask>::new());
+    let flow = flow.after(["plan"]).task("after", member("after")).after(["planned"]).start().await.unwrap();
+    assert_eq!(over(&flow).await.state, BatchState::Succeeded);
+    assert_eq!(ran.all(), ["first", "second", "after"]);
     server.shutdown().await;
 }
 

@@ -68,7 +68,43 @@ async fn a_member_that_was_deleted_is_noticed_when_the_batch_stands_still() {
     let status = batch.status().await.unwrap();
     assert_eq!((status.removed, status.sent, status.state), (1, 1, BatchState::Doomed));
     let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
-    assert_eq!(flows.members(batch.id(), MemberState::Removed).await.unwrap().len(), 1);
+    let (all, next) = flows.members(batch.id(), None, 0, 1).await.unwrap();
+    assert_eq!((all[0].id.as_str(), all[0].state, next), (&*format!("flow:{root}:0:0"), MemberState::Sent, Some(1)));
+    let (removed, next) = flows.members(batch.id(), Some(MemberState::Removed), 0, 1).await.unwrap();
+    assert_eq!((removed[0].queue.as_str(), removed.len(), next), (QUEUE, 1, None));
+}
+
+/// Puts a task that is pending into a queue of the same family.
+async fn move_to(fixture: &Fixture, id: &str, queue: &str) {
+    fixture.broker.publish_queue(queue).await.unwrap();
+    let _: String =
+        fixture.cmd(&["RENAME", &format!("asynq:{{q}}:t:{id}"), &format!("asynq:{{{queue}}}:t:{id}")]).await;
+    let _: i64 = fixture.cmd(&["LREM", "asynq:{q}:pending", "1", id]).await;
+    let _: i64 = fixture.cmd(&["LPUSH", &format!("asynq:{{{queue}}}:pending"), id]).await;
+}
+
+#[tokio::test]
+async fn a_member_that_was_moved_within_its_family_is_not_lost_and_is_cancelled_where_it_is() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok"), member("ok"), member("ok")]).await.unwrap();
+    let root = batch.id().root().to_owned();
+    move_to(&fixture, &format!("flow:{root}:0:0"), "q}p9").await;
+    move_to(&fixture, &format!("flow:{root}:0:1"), "q}@web-1").await;
+    // Another queue is none of the family, whatever it has.
+    move_to(&fixture, &format!("flow:{root}:0:2"), "other").await;
+    stands_still(&fixture, &root).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.sent, status.removed), (2, 1));
+    // What became of one there is noticed.
+    let _: i64 = fixture.cmd(&["HSET", &format!("asynq:{{q}}@web-1}}:t:flow:{root}:0:1"), "state", "completed"]).await;
+    stands_still(&fixture, &root).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().succeeded, 1);
+    batch.cancel().await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.cancelled, status.sent), (1, 0));
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{q}p9}:pending"]).await, 0);
 }
 
 /// The clock of a host that is seven hours ahead.

@@ -5,6 +5,7 @@ mod graphs;
 mod growing;
 mod left_alone;
 mod model;
+mod reruns;
 mod signals;
 
 use std::time::Duration;

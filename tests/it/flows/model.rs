@@ -21,7 +21,7 @@ const STEPS: usize = 70;
 const MAX_FLOWS: usize = 10;
 
 /// A script with what it needs before it.
-fn script(name: &str) -> String {
+pub(super) fn script(name: &str) -> String {
     fn join(text: &str, known: &mut BTreeSet<String>, joined: &mut String) {
         let needs = text.lines().filter_map(|line| line.trim_start().strip_prefix("-- needs: "));
         for name in needs.flat_map(str::split_whitespace) {
@@ -45,6 +45,7 @@ const READ: &str = r"
         flow[hash[n]] = hash[n + 1]
       end
       local states = redis.call('GET', ARGV[1] .. number .. ':states') or ''
+      flow.runs = table.concat(redis.call('HGETALL', ARGV[1] .. number .. ':runs'), ' ')
       flow.states = string.gsub(states, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
       flows[#flows + 1] = flow
     end
@@ -64,6 +65,8 @@ struct Run<'a> {
     ever: BTreeSet<(usize, usize, u32)>,
     /// The nodes that were ever in it.
     released: BTreeSet<String>,
+    /// What was answered to wishes to run a node again.
+    reruns: BTreeMap<&'static str, usize>,
     log: Vec<String>,
 }
 
@@ -113,7 +116,17 @@ impl Run<'_> {
                 said: expected.said.clone(),
                 nodes: hash.get("nodes").map(|nodes| nodes.parse().unwrap()),
                 before: expected.before.clone(),
+                may_fail: expected.may_fail.clone(),
                 held: hash.contains_key("held"),
+                rerun: hash
+                    .get("rerun")
+                    .map(|since| (since.parse().unwrap(), hash.get("rerun_from").map(|node| node.parse().unwrap()))),
+                runs: hash["runs"]
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .chunks(2)
+                    .map(|pair| (pair[0].parse().unwrap(), pair[1].parse().unwrap()))
+                    .collect(),
             };
             assert_eq!(flow, *expected);
             for state in 1..16 {
@@ -128,19 +141,24 @@ impl Run<'_> {
         let todo: BTreeSet<String> = todo.iter().cloned().collect();
         assert_eq!(todo, self.tree.todo);
         for (number, flow) in flows.iter().enumerate() {
-            let had = |event: usize| before.get(number).is_some_and(|before| before.fired[event]);
+            // Unless it was opened again.
+            let known = before.get(number).filter(|before| before.rerun == flow.rerun);
+            let had = |event: usize| known.is_some_and(|before| before.fired[event]);
             for event in [COMPLETE, SUCCESS] {
                 assert!(flow.fired[event] || !had(event), "what happens once is taken back");
             }
             if flow.fired[SUCCESS] {
-                assert!(flow.states.iter().all(|state| matches!(state, 0 | 4 | 8)), "success, but {flow:?}");
+                let is_well = |(at, state): (usize, &u8)| matches!(state, 0 | 4 | 8) || flow.may_fail.contains(&at);
+                assert!(flow.states.iter().enumerate().all(is_well), "success, but {flow:?}");
             }
             if flow.fired[SETTLED] && !had(SETTLED) || flow.over {
                 assert_eq!(flow.live(), 0, "settled or over, but {flow:?}");
             }
             // A node that did not run leaves its batch as it was.
             let has_run = |at: usize| flow.states[at] != 8;
-            let kids_are_over = flow.kids.iter().all(|(at, kid)| flows[*kid].over || !has_run(*at));
+            // One that may fail can be run again when its batch is over.
+            let matters = |at: usize| has_run(at) && !flow.may_fail.contains(&at);
+            let kids_are_over = flow.kids.iter().all(|(at, kid)| flows[*kid].over || !matters(*at));
             assert!(!flow.over || kids_are_over, "over before its children: {flow:?}");
         }
         for entry in todo.difference(&self.known_todo) {
@@ -149,7 +167,8 @@ impl Run<'_> {
             }
             let Some((number, event, generation)) = callback_of(entry) else { continue };
             let is_once = [COMPLETE, SUCCESS].contains(&event);
-            let is_new = self.ever.insert((number, event, if is_once { 0 } else { generation }));
+            let since = flows[number].rerun.map_or(0, |(since, _)| since);
+            let is_new = self.ever.insert((number, event, if is_once { since } else { generation }));
             assert!(is_new, "{entry}: a second time");
             self.called.push((number, event, generation));
         }
@@ -206,6 +225,7 @@ impl Run<'_> {
             callbacks: has_callback.map(|has| has.then_some(NONE)),
             nodes: is_graph.then_some(count),
             before,
+            may_fail: (0..count).filter(|_| is_graph && self.rng.u8(..5) == 0).collect(),
             ..Flow::default()
         };
         let parent_number = parent.map(|parent| parent.to_string()).unwrap_or_default();
@@ -240,7 +260,9 @@ impl Run<'_> {
         for node in 0..count {
             let waits = &self.tree.waits[number];
             let edges = self.tree.flows[number].before.get(&node).cloned().unwrap_or_default();
-            let before: Vec<String> = edges.iter().map(|(of, wanted)| format!("{of}{wanted}")).collect();
+            let may_fail = self.tree.flows[number].may_fail.contains(&node).then(|| "?".to_owned());
+            let edges = edges.iter().map(|(of, wanted)| format!("{of}{wanted}"));
+            let before: Vec<String> = may_fail.into_iter().chain(edges).collect();
             let after: Vec<String> =
                 waits.iter().filter(|(_, of)| *of == node).map(|(node, _)| node.to_string()).collect();
             arguments.extend([node.to_string(), format!("n{node}"), "a task".to_owned(), before.join(" ")]);
@@ -282,17 +304,46 @@ impl Run<'_> {
 
     async fn tell(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let members: BTreeSet<usize> = members.into_iter().filter(|member| self.is_task(flow, *member)).collect();
-        if !members.is_empty() {
+        let generation = self.tree.flows[flow].generation;
+        if members.is_empty() {
+            return;
+        }
+        if self.rng.u8(..8) == 0 {
+            // Of a run that was once, or of one that this ledger knows nothing of.
+            let run = self.rng.u32(1..generation + 2);
+            self.record_run(flow, outcome, run, members).await;
+        } else {
             self.record(flow, outcome, members).await;
         }
     }
 
+    /// What is told of the present runs of members.
     async fn record(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
-        let mut arguments: Vec<String> =
-            [String::new(), flow.to_string(), outcome.to_owned(), members.len().to_string()].into();
+        let mut runs: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+        for member in members {
+            runs.entry(self.tree.flows[flow].run_of(member)).or_default().insert(member);
+        }
+        for (run, members) in runs {
+            self.record_run(flow, outcome, run, members).await;
+        }
+    }
+
+    async fn record_run(&mut self, flow: usize, outcome: &'static str, run: u32, members: BTreeSet<usize>) {
+        let told = if run == 1 { outcome.to_owned() } else { format!("{outcome}.{run}") };
+        let mut arguments: Vec<String> = [String::new(), flow.to_string(), told, members.len().to_string()].into();
         arguments.extend(members.iter().map(usize::to_string));
         let answer = self.call("flow_record", &arguments).await;
-        assert_eq!(answer[0], self.tree.record(flow, outcome, &members).to_string());
+        assert_eq!(answer[0], self.tree.tell(flow, outcome, run, &members).to_string());
+    }
+
+    /// A node is run again, if that can be.
+    async fn rerun(&mut self, flow: usize, node: usize, seen: u32) {
+        let name = if self.rng.bool() { format!("n{node}") } else { node.to_string() };
+        let arguments = [&flow.to_string(), &name, &seen.to_string(), "1000"].map(str::to_owned);
+        let answer = self.call("flow_rerun", &arguments).await;
+        let expected = self.tree.rerun(flow, node, seen);
+        assert_eq!(answer[0], expected);
+        *self.reruns.entry(expected).or_default() += 1;
     }
 
     async fn tell_callback(&mut self, (flow, event, generation): (usize, usize, u32), ended: &'static str) {
@@ -391,7 +442,13 @@ impl Run<'_> {
                 let (event, generation) = (self.rng.usize(..4), self.tree.flows[flow].generation);
                 self.tell_callback((flow, event, generation), ended).await;
             }
-            80..98 => {
+            80..83 => {
+                let nodes = self.tree.flows[flow].nodes.unwrap_or(0);
+                let generation = self.tree.flows[flow].generation;
+                let (node, seen) = (self.rng.usize(..nodes + 1), generation - u32::from(self.rng.u8(..4) == 0));
+                self.rerun(flow, node, seen).await;
+            }
+            83..98 => {
                 let entries: Vec<String> = self.tree.todo.iter().cloned().collect();
                 if !entries.is_empty() {
                     let entry = entries[self.rng.usize(..entries.len())].clone();
@@ -458,6 +515,26 @@ impl Run<'_> {
             self.check(&before).await;
         }
         self.end().await;
+        // Whatever has come of it, parts of it are run again.
+        for _ in 0..3 {
+            for flow in 0..self.tree.flows.len() {
+                let nodes = self.tree.flows[flow].nodes.unwrap_or(0);
+                if nodes > 0 {
+                    let (node, other) = (self.rng.usize(..nodes), self.rng.usize(..nodes));
+                    let seen = self.tree.flows[flow].generation;
+                    // Asked for, once more because the answer was lost, and from elsewhere before all is over.
+                    for (node, seen) in [(node, Some(seen)), (node, Some(seen)), (other, None)] {
+                        let before = self.tree.flows.clone();
+                        self.rerun(flow, node, seen.unwrap_or(before[flow].generation)).await;
+                        self.check(&before).await;
+                        for entry in self.tree.todo.clone() {
+                            self.carry(entry).await;
+                        }
+                    }
+                    self.end().await;
+                }
+            }
+        }
     }
 }
 
@@ -482,6 +559,7 @@ async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
         "flow_record",
         "flow_carried",
         "flow_signal",
+        "flow_rerun",
         "flow_tend",
     ] {
         let sha: String = fixture.cmd(&["SCRIPT".to_owned(), "LOAD".to_owned(), script(name)]).await;
@@ -500,10 +578,14 @@ async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
             called: Vec::new(),
             ever: BTreeSet::new(),
             released: BTreeSet::new(),
+            reruns: BTreeMap::new(),
             log: Vec::new(),
         };
         run.run().await;
         *happened.entry("released").or_default() += run.released.len();
+        for (answer, count) in &run.reruns {
+            *happened.entry(answer).or_default() += count;
+        }
         for flow in &run.tree.flows {
             for (event, _) in EVENTS.iter().zip(flow.fired).filter(|(_, fired)| *fired) {
                 *happened.entry(event).or_default() += 1;
@@ -516,6 +598,7 @@ async fn a_tree_does_what_the_document_says_whatever_comes_in_any_order() {
     // A model under which little happens would agree with everything.
     let is_rich = ["death", "complete", "success", "settled", "again", "released", "skipped", "said"]
         .into_iter()
+        .chain(["a", "s", "c", "n", "y", "k", "d", "m"])
         .all(|it| happened.get(it) > Some(&50));
     assert!(is_rich || only.is_some(), "{happened:?}");
 }

@@ -2,7 +2,9 @@
 
 mod bars;
 mod doctor;
+mod fair;
 mod model;
+mod order;
 mod server;
 mod takes;
 

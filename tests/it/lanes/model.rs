@@ -30,7 +30,16 @@ async fn caps_hold_and_nothing_is_lost_on_redis_and_on_the_store() {
 
 async fn run(fixture: &Fixture, seed: u64) {
     let mut rng = Rng::with_seed(seed);
-    fixture.limit(Limit::new("tenant", LimitKey::header("tenant")).concurrency(CAP as u32)).await;
+    let is_strict = rng.bool();
+    let mut is_fair = false;
+    let mut cap = if is_strict { 1 } else { CAP };
+    let limit = Limit::new("tenant", LimitKey::header("tenant"));
+    fixture.limit(if is_strict { limit.clone().strict_order() } else { limit.clone().concurrency(CAP as u32) }).await;
+    if !is_strict && rng.bool() {
+        // Keys that take turns, with a cap or without one.
+        (is_fair, cap) = (true, if rng.bool() { CAP } else { TASKS });
+        fixture.limit(if cap == CAP { limit.fair().concurrency(CAP as u32) } else { limit.fair() }).await;
+    }
     // All tasks are of one type and of one queue.
     let mut of_all = usize::MAX;
     if rng.bool() {
@@ -51,8 +60,12 @@ async fn run(fixture: &Fixture, seed: u64) {
         match rng.u8(..12) {
             0..4 => {
                 let taken = fixture.take_some(rng.usize(1..8)).await.0;
-                assert!(taken.iter().all(|task| left.contains(&task.run.id)), "seed {seed}: {taken:?}");
-                running.extend(taken);
+                for task in taken {
+                    assert!(left.contains(&task.run.id), "seed {seed}: {task:?}");
+                    let first = first_of(&tenants[&task.run.id], &tenants, &left);
+                    assert!(!is_strict || *first == task.run.id, "seed {seed}: {} before {first}", task.run.id);
+                    running.push(task);
+                }
             }
             4..8 if !running.is_empty() => {
                 let run = running.swap_remove(rng.usize(..running.len()));
@@ -60,8 +73,12 @@ async fn run(fixture: &Fixture, seed: u64) {
                 if rng.u8(..4) == 0 { fixture.end_in_silence(&[run]).await } else { fixture.end(&[run]).await }
             }
             8 if !running.is_empty() => {
-                // Its worker dies, and the task is recovered; or it gives it back.
+                // It fails; or its worker dies, and the task is recovered; or it gives it back.
                 let run = running.swap_remove(rng.usize(..running.len()));
+                if rng.bool() {
+                    fixture.fail(&run).await;
+                    continue;
+                }
                 fixture.broker.requeue(&report(&run), NOW_NS).await.unwrap();
                 if rng.bool() {
                     let freed = [Freed { run: run.run, too_many: None }];
@@ -69,13 +86,15 @@ async fn run(fixture: &Fixture, seed: u64) {
                 }
             }
             9 => {
-                let parked: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:scheduled", "0", "-1"]).await;
-                let Some(id) = rng.choice(&parked) else { continue };
+                let mut waiting: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:scheduled", "0", "-1"]).await;
+                waiting.extend(retried(fixture).await);
+                let Some(id) = rng.choice(&waiting) else { continue };
                 match rng.u8(..4) {
                     0 => fixture.inspector().run_task(QUEUE, id).await.unwrap(),
                     1 => {
                         fixture.run(&format!("ZADD asynq:{{q}}:scheduled XX 1 {id}")).await;
                         fixture.broker.forward(QUEUE, TaskState::Scheduled, 2_000_000_000, 0).await.unwrap();
+                        fixture.forward_retries().await;
                     }
                     2 => {
                         fixture.inspector().delete_task(QUEUE, id).await.unwrap();
@@ -90,11 +109,16 @@ async fn run(fixture: &Fixture, seed: u64) {
             10 => {
                 // A slot that was freed in silence is found when its lane is full, so a second look may find another.
                 while take_all(fixture, &mut running).await {}
-                assert_no_room_is_left(seed, &tenants, &left, &running, of_all);
+                let mut could_run = left.clone();
+                let retried = retried(fixture).await;
+                could_run.retain(|id| !retried.contains(id));
+                could_run.retain(|id| !is_strict || first_of(&tenants[id], &tenants, &left) == id);
+                assert_no_room_is_left(seed, &tenants, &could_run, &running, (cap, of_all));
             }
+            _ if is_fair => drop(fixture.broker.park_unsorted(&QUEUE.into()).await.unwrap()),
             _ => tokio::time::sleep(Duration::ZERO).await,
         }
-        check(fixture, seed, &tenants, &left, &running).await;
+        check(fixture, seed, &tenants, &left, &running, cap).await;
         if left.is_empty() {
             break;
         }
@@ -108,6 +132,15 @@ async fn run(fixture: &Fixture, seed: u64) {
     );
 }
 
+/// The oldest task of a tenant that is not over.
+fn first_of<'a>(tenant: &str, tenants: &HashMap<String, String>, left: &'a BTreeSet<String>) -> &'a String {
+    left.iter().find(|id| tenants[*id] == tenant).unwrap()
+}
+
+async fn retried(fixture: &Fixture) -> Vec<String> {
+    fixture.cmd(&["ZRANGE", "asynq:{q}:retry", "0", "-1"]).await
+}
+
 /// Each task is in one place; who is parked is in a lane that is looked at; no cap is exceeded.
 async fn check(
     fixture: &Fixture,
@@ -115,9 +148,11 @@ async fn check(
     tenants: &HashMap<String, String>,
     left: &BTreeSet<String>,
     running: &[Delivery],
+    cap: usize,
 ) {
     let mut places: BTreeMap<String, &str> = BTreeMap::new();
-    for (state, command) in [("pending", "LRANGE"), ("active", "LRANGE"), ("scheduled", "ZRANGE")] {
+    let all = [("pending", "LRANGE"), ("active", "LRANGE"), ("scheduled", "ZRANGE"), ("retry", "ZRANGE")];
+    for (state, command) in all {
         let ids: Vec<String> = fixture.cmd(&[command, &format!("asynq:{{q}}:{state}"), "0", "-1"]).await;
         for id in ids {
             assert_eq!(fixture.state(&id).await, state, "seed {seed}: {id}");
@@ -138,7 +173,7 @@ async fn check(
     for task in running {
         *of_tenant.entry(&tenants[&task.run.id]).or_default() += 1;
     }
-    assert!(of_tenant.values().all(|count| *count <= CAP), "seed {seed}: {of_tenant:?}");
+    assert!(of_tenant.values().all(|count| *count <= cap), "seed {seed}: {of_tenant:?}");
 }
 
 /// Looks at all lanes, and takes until there is nothing more; whether there was something.
@@ -159,14 +194,14 @@ async fn take_all(fixture: &Fixture, running: &mut Vec<Delivery>) -> bool {
 fn assert_no_room_is_left(
     seed: u64,
     tenants: &HashMap<String, String>,
-    left: &BTreeSet<String>,
+    could_run: &BTreeSet<String>,
     running: &[Delivery],
-    of_all: usize,
+    (cap, of_all): (usize, usize),
 ) {
     let is_of = |task: &Delivery, tenant: &str| tenants[&task.run.id] == tenant;
-    for id in left.iter().filter(|id| !running.iter().any(|task| task.run.id == **id)) {
+    for id in could_run.iter().filter(|id| !running.iter().any(|task| task.run.id == **id)) {
         let of_tenant = running.iter().filter(|task| is_of(task, &tenants[id])).count();
-        let has_room = of_tenant < CAP && running.len() < of_all;
+        let has_room = of_tenant < cap && running.len() < of_all;
         assert!(!has_room, "seed {seed}: {id} could run beside {of_tenant} of {:?}", tenants[id]);
     }
 }

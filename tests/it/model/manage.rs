@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use queue_core::TaskState;
+use queue_core::queue_name::Family;
 use queue_redis::broker::Seen;
 
 use super::world::{World, told};
@@ -29,6 +30,11 @@ pub(crate) enum ManageOperation {
     UpdatePayload {
         id: u8,
         payload: u8,
+    },
+    /// To another priority, or back.
+    Move {
+        id: u8,
+        back: bool,
     },
 }
 
@@ -79,6 +85,7 @@ impl ManageOperation {
             1 => id().prop_map(Self::ArchiveOne),
             1 => id().prop_map(Self::DeleteOne),
             2 => (id(), 0..3_u8).prop_map(|(id, payload)| Self::UpdatePayload { id, payload }),
+            2 => (id(), any::<bool>()).prop_map(|(id, back)| Self::Move { id, back }),
         ]
     }
 
@@ -88,6 +95,7 @@ impl ManageOperation {
             Self::Archive { .. } | Self::ArchiveOne(_) => "archive tasks",
             Self::Delete { .. } | Self::DeleteOne(_) => "delete tasks",
             Self::UpdatePayload { .. } => "update payload",
+            Self::Move { .. } => "move task",
         }
     }
 }
@@ -110,6 +118,10 @@ impl World<'_> {
             ManageOperation::RunOne(id) => told(inspector.run_task(QUEUE, &id.to_string()).await),
             ManageOperation::ArchiveOne(id) => told(inspector.archive_task(QUEUE, &id.to_string()).await),
             ManageOperation::DeleteOne(id) => told(inspector.delete_task(QUEUE, &id.to_string()).await),
+            ManageOperation::Move { id, back } => {
+                let (from, to) = if *back { ("q}p9", None) } else { (QUEUE, Some(Family::Level(9))) };
+                told(inspector.move_task(from, &id.to_string(), to).await)
+            }
             ManageOperation::UpdatePayload { id, payload } => {
                 told(inspector.update_payload(QUEUE, &id.to_string(), payload.to_string()).await)
             }

@@ -137,7 +137,7 @@ fn runs() -> impl Strategy<Value = Vec<Nth>> {
 
 impl Operation {
     /// The names of those that have to change something now and then.
-    pub(super) const CHANGING: [&'static str; 24] = [
+    pub(super) const CHANGING: [&'static str; 25] = [
         "store",
         "publish",
         "take",
@@ -162,6 +162,7 @@ impl Operation {
         "archive tasks",
         "delete tasks",
         "update payload",
+        "move task",
     ];
 
     pub(crate) fn any() -> impl Strategy<Value = Self> {

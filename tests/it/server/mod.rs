@@ -1,6 +1,9 @@
 //! What a server does, through its public builder.
 
+mod budgets;
 mod cancel;
+mod exhausted;
+mod fallback;
 mod groups;
 mod groups_failing;
 mod handlers;
@@ -21,4 +24,5 @@ mod renewal;
 mod shutdown;
 mod starts;
 mod steering;
+mod targets;
 mod unhandled;

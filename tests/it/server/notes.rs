@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_core::limits::{MAX_CURSOR_BYTES, PROGRESS_INTERVAL};
-use queue_core::{RetryPolicy, TaskOptions, TaskState};
+use queue_core::limits::{MAX_CURSOR_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, PROGRESS_INTERVAL};
+use queue_core::task_log::TaskLog;
+use queue_core::{RawTask, RetryPolicy, TaskOptions, TaskState};
 use queue_worker::{CheckpointError, Cursor, Failure, Job, Router, Task};
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +93,82 @@ async fn what_a_failed_attempt_said_last_stays_and_a_blocking_handler_can_say_it
     fixture.client().enqueue_with(Number, TaskOptions::new().queue(QUEUE).task_id("a")).await.unwrap();
     fixture.in_state("a", TaskState::Retry).await;
     assert_eq!(progress(&fixture, "a").await, Some((30, "writing".to_owned())));
+    server.shutdown().await;
+}
+
+/// Lines gather, and travel with the progress; those of earlier attempts stay.
+#[tokio::test]
+async fn a_log_has_the_lines_of_all_attempts_and_is_written_in_few_calls() {
+    let fixture = Fixture::start().await;
+    let work = async |job: Job| {
+        for row in 1..=50 {
+            job.log(format!("row {row}"));
+            job.progress(row, "");
+        }
+        if job.attempt() < 3 { Err(Failure::from("boom")) } else { Ok(()) }
+    };
+    let calls = Arc::new(Calls::default());
+    let redis = fixture.another_redis();
+    redis.on_call({
+        let calls = calls.clone();
+        move |call| calls.count(call.operation)
+    });
+    let router = Router::new(()).route("job", work).route("quiet", async |_: Job| {});
+    let server = queue_worker::Server::new(redis, router).queues([(QUEUE, 1)]);
+    let server = server.retry_policy(RetryPolicy::Fixed(Duration::ZERO)).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    fixture.gone("a").await;
+    assert_eq!(fixture.client().handle(QUEUE, "a").log().await.unwrap(), TaskLog::default());
+    let calls_of_one = (calls.writes.load(Ordering::SeqCst), calls.reads.load(Ordering::SeqCst));
+    assert!(calls_of_one.0 < 20 && calls_of_one.1 <= 3, "{calls_of_one:?} writes and reads for 300 calls");
+
+    fixture.enqueue([job("b").retention(HOUR)]).await;
+    fixture.in_state("b", TaskState::Completed).await;
+    let log = fixture.inspector().log(QUEUE, "b").await.unwrap();
+    let lines: Vec<_> = log.lines().map(|line| (line.attempt, line.text.clone())).collect();
+    let expected = (1..=3).flat_map(|attempt| (1..=50).map(move |row| (attempt, format!("row {row}"))));
+    assert_eq!(lines, expected.collect::<Vec<_>>());
+    assert_eq!(progress(&fixture, "b").await, Some((50, String::new())));
+
+    // Who logs nothing pays nothing.
+    let before = (calls.writes.load(Ordering::SeqCst), calls.reads.load(Ordering::SeqCst));
+    fixture.enqueue([RawTask { task_type: "quiet".into(), ..job("c") }]).await;
+    fixture.gone("c").await;
+    assert_eq!((calls.writes.load(Ordering::SeqCst), calls.reads.load(Ordering::SeqCst)), before);
+    server.shutdown().await;
+}
+
+/// Calls of a server that have to do with what handlers say.
+#[derive(Debug, Default)]
+struct Calls {
+    writes: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+impl Calls {
+    fn count(&self, operation: &str) {
+        self.writes.fetch_add(usize::from(operation == "write_fields"), Ordering::SeqCst);
+        self.reads.fetch_add(usize::from(operation == "HGET"), Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_bounded_and_says_how_many_lines_are_missing() {
+    let fixture = Fixture::start().await;
+    let work = async |job: Job| {
+        for row in 0..10_000 {
+            job.log(format!("row {row}"));
+        }
+        Err::<(), Failure>("boom".into())
+    };
+    let server = fixture.server(Router::new(()).route("job", work)).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    fixture.in_state("a", TaskState::Retry).await;
+    let log = fixture.inspector().log(QUEUE, "a").await.unwrap();
+    assert_eq!((log.count(), log.lines().len()), (10_000, MAX_LOG_LINES));
+    assert_eq!(log.lines().last().unwrap().text, "row 9999");
+    let bytes: usize = fixture.cmd(&["HSTRLEN", "asynq:{q}:t:a", "x_log"]).await;
+    assert!(bytes < MAX_LOG_BYTES, "{bytes}");
     server.shutdown().await;
 }
 
@@ -197,6 +274,7 @@ async fn nothing_is_written_of_a_task_that_others_have() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         job.progress(50, "too late");
+        job.log("too late");
         assert!(!job.checkpoint(&1).await.unwrap());
         events.tell("refused");
     });

@@ -119,13 +119,13 @@ async fn scheduled_tasks_run_when_they_are_due_and_not_before() {
     });
     let server = fixture.server(Router::new(()).route("job", tell)).start().await.unwrap();
     let client = fixture.client();
-    let due = client.enqueue(job("later").process_in(Duration::from_millis(1_200))).await.unwrap();
+    client.enqueue(job("in an hour").process_in(Duration::from_secs(3_600))).await.unwrap();
     // Scheduled last, due first: the server has to notice that.
-    let first = client.enqueue(job("sooner").process_in(Duration::from_millis(200))).await.unwrap();
-    let run = events.wait(2).await;
-    for ((id, at), info) in run.iter().zip([first, due]) {
-        assert_eq!(id, &info.id);
-        assert!(*at >= info.next_process_at.unwrap().timestamp_nanos_opt().unwrap(), "{id} ran too early");
+    for (n, (id, delay)) in [("sooner", 200), ("later", 1_200)].into_iter().enumerate() {
+        let info = client.enqueue(job(id).process_in(Duration::from_millis(delay))).await.unwrap();
+        let (ran, at) = events.wait(n + 1).await.swap_remove(n);
+        assert_eq!(ran, id);
+        assert!(at >= info.next_process_at.unwrap().timestamp_nanos_opt().unwrap(), "{id} ran too early");
     }
     server.shutdown().await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_admin::{Actor, Admin, Error, Given, Heeded, Role, ServerInfo, ServerVerb};
 use queue_core::registry::{ORDERS, Order, honours};
 use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
-use queue_worker::{Handle, Job, Router, Server};
+use queue_worker::{Event, Handle, Job, Router, Server};
 use tokio::sync::Semaphore;
 
 use crate::support::{Events, Fixture, QUEUE, eventually, job, wait_for, with};
@@ -365,4 +365,34 @@ async fn whatever_is_ordered_while_tasks_run_each_of_them_runs_once() {
     started.sort_unstable();
     started.dedup();
     assert_eq!((started.len(), events.count()), (TASKS, TASKS), "none twice");
+}
+
+#[tokio::test]
+async fn a_server_that_adapts_stays_within_its_bounds_and_goes_by_orders_while_there_are_any() {
+    let (fixture, told) = (Fixture::start().await, Events::<usize>::default());
+    let router = Router::new(()).route("job", async |_: Job| tokio::time::sleep(TENTH / 5).await);
+    let tell = told.clone();
+    let started = server(&fixture, router).name("web-1").adaptive_concurrency(2..=4).observe(move |event| {
+        if let Event::ServerResized { concurrency, .. } = event {
+            tell.tell(*concurrency);
+        }
+    });
+    let started = started.start().await.unwrap();
+    let (admin, client) = (admin(&fixture), fixture.client());
+    let shown = admin.inspector().find_servers("web-1").await.unwrap().0.remove(0).concurrency;
+    assert_eq!(shown, 2, "it begins with the lower bound");
+    let feed = tokio::spawn(async move {
+        for _ in 0..10_000 {
+            drop(client.enqueue_many((0..100).map(|_| RawTask::new("job").queue(QUEUE))).await);
+            tokio::time::sleep(2 * TENTH).await;
+        }
+    });
+    eventually("it grows to the upper bound", async || told.all().contains(&4)).await;
+    let heeded = ordered(&admin, ServerVerb::Set, "web-1", &slots(1)).await;
+    assert_eq!(applied(&heeded).concurrency, 1, "an order is not bound by the bounds");
+    let heeded = order(&admin, ServerVerb::Reset, "web-1").await;
+    assert!((2..=4).contains(&applied(&heeded).concurrency), "{heeded:?}");
+    feed.abort();
+    end([started]).await;
+    assert!(told.all().iter().all(|told| (1..=4).contains(told)), "{:?}", told.all());
 }

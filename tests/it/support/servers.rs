@@ -81,8 +81,10 @@ impl Process {
         command.arg(self.directory.path().join("redis.conf")).args(&self.settings);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
+        // Not another one that was faster to take the port.
+        let own = format!("process_id:{}\r", child.id());
         let up = wait_for(format!("the server on port {} answers", self.port), async || {
-            self.try_cmd::<redis::Value>(&["PING"]).await.ok().map(drop)
+            self.try_cmd::<String>(&["INFO", "server"]).await.is_ok_and(|info| info.contains(&own)).then_some(())
         });
         let ended = async {
             while child.try_wait().unwrap().is_none() {

@@ -23,6 +23,7 @@ mod fencing;
 mod forward;
 mod list_expired;
 mod list_ready_groups;
+mod move_task;
 mod publish;
 mod reclaim;
 mod recover;

@@ -91,7 +91,7 @@ async fn a_task_that_waits_is_replaced_in_its_place_and_one_that_does_not_is_kep
     {
         let fixture = Fixture::start().await;
         fixture.put_in(state, job("a").payload("old").header("k", "old")).await;
-        fixture.run("HSET asynq:{q}:t:a x_cursor 7 x_progress done").await;
+        fixture.run("HSET asynq:{q}:t:a x_cursor 7 x_progress done x_log 0").await;
         let before = fixture.keyspace().await;
         let new = job("a").payload("new").header("k", "new").max_retry(3).timeout(Duration::from_secs(9));
         assert_eq!(publish(&fixture, new, &policy("replace"), 5, 1).await, (Replaced, stands("new", state, due)));
@@ -104,6 +104,7 @@ async fn a_task_that_waits_is_replaced_in_its_place_and_one_that_does_not_is_kep
                 "- {{q}}:t:a msg: type=job payload=old id=a queue=q retry=25{came_to} timeout=1800{failed_at}{retention} headers=k:old
                  + {{q}}:t:a msg: type=job payload=new id=a queue=q retry=3{came_to} timeout=9{failed_at} headers=k:new
                  - {{q}}:t:a x_cursor: 7
+                 - {{q}}:t:a x_log: 0
                  - {{q}}:t:a x_progress: done
                  + {{q}}:t:a x_published: 1 4000000005 4000000005 1 replaced"
             ),

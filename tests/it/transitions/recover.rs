@@ -1,4 +1,5 @@
 use queue_core::attempt::Attempt;
+use queue_core::clock::UnixSecond;
 use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
 use queue_redis::broker::{ExpiredLease, Recovery};
 
@@ -9,8 +10,8 @@ fn again(lease: ExpiredLease) -> Recovery {
     let mut message = lease.message.clone().unwrap();
     message.error_msg = "silent".into();
     let crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));
-    let attempt = Some(Attempt::lost(lease.ended_at(), &lease.owner));
-    Recovery { message: message.to_bytes(), retry_at: Some(NOW + 60), crashes, attempt, lease }
+    let attempt = Some(Attempt::lost(UnixSecond(lease.ended_at()), &lease.owner));
+    Recovery { message: message.to_bytes(), retry_at: Some(NOW + 60), crashes, attempt, follow_up: None, lease }
 }
 
 /// For the archive.

@@ -2,6 +2,8 @@
 
 use queue_core::clock::UnixSecond;
 use queue_core::keys::QueueKeys;
+use queue_core::limit::{Limit, Limits};
+use queue_core::limits::LANE_FIRST_MS;
 use queue_redis::Connection;
 
 use super::{Reason, parse};
@@ -23,21 +25,33 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to);
     look.cmd("ZRANGEBYLEX").arg(keys.lane_slots()).arg(&from).arg(&to).arg("LIMIT").arg(0).arg(NAMED);
     look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
-    look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).ignore_errors();
+    look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).cmd("GET").arg(keys.rules()).ignore_errors();
     let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at a lane", &look).await?;
     let mut replies = replies.into_iter().map(Result::ok);
     let place: Option<f64> = parse(replies.next());
     let (ahead, running): (u64, u64) = (parse(replies.next()), parse(replies.next()));
     let holders: Vec<String> = parse(replies.next());
     let (due, fallback): (Option<f64>, Option<f64>) = (parse(replies.next()), parse(replies.next()));
+    let limits = Limits::read(&parse::<String>(replies.next())).unwrap_or_default();
+    let is_strict = |limit: &Limit| limit.is_strict() && lane.starts_with(&format!("{}:", limit.name));
+    let holders: Vec<String> = holders.iter().filter_map(|holder| Some(holder.split_once(' ')?.1.to_owned())).collect();
+    let turn = match holders.first().filter(|_| limits.rules.iter().any(is_strict)) {
+        Some(first) => {
+            let mut look = redis::cmd("HGET");
+            look.arg(keys.task(first)).arg("state");
+            connection.query("HGET", &look).await?
+        }
+        None => None,
+    };
     let second = |ms: f64| UnixSecond((ms / 1_000.0).ceil() as i64);
     Ok(place.map(|_| Reason::Lane {
         lane: lane.to_owned(),
         since: UnixSecond(since.parse::<i64>().unwrap_or(0).div_euclid(1_000_000_000)),
         ahead,
         running,
-        holders: holders.iter().filter_map(|holder| Some(holder.split_once(' ')?.1.to_owned())).collect(),
-        next_look: due.filter(|ms| *ms > 0.0).map(second),
+        holders,
+        turn,
+        next_look: due.filter(|ms| *ms >= LANE_FIRST_MS as f64).map(second),
         fallback: UnixSecond(fallback.unwrap_or(0.0) as i64),
     }))
 }

@@ -3,17 +3,21 @@
 mod lane;
 mod reason;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use queue_core::attempt::{Attempt, FIELDS};
+use queue_core::budget::Account;
 use queue_core::clock::UnixSecond;
-use queue_core::crash::Crashes;
+use queue_core::crash::{CRASHES, Crashes};
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
 use queue_core::publish::{FOLLOW, PUBLISHED, Publications, twin};
-use queue_core::queue_name::base_of;
+use queue_core::queue_name::{Family, QueueName};
+use queue_core::target::fallback_of;
 use queue_core::{Clock as _, TaskMessage, TaskState};
 pub use reason::Reason;
 
@@ -125,7 +129,7 @@ impl Inspector {
         let mut facts = Facts { message, ..Facts::default() };
         let mut connection = self.redis.pooled().await?;
         let mut look = redis::pipe();
-        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg("x_crashes").arg("pending_since").arg(PUBLISHED);
+        look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg(CRASHES).arg("pending_since").arg(PUBLISHED);
         look.cmd("HMGET").arg(keys.task(id)).arg(&FIELDS);
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
         look.cmd("SISMEMBER").arg(QUEUES).arg(queue).cmd("EXISTS").arg(keys.rules()).ignore_errors();
@@ -269,11 +273,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     if facts.is_removing {
         stopped.push(Reason::Removing);
     }
-    let serving: Vec<&ServerInfo> = facts.servers.iter().filter(|server| server.queues.contains_key(queue)).collect();
+    let serving: Vec<&ServerInfo> = facts.servers.iter().filter(|server| server.fits(queue)).collect();
     if serving.is_empty() {
-        let of_base = facts.servers.iter().filter(|server| server.queues.contains_key(base_of(queue)));
-        let of_base: Vec<String> = of_base.map(|server| format!("{}:{}", server.host, server.pid)).collect();
-        stopped.push(if of_base.is_empty() { Reason::NoServer } else { Reason::NoPriorities { servers: of_base } });
+        stopped.push(unserved(queue, &facts.servers, fallback_of(message)));
     } else if serving.iter().all(|server| server.status != "active") {
         stopped.push(Reason::ServersEnding);
     } else {
@@ -342,8 +344,11 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     if facts.crashes.count() > 0 {
         reasons.push(Reason::Crashes { count: facts.crashes.count(), holders: facts.crashes.holders().to_vec() });
     }
+    if let Some(account) = Account::of(&message.headers, facts.crashes.count()) {
+        reasons.push(Reason::Budgets { account });
+    }
     if let Some(request) = &facts.cancel {
-        let at = UnixSecond(request.at_ms.div_euclid(1_000));
+        let at = request.at.second();
         reasons.push(Reason::CancelRequested { by: request.by.clone(), at });
     }
     if let Some(published) = facts.published {
@@ -360,6 +365,23 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
         reasons.push(Reason::Unlisted);
     }
     reasons
+}
+
+/// Why nobody serves its queue.
+fn unserved(queue: &str, servers: &[ServerInfo], fallback: Option<Duration>) -> Reason {
+    let QueueName { base, family } = QueueName::parse(queue);
+    let of_base = servers.iter().filter(|server| server.queues.contains_key(base));
+    let id = |server: &ServerInfo| format!("{}:{}", server.host, server.pid);
+    if let Some(target) = family.filter(Family::is_target) {
+        let known_as = |server: &ServerInfo| {
+            let labels = server.entry.iter().flat_map(|entry| &entry.labels).map(|label| format!("#{label}"));
+            let words: Vec<String> = server.name().map(str::to_owned).into_iter().chain(labels).collect();
+            format!("{} ({})", id(server), if words.is_empty() { "no name".to_owned() } else { words.join(" ") })
+        };
+        return Reason::NoFittingServer { only: target.whom(), others: of_base.map(known_as).collect(), fallback };
+    }
+    let of_base: Vec<String> = of_base.map(id).collect();
+    if of_base.is_empty() { Reason::NoServer } else { Reason::NoPriorities { servers: of_base } }
 }
 
 /// Who takes tasks of its queue although a limit lets nothing start.

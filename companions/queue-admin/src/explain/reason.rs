@@ -1,10 +1,13 @@
 //! Why a task is not running, in data and in words.
 
 use std::fmt;
+use std::time::Duration;
 
 use queue_core::attempt::Attempt;
+use queue_core::budget::Account;
 use queue_core::clock::UnixSecond;
 use queue_core::doctor::Fault;
+use queue_core::duration;
 
 /// One reason, or something that one should know with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,9 @@ pub enum Reason {
         running: u64,
         /// The first of them, by their ids.
         holders: Vec<String>,
+        /// Of a lane in strict order, the state of the one whom the others wait for: the first of the holders, which need
+        /// not run. `None` where nobody is at turn, and in a lane that is not in order.
+        turn: Option<String>,
         /// When somebody looks at the lane next.
         next_look: Option<UnixSecond>,
         /// When it becomes pending for servers that know nothing of limits.
@@ -80,6 +86,15 @@ pub enum Reason {
     NoPriorities {
         /// `<host>:<pid>` of each.
         servers: Vec<String>,
+    },
+    /// Only certain servers may run it, and none of them is alive.
+    NoFittingServer {
+        /// Which: `servers named web-1`.
+        only: String,
+        /// Those that serve the queue of its family, and what they are: `<host>:<pid> (web-2 #eu)`.
+        others: Vec<String>,
+        /// How long none of them may have been alive before all servers of the queue may run it.
+        fallback: Option<Duration>,
     },
     /// Those that serve it take no more tasks.
     ServersEnding,
@@ -139,6 +154,11 @@ pub enum Reason {
         lease_ended: UnixSecond,
         /// When any server takes the task over.
         recovered_at: UnixSecond,
+    },
+    /// It has budgets of its own.
+    Budgets {
+        /// Which, and what is spent of them.
+        account: Account,
     },
     /// Workers went silent over it.
     Crashes {
@@ -221,6 +241,7 @@ impl Reason {
             Self::Overdue { .. } => "overdue",
             Self::NoServer => "no-server",
             Self::NoPriorities { .. } => "no-priorities",
+            Self::NoFittingServer { .. } => "no-fitting-server",
             Self::ServersEnding => "servers-ending",
             Self::Behind { .. } => "behind",
             Self::Busy { .. } => "busy",
@@ -231,6 +252,7 @@ impl Reason {
             Self::Aggregated => "aggregated",
             Self::Running { .. } => "running",
             Self::Silent { .. } => "silent",
+            Self::Budgets { .. } => "budgets",
             Self::Crashes { .. } => "crashes",
             Self::CancelRequested { .. } => "cancel-requested",
             Self::Published { .. } => "published",
@@ -256,6 +278,7 @@ impl Reason {
             Self::Running { lease_until, .. } => Some(*lease_until),
             Self::Silent { recovered_at, .. } => Some(*recovered_at),
             Self::Completed { until, .. } => Some(*until),
+            Self::Budgets { account } => account.gives_up_at(),
             _ => None,
         }
     }
@@ -273,10 +296,21 @@ impl fmt::Display for Reason {
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
-            Self::Lane { lane, since, ahead, running, holders, next_look, fallback } => {
-                write!(f, "it waits in lane {lane:?} since {since}, {ahead} before it")?;
-                if *running > 0 {
-                    write!(f, "; {running} run there ({})", holders.join(", "))?;
+            Self::Lane { lane, since, ahead, running, holders, turn, next_look, fallback } => {
+                // Who is at turn stands first of all.
+                match since.0 {
+                    0 => write!(f, "it is at turn in lane {lane:?}, and waits for room")?,
+                    _ => write!(f, "it waits in lane {lane:?} since {since}, {ahead} before it")?,
+                }
+                match (turn, holders.first()) {
+                    (Some(state), Some(first)) if since.0 > 0 => {
+                        write!(
+                            f,
+                            "; tasks of this lane run in order, and task {first:?} is at turn, which is {state}"
+                        )?;
+                    }
+                    _ if *running > 0 && since.0 > 0 => write!(f, "; {running} run there ({})", holders.join(", "))?,
+                    _ => {}
                 }
                 next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")
@@ -312,6 +346,18 @@ impl fmt::Display for Reason {
                  start one with --priorities, or name the queue in Go",
                 servers.join(", ")
             ),
+            Self::NoFittingServer { only, others, fallback } => {
+                write!(f, "only {only} may run it, and none that is alive serves its queue")?;
+                if !others.is_empty() {
+                    write!(f, "; there are {}", others.join(", "))?;
+                }
+                match fallback.map(duration::format) {
+                    Some(fallback) => {
+                        write!(f, "; when none has been alive for {fallback}, all servers of its queue may run it")
+                    }
+                    None => f.write_str("; start one, or let others run it with `queuectl task move`"),
+                }
+            }
             Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
             Self::Behind { ahead: 1 } => f.write_str("it is pending, and one task is before it"),
             Self::Behind { ahead } => write!(f, "it is pending, and {ahead} tasks are before it"),
@@ -356,6 +402,7 @@ impl fmt::Display for Reason {
                     " is silent: its lease ended at {lease_ended}; from {recovered_at} on, any server of the queue takes the task over"
                 )
             }
+            Self::Budgets { account } => write!(f, "it has budgets of its own: {account}"),
             Self::Crashes { count, holders } => {
                 write!(f, "its workers went silent {count} times")?;
                 holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {until}"))
@@ -368,7 +415,7 @@ impl fmt::Display for Reason {
                 write!(f, "it was published under its key {count} times since {first}, last at {last}")
             }
             Self::FailedBefore { count, last } => {
-                let (at, end) = (UnixSecond(last.ended_ms.div_euclid(1_000)), last.end.as_str());
+                let (at, end) = (last.ended.second(), last.end.as_str());
                 write!(
                     f,
                     "{count} attempts at it failed; the last was {end} at {at} on {}: {}",

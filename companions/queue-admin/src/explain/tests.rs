@@ -41,13 +41,31 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     assert_eq!(told(&Facts { paused: Some("5".into()), ..pending(3) }), ["paused", "behind"]);
     assert_eq!(told(&Facts { servers: Vec::new(), ..pending(0) }), ["no-server"]);
     let mut of_base = Facts { servers: vec![server(10)], ..pending(0) };
-    for (queue, expected) in [("q}p9", "no-priorities"), ("other}p9", "no-server")] {
+    for (queue, expected) in [
+        ("q}p9", "no-priorities"),
+        ("other}p9", "no-server"),
+        ("q}@web-1", "no-fitting-server"),
+        ("other}#gpu", "no-fitting-server"),
+    ] {
         of_base.seen.entries[0].key = format!("asynq:{{{queue}}}:pending").into();
         let message = of_base.message.as_mut().unwrap();
         message.queue = queue.to_owned();
         of_base.seen.message = message.to_bytes();
         assert_eq!(reasons(queue, "a", &of_base, NOW).iter().map(Reason::as_str).collect::<Vec<_>>(), [expected]);
     }
+    let mut named = server(10);
+    named.host = "h".into();
+    named.entry = queue_core::registry::ServerEntry::parse(br#"{"name": "web-2", "labels": ["eu"]}"#);
+    assert_eq!(
+        unserved("q}#eu+gpu", &[named, server(10)], None).to_string(),
+        "only servers labelled eu and gpu may run it, and none that is alive serves its queue; there are h:0 (web-2 #eu), \
+         :0 (no name); start one, or let others run it with `queuectl task move`"
+    );
+    let falls_back = unserved("q}@web-1", &[], Some(Duration::from_secs(600))).to_string();
+    assert!(
+        falls_back.ends_with("; when none has been alive for 10m0s, all servers of its queue may run it"),
+        "{falls_back}"
+    );
     assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(0) }), ["busy"]);
     let ending = ServerInfo { status: "stopped".into(), ..server(10) };
     assert_eq!(told(&Facts { servers: vec![ending.clone()], ..pending(0) }), ["servers-ending"]);
@@ -137,7 +155,8 @@ fn an_ended_task_and_one_in_a_group_say_so() {
     assert_eq!(told(&facts("completed", "completed", "5")), ["completed"]);
     let crashed = Facts { crashes: Crashes::parse("6 5@host"), ..facts("archived", "archived", "5") };
     assert_eq!(told(&crashed), ["archived", "crashes"]);
-    let failed = Facts { attempts: (7, vec![Attempt::lost(5, "h:1:u:1")]), ..facts("archived", "archived", "5") };
+    let failed =
+        Facts { attempts: (7, vec![Attempt::lost(UnixSecond(5), "h:1:u:1")]), ..facts("archived", "archived", "5") };
     assert_eq!(told(&failed), ["archived", "failed-before"]);
     let mut group = facts("aggregating", "g:g", "5");
     group.seen.group = "g".into();

@@ -1,8 +1,9 @@
 //! What can be done from the keyboard.
 
 use queue_admin::ActionInfo;
-pub(super) use queue_admin::{CronVerb, QueueVerb, Verb};
+pub(super) use queue_admin::{BatchVerb, CronVerb, QueueVerb, Verb};
 use queue_core::TaskState;
+use queue_core::flow::FlowId;
 
 /// A change, of which the user is asked whether it is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(super) enum Action {
     All { verb: Verb, queue: String, state: TaskState, group: Option<String>, count: u64 },
     /// Of a periodic entry.
     Cron(CronVerb, String),
+    /// Of a batch: cancelled, or its dead members run again.
+    Batch(BatchVerb, FlowId),
 }
 
 /// What is said of a verb, and the key that asks for it.
@@ -54,6 +57,7 @@ impl Action {
             Self::Task { verb, .. } => queue_admin::Action::Task(*verb),
             Self::All { verb, .. } => queue_admin::Action::Tasks(*verb),
             Self::Cron(verb, _) => queue_admin::Action::Cron(*verb),
+            Self::Batch(verb, _) => queue_admin::Action::Batch(*verb),
         }
         .info()
     }
@@ -64,6 +68,8 @@ impl Action {
         let (what, name) = match self {
             Self::Queue(_, queue) => ("this queue?".to_owned(), queue.clone()),
             Self::Cron(_, entry) => ("this periodic entry?".to_owned(), entry.clone()),
+            Self::Batch(BatchVerb::Retry, id) => ("the dead members of this batch?".to_owned(), id.to_string()),
+            Self::Batch(_, id) => ("this batch?".to_owned(), id.to_string()),
             Self::Task { queue, id, .. } => (format!("this task of {queue}?"), id.clone()),
             Self::All { queue, state, group, count, .. } => {
                 let group = group.as_ref().map_or_else(String::new, |group| format!(" in the group {group}"));
@@ -84,6 +90,7 @@ impl Action {
             Self::Cron(CronVerb::Resume, entry) => format!("{entry} goes on"),
             Self::Cron(CronVerb::Run, entry) => format!("the task of {entry} is enqueued"),
             Self::Cron(CronVerb::Remove, entry) => format!("{entry} is forgotten"),
+            Self::Batch(_, id) => format!("batch {id} is {}", self.info().past),
             Self::All { count, .. } => format!("{count} tasks {}", self.info().past),
             Self::Task { verb: Verb::Run, id, .. } => format!("task {id} is pending"),
             Self::Task { verb: Verb::Archive, id, .. } => format!("task {id} is archived"),

@@ -2,7 +2,9 @@
 
 use queue_core::TaskState;
 
-use super::action::{Action, Asked as _, CronVerb, QueueVerb, Verb};
+use queue_core::flow::FlowId;
+
+use super::action::{Action, Asked as _, BatchVerb, CronVerb, QueueVerb, Verb};
 use super::list::Moves as _;
 use super::model::{Model, Overlay};
 use super::screen::Screen;
@@ -40,6 +42,15 @@ fn change_entry(model: &mut Model, verb: CronVerb) {
     }
 }
 
+/// A batch is cancelled, or what is dead of it run again.
+fn change_batch(model: &mut Model, verb: Verb, id: FlowId) {
+    match verb {
+        Verb::Cancel => ask(model, Action::Batch(BatchVerb::Cancel, id)),
+        Verb::Run => ask(model, Action::Batch(BatchVerb::Retry, id)),
+        _ => {}
+    }
+}
+
 /// Asks about all tasks of the tab, or of the group that is selected or shown.
 pub(super) fn act_on_all(model: &mut Model, verb: Verb) {
     let Screen::Queue(queue) = model.screen() else { return };
@@ -66,6 +77,14 @@ pub(super) fn act_on_all(model: &mut Model, verb: Verb) {
 pub(super) fn act(model: &mut Model, verb: Verb) {
     let (queue, id, state) = match model.screen() {
         Screen::Cron(_) if verb == Verb::Run => return change_entry(model, CronVerb::Run),
+        Screen::Batches { list, .. } => match list.selected().map(|row| row.id.parse()) {
+            Some(Ok(id)) => return change_batch(model, verb, id),
+            _ => return,
+        },
+        Screen::Batch(screen) if screen.gone.is_none() => {
+            let id = screen.id.clone();
+            return change_batch(model, verb, id);
+        }
         Screen::Queues(list) => match (verb, list.selected()) {
             (Verb::Delete, Some(row)) => return ask(model, Action::Queue(QueueVerb::Remove, row.info.name.clone())),
             _ => return,
@@ -74,7 +93,7 @@ pub(super) fn act(model: &mut Model, verb: Verb) {
             Some(task) => (queue.name.clone(), task.id.clone(), task.state),
             None => return,
         },
-        Screen::Task(screen) => match &screen.task {
+        Screen::Task(screen) => match screen.found.as_ref().map(|found| &found.task) {
             Some(task) if screen.gone.is_none() => (screen.queue.clone(), screen.id.clone(), task.state),
             _ => return model.complain("it is not there"),
         },

@@ -7,13 +7,15 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_admin::payload::harmless;
 use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, SchedulerEntry};
 use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
+use queue_redis::flow::Flows;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::action::{Action, CronVerb, QueueVerb, Verb};
+use super::action::{Action, BatchVerb, CronVerb, QueueVerb, Verb};
+use super::flows;
 use super::list::Row as _;
 use super::model::Answer;
-use super::screen::{CronRow, Found, QueueRow, Wanted};
+use super::screen::{CronRow, Found, QueueRow, TaskInFull, Wanted};
 
 /// Queues that are read at the same time; the pool has eight connections, and an action wants one too.
 const AT_ONCE: usize = 4;
@@ -28,6 +30,7 @@ const MEMORY_FOR: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) inspector: Inspector,
+    pub(super) flows: Flows,
     pub(super) refresh: Duration,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// Somebody has changed something.
@@ -41,7 +44,7 @@ impl Reader {
         loop {
             let (wanted, started) = (self.wanted.borrow_and_update().clone(), Instant::now());
             let found = tokio::select! {
-                found = read(&self.inspector, &memory, &wanted) => found,
+                found = read(&self.inspector, &self.flows, &memory, &wanted) => found,
                 // Whoever asked has gone to another screen.
                 gone = self.wanted.changed() => match gone {
                     Ok(()) => continue,
@@ -65,17 +68,19 @@ impl Reader {
 
 type Memory = std::cell::RefCell<HashMap<String, (Instant, Option<u64>)>>;
 
-async fn read(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result<Found, Error> {
+async fn read(inspector: &Inspector, flows: &Flows, memory: &Memory, wanted: &Wanted) -> Result<Found, Error> {
     let found = match wanted {
         Wanted::Queues => queues(inspector, memory).await.map(Found::Queues),
         Wanted::Servers => inspector.servers().await.map(Found::Servers),
         Wanted::Cron => cron(inspector).await.map(Found::Cron),
         Wanted::Groups { queue } => groups(inspector, memory, queue).await,
         Wanted::Tasks { .. } => tasks(inspector, memory, wanted).await,
-        Wanted::Task { queue, id } => inspector.task(queue, id).await.map(|task| Found::Task(Box::new(task))),
+        Wanted::Task { queue, id } => task(inspector, queue, id).await,
         Wanted::Events { entry, skip, size } => {
             inspector.enqueue_events(entry, Page { skip: *skip, size: *size }).await.map(Found::Events)
         }
+        Wanted::Batches { skip, size } => flows::batches(flows, *skip, *size).await,
+        Wanted::Batch { id } => flows::batch(flows, id).await,
     };
     match found {
         Err(error @ (Error::QueueNotFound(_) | Error::TaskNotFound { .. } | Error::Unreadable { .. })) => {
@@ -83,6 +88,13 @@ async fn read(inspector: &Inspector, memory: &Memory, wanted: &Wanted) -> Result
         }
         found => found,
     }
+}
+
+async fn task(inspector: &Inspector, queue: &str, id: &str) -> Result<Found, Error> {
+    let task = inspector.task(queue, id).await?;
+    let (failed, attempts) = inspector.attempts(queue, id).await?;
+    let log = inspector.log(queue, id).await?;
+    Ok(Found::Task(Box::new(TaskInFull { task, failed, attempts, log })))
 }
 
 async fn cron(inspector: &Inspector) -> Result<Vec<CronRow>, Error> {
@@ -239,6 +251,15 @@ async fn perform(admin: &Admin, action: &Action, answers: &mpsc::Sender<Answer>)
             return all(admin, *verb, queue, *state, group.as_deref(), answers).await;
         }
         Action::Cron(CronVerb::Remove, entry) => admin.remove_cron(entry).await?,
+        Action::Batch(BatchVerb::Cancel, id) => {
+            if !admin.cancel_batch(id).await? {
+                return Ok(format!("batch {id} is over, so there is nothing to cancel"));
+            }
+        }
+        Action::Batch(_, id) => {
+            let members = admin.retry_batch(id).await?;
+            return Ok(format!("{members} members of batch {id} are run again"));
+        }
         Action::Queue(QueueVerb::Pause, queue) => admin.pause(queue, true).await.map(drop)?,
         Action::Queue(QueueVerb::Resume, queue) => admin.pause(queue, false).await.map(drop)?,
         Action::Task { verb, queue, id } => {

@@ -49,6 +49,12 @@ fn show(model: &mut Model, found: Found) {
         }
         (Screen::Cron(list), Found::Cron(entries)) => list.replace(entries, height),
         (Screen::Events { list, .. }, Found::Events(events)) => list.replace(events, height),
+        (Screen::Batches { list, .. }, Found::Batches(batches)) => list.replace(batches, height),
+        (Screen::Batch(screen), Found::Batch(row, parts)) => {
+            (screen.row, screen.gone) = (Some(row), None);
+            screen.parts.replace(parts, height);
+        }
+        (Screen::Batch(screen), Found::Gone(why)) => screen.gone = Some(why),
         (Screen::Queue(queue), Found::Groups(row, groups)) => {
             (queue.row, queue.gone) = (Some(row), None);
             queue.groups.replace(groups, height);
@@ -69,13 +75,12 @@ fn show(model: &mut Model, found: Found) {
             queue.tasks.replace(Vec::new(), height);
             queue.groups.replace(Vec::new(), height);
         }
-        (Screen::Task(screen), Found::Task(task)) => {
-            let unchanged =
-                screen.task.as_ref().is_some_and(|old| old.payload == task.payload && old.result == task.result);
-            if !unchanged {
-                screen.body = readable::body(&task);
+        (Screen::Task(screen), Found::Task(found)) => {
+            let (old, new) = (screen.found.as_ref().map(|found| &found.task), &found.task);
+            if old.is_none_or(|old| old.payload != new.payload || old.result != new.result) {
+                screen.body = readable::body(new);
             }
-            (screen.task, screen.gone) = (Some(*task), None);
+            (screen.found, screen.gone) = (Some(*found), None);
         }
         (Screen::Task(screen), Found::Gone(why)) => screen.gone = Some(was_there(screen, why)),
         // Answers fit the questions, and this one was to another.
@@ -96,7 +101,7 @@ fn gone(server: &mut ServerInfo) {
 }
 
 fn was_there(screen: &TaskScreen, why: String) -> String {
-    match &screen.task {
+    match &screen.found {
         Some(_) => "it is gone: deleted, or done without a retention; this is how it was last".to_owned(),
         None => why,
     }

@@ -1,15 +1,16 @@
-//! `queuectl dash`: queues, tasks, servers and periodic entries in a terminal, as they are now.
+//! `queuectl dash`: queues, tasks, servers, periodic entries and batches in a terminal, as they are now.
 //!
 //! * [`model`], [`screen`], [`list`], [`samples`]: what is known.
 //! * [`update`], [`ask`] and [`hear`]: what keys and answers from Redis do to that. No I/O.
 //! * [`view`]: the picture of it. No I/O either.
-//! * [`fetch`]: the only place that talks to Redis; [`terminal`]: the only one that talks to the terminal.
+//! * [`fetch`] and [`flows`]: the only places that talk to Redis; [`terminal`]: the only one that talks to the terminal.
 //!
 //! All of it is one task of the runtime, so that a panic anywhere ends the program with the terminal given back.
 
 mod action;
 mod ask;
 mod fetch;
+mod flows;
 mod hear;
 mod list;
 mod model;
@@ -95,6 +96,7 @@ async fn run(args: DashArgs, session: &Session) -> Result<(), CliError> {
     let changed = Rc::new(Notify::new());
     let reader = fetch::Reader {
         inspector: session.inspector(),
+        flows: session.client().flows(),
         refresh: args.refresh,
         wanted: wishes,
         changed: changed.clone(),

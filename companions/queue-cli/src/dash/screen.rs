@@ -1,6 +1,10 @@
 //! The screens: what each shows, and what it needs for that.
 
+use chrono::{DateTime, Utc};
 use queue_admin::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
+use queue_core::attempt::Attempt;
+use queue_core::flow::FlowId;
+use queue_core::task_log::TaskLog;
 use queue_core::{TaskInfo, TaskState};
 
 use super::list::{List, Moves, Row};
@@ -35,6 +39,55 @@ pub(super) struct CronRow {
     pub(super) paused: bool,
 }
 
+/// A batch or workflow.
+#[derive(Debug, Clone)]
+pub(super) struct BatchRow {
+    pub(super) id: String,
+    pub(super) state: &'static str,
+    pub(super) total: u64,
+    pub(super) live: u64,
+    pub(super) succeeded: u64,
+    /// Members that died, were removed or are doomed.
+    pub(super) bad: u64,
+    pub(super) created: Option<DateTime<Utc>>,
+    pub(super) description: String,
+    /// The events of its callbacks, and how these stand.
+    pub(super) callbacks: Vec<(&'static str, &'static str)>,
+}
+
+/// A node or child of a batch, or a task of it that failed.
+#[derive(Debug, Clone)]
+pub(super) struct PartRow {
+    pub(super) name: String,
+    pub(super) state: &'static str,
+    pub(super) work: String,
+    /// What it waits for.
+    pub(super) after: String,
+    pub(super) opens: Opens,
+}
+
+/// What is shown of a part.
+#[derive(Debug, Clone)]
+pub(super) enum Opens {
+    Batch(String),
+    Task {
+        queue: String,
+        id: String,
+    },
+    /// It is a signal, or waits for its turn.
+    Nothing,
+}
+
+/// One batch or workflow.
+#[derive(Debug)]
+pub(super) struct BatchScreen {
+    pub(super) id: FlowId,
+    pub(super) row: Option<BatchRow>,
+    pub(super) parts: List<PartRow>,
+    /// Why it is not there.
+    pub(super) gone: Option<String>,
+}
+
 /// One of the screens.
 #[derive(Debug)]
 pub(super) enum Screen {
@@ -45,6 +98,8 @@ pub(super) enum Screen {
     Task(Box<TaskScreen>),
     Workers { server: ServerInfo, list: List<WorkerInfo> },
     Events { entry: SchedulerEntry, skip: usize, list: List<EnqueueEvent> },
+    Batches { skip: usize, list: List<BatchRow> },
+    Batch(BatchScreen),
 }
 
 /// One queue: its tasks in one state, or its groups.
@@ -65,12 +120,22 @@ pub(super) struct QueueScreen {
     pub(super) gone: Option<String>,
 }
 
+/// A task with what is remembered of its attempts, and what these have written down.
+#[derive(Debug)]
+pub(super) struct TaskInFull {
+    pub(super) task: TaskInfo,
+    /// How many attempts failed at servers that remember it, and the last of them.
+    pub(super) failed: u64,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) log: TaskLog,
+}
+
 /// One task.
 #[derive(Debug)]
 pub(super) struct TaskScreen {
     pub(super) queue: String,
     pub(super) id: String,
-    pub(super) task: Option<TaskInfo>,
+    pub(super) found: Option<TaskInFull>,
     /// Payload and result, made readable once and not with every frame.
     pub(super) body: Vec<String>,
     /// Lines above the first one that is shown.
@@ -89,6 +154,8 @@ pub(super) enum Wanted {
     Tasks { queue: String, state: TaskState, group: Option<String>, filter: String, skip: usize, size: usize },
     Task { queue: String, id: String },
     Events { entry: String, skip: usize, size: usize },
+    Batches { skip: usize, size: usize },
+    Batch { id: FlowId },
 }
 
 /// What it is told.
@@ -103,9 +170,11 @@ pub(super) enum Found {
         tasks: Vec<TaskInfo>,
         searched: Option<(usize, bool)>,
     },
-    Task(Box<TaskInfo>),
+    Task(Box<TaskInFull>),
     Events(Vec<EnqueueEvent>),
-    /// The queue or the task is not there.
+    Batches(Vec<BatchRow>),
+    Batch(BatchRow, Vec<PartRow>),
+    /// The queue, the task or the batch is not there.
     Gone(String),
 }
 
@@ -153,7 +222,7 @@ impl QueueScreen {
 
 impl TaskScreen {
     pub(super) fn new(queue: String, id: String) -> Self {
-        Self { queue, id, task: None, body: Vec::new(), scroll: 0, gone: None }
+        Self { queue, id, found: None, body: Vec::new(), scroll: 0, gone: None }
     }
 }
 
@@ -170,6 +239,8 @@ impl Screen {
             },
             Self::Workers { list, .. } => Some(list),
             Self::Events { list, .. } => Some(list),
+            Self::Batches { list, .. } => Some(list),
+            Self::Batch(batch) => Some(&mut batch.parts),
             Self::Task(_) => None,
         }
     }
@@ -184,6 +255,8 @@ impl Screen {
             Self::Queue(queue) => queue.tasks.filter(),
             Self::Workers { list, .. } => list.filter(),
             Self::Events { list, .. } => list.filter(),
+            Self::Batches { list, .. } => list.filter(),
+            Self::Batch(batch) => batch.parts.filter(),
             Self::Task(_) => "",
         }
     }
@@ -205,6 +278,8 @@ impl Screen {
             },
             Self::Task(task) => Wanted::Task { queue: task.queue.clone(), id: task.id.clone() },
             Self::Events { entry, skip, .. } => Wanted::Events { entry: entry.id.clone(), skip: *skip, size },
+            Self::Batches { skip, .. } => Wanted::Batches { skip: *skip, size },
+            Self::Batch(batch) => Wanted::Batch { id: batch.id.clone() },
         }
     }
 }
@@ -268,6 +343,26 @@ impl Row for EnqueueEvent {
 
     fn matches(&self, needle: &str) -> bool {
         any(needle, &[&self.task_id])
+    }
+}
+
+impl Row for BatchRow {
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.id, self.state, &self.description])
+    }
+}
+
+impl Row for PartRow {
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+
+    fn matches(&self, needle: &str) -> bool {
+        any(needle, &[&self.name, self.state, &self.work])
     }
 }
 

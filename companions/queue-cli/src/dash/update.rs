@@ -3,12 +3,13 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use queue_admin::ServerInfo;
 use queue_core::TaskState;
+use queue_core::flow::FlowId;
 
 use super::action::{Action, Asked as _, Verb};
 use super::ask::{act, act_on_all, pause};
-use super::list::{List, Moves as _};
+use super::list::{List, Moves as _, Row};
 use super::model::{Model, Overlay};
-use super::screen::{QueueScreen, Screen, TABS, TaskScreen};
+use super::screen::{BatchScreen, Opens, QueueScreen, Screen, TABS, TaskScreen};
 use super::view;
 
 /// What the loop has to do besides showing the model.
@@ -136,7 +137,7 @@ fn command(model: &mut Model, key: KeyCode) {
         KeyCode::PageUp | KeyCode::Char('p') => turn_page(model, -page),
         KeyCode::Left | KeyCode::Char('h') | KeyCode::BackTab => turn_tab(model, -1),
         KeyCode::Right | KeyCode::Char('l') | KeyCode::Tab => turn_tab(model, 1),
-        KeyCode::Char(digit @ '1'..='3') => top(model, digit as usize - '1' as usize),
+        KeyCode::Char(digit @ '1'..='4') => top(model, digit as usize - '1' as usize),
         KeyCode::Enter => open(model),
         KeyCode::Char('s') => pause(model),
         KeyCode::Char(key) => match (Verb::of_key(key), Verb::of_key(key.to_ascii_lowercase())) {
@@ -165,12 +166,13 @@ fn back(model: &mut Model) {
     }
 }
 
-/// Shows the queues, the servers or cron.
+/// Shows the queues, the servers, cron or the batches.
 fn top(model: &mut Model, tab: usize) {
     model.screens = vec![match tab {
         0 => Screen::Queues(List::default()),
         1 => Screen::Servers(List::default()),
-        _ => Screen::Cron(List::default()),
+        2 => Screen::Cron(List::default()),
+        _ => Screen::Batches { skip: 0, list: List::default() },
     }];
 }
 
@@ -204,14 +206,18 @@ fn turn_page(model: &mut Model, by: isize) {
                 queue.tasks.restart();
             }
         }
-        Screen::Events { skip, list, .. } => {
-            let next = skip.saturating_add_signed(by);
-            if next != *skip && (by < 0 || list.all().len() >= height) {
-                *skip = next;
-                list.restart();
-            }
-        }
+        Screen::Events { skip, list, .. } => page_on(skip, list, by, height),
+        Screen::Batches { skip, list } => page_on(skip, list, by, height),
         _ => step(model, by),
+    }
+}
+
+/// Turns to another page of a list of which nobody knows the length.
+fn page_on<T: Row>(skip: &mut usize, list: &mut List<T>, by: isize, height: usize) {
+    let next = skip.saturating_add_signed(by);
+    if next != *skip && (by < 0 || list.all().len() >= height) {
+        *skip = next;
+        list.restart();
     }
 }
 
@@ -222,15 +228,17 @@ fn turn_tab(model: &mut Model, by: isize) {
             let at = TABS.iter().position(|state| *state == queue.state).unwrap_or(0);
             queue.turn_to(TABS[turn(at, 7)], height);
         }
-        Screen::Queues(_) => top(model, turn(0, 3)),
-        Screen::Servers(_) => top(model, turn(1, 3)),
-        Screen::Cron(_) => top(model, turn(2, 3)),
+        Screen::Queues(_) => top(model, turn(0, 4)),
+        Screen::Servers(_) => top(model, turn(1, 4)),
+        Screen::Cron(_) => top(model, turn(2, 4)),
+        Screen::Batches { .. } => top(model, turn(3, 4)),
         _ => {}
     }
 }
 
 fn open(model: &mut Model) {
     let task = |queue: &str, id: &str| Screen::Task(Box::new(TaskScreen::new(queue.to_owned(), id.to_owned())));
+    let batch = |id: FlowId| Screen::Batch(BatchScreen { id, row: None, parts: List::default(), gone: None });
     let next = match model.screen_mut() {
         Screen::Queues(list) => list.selected().map(|row| {
             let mut screen = QueueScreen::new(row.info.name.clone(), first_tab(row));
@@ -249,6 +257,12 @@ fn open(model: &mut Model) {
             None
         }
         Screen::Queue(queue) => queue.tasks.selected().map(|found| task(&queue.name, &found.id)),
+        Screen::Batches { list, .. } => list.selected().and_then(|row| row.id.parse().ok()).map(batch),
+        Screen::Batch(screen) => match screen.parts.selected().map(|part| &part.opens) {
+            Some(Opens::Batch(id)) => id.parse().ok().map(batch),
+            Some(Opens::Task { queue, id }) => Some(task(queue, id)),
+            Some(Opens::Nothing) | None => None,
+        },
         Screen::Task(_) => None,
     };
     if let Some(next) = next {

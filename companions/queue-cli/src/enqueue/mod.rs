@@ -14,10 +14,10 @@ use bytes::Bytes;
 use clap::Args;
 use queue_core::limits::HIGHEST_PRIORITY;
 use queue_core::queue_name::Family;
-use queue_core::{RawTask, TaskInfo, TaskOptions, UniqueUntil};
+use queue_core::{OptionError, RawTask, RetryPolicy, TaskInfo, TaskOptions, UniqueUntil};
 use serde::Serialize;
 
-use crate::error::CliError;
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
 use crate::waited;
@@ -32,17 +32,8 @@ pub(crate) struct EnqueueArgs {
     #[arg(value_name = "TYPE", required_unless_present = "batch")]
     task_type: Option<String>,
 
-    /// Read the payload from standard input
-    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, group = "source")]
-    stdin: Option<String>,
-
-    /// Payload, as it is. `--payload=` is an empty payload, which is not the same as none for --unique
-    #[arg(long, value_name = "S", group = "source", allow_hyphen_values = true)]
-    payload: Option<OsString>,
-
-    /// Read the payload from a file
-    #[arg(long, value_name = "F", group = "source")]
-    payload_file: Option<PathBuf>,
+    #[command(flatten)]
+    payload: PayloadArgs,
 
     #[command(flatten)]
     options: OptionArgs,
@@ -71,8 +62,10 @@ queuectl enqueue TYPE [--payload S | --payload-file F | -] [OPTIONS]
 const BATCH_HELP: &str = "\
 A line of a batch has `type` and any of `payload` (a string is taken as it is,
 any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
-`at`, `unique`, `retention`, `task_id`, `group`, `priority` and `headers` (an
-object):
+`at`, `unique`, `retention`, `task_id`, `group`, `priority` (or `only`, or
+`labels`, an array; then `fallback`, too), `max_crashes`, `max_snoozes`,
+`give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue` and `headers`
+(an object):
 
   {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
 
@@ -123,6 +116,36 @@ struct OptionArgs {
     /// How urgent the task is, for workers with --priorities: 0 to 9 [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=i64::from(HIGHEST_PRIORITY)))]
     priority: Option<u8>,
+    /// Only workers of this --name may run the task; refused (exit code 3) where none is alive that serves the queue
+    #[arg(long, value_name = "SERVER", conflicts_with = "priority")]
+    only: Option<String>,
+    /// Only workers with this --label may run the task; given many times, those with all of them. Refused as with --only
+    #[arg(long = "label", value_name = "L", conflicts_with_all = ["priority", "only"])]
+    labels: Vec<String>,
+    /// With --only or --label: when none of these workers was alive for so long, any of the queue may run it [default: never]
+    #[arg(long, value_name = "D", value_parser = when::duration, conflicts_with = "priority")]
+    fallback: Option<Duration>,
+    /// Enqueue with --only or --label without looking who is alive: the task waits
+    #[arg(long)]
+    force: bool,
+    /// Workers that may go silent over the task, before it is archived [default: as the server says, 5]
+    #[arg(long, value_name = "N")]
+    max_crashes: Option<u32>,
+    /// How often the task may be snoozed, before it is archived [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_snoozes: Option<u32>,
+    /// Archive the task when it fails this long after its first failure [default: only when its retries are used up]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    give_up_after: Option<Duration>,
+    /// Time between attempts: asynq, 30s, 10s..1h (doubles each time) or `linear 10s..1h` [default: as the server says]
+    #[arg(long, value_name = "P")]
+    backoff: Option<RetryPolicy>,
+    /// Enqueue a task of this type when a worker archives this one; its payload says which task it was, and why
+    #[arg(long, value_name = "TYPE")]
+    on_exhausted: Option<String>,
+    /// Queue of the task of --on-exhausted [default: the same]
+    #[arg(long, value_name = "Q", requires = "on_exhausted")]
+    on_exhausted_queue: Option<String>,
     /// Metadata that travels with the task; may be given many times
     #[arg(long = "header", value_name = "K=V", value_parser = header)]
     headers: Vec<(String, String)>,
@@ -140,7 +163,8 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 impl OptionArgs {
-    fn apply(self, task: RawTask) -> RawTask {
+    fn apply(self, task: RawTask) -> Result<RawTask, OptionError> {
+        let family = Family::choose(self.priority, self.only, self.labels)?;
         let mut options = TaskOptions {
             queue: self.queue,
             max_retry: self.max_retry,
@@ -152,7 +176,14 @@ impl OptionArgs {
             unique_key: self.unique_key,
             retention: self.retention,
             group: self.group,
-            family: self.priority.map(Family::Level),
+            max_crashes: self.max_crashes,
+            max_snoozes: self.max_snoozes,
+            give_up_after: self.give_up_after,
+            backoff: self.backoff,
+            on_exhausted: self.on_exhausted,
+            on_exhausted_queue: self.on_exhausted_queue,
+            family,
+            fallback: self.fallback,
             headers: self.headers.into_iter().collect(),
             ..TaskOptions::new()
         };
@@ -162,7 +193,7 @@ impl OptionArgs {
         if let Some(at) = self.at {
             options = options.process_at(at);
         }
-        task.with(options)
+        Ok(task.with(options))
     }
 }
 
@@ -202,10 +233,20 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
         return batch::run(file, session, out).await;
     }
     let mut task = RawTask::new(args.task_type.unwrap_or_default());
-    if let Some(payload) = payload(args.stdin.is_some(), args.payload, args.payload_file).await? {
+    if let Some(payload) = args.payload.read().await? {
         task = task.payload(payload);
     }
-    let (client, task) = (session.client(), args.options.apply(task));
+    // With a fallback it does not wait for ever.
+    let force = args.options.force || args.options.fallback.is_some();
+    let (client, task) = (session.client(), args.options.apply(task)?);
+    if let Some(target) = task.options.family.as_ref().filter(|family| family.is_target() && !force) {
+        target.check().map_err(OptionError::from)?;
+        if session.inspector().servers_for(&task.options).await?.is_empty() {
+            let only = target.whom();
+            let reason = format!("no server that is alive serves {:?}: only {only} may", task.options.queue_name());
+            return Err(CliError::Coded(exit::NOT_FOUND, format!("{reason}; --force enqueues it nevertheless")));
+        }
+    }
     if args.publish.are_given() {
         return publish::run(&args.publish, &client, task, out).await;
     }
@@ -216,6 +257,28 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
     let (queue, id, stored) = (handle.queue(), handle.id(), handle.enqueued().cloned());
     let (outcome, last) = session.inspector().wait(queue, id, stored, args.wait_timeout).await?;
     waited::tell(queue, id, outcome, last, out)
+}
+
+/// Where the payload of a task comes from.
+#[derive(Debug, Args)]
+pub(crate) struct PayloadArgs {
+    /// Read the payload from standard input
+    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true, group = "source")]
+    stdin: Option<String>,
+
+    /// Payload, as it is. `--payload=` is an empty payload, which is not the same as none
+    #[arg(long, value_name = "S", group = "source", allow_hyphen_values = true)]
+    payload: Option<OsString>,
+
+    /// Read the payload from a file
+    #[arg(long, value_name = "F", group = "source")]
+    payload_file: Option<PathBuf>,
+}
+
+impl PayloadArgs {
+    pub(crate) async fn read(self) -> Result<Option<Bytes>, CliError> {
+        payload(self.stdin.is_some(), self.payload, self.payload_file).await
+    }
 }
 
 /// The payload given on the command line, in a file or on standard input; `None` if none was given.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use queue_admin::payload::harmless;
 use queue_admin::{Admin, LimitInfo, view};
-use queue_core::limit::{LaneChange, Limit, LimitKey};
+use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitKey};
+use queue_core::limits::MAX_WEIGHT;
 
-use super::queues;
+use super::{now, queues};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
@@ -39,6 +40,8 @@ pub(crate) enum LimitCommand {
         #[arg(short, long, value_name = "Q", default_value = "default")]
         queue: String,
     },
+    /// Show the keys of a limit under which tasks run or wait, or for which something is different
+    Lanes(LanesArgs),
     /// Change what holds for one key of a limit
     Key(KeyArgs),
 }
@@ -67,6 +70,12 @@ pub(crate) struct SetArgs {
     /// How many may start at once after a rest
     #[arg(long, value_name = "N", default_value_t = 1)]
     burst: u32,
+    /// free, or strict: the tasks of a key run one after another, in their order, also over retries
+    #[arg(long, value_name = "ORDER", default_value = "free")]
+    order: LaneOrder,
+    /// The keys take turns while more waits than is taken, by their weights (limit key NAME KEY --weight N)
+    #[arg(long)]
+    fair: bool,
     /// After how long a waiting task becomes pending for servers that know nothing of limits
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::duration)]
     fallback: Duration,
@@ -78,6 +87,22 @@ pub(crate) struct LsArgs {
     /// Queue name; without it, all
     #[arg(short, long, value_name = "Q")]
     queue: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Which keys to show.
+#[derive(Debug, Args)]
+pub(crate) struct LanesArgs {
+    /// Name of the limit
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Queue name
+    #[arg(short, long, value_name = "Q", default_value = "default")]
+    queue: String,
+    /// Most keys to show
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    size: u32,
     #[command(flatten)]
     watch: WatchArgs,
 }
@@ -105,6 +130,9 @@ struct KeyChange {
     /// How many of this key may run at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
+    /// How many times as often as one without a weight this key is at turn, 1 to 1000; for a fair limit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WEIGHT)))]
+    weight: Option<u32>,
     /// Let nothing of this key start
     #[arg(long)]
     pause: bool,
@@ -147,6 +175,7 @@ async fn run(command: LimitCommand, session: &Session, out: &Output) -> Result<(
             }
             out.line(&format!("queue {queue:?} has no limits any more; {tasks} waiting tasks are pending"))
         }
+        LimitCommand::Lanes(args) => show(&args.watch, out, async |out| lanes(&args, &admin, out).await).await,
         LimitCommand::Key(args) => key(args, &admin, out).await,
     }
 }
@@ -154,6 +183,12 @@ async fn run(command: LimitCommand, session: &Session, out: &Output) -> Result<(
 async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError> {
     let mut limit = Limit::new(args.name, args.key).burst(args.burst).fallback(args.fallback);
     limit = args.types.into_iter().fold(limit, Limit::task_type);
+    if args.order == LaneOrder::Strict {
+        limit = limit.strict_order();
+    }
+    if args.fair {
+        limit = limit.fair();
+    }
     if let Some(most) = args.concurrency {
         limit = limit.concurrency(most);
     }
@@ -181,6 +216,7 @@ async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     let old = limits.iter().find(|info| info.limit.name == name).and_then(|info| info.changes.get(&key));
     let mut new = if change.reset { LaneChange::default() } else { old.cloned().unwrap_or_default() };
     new.concurrency = change.concurrency.or(new.concurrency);
+    new.weight = change.weight.or(new.weight);
     new.paused = !change.resume && (change.pause || new.paused);
     admin.change_lane(&queue, &name, &key, Some(&new)).await?;
     if out.json {
@@ -188,7 +224,32 @@ async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     }
     let most = new.concurrency.map_or_else(|| "as for all".to_owned(), |most| most.to_string());
     let paused = if new.paused { "paused" } else { "not paused" };
-    out.line(&harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}")))
+    let weight = new.weight.map_or_else(String::new, |weight| format!(", weight: {weight}"));
+    out.line(&harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}{weight}")))
+}
+
+async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, CliError> {
+    let (lanes, next) = admin.inspector().lanes(&args.queue, &args.name, None, args.size as usize).await?;
+    if out.json {
+        return out.json(&lanes);
+    }
+    if lanes.is_empty() {
+        return Ok(format!("nothing runs or waits under limit {:?}\n", args.name));
+    }
+    let mut rows = Rows::new(out, &["KEY", "#RUNNING", "#WAITING", "NEXT LOOK", "#AT ONCE", "#WEIGHT", "PAUSED"]);
+    for lane in lanes {
+        rows.add([
+            harmless(&lane.key),
+            lane.running.to_string(),
+            lane.waiting.to_string(),
+            lane.next_look.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
+            lane.concurrency.map_or_else(String::new, |most| most.to_string()),
+            lane.weight.map_or_else(String::new, |weight| weight.to_string()),
+            if lane.paused { "yes".to_owned() } else { String::new() },
+        ]);
+    }
+    let more = if next.is_some() { "and more; --size shows them\n" } else { "" };
+    Ok(rows.render() + more)
 }
 
 async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String, CliError> {
@@ -221,6 +282,7 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
         let changed = changes.iter().map(|(key, change)| match change {
             LaneChange { paused: true, .. } => format!("{key} (paused)"),
             LaneChange { concurrency: Some(most), .. } => format!("{key} ({most})"),
+            LaneChange { weight: Some(weight), .. } => format!("{key} (weight {weight})"),
             LaneChange { .. } => key.clone(),
         });
         rows.add([
@@ -228,7 +290,13 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
             limit.name.clone(),
             harmless(&limit.key.to_string()),
             harmless(&limit.types.join(" ")),
-            limit.concurrency.map_or_else(String::new, |most| most.to_string()),
+            match limit.concurrency {
+                _ if limit.is_strict() => "in order".to_owned(),
+                Some(most) if limit.fair => format!("{most}, fair"),
+                None if limit.fair => "fair".to_owned(),
+                Some(most) => most.to_string(),
+                None => String::new(),
+            },
             rate,
             running.to_string(),
             waiting.to_string(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod batch;
+pub(crate) mod broadcast;
 pub(crate) mod cron;
 mod forecast;
 pub(crate) mod group;

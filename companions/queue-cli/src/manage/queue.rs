@@ -8,7 +8,7 @@ use queue_admin::QueueInfo;
 use queue_admin::payload::{harmless, shorten};
 use queue_admin::view;
 use queue_core::TaskState;
-use queue_core::queue_name::QueueName;
+use queue_core::queue_name::{Family, QueueName};
 use serde::Serialize;
 
 use super::forecast::{self, ForecastArgs};
@@ -214,10 +214,11 @@ async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
     if queues.is_empty() {
         return Ok("no queues yet; `queuectl enqueue TYPE` makes one\n".to_owned());
     }
-    // A queue, and below it those of its family, the highest priority first.
+    // A queue, and below it those of its family: the priorities, the highest first, then labels and mailboxes by name.
     queues.sort_by_cached_key(|queue| {
         let QueueName { base, family } = QueueName::parse(&queue.name);
-        (base.to_owned(), family.map(Reverse))
+        let level = family.as_ref().map(|family| if let Family::Level(level) = family { Some(*level) } else { None });
+        (base.to_owned(), level.map(Reverse), family.map(|family| family.to_string()))
     });
     let names: HashSet<&str> = queues.iter().map(|queue| &*queue.name).collect();
     // The names are cut so that the table fits 80 columns.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use queue_core::clock::UnixSecond;
-use queue_core::{RawTask, duration};
+use queue_core::queue_name::{Family, FamilyError};
+use queue_core::{RawTask, RetryPolicy, duration};
 use queue_scheduler::{BoxError, ConfigProvider, Entry, EntryProblem, Missed, Overlap, Zone};
 use serde::de::{Error as _, IntoDeserializer as _};
 use serde::{Deserialize, Deserializer};
@@ -34,6 +35,19 @@ struct Item {
     process_in: Option<Duration>,
     group: Option<String>,
     priority: Option<u8>,
+    only: Option<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+    max_crashes: Option<u32>,
+    max_snoozes: Option<u32>,
+    #[serde(default, deserialize_with = "read_duration")]
+    give_up_after: Option<Duration>,
+    #[serde(default, deserialize_with = "read_policy")]
+    backoff: Option<RetryPolicy>,
+    on_exhausted: Option<String>,
+    on_exhausted_queue: Option<String>,
+    #[serde(default, deserialize_with = "read_duration")]
+    fallback: Option<Duration>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "read_missed")]
@@ -60,6 +74,10 @@ enum OverlapChoice {
 
 fn read_duration<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Duration>, D::Error> {
     duration::parse(&String::deserialize(value)?).map(Some).map_err(D::Error::custom)
+}
+
+fn read_policy<'de, D: Deserializer<'de>>(value: D) -> Result<Option<RetryPolicy>, D::Error> {
+    String::deserialize(value)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 fn read_missed<'de, D: Deserializer<'de>>(value: D) -> Result<Missed, D::Error> {
@@ -96,15 +114,19 @@ fn dates_as_text(value: serde_json::Value) -> serde_json::Value {
 }
 
 impl Item {
-    fn into_entry(self, timezone: Option<&str>) -> Entry {
+    fn into_entry(self, timezone: Option<&str>) -> Result<Entry, FamilyError> {
         let mut task = RawTask::new(self.r#type);
         task.payload = self.payload.map(|value| payload(value).into());
         let options = &mut task.options;
         (options.queue, options.max_retry, options.timeout) = (self.queue, self.max_retry, self.timeout);
         (options.unique, options.retention, options.group) = (self.unique, self.retention, self.group);
+        (options.max_crashes, options.max_snoozes) = (self.max_crashes, self.max_snoozes);
+        (options.give_up_after, options.backoff) = (self.give_up_after, self.backoff);
+        (options.on_exhausted, options.on_exhausted_queue) = (self.on_exhausted, self.on_exhausted_queue);
         options.process = self.process_in.map(queue_core::options::ProcessTime::In);
         options.headers = self.headers;
-        options.family = self.priority.map(queue_core::queue_name::Family::Level);
+        options.family = Family::choose(self.priority, self.only, self.labels)?;
+        options.fallback = self.fallback;
         let spec = self.spec.into_inner();
         let has_zone = spec.starts_with("TZ=") || spec.starts_with("CRON_TZ=");
         let mut entry = Entry::new(spec, task).missed(self.missed).overlap(match self.overlap {
@@ -128,7 +150,7 @@ impl Item {
         if let Some(runs) = self.max_runs {
             entry = entry.max_runs(runs);
         }
-        entry
+        Ok(entry)
     }
 }
 
@@ -166,7 +188,13 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
             }
             Ok(item) => {
                 let spec_at = line(item.spec.span().start);
-                let entry = item.into_entry(timezone.as_deref());
+                let entry = match item.into_entry(timezone.as_deref()) {
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        let broken = Entry::broken(given.unwrap_or_default(), error.to_string());
+                        return broken.origin(format!("{name}:{at}"));
+                    }
+                };
                 let bad_spec = |error: queue_scheduler::EntryError| matches!(error.problem, EntryProblem::Spec { .. });
                 let at = if entry.ticks(&Zone::UTC, UnixSecond(0), 0).is_err_and(bad_spec) { spec_at } else { at };
                 entry.origin(format!("{name}:{at}"))

@@ -15,10 +15,12 @@ mod rule;
 mod watchdog;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use queue_core::limits::MAX_CONCURRENCY;
 use queue_core::options::check_existing_queue_name;
 use queue_worker::{Priorities, RetryPolicy, Router, Server, Unhandled};
 
@@ -45,11 +47,11 @@ const REAPING: Duration = Duration::from_secs(10);
 #[command(after_help = CONTRACT)]
 #[group(skip)]
 pub(crate) struct WorkerArgs {
-    /// Name by which `queuectl server` gives this worker orders; several may have the same
+    /// Name by which `queuectl server` gives this worker orders, and `enqueue --only` tasks; several may have the same
     #[arg(long, value_name = "N")]
     name: Option<String>,
 
-    /// Word that `queuectl server ls` shows beside the name; may be given many times
+    /// Word that `queuectl server ls` shows beside the name, and by which `enqueue --label` finds it; may be given many times
     #[arg(long = "label", value_name = "L")]
     labels: Vec<String>,
 
@@ -67,9 +69,12 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_enum, value_name = "HOW")]
     priorities: Option<PrioritiesChoice>,
 
-    /// Tasks to work at once [default: 10, or the number of CPUs where that is more]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    concurrency: Option<u32>,
+    /// Tasks to work at once: a number, or two bounds such as 2..50 [default: 10, or the number of CPUs where that is more]
+    ///
+    /// Between two bounds it begins with the lower one, and runs more at once while all are busy and tasks do not become
+    /// slower; fewer when they take twice as long as usual, or run out of time.
+    #[arg(long, value_name = "N|MIN..MAX", value_parser = concurrency)]
+    concurrency: Option<RangeInclusive<usize>>,
 
     /// Run COMMAND for tasks whose type fits PATTERN; may be given many times
     ///
@@ -78,11 +83,11 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "PATTERN=COMMAND", value_parser = command, required_unless_present = "http")]
     exec: Vec<Rule<Command>>,
 
-    /// Let programs of --exec tell how far they are and where to go on
+    /// Let programs of --exec tell how far they are, what they do and where to go on
     ///
     /// They write lines of JSON to the file descriptor that TASK_NOTES_FD names: {"progress": 40, "note": "page 3"},
-    /// {"checkpoint": ANY JSON}. The next attempt gets the last checkpoint in TASK_CURSOR. It costs one more look at each
-    /// task.
+    /// {"log": "connected"}, {"checkpoint": ANY JSON}. The next attempt gets the last checkpoint in TASK_CURSOR. It costs
+    /// one more look at each task.
     #[arg(long, requires = "exec")]
     notes: bool,
 
@@ -99,11 +104,12 @@ pub(crate) struct WorkerArgs {
     #[arg(long = "http-header", value_name = "PATTERN=NAME: VALUE")]
     http_headers: Vec<String>,
 
-    /// Time between a failure and the next attempt: asynq, 30s, or 10s..1h
+    /// Time between a failure and the next attempt: asynq, 30s, 10s..1h, or `linear 10s..1h`
     ///
     /// `asynq` waits 15 to 44 s at first and 3.8 days before the 25th retry. One duration is always the same. Two
-    /// begin with the first and double it each time up to the second; half of that is random.
-    #[arg(long, value_name = "POLICY", value_parser = retry_delay, default_value = "asynq")]
+    /// begin with the first and double it each time up to the second; half of that is random. With `linear` they grow by
+    /// the first, and nothing is random. A task that brings a policy with it (`enqueue --backoff`) goes by that.
+    #[arg(long, value_name = "POLICY", default_value = "asynq")]
     retry_delay: RetryPolicy,
 
     /// How long a task stays with a worker that is not heard of any more; at least 5s
@@ -209,26 +215,22 @@ fn queue(text: &str) -> Result<(String, u32), String> {
     Ok((name.to_owned(), weight))
 }
 
+/// One number is both bounds.
+fn concurrency(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let number = |text: &str| text.parse().ok().filter(|tasks| (1..=MAX_CONCURRENCY).contains(tasks));
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    match (number(least), number(most)) {
+        (Some(least), Some(most)) if least <= most => Ok(least..=most),
+        _ => Err(format!("write a number from 1 to {MAX_CONCURRENCY}, or two such as 2..50")),
+    }
+}
+
 fn command(text: &str) -> Result<Rule<Command>, String> {
     Rule::parse(text, "COMMAND", Command::parse)
 }
 
 fn target(text: &str) -> Result<Rule<Target>, String> {
     Rule::parse(text, "URL", Target::parse)
-}
-
-/// Reads a retry policy: `asynq`, `30s` or `10s..1h`.
-fn retry_delay(text: &str) -> Result<RetryPolicy, String> {
-    let read = |text| when::duration(text).map_err(|error| format!("{error}; or asynq, or two of them like 10s..1h"));
-    match text.split_once("..") {
-        _ if text == "asynq" => Ok(RetryPolicy::Asynq),
-        None => Ok(RetryPolicy::Fixed(read(text)?)),
-        Some((base, max)) => match (read(base)?, read(max)?) {
-            (Duration::ZERO, _) => Err("0s stays 0s however often it is doubled".to_owned()),
-            (first, last) if first > last => Err(format!("{base} is longer than {max}")),
-            (base, max) => Ok(RetryPolicy::Exponential { base, max }),
-        },
-    }
 }
 
 /// Programs and services mostly wait, for others or for each other.
@@ -297,9 +299,14 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
             });
         }
     }
-    let mut server = Server::new(session.redis().clone(), router)
+    let server = Server::new(session.redis().clone(), router);
+    let server = match args.concurrency {
+        None => server.concurrency(default_concurrency()),
+        Some(tasks) if tasks.start() == tasks.end() => server.concurrency(*tasks.start()),
+        Some(tasks) => server.adaptive_concurrency(tasks),
+    };
+    let mut server = server
         .strict_priority(args.strict)
-        .concurrency(args.concurrency.map_or_else(default_concurrency, |tasks| tasks as usize))
         .retry_policy(args.retry_delay)
         .lease(args.lease)
         .shutdown_timeout(args.shutdown_timeout)
@@ -357,6 +364,14 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn concurrency_is_a_number_or_two_bounds() {
+        assert_eq!((concurrency("7"), concurrency("2..50"), concurrency("3..3")), (Ok(7..=7), Ok(2..=50), Ok(3..=3)));
+        for text in ["", "0", "0..5", "5..2", "5..", "..5", "1..100001", "auto", "1...5", "-1"] {
+            assert!(concurrency(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn queues_have_a_weight_or_the_weight_one() {

@@ -25,6 +25,7 @@ struct Line {
     #[serde(default)]
     note: String,
     checkpoint: Option<Value>,
+    log: Option<String>,
 }
 
 /// The end of the pipe that we read.
@@ -69,9 +70,12 @@ async fn heed(line: &[u8], job: &Job) -> Result<(), String> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
-    let Line { progress, note, checkpoint } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let Line { progress, note, checkpoint, log } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     if let Some(progress) = progress {
         job.progress(progress.clamp(0.0, 100.0) as u8, note);
+    }
+    if let Some(text) = log {
+        job.log(text);
     }
     if let Some(checkpoint) = checkpoint {
         job.checkpoint(&checkpoint).await.map_err(|error| error.to_string())?;

@@ -52,7 +52,9 @@ async fn no_payload_and_an_empty_one_are_unique_apart() {
 async fn every_option_arrives() {
     let bench = Bench::new().await;
     let arguments = "enqueue t --payload p --queue q --max-retry 3 --timeout 90s --deadline 2100-01-31T18:00:00+01:00 --in 1h30m \
-                     --unique 10m --retention 7d --task-id i --group g --header a=1 --header b=x=y --json";
+                     --unique 10m --retention 7d --task-id i --group g --max-crashes 2 --max-snoozes 50 \
+                     --give-up-after 24h --backoff 10s..1h \
+                     --on-exhausted alert --on-exhausted-queue ops --header a=1 --header b=x=y --json";
     let answer = bench.run(&arguments.split_whitespace().collect::<Vec<_>>()).await.json();
     assert_eq!(answer["id"], "i");
     assert_eq!(answer["state"], "scheduled");
@@ -61,7 +63,20 @@ async fn every_option_arrives() {
     assert_eq!(task.deadline.unwrap().to_rfc3339(), "2100-01-31T17:00:00+00:00");
     assert_eq!(task.retention, Duration::from_secs(7 * 86_400));
     assert_eq!(task.group.as_deref(), Some("g"));
-    assert_eq!(task.headers.into_iter().collect::<Vec<_>>(), [("a".into(), "1".into()), ("b".into(), "x=y".into())]);
+    let headers: Vec<_> = task.headers.iter().map(|(header, text)| format!("{header}={text}")).collect();
+    let budgets = ["x-backoff=10s..1h0m0s", "x-give-up-after=24h0m0s", "x-max-crashes=2", "x-max-snoozes=50"];
+    let follow_up = ["x-on-exhausted=alert", "x-on-exhausted-queue=ops"];
+    assert_eq!(headers, [&["a=1", "b=x=y"], &budgets[..], &follow_up].concat());
+    let shown = bench.run(&["task", "show", "-q", "q", "-i", "i"]).await.ok();
+    let budgets = "0 of 2 crashes, 0 of 50 snoozes, given up 24h0m0s after its first failure, waits 10s..1h0m0s, followed by \
+                   alert in the queue ops when it is archived";
+    assert!(shown.contains(budgets), "{shown}");
+    let explained = bench.run(&["explain", "i"]).await.ok();
+    assert!(explained.contains(&format!("it has budgets of its own: {budgets}")), "{explained}");
+    let json = bench.run(&["task", "show", "-q", "q", "-i", "i", "--json"]).await.json();
+    assert_eq!((&json["budgets"]["max_snoozes"], &json["budgets"]["give_up_after_secs"]), (&json!(50), &json!(86_400)));
+    let follow_up = (&json["budgets"]["on_exhausted"], &json["budgets"]["on_exhausted_queue"]);
+    assert_eq!(follow_up, (&json!("alert"), &json!("ops")));
     let unique = bench.run(&["enqueue", "t", "--payload", "p", "--queue", "q", "--unique", "1m"]).await.failed(4);
     assert!(unique.contains("task already exists"), "{unique}");
 
@@ -78,6 +93,11 @@ async fn refusals_say_why_and_store_nothing() {
     for (arguments, code, reason) in [
         ("enqueue t --task-id taken", 4, "queuectl: error: task ID conflicts with another task: \"taken\""),
         ("enqueue t --unique 100ms", 1, "at least 1s"),
+        ("enqueue t --give-up-after 100ms", 1, "\"x-give-up-after\" cannot be used: \"100ms\": it must be at least 1s"),
+        ("enqueue t --header x-max-crashes=few", 1, "\"x-max-crashes\" cannot be used"),
+        ("enqueue t --backoff fast", 2, "write asynq, 30s, 10s..1h or linear 10s..1h"),
+        ("enqueue t --on-exhausted=", 1, "\"x-on-exhausted\" cannot be used"),
+        ("enqueue t --on-exhausted-queue ops", 2, "--on-exhausted <TYPE>"),
         ("enqueue t --queue }x", 1, "begins with a closing brace"),
         ("enqueue", 2, "TYPE"),
         ("enqueue t --timeout 90", 2, "write it like 90s, 10m, 1h30m or 7d"),

@@ -150,6 +150,28 @@ async fn the_dead_members_of_a_batch_are_run_again() {
 }
 
 #[tokio::test]
+async fn the_dead_members_of_a_batch_are_counted_as_succeeded() {
+    let bench = Bench::new().await;
+    bench.run_with(&["batch", "create", "--from", "-", "--id", "b"], members(3).as_bytes()).await.ok();
+    let _worker = bench.worker(&["--exec", "t=sh -c 'exit 65'"]).await;
+    bench.run(&["batch", "wait", "b", "--timeout", "30s"]).await.failed(5);
+    let dead = bench.run(&["batch", "show", "b", "--members", "dead", "--json"]).await.json();
+    let one = dead[0]["id"].as_str().unwrap();
+    let stderr = bench.run(&["batch", "resolve", "b", "--all"]).await.failed(2);
+    assert!(stderr.contains("count all members of batch \"b\" that died or were removed as succeeded"), "{stderr}");
+    bench.run(&["batch", "resolve", "b", "--yes"]).await.failed(2);
+    bench.run(&["batch", "resolve", "b", "--all", "--member", one, "--yes"]).await.failed(2);
+    bench.run(&["batch", "resolve", "nobody", "--all", "--yes"]).await.failed(3);
+    let told = bench.run(&["batch", "resolve", "b", "--member", one, "--yes"]).await.ok();
+    assert_eq!(told, "1 member of batch \"b\" counts as succeeded\n");
+    let told = bench.run(&["batch", "resolve", "b", "--all", "--yes", "--json"]).await.json();
+    assert_eq!(told, json!({"id": "b", "members": 2}));
+    let told = bench.run(&["batch", "wait", "b", "--timeout", "30s"]).await.ok();
+    assert_eq!(told, "succeeded: 3 of 3 members succeeded\n");
+    assert!(bench.run(&["audit"]).await.ok().contains("batch.resolve"));
+}
+
+#[tokio::test]
 async fn members_are_added_to_a_batch_until_it_is_committed() {
     let bench = Bench::new().await;
     let create = ["batch", "create", "--from", "-", "--id", "b", "--open", "--success", "told"];
@@ -217,6 +239,7 @@ const RELEASE: &str = r#"
     name = "blame"
     type = "blame"
     after_failure = ["test"]
+    may_fail = true
 "#;
 
 #[tokio::test]
@@ -229,7 +252,7 @@ async fn a_file_becomes_a_workflow_that_is_shown_as_table_tree_and_graph() {
     let head = "workflow \"release\" is running: 0 of 3 members succeeded, 2 waiting, 1 sent\n";
     let tree = bench.run(&["workflow", "show", "release", "--tree"]).await.ok();
     let lines = "build  sent  build in queue default\n  test  waiting for build  batch release:1\n    \
-                 blame  waiting for test (failed)  blame in queue default\n";
+                 blame  waiting for test (failed)  blame in queue default, may fail\n";
     assert_eq!(tree, format!("{head}{lines}"));
     let dot = bench.run(&["workflow", "show", "release", "--dot"]).await.ok();
     assert!(dot.contains("  \"test\" -> \"blame\" [label=\"failed\"];\n"), "{dot}");
@@ -245,7 +268,7 @@ async fn a_file_becomes_a_workflow_that_is_shown_as_table_tree_and_graph() {
     assert_eq!(
         *test,
         json!({
-            "name": "test", "state": "succeeded", "type": null, "queue": null, "id": "release:1", "is_batch": true,
+            "name": "test", "state": "succeeded", "type": null, "queue": null, "id": "release:1", "is_batch": true, "may_fail": false,
             "signal": null,
             "after": [{"node": "build", "when": "succeeded", "state": "succeeded"}],
         })
@@ -335,4 +358,23 @@ async fn a_file_whose_signals_make_no_sense_is_refused() {
         let stderr = bench.run(&["workflow", "create", "--from", "bad.toml"]).await.failed(1);
         assert!(stderr.contains(text), "{stderr}");
     }
+}
+
+#[tokio::test]
+async fn a_node_is_run_again_with_what_is_behind_it() {
+    let bench = Bench::new().await;
+    let file = r#"{"id": "w", "node": [{"name": "a", "type": "t"}, {"name": "b", "type": "t", "after": ["a"]}]}"#;
+    bench.run_with(&["workflow", "create", "--from", "-"], file.as_bytes()).await.ok();
+    let stderr = bench.run(&["workflow", "rerun", "w", "a"]).await.failed(4);
+    assert!(stderr.contains("node \"a\" cannot be run again before these have ended: a"), "{stderr}");
+    let _worker = bench.worker(&["--exec", "t=true"]).await;
+    bench.run(&["batch", "wait", "w", "--timeout", "30s"]).await.ok();
+    bench.run(&["workflow", "rerun", "nobody", "a"]).await.failed(3);
+    bench.run(&["workflow", "rerun", "w", "nobody"]).await.failed(4);
+    let told = bench.run(&["workflow", "rerun", "w", "a"]).await.ok();
+    assert_eq!(told, "2 nodes of workflow w run again, from \"a\" on\n");
+    bench.run(&["batch", "wait", "w", "--timeout", "30s"]).await.ok();
+    let told = bench.run(&["workflow", "rerun", "w", "b", "--json"]).await.json();
+    assert_eq!(told, json!({"id": "w", "node": "b", "generation": 3, "nodes": 1}));
+    assert!(bench.run(&["audit"]).await.ok().contains("batch.rerun"));
 }

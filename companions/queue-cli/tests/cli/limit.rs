@@ -1,4 +1,4 @@
-//! Limits: `queuectl limit set`, `ls`, `key`, `rm`, `off`.
+//! Limits: `queuectl limit set`, `ls`, `lanes`, `key`, `rm`, `off`.
 
 use serde_json::json;
 
@@ -21,12 +21,50 @@ async fn limits_are_set_shown_changed_for_a_key_and_removed() {
     assert_eq!(listed[0]["keys"]["acme"], json!({ "concurrency": 5, "paused": true }));
     let table = bench.run(&["limit", "ls", "-q", "default"]).await.ok();
     assert!(table.contains("header:tenant") && table.contains("100/1m") && table.contains("acme (paused)"), "{table}");
+    let lanes = bench.run(&["limit", "lanes", "tenant", "--json"]).await.json();
+    let lane = json!([{ "key": "acme", "running": 0, "waiting": 0, "next_look": null, "concurrency": 5, "paused": true, "weight": null }]);
+    assert_eq!(lanes, lane);
+    let table = bench.run(&["limit", "lanes", "tenant"]).await.ok();
+    assert!(table.lines().nth(1).is_some_and(|line| line.contains("acme") && line.ends_with("yes")), "{table}");
     bench.run(&["limit", "key", "tenant", "acme", "--reset"]).await.ok();
+    assert_eq!(bench.run(&["limit", "lanes", "tenant"]).await.ok(), "nothing runs or waits under limit \"tenant\"\n");
+    assert!(!bench.run(&["limit", "lanes", "none"]).await.failed(3).is_empty());
     assert_eq!(bench.run(&["limit", "ls", "-q", "default", "--json"]).await.json()[0]["keys"], json!({}));
     bench.run(&["limit", "rm", "tenant"]).await.ok();
+    let set = ["limit", "set", "account", "--key", "payload:/account", "--order", "strict", "--json"];
+    let set = bench.run(&set).await.json();
+    assert_eq!((&set["order"], &set["concurrency"]), (&json!("strict"), &json!(1)));
+    assert!(bench.run(&["limit", "ls", "-q", "default"]).await.ok().contains("in order"));
+    let error = bench.run(&["limit", "key", "account", "ann", "--concurrency", "2"]).await.failed(1);
+    assert!(error.contains("in strict order"), "{error}");
+    let error = bench.run(&["limit", "set", "other", "--key", "type", "--order", "strict"]).await.failed(1);
+    assert!(error.contains("one such limit"), "{error}");
+    bench.run(&["limit", "rm", "account"]).await.ok();
     assert_eq!(bench.run(&["limit", "ls", "-q", "default", "--json"]).await.json(), json!([]));
     let off = bench.run(&["limit", "off", "--json"]).await.json();
     assert_eq!(off, json!({ "queue": "default", "made_pending": 0 }));
+}
+
+#[tokio::test]
+async fn keys_of_a_fair_limit_have_weights() {
+    let bench = Bench::new().await;
+    let set = bench.run(&["limit", "set", "tenant", "--key", "header:tenant", "--fair", "--json"]).await.json();
+    assert_eq!((&set["fair"], &set["concurrency"]), (&json!(true), &json!(null)));
+    let said = bench.run(&["limit", "key", "tenant", "acme", "--weight", "10"]).await.ok();
+    assert!(said.contains("weight: 10"), "{said}");
+    bench.run(&["limit", "key", "tenant", "acme", "--concurrency", "3"]).await.ok();
+    let listed = bench.run(&["limit", "ls", "-q", "default", "--json"]).await.json();
+    assert_eq!(listed[0]["keys"]["acme"], json!({ "concurrency": 3, "weight": 10 }));
+    assert_eq!(bench.run(&["limit", "lanes", "tenant", "--json"]).await.json()[0]["weight"], json!(10));
+    bench.run(&["limit", "key", "tenant", "", "--weight", "2"]).await.ok();
+    let table = bench.run(&["limit", "ls", "-q", "default"]).await.ok();
+    assert!(table.contains("fair") && table.contains("(weight 2), acme (3)"), "{table}");
+    assert!(bench.run(&["limit", "key", "tenant", "acme", "--weight", "0"]).await.failed(2).contains("0 is not in"));
+    bench.run(&["limit", "set", "other", "--key", "type", "--concurrency", "1"]).await.ok();
+    let error = bench.run(&["limit", "key", "other", "job", "--weight", "2"]).await.failed(1);
+    assert!(error.contains("only a fair limit"), "{error}");
+    let error = bench.run(&["limit", "set", "more", "--key", "type", "--fair"]).await.failed(1);
+    assert!(error.contains("another limit of the queue is"), "{error}");
 }
 
 #[tokio::test]
@@ -37,6 +75,11 @@ async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
         (&["--key", "type", "--concurrency", "0"], "lets nothing start"),
         (&["--key", "type", "--rate", "0/1s"], "lets nothing start"),
         (&["--key", "tenant", "--concurrency", "1"], "is no key"),
+        (&["--key", "type", "--order", "strict", "--concurrency", "2"], "its concurrency is 1"),
+        (&["--key", "type", "--order", "fifo"], "is no order"),
+        (&["--key", "queue", "--fair"], "have one key"),
+        (&["--key", "type", "--fair", "--type", "mail:*"], "all types"),
+        (&["--key", "type", "--fair", "--order", "strict"], "in strict order"),
     ] {
         let line = [&["limit", "set", "x"], more].concat();
         let error = bench.run(&line).await.failed(2);

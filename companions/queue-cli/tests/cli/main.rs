@@ -4,6 +4,7 @@
 mod as_go;
 mod batch;
 mod bench;
+mod broadcast;
 mod bulk;
 mod demo;
 mod doctor;
@@ -29,6 +30,7 @@ mod secrets;
 mod session;
 mod steer;
 mod support;
+mod targets;
 mod terminal;
 mod transfer;
 mod wait;

@@ -23,6 +23,28 @@ async fn a_program_goes_on_from_its_checkpoint() {
 }
 
 #[tokio::test]
+async fn a_program_writes_a_log_that_can_be_followed() {
+    let bench = Bench::new().await;
+    let program = r#"t=sh -c 'echo "{\"log\": \"connected\"}" >&"$TASK_NOTES_FD"; echo "{\"log\": \"as app\"}" >&"$TASK_NOTES_FD"
+        echo "{\"log\": \"done\", \"progress\": 100}" >&"$TASK_NOTES_FD"'"#;
+    bench.enqueue("t", "id").await;
+    let nothing = bench.run(&["task", "show", "-q", "default", "-i", "id", "--log"]).await.ok();
+    assert!(nothing.ends_with("Log: nothing was written down\n"), "{nothing}");
+    let worker = bench.worker(&["--exec", program, "--notes"]).await;
+    bench.wait_for("id", &[TaskState::Completed]).await;
+    let shown = bench.run(&["task", "show", "-q", "default", "-i", "id", "--log"]).await.ok();
+    let lines: Vec<&str> = shown.lines().skip_while(|line| *line != "Log, the last 3 of 3 lines:").skip(1).collect();
+    let told: Vec<_> = lines.iter().map(|line| line.split_once("Z #1 ").unwrap().1).collect();
+    assert_eq!(told, ["connected", "as app", "done"]);
+    let json = bench.run(&["task", "show", "-q", "default", "-i", "id", "--log", "--json"]).await.json();
+    assert_eq!((&json["log"][1]["text"], &json["log"][1]["attempt"]), (&"as app".into(), &1.into()));
+    assert_eq!(json["log_left_out"], 0);
+    let followed = bench.run(&["task", "show", "-q", "default", "-i", "id", "--follow", "--log"]).await.ok();
+    assert!(followed.contains("Z #1 as app\n") && followed.contains("completed    100 %"), "{followed}");
+    drop(worker);
+}
+
+#[tokio::test]
 async fn without_notes_a_program_has_no_such_descriptor() {
     let bench = Bench::new().await;
     let _worker = bench.worker(&["--exec", "t=sh -c 'echo ${TASK_NOTES_FD-none} ${TASK_CURSOR-none}'"]).await;

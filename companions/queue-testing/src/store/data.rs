@@ -21,18 +21,29 @@ pub(crate) struct Data {
     entries: BTreeMap<Vec<u8>, Entry>,
     pub(crate) clients: Clients,
     clock: Arc<dyn Clock>,
+    /// The microsecond of the clock that was told last, and how often since.
+    told: (i64, i64),
     /// Keys that the command at work has changed.
     changed: BTreeSet<Vec<u8>>,
 }
 
 impl Data {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { entries: BTreeMap::new(), clients: Clients::default(), clock, changed: BTreeSet::new() }
+        Self { entries: BTreeMap::new(), clients: Clients::default(), clock, told: (0, 0), changed: BTreeSet::new() }
     }
 
     /// The time, in Unix milliseconds.
     pub(crate) fn now_ms(&self) -> i64 {
         self.clock.now_ns().div_euclid(1_000_000)
+    }
+
+    /// The time, in Unix microseconds: another one at each call, also while the clock stands still, as scripts find it on
+    /// Redis, who order by it. It does not leave the clock's millisecond for that.
+    pub(crate) fn next_us(&mut self) -> i64 {
+        let now = self.clock.now_ns().div_euclid(1_000);
+        let before = if self.told.0 == now { self.told.1 + 1 } else { 0 };
+        self.told = (now, before);
+        now + before.min(999 - now.rem_euclid(1_000))
     }
 
     fn mark(&mut self, key: &[u8]) {
@@ -136,5 +147,22 @@ impl Data {
     pub(crate) fn tell_changes(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         self.clients.invalidate(changed.iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_core::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn the_time_is_another_microsecond_each_time_and_stays_within_the_millisecond() {
+        let clock = Arc::new(ManualClock::at_ns(1_700_000_000_123_997_000));
+        let mut data = Data::new(clock.clone());
+        let micros: Vec<i64> = (0..4).map(|_| data.next_us() % 1_000).collect();
+        assert_eq!(micros, [997, 998, 999, 999]);
+        clock.advance(std::time::Duration::from_millis(1));
+        assert_eq!(data.next_us() % 10_000, 4_997);
     }
 }

@@ -1,11 +1,14 @@
 //! The kit, used as its users do.
 
 mod batches;
+mod budgets;
 mod drain;
 mod expectations;
 mod inline;
+mod limits;
 mod servers;
 mod time;
+mod workflows;
 
 use queue_worker::{Failure, Job, Output, Router, Task};
 use serde::{Deserialize, Serialize};

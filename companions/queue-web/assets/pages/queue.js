@@ -21,12 +21,13 @@ export default async function queue({ root, me, params, signal, go, again }) {
       facts([
         ["State", row.paused ? h("span", { class: "warn" }, "paused") : "running"], ["Tasks", number(row.size)], ["Latency", duration(row.latency_ms)],
         ["Groups", h("a", { href: page("groups", { queue: name }) }, number(row.groups))],
+        ["Limits", h("a", { href: page("limits", { queue: name }) }, "what runs and waits under them")],
         ["Today (UTC)", `${number(row.processed_today)} processed, ${number(row.failed_today)} failed`],
         ["Ever", `${number(row.processed_total)} processed, ${number(row.failed_total)} failed`],
         ["Memory", memory === undefined ? "not measured" : memory === null ? "the server does not tell" : `about ${bytes(memory)}`],
       ]));
     show(buttons, pauseButton(me, row, again), h("button", { type: "button", onclick: measure }, "Measure memory"),
-      act(me, "queue.remove", { what: "this queue", subject: name, work: () => send("DELETE", path), done: () => go("./") }));
+      act(me, "queue.remove", { what: "this queue", subject: name, work: () => send("DELETE", path).then(() => undefined), done: () => go("./") }));
   };
   let memory;
   const measure = async () => {

@@ -3,11 +3,9 @@
 import { get } from "../api.js";
 import { h, show } from "../dom.js";
 import { number, oneLine, safe, short, time } from "../format.js";
-import { watch } from "../live.js";
+import { reread } from "../live.js";
 import { settings } from "../settings.js";
 import { into, table, taskLink } from "../ui.js";
-
-const EVERY_MS = 4000;
 
 export default async function servers({ root, signal }) {
   const list = h("div", null, "Reading …");
@@ -28,10 +26,5 @@ export default async function servers({ root, signal }) {
     ], answer.items.flatMap((server) => server.workers).sort((a, b) => String(a.started).localeCompare(String(b.started))).slice(0, 100)),
   ]);
   await read();
-  let last = Date.now();
-  watch(() => {
-    if (Date.now() - last < EVERY_MS || list.contains(document.activeElement)) return;
-    last = Date.now();
-    read();
-  }, signal);
+  reread(list, read, signal);
 }

@@ -2,25 +2,47 @@
 
 import { get, page, seg, send, url } from "../api.js";
 import { h, show } from "../dom.js";
-import { bytes, duration, pretty, safe, time } from "../format.js";
-import { watch } from "../live.js";
+import { bytes, duration, pretty, safe, short, time } from "../format.js";
+import { reread, watch } from "../live.js";
 import { settings } from "../settings.js";
-import { act, facts, into, queueLink, say, table } from "../ui.js";
+import { act, facts, failure, into, queueLink, say, table } from "../ui.js";
 
 export default async function task({ root, me, params, signal, go, again }) {
   const [queue, id] = [params.get("queue"), params.get("id") ?? ""];
   if (!queue) return everywhere({ root, id, signal, go });
   const path = `queues/${seg(queue)}/tasks/${seg(id)}`;
-  const body = h("div", null, "Reading …");
-  const why = h("div", null, "Reading …");
-  show(root, h("h1", null, "Task ", h("span", { class: "mono" }, safe(id))), body, h("h2", null, "Why it is where it is"), why);
+  const [now, body, failed, log, why] = ["", "Reading …", "", "", "Reading …"].map((text) => h("div", null, text));
+  show(root, h("h1", null, "Task ", h("span", { class: "mono" }, safe(id))), now, body, failed, log, h("h2", null, "Why it is where it is"), why);
   let seen = null;
+  // What has not changed stays as it is: somebody may be reading it.
+  let [drawn, lines] = ["", ""];
+  const follow = async () => {
+    const { progress } = seen;
+    if (drawn !== JSON.stringify(progress)) show(now, progress && farther(progress));
+    drawn = JSON.stringify(progress);
+    const found = await get(`${path}/log`, {}, signal);
+    if (lines !== JSON.stringify(found)) show(log, writtenDown(found));
+    lines = JSON.stringify(found);
+  };
   const read = () => into(body, () => get(path, {}, signal), (found) => {
     seen = found;
     return whole({ found, path, me, again, go });
   });
-  await read();
+  if (await read()) {
+    await into(failed, () => get(`${path}/attempts`, {}, signal), attempts);
+    await follow().catch((error) => error.name === "AbortError" || show(log, failure(error)));
+  }
   await into(why, () => get(`${path}/explain`, {}, signal), explanation);
+  // Neither progress nor log moves its queue.
+  reread(null, async () => {
+    if (seen?.state !== "active") return;
+    try {
+      seen = await get(path, {}, signal);
+      await follow();
+    } catch {
+      // When it ends, its queue moves.
+    }
+  }, signal);
   // It is looked at again when its queue has moved, unless somebody writes in it.
   let before = null;
   watch((look) => {
@@ -33,6 +55,26 @@ export default async function task({ root, me, params, signal, go, again }) {
 }
 
 const explanation = (found) => h("ul", null, found.reasons.map((reason) => h("li", null, safe(reason.text))));
+
+/** How far it is. */
+function farther({ percent, note, at }) {
+  const told = `${percent} % ${safe(note)}`;
+  return h("p", null, h("progress", { max: 100, value: percent, "aria-label": "Progress" }), ` ${told} `, h("span", { class: "dim" }, time(at)));
+}
+
+function attempts({ failed, items }) {
+  if (!items.length) return null;
+  return table(`Attempts that failed at servers that remember it, the last ${items.length} of ${failed}`, [
+    { head: "Ended", cell: (row) => time(row.at) }, { head: "Took", n: true, cell: (row) => duration(row.took_ms) }, { head: "End", cell: (row) => row.end },
+    { head: "Server", cell: (row) => h("span", { class: "mono" }, short(row.server, 80)) }, { head: "Error", cell: (row) => safe(row.error) },
+  ], items);
+}
+
+function writtenDown({ left_out: before, items }) {
+  if (!items.length && !before) return null;
+  const told = before ? `, the last ${items.length} of ${before + items.length} lines` : "";
+  return [h("h2", null, "Log", h("span", { class: "dim" }, told)), h("pre", { "data-log": true }, items.map((line) => [time(line.at), ` #${line.attempt} ${safe(line.text)}\n`]))];
+}
 
 async function everywhere({ root, id, signal, go }) {
   const box = h("input", { type: "search", value: id, "aria-label": "Task id", class: "wide" });
@@ -66,7 +108,6 @@ function whole({ found, path, me, again, go }) {
     facts([
       ["Queue", queueLink(queue)], ["Type", safe(found.type)], ["State", h("b", null, state, found.orphaned ? " (orphaned: its worker is gone or silent)" : "")],
       ["Retried", `${found.retried} of ${found.max_retry}`], found.group && ["Group", safe(found.group)],
-      found.progress && ["Progress", `${found.progress.percent} % ${safe(found.progress.note)}`],
       found.last_error && ["Last error", h("pre", null, safe(found.last_error))],
       ["Timeout", found.timeout_secs === null ? "none" : duration(found.timeout_secs * 1000)], found.deadline && ["Deadline", time(found.deadline)],
       ["Kept after success", found.retention_secs ? duration(found.retention_secs * 1000) : "not at all"],
@@ -82,7 +123,7 @@ function whole({ found, path, me, again, go }) {
 
 const quote = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${safe(text).replaceAll("'", "'\\''")}'`);
 
-/** What is known of its life. When it was enqueued is recorded by nobody, and earlier attempts neither. */
+/** What is known of its life. When it was enqueued is recorded by nobody. */
 function life(found) {
   const steps = [
     found.last_failed_at && ["bad", `failed, attempt ${Math.max(found.retried, 1)}`, found.last_failed_at],

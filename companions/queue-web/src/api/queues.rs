@@ -67,12 +67,3 @@ pub(crate) async fn groups(request: Request) -> Answer {
     let items: Vec<Value> = groups.iter().map(|group| value!({ "group": group.name, "size": group.size })).collect();
     json(&value!({ "total": items.len(), "items": items }))
 }
-
-pub(crate) async fn limits(request: Request) -> Answer {
-    let (queue, inspector) = (request.queue()?, request.inspector());
-    let limits = inspector.limits(queue).await?;
-    // Who they are does not matter where there are none.
-    let unaware = if limits.is_empty() { Default::default() } else { inspector.servers_unaware_of_limits().await? };
-    let items: Vec<_> = limits.iter().map(|info| view::Limit::new(queue, info, &unaware)).collect();
-    json(&value!({ "total": items.len(), "items": items }))
-}

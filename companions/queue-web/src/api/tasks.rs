@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
-use queue_admin::{Cursor, Direction, Error, Filter, Listing, Verb, view};
+use queue_admin::{Cursor, Direction, Error, Filter, Listing, Reason, Verb, view};
 use queue_core::{TaskInfo, TaskState};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::queues::to_value;
@@ -14,7 +15,7 @@ use crate::problem::Problem;
 use crate::request::{Answer, Request, download, json, tagged};
 
 /// Bytes of a payload or result that a list shows.
-const IN_LIST: usize = 1_024;
+pub(crate) const IN_LIST: usize = 1_024;
 /// The same of a task alone; all of it is at `/payload` and `/result`.
 const ALONE: usize = 64 * 1024;
 /// How long a search goes on before it answers with what it has found.
@@ -93,7 +94,7 @@ pub(crate) async fn list(request: Request) -> Answer {
     let begun = Instant::now();
     // One page of all tasks costs nothing worth counting.
     let _searching = match filter.is_search() {
-        true => Some(request.web.searches.acquire().await.map_err(|_| closed())?),
+        true => Some(searching(&request).await?),
         false => None,
     };
     let (mut items, mut moved) = (Vec::new(), false);
@@ -123,8 +124,10 @@ pub(crate) async fn list(request: Request) -> Answer {
     }
 }
 
-fn closed() -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closed", "the dashboard ends")
+/// A place among those who go through many tasks.
+pub(crate) async fn searching(request: &Request) -> Result<SemaphorePermit<'_>, Problem> {
+    let closed = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closed", "the dashboard ends");
+    request.web.searches.acquire().await.map_err(closed)
 }
 
 pub(crate) async fn everywhere(request: Request) -> Answer {
@@ -157,14 +160,26 @@ fn if_match(request: &Request) -> Option<&str> {
     Some(tag.trim().trim_matches('"')).filter(|tag| *tag != "*")
 }
 
-async fn change(request: Request, verb: Verb) -> Answer {
-    let (queue, id) = (request.queue()?, &request.names[1]);
+/// Does this to one task that the sender may see; `false` where it was to be cancelled, and no server was there to hear it.
+pub(crate) async fn change_one(request: &Request, verb: Verb, queue: &str, id: &str) -> Result<bool, Problem> {
     // A server may be told of any id. Only of those that the sender may see.
     let version = request.inspector().task_version(queue, id).await?;
-    if if_match(&request).is_some_and(|seen| seen != version) {
-        return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.clone() }.into());
+    if if_match(request).is_some_and(|seen| seen != version) {
+        return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into());
     }
-    let heard = request.admin().change_task(verb, queue, id).await?;
+    if verb == Verb::Cancel {
+        let state = request.inspector().task(queue, id).await?.state;
+        if state != TaskState::Active {
+            let told = format!("task {id:?} is {state} and not running, so there is nothing to cancel");
+            return Err(Problem::new(StatusCode::CONFLICT, "wrong-state", told).with("state", state.as_str()));
+        }
+    }
+    Ok(request.admin().change_task(verb, queue, id).await?)
+}
+
+async fn change(request: Request, verb: Verb) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let heard = change_one(&request, verb, queue, id).await?;
     json(&value!({ "action": verb, "queue": queue, "id": id, "changed": heard }))
 }
 
@@ -182,18 +197,37 @@ pub(crate) async fn delete(request: Request) -> Answer {
 
 /// `changed` is `false` where no server was there to hear it.
 pub(crate) async fn cancel(request: Request) -> Answer {
-    let (queue, id) = (request.queue()?, &request.names[1]);
-    let state = request.inspector().task(queue, id).await?.state;
-    if state != TaskState::Active {
-        let told = format!("task {id:?} is {state} and not running, so there is nothing to cancel");
-        return Err(Problem::new(StatusCode::CONFLICT, "wrong-state", told).with("state", state.as_str()));
-    }
     change(request, Verb::Cancel).await
 }
 
 pub(crate) async fn explain(request: Request) -> Answer {
     let (queue, id) = (request.queue()?, &request.names[1]);
-    json(&view::Explanation::from(&request.inspector().explain(queue, id).await?))
+    let inspector = request.inspector();
+    let mut found = inspector.explain(queue, id).await?;
+    if found.reasons.iter().any(|reason| matches!(reason, Reason::Lane { .. })) {
+        // Of limits that cannot be read, no key is told.
+        found = request.web.redact.explanation(found, &inspector.limits(queue).await.unwrap_or_default());
+    }
+    json(&view::Explanation::from(&found))
+}
+
+/// The last attempts that failed, oldest first. Their errors are shown as the last error of the task is.
+pub(crate) async fn attempts(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    request.inspector().task(queue, id).await?; // one that is not there is not one that never failed
+    let (failed, attempts) = request.inspector().attempts(queue, id).await?;
+    let items: Vec<_> = attempts.into_iter().map(view::Attempt::from).collect();
+    json(&value!({ "failed": failed, "items": items }))
+}
+
+/// The last lines that its handlers have written down, oldest first.
+pub(crate) async fn log(request: Request) -> Answer {
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    let task = request.inspector().task(queue, id).await?;
+    let log = request.inspector().log(queue, id).await?;
+    let lines = log.lines().map(|line| request.web.redact.log_line(&task.task_type, line.clone()));
+    let items: Vec<_> = lines.map(|line| view::LogLine::from(&line)).collect();
+    json(&value!({ "left_out": log.left_out(), "items": items }))
 }
 
 pub(crate) async fn payload(request: Request) -> Answer {
@@ -253,7 +287,7 @@ pub(crate) async fn bulk(request: Request) -> Answer {
         return Err(Problem::invalid("filter", "name the states of the tasks, such as state:archived"));
     }
     request.web.redact.check(&filter)?;
-    let _searching = request.web.searches.acquire().await.map_err(|_| closed())?;
+    let _searching = searching(&request).await?;
     let matched = if wish.dry_run || wish.at_most.is_some() {
         Some(request.inspector().count(queue, &filter).await?)
     } else {

@@ -2,12 +2,14 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::IntoResponse as _;
-use queue_admin::{Action, Permission};
+use queue_admin::{Action, Error, Permission};
+use queue_core::event::{Kind, UnknownKind, Wanted};
+use queue_core::registry::{EVENTS, honours};
 use serde_json::json;
 
-use crate::live;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json, stream};
+use crate::{feed, live};
 
 pub(crate) async fn info(request: Request) -> Answer {
     let web = &request.web;
@@ -74,11 +76,36 @@ pub(crate) async fn look(request: &Request) -> Result<std::sync::Arc<live::Sampl
     live::look(&request.web).await.map_err(|error| away(&error))
 }
 
+fn too_many() -> Problem {
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "there are too many streams")
+        .header(header::RETRY_AFTER, "10")
+}
+
 pub(crate) async fn events(request: Request) -> Answer {
-    let events = live::events(request.web.clone(), request.who);
-    let events = events.ok_or_else(|| {
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "there are too many streams")
-            .header(header::RETRY_AFTER, "10")
-    })?;
-    Ok(stream(events))
+    Ok(stream(live::events(request.web.clone(), request.who).ok_or_else(too_many)?))
+}
+
+/// What happens to tasks and servers. A browser that comes back says in a header how far it was; `after` is for those that cannot.
+pub(crate) async fn feed(request: Request) -> Answer {
+    let mut wanted = Wanted::default();
+    if let Some(queue) = request.param("queue") {
+        if !request.who.sees(queue) {
+            return Err(Error::QueueNotFound(queue.to_owned()).into());
+        }
+        wanted.queues.insert(queue.to_owned());
+    }
+    wanted.types.extend(request.param("type").map(str::to_owned));
+    for kind in request.param("kind").into_iter().flat_map(|kinds| kinds.split(',')) {
+        let kind: Kind = kind.parse().map_err(|error: UnknownKind| Problem::invalid("kind", error.to_string()))?;
+        wanted.kinds.insert(kind.as_str().to_owned());
+    }
+    let header = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let behind = header.or(request.param("after"));
+    // Whether Redis can be asked is told by the stream.
+    let look = live::look(&request.web).await.ok();
+    let servers = look.iter().flat_map(|look| look.servers_seen(&request.who));
+    let unaware = servers.filter(|server| !honours(server.entry.as_ref(), EVENTS));
+    let unaware: Vec<String> = unaware.map(|server| format!("{}:{}", server.host, server.pid)).collect();
+    let events = feed::events(request.web.clone(), request.who.clone(), wanted, behind, &unaware);
+    Ok(stream(events.ok_or_else(too_many)?))
 }

@@ -15,15 +15,15 @@ use crate::support::{Mortal, Place, QUEUE, Served, task, wait_for};
 use crate::texts::TEXTS;
 
 /// A browser and its driver. Both end with it.
-struct Window {
+pub(crate) struct Window {
     driver: Child,
     port: u16,
-    browser: Browser,
+    pub(crate) browser: Browser,
     _profile: tempfile::TempDir,
 }
 
 /// Whether there is a browser. Without one, the tests here are skipped loudly, and fail where `REQUIRE_TOOLS` is set.
-fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let found = |program: &str| {
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     };
@@ -49,7 +49,7 @@ const PROBE: &str = "
     }";
 
 impl Window {
-    async fn open(size: (u32, u32), dark: bool) -> Self {
+    pub(crate) async fn open(size: (u32, u32), dark: bool) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("chromedriver");
@@ -85,24 +85,24 @@ impl Window {
     }
 
     /// A command of the browser's own.
-    async fn devtools(&self, command: &str, parameters: Value) -> Value {
+    pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
         let call = Devtools(json!({ "cmd": command, "params": parameters }));
         self.browser.issue_cmd(call).await.unwrap()
     }
 
-    async fn go(&self, address: &str) {
+    pub(crate) async fn go(&self, address: &str) {
         self.browser.goto(address).await.unwrap();
     }
 
-    async fn script(&self, text: &str) -> Value {
+    pub(crate) async fn script(&self, text: &str) -> Value {
         self.browser.execute(text, Vec::new()).await.unwrap()
     }
 
-    async fn text(&self) -> String {
+    pub(crate) async fn text(&self) -> String {
         self.script("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
     }
 
-    async fn has(&self, text: &str) {
+    pub(crate) async fn has(&self, text: &str) {
         let limit = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
             let shown = self.text().await;
@@ -118,17 +118,17 @@ impl Window {
         }
     }
 
-    async fn click(&self, selector: &str) {
-        let element = wait_for(selector, async || self.browser.find(Locator::Css(selector)).await.ok()).await;
-        element.click().await.unwrap();
+    pub(crate) async fn click(&self, selector: &str) {
+        // What is found may be drawn anew before it is clicked.
+        wait_for(selector, async || self.browser.find(Locator::Css(selector)).await.ok()?.click().await.ok()).await;
     }
 
-    async fn keys(&self, keys: &str) {
+    pub(crate) async fn keys(&self, keys: &str) {
         self.browser.find(Locator::Css("body")).await.unwrap().send_keys(keys).await.unwrap();
     }
 
     /// What went wrong on the page, and which other hosts it asked.
-    async fn faults(&self, address: &str) -> Vec<String> {
+    pub(crate) async fn faults(&self, address: &str) -> Vec<String> {
         let noted = self.script("return window.faults").await;
         let mut faults: Vec<String> =
             noted.as_array().unwrap().iter().map(|fault| fault.as_str().unwrap_or_default().to_owned()).collect();
@@ -139,7 +139,7 @@ impl Window {
         faults
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         let _ = self.browser.clone().close().await;
     }
 }
@@ -174,7 +174,7 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Devtools {
     }
 }
 
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 20] = [
     ("", "queues, as of"),
     ("queue?queue=mail", "Queue mail"),
     ("tasks", "Tasks of queue"),
@@ -182,6 +182,13 @@ const PAGES: [(&str, &str); 13] = [
     ("task?queue=mail&id=scheduled", "is due"),
     ("task?id=pending", "Tasks of this id"),
     ("groups?queue=mail", "1 groups"),
+    ("batches", "release 42"),
+    ("batches?state=open", "No batch is open"),
+    ("batch?id=release", "roll-back"),
+    ("limits", "2 in 1m"),
+    ("limits?queue=mail&limit=tenant", "as for all"),
+    ("events", "0 events heard"),
+    ("events?queue=mail&kind=failed", "0 events heard"),
     ("servers", "No server is running"),
     ("cron", "No periodic entries"),
     ("doctor", "Nothing was examined"),
@@ -196,8 +203,10 @@ async fn every_page_is_shown_without_a_fault_on_a_desktop_and_on_a_phone() {
         return;
     }
     let place = Place::start().await;
+    place.release().await;
     place.furnish().await;
     place.admin().pause("low", true).await.unwrap();
+    place.limit().await;
     let served = Served::start(&place.open().0).await;
     for (size, dark) in [((1_300, 900), false), ((320, 700), true)] {
         let window = Window::open(size, dark).await;
@@ -386,14 +395,19 @@ async fn a_viewer_is_offered_nothing_that_would_be_refused() {
         return;
     }
     let place = Place::start().await;
+    place.release().await;
     place.furnish().await;
+    place.limit().await;
     let served = Served::start(&place.of(Identity::new("eve", Role::Viewer)).0).await;
     let window = Window::open((1_200, 900), false).await;
     for (page, text) in [
         ("", "queues, as of"),
         ("queue?queue=mail", "Ever"),
-        ("tasks?queue=mail&state=archived", "1 of 1"),
+        ("tasks?queue=mail&state=archived", "2 of 2"),
         ("task?queue=mail&id=archived", "Download"),
+        ("batch?id=release", "roll-back"),
+        ("limits?queue=mail&limit=tenant", "as for all"),
+        ("events", "0 events heard"),
     ] {
         window.go(&format!("{}{page}", served.address)).await;
         window.has(text).await;

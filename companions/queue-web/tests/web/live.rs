@@ -14,21 +14,32 @@ use tower::ServiceExt as _;
 use crate::support::{Mortal, Place, QUEUE, task, wait_for};
 
 /// A stream, and what of it was read.
-struct Events {
+pub(crate) struct Events {
     body: Pin<Box<BodyDataStream>>,
     read: String,
 }
 
 impl Events {
     async fn open(web: &Web) -> Self {
-        let request = Request::builder().uri("/api/v1/events").header("host", "localhost").body(Body::empty()).unwrap();
+        Self::of(web, "/events", None).await
+    }
+
+    /// Another stream, behind an event.
+    pub(crate) async fn of(web: &Web, path: &str, behind: Option<&str>) -> Self {
+        let request = Request::builder().uri(format!("/api/v1{path}")).header("host", "localhost");
+        let request = behind.into_iter().fold(request, |request, id| request.header("last-event-id", id));
+        let request = request.body(Body::empty()).unwrap();
         let response = web.router().oneshot(request).await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { body: Box::pin(response.into_body().into_data_stream()), read: String::new() }
     }
 
     /// The next event of this name.
-    async fn next(&mut self, name: &str) -> Value {
+    pub(crate) async fn next(&mut self, name: &str) -> Value {
+        self.next_with_id(name).await.1
+    }
+
+    pub(crate) async fn next_with_id(&mut self, name: &str) -> (String, Value) {
         let limit = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             assert!(tokio::time::Instant::now() < limit, "no event {name}");
@@ -37,7 +48,8 @@ impl Events {
                 self.read = rest;
                 if event.contains(&format!("event: {name}\n")) {
                     let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
-                    return serde_json::from_str(data).unwrap();
+                    let id = event.lines().find_map(|line| line.strip_prefix("id: ")).unwrap_or_default();
+                    return (id.to_owned(), serde_json::from_str(data).unwrap());
                 }
                 continue;
             }

@@ -1,7 +1,12 @@
 //! The dashboard and its API on a real Redis, and its pages in a real browser.
 
+mod asynqmon;
+mod batches;
 mod browser;
+mod feed;
+mod limits;
 mod live;
+mod pages;
 mod rights;
 mod routes;
 mod support;

@@ -4,8 +4,9 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use queue_admin::Role;
 use queue_web::{Identity, Redact, Tokens, Web, new_token};
+use queue_worker::{Failure, Job, Router, Server};
 
-use crate::support::{Place, QUEUE, Site, task};
+use crate::support::{Place, QUEUE, Site, task, wait_for};
 
 /// What each role may do, said once more.
 fn may(role: Role, permission: &str) -> bool {
@@ -17,7 +18,7 @@ fn may(role: Role, permission: &str) -> bool {
 }
 
 /// What each change needs, said once more.
-const CHANGES: [(&str, &str, &str); 16] = [
+const CHANGES: [(&str, &str, &str); 26] = [
     ("DELETE", "/queues/{queue}", "remove"),
     ("PUT", "/queues/{queue}/pause", "pause"),
     ("DELETE", "/queues/{queue}/pause", "pause"),
@@ -32,12 +33,24 @@ const CHANGES: [(&str, &str, &str); 16] = [
     ("DELETE", "/cron/{entry}/pause", "cron"),
     ("POST", "/cron/{entry}/run", "cron"),
     ("DELETE", "/cron/{entry}", "remove"),
+    ("DELETE", "/queues/{queue}/limits", "pause"),
+    ("PUT", "/queues/{queue}/limits/{limit}", "pause"),
+    ("DELETE", "/queues/{queue}/limits/{limit}", "pause"),
+    ("PUT", "/queues/{queue}/limits/{limit}/keys/{key}", "pause"),
+    ("DELETE", "/queues/{queue}/limits/{limit}/keys/{key}", "pause"),
+    ("POST", "/batches/{batch}/cancel", "delete"),
+    ("POST", "/batches/{batch}/retry", "run"),
+    ("POST", "/batches/{batch}/resolve", "run"),
+    ("POST", "/batches/{batch}/signals/{node}", "run"),
+    ("POST", "/batches/{batch}/nodes/{node}/rerun", "run"),
     ("POST", "/doctor", "view"),
     ("GET", "/audit", "audit"),
 ];
 
 fn filled(path: &str, queue: &str) -> String {
-    path.replace("{queue}", queue).replace("{id}", "pending").replace("{entry}", "none")
+    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}"].map(|name| (name, "none"));
+    let names = [("{queue}", queue), ("{id}", "pending")].into_iter().chain(none);
+    names.fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }
 
 #[tokio::test]
@@ -55,7 +68,7 @@ async fn every_route_asks_for_its_permission_and_a_read_only_dashboard_changes_n
             let who = Identity::new("somebody", role);
             let web = Web::builder(place.redis.clone()).read_only(read_only).identify(move |_| Some(who.clone()));
             let site = Site(web.build());
-            for (method, path, permission) in routes.iter().filter(|(_, path, _)| path != "/events") {
+            for (method, path, permission) in &routes {
                 let told = site.send(method, &filled(path, "none"), "{}").await;
                 let changes = method != "GET" && path != "/doctor";
                 let case = format!("{role:?} {read_only} {method} {path}: {told:?}");
@@ -149,7 +162,7 @@ async fn queues_outside_those_of_a_token_do_not_exist() {
     place.put([task("hidden-id").queue("vault"), task("pending").queue("vault")]).await;
     place.admin().pause("vault", true).await.unwrap();
     let site = place.of(Identity::new("bob", Role::Admin).queues([QUEUE]));
-    for (method, path, _) in site.routes().await.iter().filter(|(_, path, _)| !["/events", "/me"].contains(&&**path)) {
+    for (method, path, _) in site.routes().await.iter().filter(|(_, path, _)| path != "/me") {
         let path = filled(path, "vault").replace("pending", "hidden-id");
         let path = if path == "/tasks" { "/tasks?queue=vault".to_owned() } else { path };
         let told = site.send(method, &path, r#"{"action":"run","filter":"state:archived","type":"t"}"#).await;
@@ -179,15 +192,29 @@ async fn what_is_hidden_is_in_no_answer() {
     let secret = |id: &str| {
         task(id).payload(format!(r#"{{"to":"ada","card":{{"number":"{SECRET}"}}}}"#)).header("x-api-token", SECRET)
     };
+    // What its handler says of it may repeat it.
+    place.put([secret("noted")]).await;
+    let work = async |job: Job| {
+        job.progress(5, SECRET);
+        job.log(SECRET);
+        Err::<(), _>(Failure::archive("no"))
+    };
+    let server = Server::new(place.redis.clone(), Router::new(()).route("email:", work));
+    let server = server.queues([(QUEUE, 1)]).start().await.unwrap();
+    let worked = async || (place.state("noted").await == Some(queue_core::TaskState::Archived)).then_some(());
+    wait_for("it is worked", worked).await;
+    server.shutdown().await;
     place.put([secret("pending"), secret("archived"), secret("group").group("g")]).await;
     place.inspector.change_task(queue_admin::Verb::Archive, QUEUE, "archived").await.unwrap();
     let rules = "headers = ['*token*']\n[payload]\n'email:*' = ['/card/number']";
     let web = Web::builder(place.redis.clone()).redact(Redact::from_toml(rules).unwrap()).build();
     let site = Site(web);
     let mut seen = 0;
-    for id in ["pending", "archived", "group"] {
+    for id in ["pending", "archived", "group", "noted"] {
         for path in [
             format!("/queues/{QUEUE}/tasks/{id}"),
+            format!("/queues/{QUEUE}/tasks/{id}/attempts"),
+            format!("/queues/{QUEUE}/tasks/{id}/log"),
             format!("/queues/{QUEUE}/tasks/{id}?wait=1ms"),
             format!("/queues/{QUEUE}/tasks/{id}/payload"),
             format!("/queues/{QUEUE}/tasks/{id}/explain"),
@@ -204,6 +231,8 @@ async fn what_is_hidden_is_in_no_answer() {
         }
     }
     assert!(seen >= 12, "{seen}");
+    let log = site.get(&format!("/queues/{QUEUE}/tasks/noted/log")).await.json();
+    assert_eq!(log["items"][0]["text"], "[redacted]");
     for filter in [format!("payload.card.number:{SECRET}"), "header.x-api-token".to_owned(), SECRET.to_owned()] {
         let told = site.get(&format!("/tasks?queue={QUEUE}&q={filter}")).await;
         assert_eq!((told.status, told.code().as_str()), (StatusCode::FORBIDDEN, "redacted"), "{filter}");

@@ -7,6 +7,7 @@ use queue_admin::{Role, Verb};
 use queue_core::TaskState;
 use queue_core::limit::{Limit, LimitKey};
 use queue_web::Identity;
+use queue_worker::{Failure, Job, Router, Server};
 use serde_json::{Value, json};
 
 use crate::support::{Place, QUEUE, Site, task};
@@ -56,6 +57,7 @@ fn fault(value: &Value, schema: &Value, all: &Value, at: &str) -> Option<String>
 #[tokio::test]
 async fn answers_have_the_form_that_the_description_promises() {
     let place = Place::start().await;
+    place.release().await;
     place.furnish().await;
     place.put([task("binary").payload(vec![0xff, 0]), task("kept").retention(Duration::from_secs(60))]).await;
     place.admin().change_task(Verb::Run, QUEUE, "archived").await.unwrap();
@@ -67,12 +69,22 @@ async fn answers_have_the_form_that_the_description_promises() {
     let new = r#"{"type":"t","payload":{"n":1}}"#;
     let bulk = r#"{"action":"run","filter":"state:scheduled","dry_run":true}"#;
     let (mut seen, mut problems) = (0, 0);
-    for (method, path, _) in site.routes().await.iter().filter(|(_, path, _)| path != "/events") {
+    for (method, path, _) in &site.routes().await {
         let filled = path.replace("{queue}", QUEUE).replace("{id}", "scheduled").replace("{entry}", "none");
+        let filled = filled.replace("{batch}", "release").replace("{node}", "approve");
+        let filled = filled.replace("{limit}", "rate").replace("{key}", "t1");
         let filled = if path == "/tasks" { format!("/tasks?queue={QUEUE}") } else { filled };
-        let body = if path.ends_with("/bulk") { bulk } else { new };
+        let body = match path.as_str() {
+            "/queues/{queue}/bulk" => bulk,
+            "/batches/{batch}/cancel" | "/batches/{batch}/retry" => r#"{"dry_run":true}"#,
+            "/batches/{batch}/resolve" => r#"{"all":true,"dry_run":true}"#,
+            "/queues/{queue}/limits/{limit}" => r#"{"key":"type","rate":5,"per":1000,"concurrency":2,"types":["t*"]}"#,
+            "/queues/{queue}/limits/{limit}/keys/{key}" => r#"{"paused":true}"#,
+            "/batches/{batch}/signals/{node}" => r#"{"payload":{"by":"ada"}}"#,
+            _ => new,
+        };
         // Nothing is taken away before it was looked at.
-        if method == "DELETE" && (path == "/queues/{queue}" || path.ends_with("{id}")) {
+        if method == "DELETE" && (path == "/queues/{queue}" || path.ends_with("{id}") || path.contains("limits")) {
             continue;
         }
         let told = site.send(method, &filled, body).await;
@@ -119,6 +131,8 @@ async fn each_error_is_a_problem_with_its_code() {
         ("GET", q("/tasks/none"), "", 404, "task-not-found"),
         ("GET", q("/tasks/none?wait=1s"), "", 404, "task-not-found"),
         ("GET", q("/tasks/pending?wait=soon"), "", 400, "invalid-value"),
+        ("GET", q("/tasks/none/attempts"), "", 404, "task-not-found"),
+        ("GET", q("/tasks/none/log"), "", 404, "task-not-found"),
         ("GET", q("/tasks/pending/result"), "", 404, "result-not-found"),
         ("POST", q("/tasks/none/run"), "", 404, "task-not-found"),
         ("POST", q("/tasks/pending/run"), "", 409, "wrong-state"),
@@ -137,6 +151,30 @@ async fn each_error_is_a_problem_with_its_code() {
         ("GET", "/cron/none".to_owned(), "", 404, "entry-not-found"),
         ("POST", "/cron/none/run".to_owned(), "", 404, "entry-not-found"),
         ("GET", "/servers/none".to_owned(), "", 404, "server-not-found"),
+        ("GET", q("/limits/none/lanes"), "", 404, "limit-not-found"),
+        ("DELETE", q("/limits/none"), "", 404, "limit-not-found"),
+        ("PUT", q("/limits/none/keys/x"), "", 404, "limit-not-found"),
+        ("PUT", q("/limits/x"), r#"{"key":"type"}"#, 400, "invalid-limit"),
+        ("PUT", q("/limits/x"), r#"{"key":"type","rate":5}"#, 400, "invalid-value"),
+        ("PUT", q("/limits/x"), r#"{"key":"type","concurency":5}"#, 400, "invalid-request"),
+        ("GET", "/feed?kind=done".to_owned(), "", 400, "invalid-value"),
+        ("GET", "/batches/none".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches/a%20b".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches/none/members".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches/none/tree".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches/none/nodes".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches/none/explain".to_owned(), "", 404, "batch-not-found"),
+        ("GET", "/batches?state=done".to_owned(), "", 400, "invalid-value"),
+        ("GET", "/batches?cursor=x".to_owned(), "", 400, "invalid-cursor"),
+        ("GET", "/batches/none/members?state=doomed".to_owned(), "", 400, "invalid-value"),
+        ("POST", "/batches/none/cancel".to_owned(), "", 404, "batch-not-found"),
+        ("POST", "/batches/none/retry".to_owned(), "", 404, "batch-not-found"),
+        ("POST", "/batches/none/cancel".to_owned(), r#"{"dry":true}"#, 400, "invalid-request"),
+        ("POST", "/batches/none/resolve".to_owned(), r#"{"all":true}"#, 404, "batch-not-found"),
+        ("POST", "/batches/none/resolve".to_owned(), "", 400, "invalid-value"),
+        ("POST", "/batches/none/resolve".to_owned(), r#"{"all":true,"members":["x"]}"#, 400, "invalid-value"),
+        ("POST", "/batches/none/signals/x".to_owned(), "", 404, "batch-not-found"),
+        ("POST", "/batches/none/nodes/x/rerun".to_owned(), "", 404, "batch-not-found"),
         ("GET", "/audit?cursor=x".to_owned(), "", 400, "invalid-cursor"),
     ] {
         let told = site.send(method, &path, body).await;
@@ -171,6 +209,35 @@ async fn each_error_is_a_problem_with_its_code() {
     let told = site.send("POST", &q("/tasks/old/archive"), "").await;
     assert_eq!((told.status, told.code().as_str()), (StatusCode::BAD_GATEWAY, "audit-refused"), "{told:?}");
     assert_eq!(place.state("old").await, Some(TaskState::Pending));
+}
+
+#[tokio::test]
+async fn what_failed_and_what_was_written_down_are_told() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let work = async |job: Job| {
+        job.log("connected\nread 3 rows");
+        Err::<(), _>(Failure::archive("no route"))
+    };
+    let server = Server::new(place.redis.clone(), Router::new(()).route("email:", work));
+    let server = server.queues([(QUEUE, 1)]).start().await.unwrap();
+    let state = async || (place.state("pending").await == Some(TaskState::Archived)).then_some(());
+    crate::support::wait_for("it has failed", state).await;
+    server.shutdown().await;
+    let site = place.open();
+    let schemas = site.get("/openapi.json").await.json()["components"]["schemas"].clone();
+    let path = format!("/queues/{QUEUE}/tasks/pending");
+    let told = site.get(&format!("{path}/attempts")).await.json();
+    assert_eq!(fault(&told, &schemas["Attempts"], &schemas, "attempts"), None, "{told}");
+    let only = &told["items"][0];
+    assert_eq!(told["failed"], 1);
+    assert_eq!((&only["end"], &only["error"]), (&json!("archived"), &json!("no route")));
+    let told = site.get(&format!("{path}/log")).await.json();
+    assert_eq!(fault(&told, &schemas["TaskLog"], &schemas, "log"), None, "{told}");
+    let lines: Vec<_> = told["items"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!((lines, &told["left_out"]), (vec!["connected", "read 3 rows"], &json!(0)));
+    let none = site.get(&format!("/queues/{QUEUE}/tasks/scheduled/attempts")).await.json();
+    assert_eq!(none, json!({ "failed": 0, "items": [] }));
 }
 
 #[tokio::test]

@@ -5,10 +5,13 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use queue_admin::{Actor, Admin, Inspector, Role, Verb};
-use queue_core::{RawTask, TaskState};
+use queue_core::limit::{Limit, LimitKey};
+use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
+use queue_redis::broker::Broker;
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 use queue_web::{Identity, Web};
+use queue_worker::{Failure, Handle, Job, Router, Server};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -48,6 +51,53 @@ impl Place {
         self.inspector.change_task(Verb::Archive, QUEUE, "archived").await.unwrap();
     }
 
+    /// A workflow `release` of which the first node has been worked: a signal `approve` is waited for, and what comes after that. In it, a
+    /// batch `test` of three members, one of which has died.
+    pub(crate) async fn release(&self) {
+        let all = ["fine", "die", "fine"].map(member);
+        let flow = self.client.workflow().id("release").description("release 42").task("build", member("fine"));
+        let flow = flow.batch("test", all).after(["build"]).signal("approve").after(["build"]);
+        let flow = flow.task("ship", member("fine")).after(["test", "approve"]);
+        let flow = flow.task("roll-back", member("fine")).after_failure(["test"]);
+        flow.on_settled(member("fine")).start().await.unwrap();
+        let server = self.work().await;
+        let id = "release".parse().unwrap();
+        wait_for("the batch in it has died", async || {
+            let nodes = self.inspector.flows().nodes(&id).await.unwrap();
+            let state = |name: &str| nodes.iter().find(|node| node.name == name).unwrap().state.as_str();
+            (state("test") == "dead" && state("roll-back") == "succeeded" && state("approve") == "sent").then_some(())
+        })
+        .await;
+        server.shutdown().await;
+    }
+
+    /// A limit `tenant` by a header, and under it, a task of `acme` that runs and two that wait, and one of `globex` that runs.
+    pub(crate) async fn limit(&self) {
+        let limit =
+            Limit::new("tenant", LimitKey::header("tenant")).concurrency(1).rate(2, Duration::from_secs(60)).burst(9);
+        self.inspector.set_limit(QUEUE, limit).await.unwrap();
+        let of = |id: &str, tenant: &str| task(id).header("tenant", tenant);
+        self.put([of("a1", "acme"), of("a2", "acme"), of("a3", "acme"), of("g1", "globex")]).await;
+        let broker = Broker::new(self.redis.clone());
+        for run in ["run-1", "run-2"] {
+            broker.dequeue(&QUEUE.into(), 10, &run.into(), SystemClock.now_secs() + 3_600).await.unwrap();
+        }
+    }
+
+    /// A server of ours. What has `die` in its payload is archived, what has `fail` is tried again in an hour.
+    pub(crate) async fn work(&self) -> Handle {
+        let work = async |job: Job| {
+            let does = String::from_utf8_lossy(job.payload()).into_owned();
+            match () {
+                () if does.contains("die") => Err(Failure::archive("it was to die")),
+                () if does.contains("fail") => Err(Failure::retry_in(Duration::from_secs(3_600), "it was to fail")),
+                () => Ok(()),
+            }
+        };
+        let server = Server::new(self.redis.clone(), Router::new(()).route("email:", work));
+        server.queues([(QUEUE, 1)]).concurrency(2).start().await.unwrap()
+    }
+
     /// Without login.
     pub(crate) fn open(&self) -> Site {
         Site(Web::builder(self.redis.clone()).build())
@@ -79,6 +129,11 @@ impl Place {
 
 pub(crate) fn task(id: &str) -> RawTask {
     RawTask::new("email:send").queue(QUEUE).task_id(id).payload(r#"{"to":"ada"}"#)
+}
+
+/// What a member of a batch does is its payload.
+pub(crate) fn member(does: &str) -> RawTask {
+    RawTask::new("email:send").queue(QUEUE).max_retry(3).payload(format!(r#"{{"does":"{does}","to":"s3cr3t-8457"}}"#))
 }
 
 /// A dashboard.
@@ -126,12 +181,15 @@ impl Site {
         self.ask(method, &format!("/api/v1{path}"), &[], body.to_owned()).await
     }
 
-    /// Method and path of all routes.
+    /// Method and path of all routes but those that answer without an end.
     pub(crate) async fn routes(&self) -> Vec<(String, String, String)> {
         let document = self.get("/openapi.json").await.json();
         let mut routes = Vec::new();
         for (path, operations) in document["paths"].as_object().unwrap() {
             for (method, operation) in operations.as_object().unwrap() {
+                if operation["responses"]["200"]["content"].get("text/event-stream").is_some() {
+                    continue;
+                }
                 let permission = operation["x-permission"].as_str().unwrap().to_owned();
                 routes.push((method.to_uppercase(), path.clone(), permission));
             }

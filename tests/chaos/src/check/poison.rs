@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use super::runs::takes_tasks_away;
 use super::{Evidence, LEASE_EXPIRED, Tally};
-use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::{Process, Role};
+use crate::happened::Happened;
 use crate::history::Story;
 use crate::name::{POISON_RETRIES, Plan};
 use crate::plan::Kind;

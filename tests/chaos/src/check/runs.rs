@@ -1,9 +1,9 @@
 //! Judges the runs of a task: which of them may follow another one.
 
 use super::{Evidence, Tally, met_producer};
-use crate::faults::Happened;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Role;
+use crate::happened::Happened;
 use crate::history::{Attempt, Story};
 use crate::ledger::Step;
 use crate::name::Plan;

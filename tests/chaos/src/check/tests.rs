@@ -4,9 +4,9 @@ use queue_core::TaskMessage;
 
 use super::{Evidence, judge};
 use crate::batch::Place;
-use crate::faults::Happened;
 use crate::findings::Invariant;
 use crate::fleet::{Process, Role};
+use crate::happened::Happened;
 use crate::history::History;
 use crate::ledger::{Entry, Step};
 use crate::name::{DIGEST, HEADER, Name, Plan};

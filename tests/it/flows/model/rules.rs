@@ -36,10 +36,16 @@ pub(super) struct Flow {
     pub(super) nodes: Option<usize>,
     /// What each node waits for, and what is wanted of that.
     pub(super) before: BTreeMap<usize, Vec<(usize, &'static str)>>,
+    /// Its nodes that may fail.
+    pub(super) may_fail: BTreeSet<usize>,
     /// It is a node, and its turn has not come.
     pub(super) held: bool,
     /// Its nodes of which somebody, or the time, has said what becomes of them.
     pub(super) said: BTreeSet<usize>,
+    /// The generation in which something of it was run again last, and from which node on, if it was one of its own.
+    pub(super) rerun: Option<(u32, Option<usize>)>,
+    /// The runs of its members that were run again.
+    pub(super) runs: BTreeMap<usize, u32>,
 }
 
 impl Flow {
@@ -54,7 +60,8 @@ impl Flow {
     pub(super) fn bad(&self) -> usize {
         let died = [COMPLETE, SUCCESS].into_iter().filter(|event| self.callbacks[*event] == Some(DEAD)).count();
         let cancelled = if self.cancelled { 0 } else { self.count(&[7]) };
-        self.count(&[5, 6, 10, 12]) + cancelled + died
+        let is_bad = |(at, state): &(usize, &u8)| matches!(state, 5 | 6 | 10 | 12) && !self.may_fail.contains(at);
+        self.states.iter().enumerate().filter(is_bad).count() + cancelled + died
     }
 
     /// What the states of others make of a node.
@@ -73,6 +80,16 @@ impl Flow {
         } else {
             2
         }
+    }
+
+    pub(super) fn run_of(&self, member: usize) -> u32 {
+        self.runs.get(&member).copied().unwrap_or(1)
+    }
+
+    /// Whether a callback of this generation is the one that counts.
+    fn is_of_now(&self, event: usize, generation: u32) -> bool {
+        let since = self.rerun.map_or(1, |(since, _)| since);
+        generation == self.generation || [COMPLETE, SUCCESS].contains(&event) && generation >= since
     }
 
     pub(super) fn has_ended(&self, event: usize) -> bool {
@@ -176,6 +193,7 @@ impl Tree {
         let seen = flow.seen();
         if let Some((parent, at)) = flow.parent
             && ![seen, 1, 8].contains(&self.flows[parent].states[at])
+            && !self.flows[parent].fired[SUCCESS]
         {
             self.flows[parent].states[at] = seen;
             self.walk(parent, vec![at], false);
@@ -186,7 +204,7 @@ impl Tree {
     /// Looks again at the nodes that wait for members which have moved, or at all.
     pub(super) fn walk(&mut self, number: usize, mut moved: Vec<usize>, at_all: bool) {
         let flow = &mut self.flows[number];
-        let may_run = flow.committed && !flow.cancelled && !flow.abandoned;
+        let may_run = flow.committed && !flow.cancelled && !flow.abandoned && !flow.fired[SUCCESS];
         let Some(nodes) = flow.nodes.filter(|_| may_run) else { return };
         let mut look_at = |node: usize, moved: &mut Vec<usize>| {
             let (state, fate) = (flow.states[node], flow.fate(node));
@@ -196,9 +214,10 @@ impl Tree {
             }
             flow.states[node] = fate;
             if fate == 2 {
-                self.todo.insert(match flow.kids.get(&node) {
-                    Some(kid) => format!("nodes {kid} 0"),
-                    None => format!("run {number} {node}"),
+                self.todo.insert(match (flow.kids.get(&node), flow.runs.get(&node)) {
+                    (Some(kid), _) => format!("nodes {kid} 0"),
+                    (None, None) => format!("run {number} {node}"),
+                    (None, Some(run)) => format!("run {number} {node} {run}"),
                 });
             }
             if state == 8 || fate == 8 {
@@ -292,8 +311,95 @@ impl Tree {
         "a"
     }
 
+    /// Those that wait for a member of a batch, by themselves or by others.
+    fn behind(&self, number: usize, member: usize) -> BTreeSet<usize> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![member]);
+        while let Some(member) = next.pop() {
+            let those = self.waits[number].iter().filter(|(_, of)| *of == member).map(|(node, _)| *node);
+            next.extend(those.filter(|node| found.insert(*node)));
+        }
+        found
+    }
+
+    /// A node is run again, with all that is behind it. Returns the letter of the answer.
+    pub(super) fn rerun(&mut self, number: usize, node: usize, seen: u32) -> &'static str {
+        let flow = &self.flows[number];
+        if flow.nodes.is_none_or(|nodes| node >= nodes) {
+            return "m";
+        } else if flow.rerun == Some((seen + 1, Some(node))) {
+            return "s";
+        } else if flow.generation != seen {
+            return "c";
+        }
+        let mut parts = vec![(number, self.behind(number, node))];
+        parts[0].1.insert(node);
+        let mut below = number;
+        while let Some((parent, at)) = self.flows[below].parent {
+            parts.push((parent, self.behind(parent, at)));
+            below = parent;
+        }
+        let above = parts.len();
+        let is_whole = |it: &Flow| it.committed && !it.cancelled && !it.abandoned;
+        if !parts.iter().all(|(it, _)| is_whole(&self.flows[*it])) {
+            return "d";
+        }
+        let mut next = 0;
+        while let Some((it, members)) = parts.get(next) {
+            let kids: Vec<usize> = members.iter().filter_map(|at| self.flows[*it].kids.get(at).copied()).collect();
+            parts.extend(kids.into_iter().map(|kid| (kid, (0..self.flows[kid].nodes.unwrap_or(0)).collect())));
+            next += 1;
+        }
+        let is_live = |(it, members): &(usize, BTreeSet<usize>)| {
+            let flow = &self.flows[*it];
+            let is_called = |event: usize| matches!(flow.callbacks[event], Some(DUE | SENT));
+            [COMPLETE, SUCCESS, SETTLED].into_iter().any(is_called)
+                || members.iter().any(|at| matches!(flow.states[*at], 2 | 3 | 10 | 12))
+        };
+        let is_foreign = |(it, _): &(usize, BTreeSet<usize>)| {
+            let flow = &self.flows[*it];
+            flow.states[flow.nodes.unwrap_or(0)..].iter().any(|state| *state != 0)
+        };
+        if parts.iter().any(is_live) || self.flows[number].states[node] == 1 {
+            return "n";
+        } else if parts[above..].iter().any(is_foreign) {
+            return "k";
+        } else if self.flows[number].fate(node) == 8 {
+            return "y";
+        }
+        let opened: Vec<usize> = parts[..above].iter().map(|(it, _)| *it).collect();
+        for (n, (it, members)) in parts.into_iter().enumerate() {
+            let flow = &mut self.flows[it];
+            flow.generation += 1;
+            flow.rerun = Some((flow.generation, (n == 0).then_some(node)));
+            flow.over = false;
+            flow.fired = [false; 4];
+            flow.callbacks = flow.callbacks.map(|callback| callback.map(|_| NONE));
+            if n >= above {
+                (flow.committed, flow.cancelled, flow.abandoned, flow.held) = (false, false, false, true);
+                self.todo.remove(&format!("stop {it}"));
+            }
+            for member in members {
+                flow.states[member] = 1;
+                flow.runs.insert(member, flow.generation);
+                flow.said.remove(&member);
+                self.todo.remove(&format!("late {it} {member}"));
+            }
+        }
+        self.todo.insert(format!("nodes {number} 0"));
+        for it in opened {
+            self.apply_rules(it);
+        }
+        "a"
+    }
+
+    /// What is told of one run of some members. Returns how many of them have moved.
+    pub(super) fn tell(&mut self, number: usize, outcome: &'static str, run: u32, members: &BTreeSet<usize>) -> usize {
+        let of_now = members.iter().copied().filter(|member| self.flows[number].run_of(*member) == run).collect();
+        self.record(number, outcome, &of_now)
+    }
+
     /// Returns how many members have moved.
-    pub(super) fn record(&mut self, number: usize, outcome: &'static str, members: &BTreeSet<usize>) -> usize {
+    fn record(&mut self, number: usize, outcome: &'static str, members: &BTreeSet<usize>) -> usize {
         let flow = &mut self.flows[number];
         if flow.fired[SUCCESS] {
             return 0;
@@ -354,7 +460,7 @@ impl Tree {
     ) -> bool {
         self.todo.remove(&format!("call {number} {} {generation}", EVENTS[event]));
         let flow = &mut self.flows[number];
-        let is_of_now = [COMPLETE, SUCCESS].contains(&event) || generation == flow.generation;
+        let is_of_now = flow.is_of_now(event, generation);
         let known = flow.callbacks[event];
         let is_news = is_of_now && known != Some(ended) && matches!(known, Some(DUE | SENT | DEAD));
         if is_news {
@@ -368,8 +474,7 @@ impl Tree {
         self.todo.remove(entry);
         if let Some((number, event, generation)) = callback_of(entry) {
             let flow = &mut self.flows[number];
-            let is_of_now = [COMPLETE, SUCCESS].contains(&event) || generation == flow.generation;
-            if is_of_now && flow.callbacks[event] == Some(DUE) {
+            if flow.is_of_now(event, generation) && flow.callbacks[event] == Some(DUE) {
                 flow.callbacks[event] = Some(SENT);
             }
         }

@@ -8,7 +8,7 @@ use queue_redis::{BatchState, Client, Redis, RedisOptions};
 use queue_worker::{Failure, Router, Server};
 
 use super::{DOCUMENT, documented, refused, with_user};
-use crate::support::{Fixture, QUEUE, report, wait_for};
+use crate::support::{Fixture, QUEUE, eventually, report, wait_for};
 
 /// Gives a user the rights for batches.
 async fn with_batches(fixture: &Fixture, user: &str) {
@@ -59,6 +59,10 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
     let chain = client.chain().then(member("ok")).then_all([member("ok")]).start().await.unwrap();
     let over = async || Some(chain.status().await.unwrap()).filter(|status| status.state == BatchState::Succeeded);
     wait_for("the chain is over", over).await;
+    chain.rerun("step-1").await.unwrap();
+    let over = async || Some(chain.status().await.unwrap()).filter(|status| status.is_over() && status.generation == 2);
+    wait_for("it is over once more", over).await;
+    let stored_before: i64 = fixture.cmd(&["ZCARD", "asynq:{q}:x:once"]).await;
     // What the leader does once in a while.
     let flows = Flows::new(queue_redis::broker::Broker::new(worker), std::sync::Arc::new(queue_core::SystemClock));
     let late = client.batch().add_all([member("ok").process_in(Duration::from_secs(3_600))]).await.unwrap();
@@ -72,10 +76,44 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
         let _: i64 = fixture.cmd(&["HSET", &format!("asynq:x:{{{root}}}:0:flow"), "over", "1"]).await;
         assert_eq!(flows.tend(root).await.unwrap(), None);
     }
+    // What follows a task is told as members tell.
+    client.enqueue(member("fail").task_id("given-up").on_exhausted("ok")).await.unwrap();
+    fixture.in_state("given-up", queue_core::TaskState::Archived).await;
+    let followed = async || fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:x:once"]).await > stored_before;
+    eventually("it is followed", followed).await;
     server.shutdown().await;
     for user in ["producer", "worker"] {
         let mut refused = refused(&fixture, user).await;
         refused.remove("info");
         assert!(refused.is_empty(), "{user} may not {refused:?}");
     }
+}
+
+/// Each of the rights for broadcasts is needed, and no other.
+#[tokio::test]
+async fn a_user_with_the_documented_rights_sends_broadcasts() {
+    let (fixture, redis) = with_user(&documented("producer")).await;
+    with_batches(&fixture, "producer").await;
+    let server = Server::new(fixture.redis(), Router::new(()).route("ok", async |_: queue_worker::Job| {}));
+    let server = server.queues([(QUEUE, 1)]).name("web-1").start().await.unwrap();
+    let client = Client::new(redis);
+    let named = async || fixture.inspector().find_servers("web-1").await.ok();
+    wait_for("the server is listed by its name", named).await;
+    let send = async || client.broadcast(member("ok")).queue(QUEUE).send().await;
+    send().await.unwrap_err();
+    let mut lines = DOCUMENT.lines().skip_while(|line| !line.contains("(broadcast.md)"));
+    let line = lines.find(|line| line.starts_with("ACL SETUSER")).expect("the document has the line");
+    for right in line.split(' ').filter(|word| word.starts_with('+')) {
+        fixture.run(line).await;
+        fixture.run(&format!("ACL SETUSER producer {}", right.replacen('+', "-", 1))).await;
+        let tried = match send().await {
+            Ok(sent) => sent.status().await.map(drop),
+            Err(error) => Err(error),
+        };
+        assert!(tried.is_err(), "{right} is not needed");
+    }
+    fixture.run(line).await;
+    let status = send().await.unwrap().wait(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(status.succeeded(), 1);
+    server.shutdown().await;
 }

@@ -1,6 +1,7 @@
 //! Telling and hearing events with the rights of `docs/deployment.md` for it and no others.
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use queue_core::clock::UnixMilli;
 use queue_redis::Redis;
 use queue_redis::broker::Broker;
 use queue_redis::events::{Event, Events, Kind};
@@ -19,14 +20,14 @@ async fn play(fixture: &Fixture, worker: Redis, inspector: &Redis) -> bool {
     let broker = Broker::new(worker);
     broker.feed().heard_by(broker.wanted().await.unwrap(), 1);
     assert!(broker.feed().is_heard());
-    broker.feed().tell(|| Event::of_task(Kind::Started, 1_700_000_000_000, QUEUE, "a", "job"));
+    broker.feed().tell(|| Event::of_task(Kind::Started, UnixMilli(1_700_000_000_000), QUEUE, "a", "job"));
     if broker.tell_events(1_700_000_000_000).await.is_err() {
         return false;
     }
     assert_eq!(events.next().await.unwrap().unwrap().event.id.as_deref(), Some("a"));
     // Behind an event that was heard.
     let cursor = {
-        broker.feed().tell(|| Event::of_task(Kind::Started, 1_700_000_000_000, QUEUE, "b", "job"));
+        broker.feed().tell(|| Event::of_task(Kind::Started, UnixMilli(1_700_000_000_000), QUEUE, "b", "job"));
         broker.tell_events(1_700_000_000_000).await.unwrap();
         events.next().await.unwrap().unwrap().cursor
     };

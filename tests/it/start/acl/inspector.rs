@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use queue_admin::{Actor, Admin, Direction, Filter, Inspector, Page, Role, Verb};
 use queue_core::clock::ManualClock;
+use queue_core::queue_name::Family;
 use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::{
     Listener, Redis,
@@ -115,6 +116,9 @@ async fn changes(fixture: &Fixture, inspector: &Inspector) {
     assert!(inspector.pause(QUEUE).await.unwrap() && inspector.unpause(QUEUE).await.unwrap());
     inspector.cancel("active").await.unwrap();
     inspector.update_payload(QUEUE, "scheduled", "new").await.unwrap();
+    for (from, to) in [(QUEUE, Some(Family::Level(9))), ("q}p9", None)] {
+        inspector.move_task(from, "scheduled", to).await.unwrap();
+    }
     inspector.run_task(QUEUE, "scheduled").await.unwrap();
     inspector.archive_task(QUEUE, "scheduled").await.unwrap();
     inspector.archive_task(QUEUE, "aggregating").await.unwrap();

@@ -13,7 +13,6 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
@@ -57,8 +56,7 @@ async fn main() -> ExitCode {
     let command = Command::parse();
     // These collect spans instead of log lines.
     if !matches!(command, Command::TraceEnqueue(_) | Command::TraceWork(_)) {
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     }
     let outcome = match command {
         Command::TraceEnqueue(settings) => trace::enqueue(settings).await,

@@ -4,11 +4,16 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use queue_core::TaskState;
+use queue_core::attempt::{Attempt, AttemptEnd};
+use queue_core::clock::UnixMilli;
+use queue_core::task_log::TaskLog;
 
-use super::given::{answer, buffer, dashboard, entry, event, group, mail, noon, queue, seconds, server, task};
+use super::given::{
+    answer, batch, buffer, dashboard, entry, event, group, mail, noon, part, queue, seconds, server, task,
+};
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model};
-use crate::dash::screen::{CronRow, Found, Wanted};
+use crate::dash::screen::{CronRow, Found, TaskInFull, Wanted};
 use crate::dash::update::{paste, press, resize};
 
 /// Something that happens.
@@ -80,7 +85,19 @@ fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
             let searched = number.is_multiple_of(5).then_some((number as usize / 2, number.is_multiple_of(10)));
             Found::Tasks { row: row(&first), tasks: texts.iter().map(made).collect(), searched }
         }
-        Wanted::Task { .. } => Found::Task(Box::new(made(&texts.concat()))),
+        Wanted::Task { .. } => {
+            let mut log = TaskLog::default();
+            texts.iter().for_each(|text| log.push(UnixMilli(number as i64), 1, text));
+            let attempts = texts.iter().map(|text| Attempt {
+                ended: UnixMilli(number as i64),
+                took: Some(seconds(number)),
+                end: AttemptEnd::Lost,
+                server: text.clone(),
+                error: text.clone(),
+            });
+            let attempts = attempts.collect();
+            Found::Task(Box::new(TaskInFull { task: made(&texts.concat()), failed: number, attempts, log }))
+        }
         Wanted::Servers => Found::Servers(
             texts
                 .iter()
@@ -105,6 +122,8 @@ fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
                 .collect(),
         ),
         Wanted::Events { .. } => Found::Events(texts.iter().map(|text| event(text)).collect()),
+        Wanted::Batches { .. } => Found::Batches(texts.iter().map(|text| batch(text)).collect()),
+        Wanted::Batch { .. } => Found::Batch(batch(&first), texts.iter().map(|text| part(text)).collect()),
     }
 }
 

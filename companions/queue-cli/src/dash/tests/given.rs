@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use queue_admin::{EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry, ServerInfo, WorkerInfo};
+use queue_core::task_log::TaskLog;
 use queue_core::{TaskInfo, TaskMessage, TaskState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -12,7 +13,7 @@ use ratatui::buffer::Buffer;
 
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model};
-use crate::dash::screen::{CronRow, Found, QueueRow};
+use crate::dash::screen::{BatchRow, CronRow, Found, Opens, PartRow, QueueRow, TaskInFull};
 use crate::dash::update::{Effect, press};
 use crate::dash::view;
 
@@ -57,6 +58,11 @@ pub(super) fn task(id: &str, state: TaskState) -> TaskInfo {
     TaskInfo::new(message, state)
 }
 
+/// A task of which nothing is remembered.
+pub(super) fn alone(task: TaskInfo) -> Found {
+    Found::Task(Box::new(TaskInFull { task, failed: 0, attempts: Vec::new(), log: TaskLog::default() }))
+}
+
 pub(super) fn server() -> ServerInfo {
     let mut server = ServerInfo::default();
     (server.id, server.host, server.pid) = ("s-1".to_owned(), "worker-1.example".to_owned(), 4711);
@@ -89,6 +95,27 @@ pub(super) fn event(id: &str) -> EnqueueEvent {
     let mut event = EnqueueEvent::default();
     (event.task_id, event.enqueued_at) = (id.to_owned(), Some(noon() - seconds(60)));
     event
+}
+
+/// A workflow of which one node is dead.
+pub(super) fn batch(id: &str) -> BatchRow {
+    BatchRow {
+        id: id.to_owned(),
+        state: "doomed",
+        total: 3,
+        live: 1,
+        succeeded: 1,
+        bad: 1,
+        created: Some(noon() - seconds(90)),
+        description: format!("release of {id}"),
+        callbacks: vec![("success", "waiting"), ("death", "succeeded")],
+    }
+}
+
+/// A node of it that is a batch.
+pub(super) fn part(name: &str) -> PartRow {
+    let (work, after) = (format!("batch {name}"), "build".to_owned());
+    PartRow { name: name.to_owned(), state: "sent", work, after, opens: Opens::Batch("release:1".to_owned()) }
 }
 
 pub(super) fn group(name: &str, size: u64) -> GroupInfo {

@@ -3,8 +3,10 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use queue_core::TaskState;
 
-use super::given::{answer, dashboard, entry, group, keys, mail, ours, picture, queue, retries, task, tasks};
-use crate::dash::action::{Action, CronVerb, QueueVerb, Verb};
+use super::given::{
+    alone, answer, batch, dashboard, entry, group, keys, mail, ours, picture, queue, retries, task, tasks,
+};
+use crate::dash::action::{Action, BatchVerb, CronVerb, QueueVerb, Verb};
 use crate::dash::hear::hear;
 use crate::dash::model::{Answer, Model, Overlay};
 use crate::dash::screen::{CronRow, Found, Screen, Wanted};
@@ -97,6 +99,26 @@ fn entries_of_ours_are_stopped_started_and_run_and_those_of_go_left_alone() {
     assert_eq!(keys(&mut model, "sy"), None);
     keys(&mut model, "r");
     assert!(picture(&model)[23].contains("of a Go scheduler"));
+}
+
+#[test]
+fn a_batch_is_cancelled_and_what_is_dead_of_it_run_again() {
+    let act = |verb| Some(Effect::Act(Action::Batch(verb, "release".parse().unwrap())));
+    let mut model = dashboard();
+    keys(&mut model, "4");
+    assert!(matches!(model.wanted(), Wanted::Batches { skip: 0, .. }));
+    answer(&mut model, Found::Batches(vec![batch("release"), batch("no name of ours")]));
+    assert_eq!(keys(&mut model, "cy"), act(BatchVerb::Cancel));
+    assert_eq!((keys(&mut model, "dy"), keys(&mut model, "ay")), (None, None));
+    keys(&mut model, "r");
+    assert!(picture(&model).join("\n").contains("Retry the dead members of this batch?"));
+    assert_eq!(keys(&mut model, "y"), act(BatchVerb::Retry));
+    keys(&mut model, "⏎");
+    assert_eq!(model.wanted(), Wanted::Batch { id: "release".parse().unwrap() });
+    assert_eq!(keys(&mut model, "cy"), act(BatchVerb::Cancel));
+    keys(&mut model, "q");
+    assert_eq!((keys(&mut model, "jcy"), keys(&mut model, "⏎")), (None, None), "an id that cannot be is of no batch");
+    assert!(matches!(model.screen(), Screen::Batches { .. }));
 }
 
 #[test]
@@ -256,7 +278,7 @@ fn a_long_task_scrolls_to_its_end_and_no_further() {
     keys(&mut model, "⏎");
     let mut long = task("a", TaskState::Retry);
     long.payload = format!("[{}0]", "0,".repeat(100)).into();
-    answer(&mut model, Found::Task(Box::new(long)));
+    answer(&mut model, alone(long));
     keys(&mut model, "Gjjj");
     assert_eq!(picture(&model)[22], " ]");
     keys(&mut model, "n");

@@ -1,15 +1,20 @@
 //! What each screen looks like.
 
-use queue_core::TaskState;
+use queue_core::attempt::Attempt;
+use queue_core::clock::UnixMilli;
+use queue_core::clock::UnixSecond;
+use queue_core::outcome::Step;
+use queue_core::task_log::TaskLog;
+use queue_core::{TaskMessage, TaskState};
 use ratatui::style::{Color, Modifier};
 
 use super::given::{
-    answer, buffer, dashboard, entry, event, group, keys, mail, noon, ours, picture, queue, retries, seconds, server,
-    shows, task, tasks,
+    alone, answer, batch, buffer, dashboard, entry, event, group, keys, mail, noon, ours, part, picture, queue,
+    retries, seconds, server, shows, task, tasks,
 };
 use crate::dash::hear::hear;
 use crate::dash::model::Answer;
-use crate::dash::screen::Found;
+use crate::dash::screen::{Found, TaskInFull};
 
 #[test]
 fn the_view_of_queues_shows_figures_and_the_course_of_the_selected_one() {
@@ -25,7 +30,7 @@ fn the_view_of_queues_shows_figures_and_the_course_of_the_selected_one() {
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  2 queues
  QUEUE         STATE   SIZE LATENCY   MEMORY PROCESSED FAILED ERRORS THROUGHPUT
  low           PAUSED     0      0s        -         0      0      -
@@ -74,7 +79,7 @@ fn the_view_of_a_queue_shows_its_states_and_tasks() {
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  1 queue › mail
  RUN  size 1.3k  latency 1m15s  memory 1.5 MiB  today 46k done, 913 failed
  throughput         -
@@ -122,11 +127,11 @@ fn the_view_of_a_task_shows_all_that_is_known_of_it() {
     (found.retried, found.last_error) = (1, Some("first line\nsecond \u{1b}[2J line".to_owned()));
     found.next_process_at = Some(noon() + seconds(5));
     found.headers = [("tenant".to_owned(), "acme".to_owned())].into();
-    answer(&mut model, Found::Task(Box::new(found)));
+    answer(&mut model, alone(found));
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  1 queue › mail › x
  ID          x
  Type        email:welcome
@@ -148,6 +153,39 @@ fn the_view_of_a_task_shows_all_that_is_known_of_it() {
 }
 
 #[test]
+fn the_view_of_a_task_shows_its_last_attempts_and_its_log() {
+    let mut model = retries(&["x"]);
+    model.size.1 = 30;
+    keys(&mut model, "⏎");
+    let message = TaskMessage { error_msg: "no\nroute".to_owned(), ..TaskMessage::default() };
+    let (ended, step) = (noon().timestamp_nanos_opt().unwrap(), Step::Retry { message, at: 0, is_failure: true });
+    let failed = Attempt::of(&step, ended - 2_500_000_000, ended, "web-1:7:5f0c:9").unwrap();
+    let lost = Attempt::lost(UnixSecond(noon().timestamp() - 60), "");
+    let mut log = TaskLog::default();
+    log.push(UnixMilli(noon().timestamp_millis() - 500), 2, "connected\nread 3 \u{1b}[2J rows");
+    let task = task("x", TaskState::Retry);
+    let found = TaskInFull { task, failed: 9, attempts: vec![lost, failed], log };
+    answer(&mut model, Found::Task(Box::new(found)));
+    assert_eq!(
+        picture(&model)[8..20],
+        [
+            " Attempts that failed, the last 2 of 9",
+            " lost 2023-11-15 11:59:00Z (1m ago) on unknown: asynq: task lease expired",
+            " failed 2023-11-15 12:00:00Z (now) after 2.500s on web-1:7:5f0c: no route",
+            "",
+            " Log, the last 2 of 2 lines",
+            " 2023-11-15T11:59:59.500Z #2 connected",
+            " 2023-11-15T11:59:59.500Z #2 read 3 \u{fffd}[2J rows",
+            "",
+            " Payload, JSON, 10 bytes",
+            " {",
+            "   \"user\": 7",
+            " }",
+        ]
+    );
+}
+
+#[test]
 fn the_view_of_servers_shows_what_they_work_on() {
     let mut model = dashboard();
     keys(&mut model, "2");
@@ -155,7 +193,7 @@ fn the_view_of_servers_shows_what_they_work_on() {
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  1 server
  HOST                  PID STATE        BUSY STARTED      QUEUES
 >worker-1.example     4711 active       1/50 1h1m ago     mail:3 default:1",
@@ -165,7 +203,7 @@ fn the_view_of_servers_shows_what_they_work_on() {
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  1 server › worker-1.example
  active pid 4711  busy 1/50  queues mail:3 default:1
 
@@ -184,7 +222,7 @@ fn the_view_of_cron_shows_entries_and_their_history() {
     shows(
         &model,
         "
- Queues  Servers  Cron                            redis.example:6379  12:00:00Z
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
  1 periodic entry
  SPEC      TYPE        NEXT       PREVIOUS   ENTRY    OPTIONS
 >0 3 * * * report:make in 15h     9h ago     nightly  Queue(\"low\")",
@@ -197,6 +235,38 @@ fn the_view_of_cron_shows_entries_and_their_history() {
     keys(&mut model, "⏎");
     let crate::dash::screen::Wanted::Task { queue, id } = model.wanted() else { panic!("no task is shown") };
     assert_eq!((queue.as_str(), id.as_str()), ("low", "e-1"));
+}
+
+#[test]
+fn the_view_of_batches_shows_what_they_consist_of() {
+    let mut model = dashboard();
+    keys(&mut model, "4");
+    answer(&mut model, Found::Batches(vec![batch("release")]));
+    shows(
+        &model,
+        "
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
+ batches, newest first
+ BATCH            STATE     MEMBERS    LIVE    DONE   BAD CREATED    DESCRIPTION
+>release          doomed          3       1       1     1 1m30s ago  release of…",
+    );
+    keys(&mut model, "⏎");
+    answer(&mut model, Found::Batch(batch("release"), vec![part("test")]));
+    shows(
+        &model,
+        "
+ Queues  Servers  Cron  Batches                   redis.example:6379  12:00:00Z
+ batches, newest first › release
+ doomed 1 of 3 succeeded, 1 live, 1 bad  release of release
+ callbacks success waiting, death succeeded
+ PART         STATE     WORK                                     AFTER
+>test         sent      batch test                               build",
+    );
+    keys(&mut model, "⏎");
+    let id = "release:1".parse().unwrap();
+    assert_eq!(model.wanted(), crate::dash::screen::Wanted::Batch { id });
+    answer(&mut model, Found::Gone("there is no batch release:1".to_owned()));
+    assert_eq!(picture(&model)[2], " there is no batch release:1");
 }
 
 #[test]

@@ -25,10 +25,10 @@ pub(super) fn has_panel(model: &Model) -> bool {
 pub(super) fn above_list(screen: &Screen) -> usize {
     match screen {
         // A table begins with the names of its columns.
-        Screen::Queues(_) | Screen::Servers(_) | Screen::Cron(_) => 1,
+        Screen::Queues(_) | Screen::Servers(_) | Screen::Cron(_) | Screen::Batches { .. } => 1,
         // Facts, sparklines, tabs, a blank line; and its limits where it has some.
         Screen::Queue(queue) => 5 + usize::from(queue.row.as_ref().is_some_and(|row| !row.limits.is_empty())),
-        Screen::Workers { .. } => 3,
+        Screen::Workers { .. } | Screen::Batch(_) => 3,
         Screen::Events { .. } => 4,
         Screen::Task(_) => 0,
     }

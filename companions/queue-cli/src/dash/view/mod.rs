@@ -1,6 +1,7 @@
 //! Shows the model. Nothing here changes anything: the same model is the same picture.
 
 pub(super) mod areas;
+mod batches;
 mod cron;
 mod overlays;
 mod palette;
@@ -56,6 +57,8 @@ fn body(model: &Model, cells: usize, palette: Palette) -> Vec<Line<'static>> {
         Screen::Workers { server, list } => servers::workers(model, server, list, cells, palette),
         Screen::Cron(list) => cron::lines(model, list, cells, palette),
         Screen::Events { entry, skip, list } => cron::events(model, entry, *skip, list, cells, palette),
+        Screen::Batches { list, .. } => batches::lines(model, list, cells, palette),
+        Screen::Batch(screen) => batches::batch(model, screen, cells, palette),
         Screen::Queue(screen) => queue::lines(model, screen, cells, palette),
         Screen::Task(screen) => {
             let mut lines = task::lines(model, screen, cells, palette);
@@ -70,11 +73,12 @@ fn top(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
     let at = match model.screens.first() {
         Some(Screen::Servers(_)) => 1,
         Some(Screen::Cron(_)) => 2,
+        Some(Screen::Batches { .. }) => 3,
         _ => 0,
     };
     let mut spans = Vec::new();
     let mut used = 0;
-    for (tab, name) in [" Queues ", " Servers ", " Cron "].into_iter().enumerate() {
+    for (tab, name) in [" Queues ", " Servers ", " Cron ", " Batches "].into_iter().enumerate() {
         used += name.len();
         spans.push(Span::styled(name, if tab == at { palette.selected() } else { palette.plain() }));
     }
@@ -96,6 +100,9 @@ fn path(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
             Screen::Queues(list) => parts.push(counted(list, "queue")),
             Screen::Servers(list) => parts.push(counted(list, "server")),
             Screen::Cron(list) => parts.push(counted(list, "periodic entry")),
+            Screen::Batches { skip: 0, .. } => parts.push("batches, newest first".to_owned()),
+            Screen::Batches { skip, .. } => parts.push(format!("batches, from {} on", skip + 1)),
+            Screen::Batch(screen) => parts.push(cut(&screen.id.to_string(), 40)),
             Screen::Queue(queue) => {
                 parts.push(cut(&queue.name, 40));
                 parts.extend(queue.group.as_deref().map(|group| cut(group, 30)));
@@ -163,6 +170,8 @@ fn bottom(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
         Screen::Task(_) => format!("↑↓ scroll{}  q back", changes("  r run  a archive  d delete  c cancel")),
         Screen::Workers { .. } => format!("Enter task  / filter{}  q back", changes("  c cancel")),
         Screen::Events { .. } => "Enter task  n/p page  / filter  q back".to_owned(),
+        Screen::Batches { .. } => format!("Enter open  n/p page  / filter{}", changes("  r run dead  c cancel")),
+        Screen::Batch(_) => format!("Enter open  / filter{}  q back", changes("  r run dead  c cancel")),
     };
     Line::styled(cut(&format!(" ? help  {keys}"), cells), palette.label())
 }

@@ -1,13 +1,16 @@
 //! One task, with all that is known of it.
 
 use chrono::{DateTime, Utc};
+use queue_admin::payload::shorten;
+use queue_core::attempt::Attempt;
 use queue_core::{TaskInfo, TaskState};
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use crate::dash::model::Model;
-use crate::dash::screen::TaskScreen;
+use crate::dash::screen::{TaskInFull, TaskScreen};
 use crate::dash::text::{clean, wrap, wrap_words};
+use crate::manage::task::log_line;
 use crate::waited;
 use crate::when;
 
@@ -24,7 +27,7 @@ pub(super) fn lines(model: &Model, screen: &TaskScreen, cells: usize, palette: P
     if let Some(why) = &screen.gone {
         lines.extend(wrap_words(&clean(why), cells.max(1)).into_iter().map(|line| Line::styled(line, palette.bad())));
     }
-    let Some(task) = &screen.task else { return lines };
+    let Some(TaskInFull { task, failed, attempts, log }) = &screen.found else { return lines };
     for (name, value) in facts(task, model.now) {
         let state = name == "State";
         for (number, piece) in value.iter().flat_map(|line| wrap(line, cells.saturating_sub(INDENT).max(8))).enumerate()
@@ -38,14 +41,32 @@ pub(super) fn lines(model: &Model, screen: &TaskScreen, cells: usize, palette: P
         }
     }
     lines.push(Line::default());
+    let mut add = |line: &str, look| {
+        let pieces = wrap(line, cells.saturating_sub(1).max(1));
+        lines.extend(pieces.into_iter().map(|piece| Line::styled(format!(" {piece}"), look)));
+    };
+    if !attempts.is_empty() {
+        add(&format!("Attempts that failed, the last {} of {failed}", attempts.len()), palette.label());
+        attempts.iter().for_each(|attempt| add(&ended(attempt, model.now), palette.plain()));
+        add("", palette.plain());
+    }
+    if !log.is_empty() {
+        add(&format!("Log, the last {} of {} lines", log.lines().len(), log.count()), palette.label());
+        log.lines().for_each(|line| add(&clean(&log_line(line)), palette.plain()));
+        add("", palette.plain());
+    }
     let heading = |line: &str| ["Payload, ", "Result, "].iter().any(|name| line.starts_with(name));
     for line in &screen.body {
-        let look = if heading(line) { palette.label() } else { palette.plain() };
-        lines.extend(
-            wrap(line, cells.saturating_sub(1).max(1)).into_iter().map(|piece| Line::styled(format!(" {piece}"), look)),
-        );
+        add(line, if heading(line) { palette.label() } else { palette.plain() });
     }
     lines
+}
+
+/// `failed 2030-01-31 18:00:00Z (2m ago) after 2.500s on web-1:7:5f0c: connection refused`.
+fn ended(attempt: &Attempt, now: DateTime<Utc>) -> String {
+    let at = attempt.ended.date().map(|ended| format!(" {}", when::date(ended, now))).unwrap_or_default();
+    let took = attempt.took.map(|took| format!(" after {:.3}s", took.as_secs_f64())).unwrap_or_default();
+    clean(&format!("{}{at}{took} on {}: {}", attempt.end.as_str(), attempt.server, shorten(&attempt.error, MAX_VALUE)))
 }
 
 fn facts(task: &TaskInfo, now: DateTime<Utc>) -> Vec<(&'static str, Vec<String>)> {

@@ -3,12 +3,10 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use futures_util::future::try_join_all;
+use queue_admin::Inspector;
 use queue_admin::payload::{one_line, shorten};
 use queue_core::flow::{FlowId, MemberState};
-use queue_redis::flow::Flows;
-use queue_redis::{BatchError, BatchState, BatchStatus};
-use serde::Serialize;
+use queue_redis::{BatchState, BatchStatus};
 
 use super::{PageArgs, others};
 use crate::error::CliError;
@@ -59,14 +57,12 @@ fn member_state() -> impl clap::builder::TypedValueParser<Value = MemberState> {
 }
 
 pub(crate) async fn list(args: ListArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let flows = session.client().flows();
-    watch::show(&args.watch, out, async |out| ls(args.page, &flows, out).await).await
+    let inspector = session.inspector();
+    watch::show(&args.watch, out, async |out| ls(args.page, &inspector, out).await).await
 }
 
-async fn ls(page: PageArgs, flows: &Flows, out: &Output) -> Result<String, CliError> {
-    let roots = flows.roots(page.skip(), page.most()).await?;
-    let batches = try_join_all(roots.iter().map(|root| flows.status(root))).await?;
-    let batches: Vec<BatchStatus> = batches.into_iter().flatten().collect();
+async fn ls(page: PageArgs, inspector: &Inspector, out: &Output) -> Result<String, CliError> {
+    let (batches, _) = inspector.batches(None, page.skip(), page.most()).await?;
     if out.json {
         return out.json(&batches);
     }
@@ -98,41 +94,25 @@ async fn ls(page: PageArgs, flows: &Flows, out: &Output) -> Result<String, CliEr
     Ok(rows.render())
 }
 
-/// What `--json` tells of a batch.
-#[derive(Debug, Serialize)]
-struct View {
-    #[serde(flatten)]
-    status: BatchStatus,
-    children: Vec<String>,
-}
-
-/// What `--json` tells of a member.
-#[derive(Debug, Serialize)]
-struct Member {
-    queue: String,
-    id: String,
-}
-
 pub(crate) async fn show(args: ShowArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let flows = session.client().flows();
+    let inspector = session.inspector();
     watch::show(&args.watch, out, async |out| {
         if args.tree {
-            return super::tree::show(&args.id, &flows, out).await;
+            return super::tree::show(&args.id, &inspector, out).await;
         }
-        let status = flows.status(&args.id).await?;
-        let status = status.ok_or_else(|| BatchError::Unknown { id: args.id.to_string() })?;
+        let batch = inspector.batch(&args.id).await?;
         if let Some(state) = args.members {
-            return members(&args, state, &flows, out).await;
+            return members(&args, state, &inspector, out).await;
         }
-        let children: Vec<String> = flows.children(&args.id).await?.iter().map(ToString::to_string).collect();
-        if out.json { out.json(&View { status, children }) } else { Ok(describe(&status, &children)) }
+        if out.json { out.json(&batch) } else { Ok(describe(&batch.status, &batch.children)) }
     })
     .await
 }
 
-async fn members(args: &ShowArgs, state: MemberState, flows: &Flows, out: &Output) -> Result<String, CliError> {
-    let members = flows.members(&args.id, state).await?.into_iter().skip(args.page.skip()).take(args.page.most());
-    let members: Vec<Member> = members.map(|(queue, id)| Member { queue, id }).collect();
+async fn members(args: &ShowArgs, state: MemberState, inspector: &Inspector, out: &Output) -> Result<String, CliError> {
+    let (skip, most) = (args.page.skip(), args.page.most());
+    let (members, _) = inspector.flows().members(&args.id, Some(state), 0, skip.saturating_add(most)).await?;
+    let members = members.get(skip..).unwrap_or_default();
     if out.json {
         return out.json(&members);
     }
@@ -142,7 +122,7 @@ async fn members(args: &ShowArgs, state: MemberState, flows: &Flows, out: &Outpu
     }
     let mut rows = Rows::new(out, &["QUEUE", "TASK"]);
     for member in members {
-        rows.add([member.queue, member.id]);
+        rows.add([member.queue.clone(), member.id.clone()]);
     }
     Ok(rows.render())
 }
@@ -165,6 +145,9 @@ fn describe(status: &BatchStatus, children: &[String]) -> String {
         others(status).into_iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")),
     );
     lines.push(("Members", counts.join(", ")));
+    if let (Some(quorum), Some(verdict)) = (status.quorum, status.verdict()) {
+        lines.push(("Quorum", format!("{quorum}, {}", verdict.as_str())));
+    }
     let dates = [
         ("Created", status.created),
         ("Committed", status.committed),

@@ -41,6 +41,8 @@ pub(crate) enum BatchCommand {
     Cancel(CancelArgs),
     /// Run members again that are in the archive, and print how many
     Retry(RetryArgs),
+    /// Count members that died or were removed as succeeded, for good, and print how many
+    Resolve(ResolveArgs),
 }
 
 /// Which batch to commit.
@@ -70,6 +72,22 @@ pub(crate) struct RetryArgs {
     /// Those that are dead: all that are in the archive
     #[arg(long, required = true)]
     dead: bool,
+}
+
+/// Which members of which batch were done by other means.
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    /// Batch id
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// All that are dead or removed
+    #[arg(long, conflicts_with = "members", required_unless_present = "members")]
+    all: bool,
+    /// Task ids of some of them, as `batch show ID --members dead` has them; comma-separated or repeated
+    #[arg(long = "member", value_name = "TASK_ID", value_delimiter = ',')]
+    members: Vec<String>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 /// Which batch to wait for.
@@ -125,6 +143,7 @@ async fn run(command: BatchCommand, session: &Session, out: &Output) -> Result<(
         BatchCommand::Wait(args) => wait::run(args, session, out).await,
         BatchCommand::Cancel(args) => cancel(args, session, out).await,
         BatchCommand::Retry(args) => retry(args, session, out).await,
+        BatchCommand::Resolve(args) => resolve(args, session, out).await,
     }
 }
 
@@ -161,6 +180,19 @@ async fn retry(args: RetryArgs, session: &Session, out: &Output) -> Result<(), C
     }
     let (noun, verb) = if members == 1 { ("member", "is") } else { ("members", "are") };
     out.line(&format!("{members} {noun} of batch {id:?} {verb} run again"))
+}
+
+async fn resolve(args: ResolveArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let id = args.id.to_string();
+    let only = (!args.all).then_some(&*args.members);
+    let what = only.map_or_else(|| "all members".to_owned(), |only| format!("{} members", only.len()));
+    args.confirm.ask(&format!("count {what} of batch {id:?} that died or were removed as succeeded, for good")).await?;
+    let members = session.admin("cli").resolve_batch(&args.id, only).await?;
+    if out.json {
+        return out.value(&serde_json::json!({ "id": id, "members": members }));
+    }
+    let (noun, verb) = if members == 1 { ("member", "counts") } else { ("members", "count") };
+    out.line(&format!("{members} {noun} of batch {id:?} {verb} as succeeded"))
 }
 
 /// How a batch stands, in one line: `dead: 2 of 3 members succeeded, 1 dead`.

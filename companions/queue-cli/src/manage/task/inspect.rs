@@ -5,6 +5,8 @@ use clap::Args;
 use queue_admin::payload::{harmless, pretty, shorten};
 use queue_admin::view;
 use queue_core::attempt::Attempt;
+use queue_core::budget::Account;
+use queue_core::task_log::{LogLine, TaskLog};
 use queue_core::{TaskInfo, TaskState};
 use serde::Serialize;
 
@@ -29,7 +31,12 @@ pub(crate) struct InspectArgs {
     /// Show the last five attempts that failed, too
     #[arg(long)]
     attempts: bool,
+    /// Show what it has written down, too: the last lines of its log
+    #[arg(long)]
+    log: bool,
     /// Show how it goes on, a line for each change of its state or progress, until it has ended; then as `task wait`
+    ///
+    /// With --log also the lines of its log as they are written, beginning with those that are there.
     #[arg(long, conflicts_with_all = ["attempts", "watch"])]
     follow: bool,
     #[command(flatten)]
@@ -43,14 +50,13 @@ pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> R
     }
     show(&args.watch, out, async |out| {
         let task = inspector.task(&args.queue, &args.id).await?;
-        if !args.attempts {
-            return if out.json { out.json(&view::Task::from(task)) } else { Ok(describe(&task)) };
-        }
-        let (count, attempts) = inspector.attempts(&args.queue, &args.id).await?;
+        let attempts = if args.attempts { Some(inspector.attempts(&args.queue, &args.id).await?) } else { None };
+        let log = if args.log { Some(inspector.log(&args.queue, &args.id).await?) } else { None };
         if out.json {
-            return out.json(&view::TaskWithAttempts::new(task, attempts));
+            return out.json(&view::TaskInFull::new(task, attempts.map(|(_, attempts)| attempts), log.as_ref()));
         }
-        Ok(describe(&task) + &history(count, &attempts, out))
+        let attempts = attempts.map(|(count, attempts)| history(count, &attempts, out));
+        Ok([Some(describe(&task)), attempts, log.as_ref().map(written_down)].into_iter().flatten().collect())
     })
     .await
 }
@@ -60,20 +66,30 @@ pub(crate) async fn run(args: InspectArgs, session: &Session, out: &Output) -> R
 struct Change {
     state: Option<TaskState>,
     progress: Option<view::Progress>,
+    /// With `--log`: the lines that have come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<Vec<view::LogLine>>,
 }
 
 async fn follow(args: &InspectArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     let task = inspector.task(&args.queue, &args.id).await?;
     let mut changes = session.client().handle(&args.queue, &args.id).changes();
-    let mut last = None;
+    let (mut last, mut lines_seen) = (None, 0);
     while let Some(look) = changes.next().await? {
+        let log = if args.log { inspector.log(&args.queue, &args.id).await? } else { TaskLog::default() };
+        let lines: Vec<_> = log.after(lines_seen).collect();
+        lines_seen = log.count();
+        if !out.json {
+            lines.iter().try_for_each(|line| out.line(&log_line(line)))?;
+        }
         // Other fields change, too.
-        if last.as_ref() != Some(&look) {
+        if last.as_ref() != Some(&look) || (out.json && !lines.is_empty()) {
             let (state, progress) = (look.state, look.progress.clone());
             if out.json {
                 // One line each, in a terminal too.
-                let change = Change { state, progress: progress.map(view::Progress::from) };
+                let log = args.log.then(|| lines.into_iter().map(view::LogLine::from).collect());
+                let change = Change { state, progress: progress.map(view::Progress::from), log };
                 out.text(&Output { terminal: None, ..*out }.json(&change)?)?;
             } else {
                 let state = state.map_or("?", TaskState::as_str);
@@ -105,6 +121,7 @@ fn describe(task: &TaskInfo) -> String {
         ("Last error", task.last_error.as_deref().map(|error| shorten(error, 2_000))),
         ("Last failed", task.last_failed_at.map(date)),
         ("Next try", task.next_process_at.filter(|_| task.state != TaskState::Pending).map(date)),
+        ("Budgets", Account::of(&task.headers, task.crashes).map(|account| account.to_string())),
         ("Timeout", task.timeout.and_then(rough)),
         ("Deadline", task.deadline.map(date)),
         ("Group", task.group.as_deref().map(harmless)),
@@ -125,9 +142,8 @@ fn history(count: u64, attempts: &[Attempt], out: &Output) -> String {
     }
     let mut rows = Rows::new(out, &["ENDED", "#TOOK", "END", "SERVER", "ERROR"]);
     for attempt in attempts {
-        let ended = DateTime::from_timestamp_millis(attempt.ended_ms);
         rows.add([
-            ended.map_or_else(|| "-".to_owned(), |ended| when::date(ended, now())),
+            attempt.ended.date().map_or_else(|| "-".to_owned(), |ended| when::date(ended, now())),
             attempt.took.map_or_else(|| "-".to_owned(), |took| format!("{:.3}s", took.as_secs_f64())),
             attempt.end.as_str().to_owned(),
             harmless(&attempt.server),
@@ -135,6 +151,19 @@ fn history(count: u64, attempts: &[Attempt], out: &Output) -> String {
         ]);
     }
     format!("\nAttempts that failed, the last {} of {count}:\n{}", attempts.len(), rows.render())
+}
+
+fn written_down(log: &TaskLog) -> String {
+    if log.is_empty() {
+        return "\nLog: nothing was written down\n".to_owned();
+    }
+    let lines: String = log.lines().map(|line| log_line(line) + "\n").collect();
+    format!("\nLog, the last {} of {} lines:\n{lines}", log.lines().len(), log.count())
+}
+
+/// `2026-11-21T20:15:00.120Z #2 connected`.
+pub(crate) fn log_line(line: &LogLine) -> String {
+    format!("{} #{} {}", line.at, line.attempt, harmless(&line.text))
 }
 
 fn bytes(name: &str, bytes: Option<&[u8]>) -> String {

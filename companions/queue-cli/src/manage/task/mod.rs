@@ -4,11 +4,14 @@ mod cancel;
 mod change;
 mod inspect;
 mod list;
+mod relocate;
 mod select;
 mod update;
 mod wait;
 
 use clap::Subcommand;
+#[cfg(feature = "full")]
+pub(crate) use inspect::log_line;
 use queue_admin::{Inspector, Verb};
 use queue_core::TaskInfo;
 
@@ -39,6 +42,8 @@ pub(crate) enum TaskCommand {
     Delete(change::ChangeArgs),
     /// Give a task that waits another payload
     Update(update::UpdateArgs),
+    /// Give a task that waits another priority, or other servers
+    Move(relocate::MoveArgs),
     /// Make all tasks in a state pending now
     Runall(change::AllArgs),
     /// Archive all tasks in a state
@@ -61,6 +66,7 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
         TaskCommand::Archive(args) => change::run(Verb::Archive, args, session, out).await,
         TaskCommand::Delete(args) => change::run(Verb::Delete, args, session, out).await,
         TaskCommand::Update(args) => update::run(args, session, out).await,
+        TaskCommand::Move(args) => relocate::run(args, session, out).await,
         TaskCommand::Runall(args) => change::all(Verb::Run, args, session, out).await,
         TaskCommand::Archiveall(args) => change::all(Verb::Archive, args, session, out).await,
         TaskCommand::Deleteall(args) => change::all(Verb::Delete, args, session, out).await,

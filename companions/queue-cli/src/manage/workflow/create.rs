@@ -53,8 +53,8 @@ A node is a task with the fields of a line of `queuectl enqueue --batch`, or has
 and is a batch of them. With `signal = true` it waits for `queuectl workflow signal`,
 with `within = \"24h\"` no longer than that, and is then what `otherwise` says: succeed,
 skip or fail (the default). With `timer = \"10m\"` it lets that time pass. It waits for the success of those in `after`, for the death of
-those in `after_failure`, and for those in `after_end` however they end. A whole file
-may also have `id`, `on_success`, `on_complete`, `on_death` and `on_settled`, each a
+those in `after_failure`, and for those in `after_end` however they end. With
+`may_fail = true` its death does no harm. A whole file may also have `id`, `on_success`, `on_complete`, `on_death` and `on_settled`, each a
 task. Made again with the same id, the workflow is the one that is there.";
 
 #[derive(Debug, Deserialize)]
@@ -86,6 +86,8 @@ struct Node {
     within: Option<String>,
     otherwise: Option<String>,
     timer: Option<String>,
+    #[serde(default)]
+    may_fail: bool,
     /// Those of its task.
     #[serde(flatten)]
     rest: Map<String, Value>,
@@ -177,6 +179,9 @@ fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, Cli
             _ => return Err(wrong("has `within` or `otherwise`, which a signal has: `within`, or both")),
         };
         flow = flow.after(node.after).after_failure(node.after_failure).after_end(node.after_end);
+        if node.may_fail {
+            flow = flow.may_fail();
+        }
     }
     Ok(flow)
 }

@@ -70,12 +70,14 @@ pub(crate) fn edges(node: &NodeStatus, is_shown: impl Fn(&queue_redis::flow::Edg
     node.after.iter().filter(|it| is_shown(it)).map(edge).collect::<Vec<_>>().join(", ")
 }
 
-fn what(node: &NodeStatus) -> String {
-    match (&node.r#type, &node.queue, &node.signal) {
+/// What a node does: `build in queue default, may fail`.
+pub(crate) fn work_of(node: &NodeStatus) -> String {
+    let work = match (&node.r#type, &node.queue, &node.signal) {
         (Some(task), Some(queue), _) => format!("{task} in queue {queue}"),
         (_, _, Some(signal)) => signal_of(signal),
         _ => format!("batch {}", node.id),
-    }
+    };
+    if node.may_fail { work + ", may fail" } else { work }
 }
 
 /// What a signal is, or waits for: `signal (skip after 24h0m0s, in 5m)`.
@@ -97,7 +99,7 @@ fn table(nodes: &[NodeStatus], out: &Output) -> String {
     for node in nodes {
         let is_bad = matches!(node.state, MemberState::Dead | MemberState::Removed | MemberState::Doomed);
         let state = node.state.as_str().to_owned();
-        rows.add_marked(is_bad, [node.name.clone(), state, what(node), edges(node, |_| true)]);
+        rows.add_marked(is_bad, [node.name.clone(), state, work_of(node), edges(node, |_| true)]);
     }
     rows.render()
 }
@@ -133,7 +135,7 @@ fn tree(nodes: &[NodeStatus]) -> String {
         let waits = edges(node, |edge| node.state == MemberState::Waiting && edge.is_open());
         let waits = if waits.is_empty() { waits } else { format!(" for {waits}") };
         let indent = "  ".repeat(depth(&node));
-        let _ = writeln!(text, "{indent}{}  {}{waits}  {}", node.name, node.state.as_str(), what(node));
+        let _ = writeln!(text, "{indent}{}  {}{waits}  {}", node.name, node.state.as_str(), work_of(node));
     }
     text
 }

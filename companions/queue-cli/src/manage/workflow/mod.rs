@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use queue_core::flow::FlowId;
 use serde_json::{Value, json};
 
+#[cfg(feature = "full")]
+pub(crate) use self::look::work_of;
 pub(crate) use self::look::{edges, signal_of};
 
 use crate::error::{CliError, exit};
@@ -22,6 +24,19 @@ pub(crate) enum WorkflowCommand {
     Show(look::ShowArgs),
     /// Give the signal that a node of a workflow waits for, or decline it
     Signal(SignalArgs),
+    /// Run a node of a workflow again, and all that is behind it; what is before it keeps its results
+    Rerun(RerunArgs),
+}
+
+/// From which node on to run again.
+#[derive(Debug, Args)]
+pub(crate) struct RerunArgs {
+    /// Workflow id; of a workflow in it with a colon and its number
+    #[arg(value_name = "ID")]
+    id: FlowId,
+    /// Name of the node, or its number, as `workflow show` has it
+    #[arg(value_name = "NODE")]
+    node: String,
 }
 
 /// Which signal to give.
@@ -52,7 +67,19 @@ async fn run(command: WorkflowCommand, session: &Session, out: &Output) -> Resul
         WorkflowCommand::Create(args) => create::run(args, session, out).await,
         WorkflowCommand::Show(args) => look::show(args, session, out).await,
         WorkflowCommand::Signal(args) => signal(args, session, out).await,
+        WorkflowCommand::Rerun(args) => rerun(args, session, out).await,
     }
+}
+
+async fn rerun(args: RerunArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let RerunArgs { id, node } = args;
+    let done = session.admin("cli").rerun_batch(&id, &node).await?;
+    if out.json {
+        let (id, generation, nodes) = (id.to_string(), done.generation, done.nodes);
+        return out.value(&json!({ "id": id, "node": node, "generation": generation, "nodes": nodes }));
+    }
+    let (noun, verb) = if done.nodes == 1 { ("node", "runs") } else { ("nodes", "run") };
+    out.line(&format!("{} {noun} of workflow {id} {verb} again, from {node:?} on", done.nodes))
 }
 
 async fn signal(args: SignalArgs, session: &Session, out: &Output) -> Result<(), CliError> {

@@ -22,8 +22,8 @@ pub(super) fn publish(data: &mut Data, args: Args<'_>) -> Answer {
 }
 
 pub(super) fn time(data: &mut Data, _: Args<'_>) -> Answer {
-    let now = data.now_ms();
-    let (secs, micros) = (now.div_euclid(1_000), now.rem_euclid(1_000) * 1_000);
+    let now = data.next_us();
+    let (secs, micros) = (now.div_euclid(1_000_000), now.rem_euclid(1_000_000));
     Ok(Reply::bulks([secs, micros].map(|part| part.to_string().into_bytes())))
 }
 

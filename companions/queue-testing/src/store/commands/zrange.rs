@@ -1,4 +1,4 @@
-//! Ranges of sorted sets, by place and by score.
+//! Ranges of sorted sets, by place, by score and by name.
 
 use super::lists::span;
 use super::{Args, is};
@@ -37,6 +37,7 @@ impl Bounds {
 #[derive(Debug, Default)]
 struct Query {
     by_score: bool,
+    by_name: bool,
     backwards: bool,
     with_scores: bool,
     limit: Option<(i64, i64)>,
@@ -50,6 +51,7 @@ impl Query {
                 () if is(word, "WITHSCORES") => self.with_scores = true,
                 () if is(word, "REV") => self.backwards = true,
                 () if is(word, "BYSCORE") => self.by_score = true,
+                () if is(word, "BYLEX") => self.by_name = true,
                 () if is(word, "LIMIT") && options.len() >= 2 => {
                     self.limit = Some((integer(&options[0])?, integer(&options[1])?));
                     options = &options[2..];
@@ -57,7 +59,7 @@ impl Query {
                 () => return Err(Refusal::syntax()),
             }
         }
-        if self.limit.is_some() && !self.by_score {
+        if self.limit.is_some() && !self.by_score && !self.by_name {
             let text = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(Refusal(text.to_owned()));
         }
@@ -65,8 +67,12 @@ impl Query {
     }
 
     fn run(&self, data: &mut Data, key: &[u8], first: &[u8], second: &[u8]) -> Answer {
-        let members = if self.by_score {
-            let (from, to) = if self.backwards { (second, first) } else { (first, second) };
+        let (from, to) = if self.backwards { (second, first) } else { (first, second) };
+        let members = if self.by_name {
+            let between = Names::parse(from, to)?;
+            let Some(set) = data.read::<SortedSet>(key)? else { return Ok(Reply::Array(Vec::new())) };
+            self.limited(self.ordered(set.iter().filter(move |(member, _)| between.has(member))))
+        } else if self.by_score {
             let bounds = Bounds::parse(from, to)?;
             let Some(set) = data.read::<SortedSet>(key)? else { return Ok(Reply::Array(Vec::new())) };
             self.limited(self.ordered(bounds.members(set)))
@@ -110,19 +116,34 @@ pub(super) fn zrangebyscore(data: &mut Data, args: Args<'_>) -> Answer {
     Query { by_score: true, ..Query::default() }.read(&args[3..])?.run(data, &args[0], &args[1], &args[2])
 }
 
-/// The members of a set between two names, all of one score; a bound begins with `[` or, to leave that name out, with `(`.
+/// A range of names, in a set of one score; a bound begins with `[` or, to leave that name out, with `(`.
+#[derive(Debug)]
+struct Names {
+    from: (Vec<u8>, bool),
+    to: (Vec<u8>, bool),
+}
+
+impl Names {
+    fn parse(from: &[u8], to: &[u8]) -> Result<Self, Refusal> {
+        let bound = |text: &[u8]| match text.split_first() {
+            Some((b'[', name)) => Ok((name.to_vec(), true)),
+            Some((b'(', name)) => Ok((name.to_vec(), false)),
+            _ => Err(Refusal("ERR min or max not valid string range item".to_owned())),
+        };
+        Ok(Self { from: bound(from)?, to: bound(to)? })
+    }
+
+    fn has(&self, member: &[u8]) -> bool {
+        let ((from, with_from), (to, with_to)) = (&self.from, &self.to);
+        (if *with_from { member >= &from[..] } else { member > &from[..] })
+            && (if *with_to { member <= &to[..] } else { member < &to[..] })
+    }
+}
+
 fn between<'a>(data: &'a mut Data, args: Args<'_>) -> Result<impl Iterator<Item = &'a [u8]> + use<'a>, Refusal> {
-    let bound = |text: &[u8]| match text.split_first() {
-        Some((b'[', name)) => Ok((name.to_vec(), true)),
-        Some((b'(', name)) => Ok((name.to_vec(), false)),
-        _ => Err(Refusal("ERR min or max not valid string range item".to_owned())),
-    };
-    let ((from, with_from), (to, with_to)) = (bound(&args[1])?, bound(&args[2])?);
+    let names = Names::parse(&args[1], &args[2])?;
     let members = data.read::<SortedSet>(&args[0])?.into_iter().flat_map(SortedSet::iter).map(|(member, _)| member);
-    Ok(members.filter(move |member| {
-        (if with_from { *member >= &from[..] } else { *member > &from[..] })
-            && (if with_to { *member <= &to[..] } else { *member < &to[..] })
-    }))
+    Ok(members.filter(move |member| names.has(member)))
 }
 
 pub(super) fn zlexcount(data: &mut Data, args: Args<'_>) -> Answer {

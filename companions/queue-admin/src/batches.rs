@@ -1,0 +1,138 @@
+//! Batches and workflows, as operators look at them.
+
+use futures_util::future::try_join_all;
+use queue_core::flow::FlowId;
+use queue_redis::flow::Flows;
+use queue_redis::{BatchState, BatchStatus};
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+
+/// Batches that one look reads.
+const LOOK: usize = 100;
+/// Batches that a search by state looks at before it answers.
+const SEARCHED: usize = 1_000;
+
+/// A batch, and which batches are its children.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct BatchView {
+    /// How it stands.
+    #[serde(flatten)]
+    pub status: BatchStatus,
+    /// The ids of its children.
+    pub children: Vec<String>,
+}
+
+/// A batch in a tree of batches.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Branch {
+    /// Its id.
+    pub id: String,
+    /// How many batches stand above it in this tree.
+    pub depth: usize,
+    /// How it stands.
+    pub state: &'static str,
+    /// How many members it has.
+    pub total: u64,
+    /// How many of them succeeded.
+    pub succeeded: u64,
+    /// What it is for, in the words of its maker.
+    pub description: Option<String>,
+    /// All that is known of it.
+    #[serde(skip)]
+    pub status: BatchStatus,
+}
+
+impl Inspector {
+    /// What can be told of batches.
+    pub fn flows(&self) -> Flows {
+        Flows::new(self.broker(), self.clock.clone())
+    }
+
+    /// Batches that are children of none, newest first, the first `skip` left out: `most` of them, or as many in this state. A search
+    /// looks at a thousand at the most. The number says how many to skip to go on, if there are more. Batches that are made meanwhile move
+    /// the others on, so that some come twice.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn batches(
+        &self,
+        state: Option<BatchState>,
+        skip: usize,
+        most: usize,
+    ) -> Result<(Vec<BatchStatus>, Option<usize>), Error> {
+        let flows = self.flows();
+        let end = skip.saturating_add(if state.is_some() { SEARCHED } else { most });
+        let (mut found, mut at) = (Vec::new(), skip);
+        loop {
+            let (start, size) = (at, LOOK.min(end - at));
+            // One more than is looked at tells whether there are more.
+            let roots = flows.roots(start, size + 1).await?;
+            for status in try_join_all(roots.iter().take(size).map(|root| flows.status(root))).await? {
+                at += 1;
+                found.extend(status.filter(|status| state.is_none_or(|state| status.state == state)));
+                if found.len() == most {
+                    break;
+                }
+            }
+            if at - start == roots.len() {
+                return Ok((found, None));
+            }
+            if at == end || found.len() == most {
+                return Ok((found, Some(at)));
+            }
+        }
+    }
+
+    /// How a batch stands, and its children.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], or when Redis cannot be asked or refuses.
+    pub async fn batch(&self, id: &FlowId) -> Result<BatchView, Error> {
+        let status = self.batch_status(id).await?;
+        let children = self.flows().children(id).await?.iter().map(ToString::to_string).collect();
+        Ok(BatchView { status, children })
+    }
+
+    /// How a batch stands.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], or when Redis cannot be asked or refuses.
+    pub async fn batch_status(&self, id: &FlowId) -> Result<BatchStatus, Error> {
+        self.flows().status(id).await?.ok_or_else(|| Error::BatchNotFound(id.to_string()))
+    }
+
+    /// A batch and those below it, `most` of them, each before its children; and whether there are more.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], or when Redis cannot be asked or refuses.
+    pub async fn batch_tree(&self, id: &FlowId, most: usize) -> Result<(Vec<Branch>, bool), Error> {
+        let flows = self.flows();
+        let root = self.batch_status(id).await?;
+        let (mut stack, mut branches) = (vec![(id.clone(), 0, Some(root))], Vec::new());
+        while branches.len() < most
+            && let Some((id, depth, status)) = stack.pop()
+        {
+            let status = match status {
+                None => flows.status(&id).await?,
+                known => known,
+            };
+            // One that was forgotten just now.
+            let Some(status) = status else { continue };
+            stack.extend(flows.children(&id).await?.into_iter().rev().map(|child| (child, depth + 1, None)));
+            branches.push(Branch {
+                id: status.id.clone(),
+                depth,
+                state: status.state.as_str(),
+                total: status.total,
+                succeeded: status.succeeded,
+                description: status.description.clone(),
+                status,
+            });
+        }
+        Ok((branches, !stack.is_empty()))
+    }
+}

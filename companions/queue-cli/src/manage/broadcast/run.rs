@@ -1,0 +1,145 @@
+//! `queuectl broadcast run`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use queue_core::RawTask;
+use queue_core::broadcast::{LeftOut, To, Verdict};
+use queue_redis::{BatchError, Broadcast, BroadcastStatus};
+use serde::Serialize;
+
+use super::look::{View, describe, summary};
+use crate::enqueue;
+use crate::error::{CliError, complain, exit};
+use crate::manage::now;
+use crate::output::Output;
+use crate::session::Session;
+use crate::when;
+
+/// A task, and which servers are to run it.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct RunArgs {
+    /// Task type, like cache:flush
+    #[arg(value_name = "TYPE")]
+    task_type: String,
+    #[command(flatten)]
+    payload: enqueue::PayloadArgs,
+    /// Who is to run it: live (all servers of the queue), label:L, count:N or server:S,S,…
+    #[arg(long, value_name = "WHOM")]
+    to: To,
+    /// Queue whose servers are meant [default: default]
+    #[arg(long, value_name = "Q")]
+    queue: Option<String>,
+    /// How many servers have to succeed; the others go on [default: all]
+    #[arg(long, value_name = "N|all", value_parser = quorum)]
+    quorum: Option<Quorum>,
+    /// Cancel what is not over after this long [default: never]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    deadline: Option<Duration>,
+    /// Retries on each server, before its task is archived [default: 25]
+    #[arg(long, value_name = "N")]
+    max_retry: Option<u32>,
+    /// Time one attempt may take [default: 30m]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    timeout: Option<Duration>,
+    /// What it is for
+    #[arg(long, value_name = "T")]
+    description: Option<String>,
+    /// Id of the broadcast [default: 16 random letters and digits]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Wait until enough servers have succeeded, or cannot any more, and show how each stands
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: wait no longer than this [default: for ever]
+    #[arg(long, value_name = "D", value_parser = when::duration, requires = "wait")]
+    wait_timeout: Option<Duration>,
+}
+
+const RUN_HELP: &str = "\
+Servers need names (`queuectl worker --name`); those without, Go's, and those that
+are quiet or have no handler for the type are left out, and named on standard error.
+Exit codes: 3 no server has a name that was given; 4 there is nobody, or there are
+fewer servers than wanted, or two of one name; nothing was stored then. With --wait
+also 0 enough servers have succeeded; 5 so many cannot any more; 124 the time is
+over.";
+
+/// How many servers have to succeed.
+#[derive(Debug, Clone, Copy)]
+enum Quorum {
+    All,
+    Of(u32),
+}
+
+fn quorum(text: &str) -> Result<Quorum, String> {
+    match text {
+        "all" => Ok(Quorum::All),
+        number => number.parse().map(Quorum::Of).map_err(|_| "it is a number or all".to_owned()),
+    }
+}
+
+/// What `--json` tells of a broadcast that was sent.
+#[derive(Debug, Serialize)]
+struct Sent<'a> {
+    id: String,
+    servers: &'a [String],
+    left_out: &'a [LeftOut],
+}
+
+pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let mut task = RawTask::new(args.task_type);
+    if let Some(payload) = args.payload.read().await? {
+        task = task.payload(payload);
+    }
+    (task.options.max_retry, task.options.timeout) = (args.max_retry, args.timeout);
+    let mut broadcast = session.client().broadcast(task).to(args.to);
+    if let Some(queue) = args.queue {
+        broadcast = broadcast.queue(queue);
+    }
+    if let Some(Quorum::Of(servers)) = args.quorum {
+        broadcast = broadcast.quorum(servers);
+    }
+    if let Some(time) = args.deadline {
+        let at = SystemTime::from(now()).checked_add(time);
+        broadcast = broadcast.deadline(at.ok_or_else(|| CliError::failed("the deadline is too far away"))?);
+    }
+    if let Some(text) = args.description {
+        broadcast = broadcast.description(text);
+    }
+    if let Some(id) = args.id {
+        broadcast = broadcast.id(id);
+    }
+    let sent = broadcast.send().await?;
+    for left_out in sent.left_out() {
+        complain(&format!("warning: left out: {left_out}"));
+    }
+    if !args.wait {
+        let view = Sent { id: sent.id().to_string(), servers: sent.servers(), left_out: sent.left_out() };
+        return if out.json { out.value(&view) } else { out.line(&view.id) };
+    }
+    wait(&sent, args.wait_timeout, out).await
+}
+
+async fn wait(sent: &Broadcast, up_to: Option<Duration>, out: &Output) -> Result<(), CliError> {
+    let status: BroadcastStatus = match sent.wait(up_to.unwrap_or(Duration::MAX)).await {
+        Err(BatchError::TimedOut { .. }) => sent.status().await,
+        waited => waited,
+    }?;
+    if out.json {
+        out.value(&View::new(&status))?;
+    } else {
+        out.text(&describe(&status, out))?;
+    }
+    let id = sent.id().to_string();
+    match status.verdict {
+        Verdict::Reached => Ok(()),
+        Verdict::Missed => {
+            Err(CliError::Coded(exit::ARCHIVED, format!("broadcast {id:?} cannot succeed; {}", summary(&status))))
+        }
+        _ => {
+            let text = format!("broadcast {id:?} is not decided in time; {}", summary(&status));
+            Err(CliError::Coded(exit::TIMEOUT, text))
+        }
+    }
+}

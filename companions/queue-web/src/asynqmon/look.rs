@@ -1,0 +1,139 @@
+//! What asynqmon shows.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt as _, stream};
+use queue_admin::{Error, Page, WorkerInfo};
+use queue_core::{Clock as _, SystemClock, TaskState};
+use serde_json::{Value, json as value};
+
+use super::{list, shape};
+use crate::live;
+use crate::problem::Problem;
+use crate::request::{Answer, Request, json};
+
+/// Most tasks of a page.
+const MOST: usize = 1_000;
+/// Days of the statistics of all queues, and of one.
+const DAYS: (usize, usize) = (90, 10);
+/// Queues that are looked at together.
+const AT_ONCE: usize = 8;
+
+/// `size` and `page`, which begins with 1; what is no number counts as asynqmon's own, as there.
+fn page(request: &Request) -> Result<Page, Problem> {
+    let number = |name, default: usize| request.param(name).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (size, page) = (number("size", 20), number("page", 1));
+    // Fewer than were asked for would look like the end of the list.
+    if size > MOST {
+        return Err(Problem::invalid("size", format!("a page has at most {MOST} tasks")));
+    }
+    Ok(Page { skip: page.saturating_sub(1).saturating_mul(size), size })
+}
+
+async fn snapshot(request: &Request, queue: &str) -> Result<Value, Error> {
+    let inspector = request.inspector();
+    let (info, memory) = (inspector.queue(queue).await?, inspector.queue_memory(queue).await?);
+    Ok(shape::snapshot(&info, memory.unwrap_or_default()))
+}
+
+/// The queues that the sender may see.
+async fn seen(request: &Request) -> Result<Vec<String>, Error> {
+    let queues = request.inspector().queues().await?;
+    Ok(queues.into_iter().filter(|queue| request.who.sees(queue)).collect())
+}
+
+/// Nothing of a queue that was removed meanwhile.
+fn if_there<T>(seen: Result<T, Error>) -> Result<Option<T>, Error> {
+    match seen {
+        Err(Error::QueueNotFound(_)) => Ok(None),
+        seen => seen.map(Some),
+    }
+}
+
+async fn look_at(request: &Request, queue: String) -> Result<Option<Value>, Error> {
+    if_there(snapshot(request, &queue).await)
+}
+
+pub(super) async fn queues(request: Request) -> Answer {
+    let looks = stream::iter(seen(&request).await?).map(|queue| look_at(&request, queue)).buffered(AT_ONCE);
+    let found: Vec<Result<Option<Value>, Error>> = looks.collect().await;
+    let found: Vec<Option<Value>> = found.into_iter().collect::<Result<_, _>>()?;
+    json(&value!({ "queues": found.into_iter().flatten().collect::<Vec<_>>() }))
+}
+
+pub(super) async fn queue(request: Request) -> Answer {
+    let queue = request.queue()?;
+    let history = request.inspector().history(queue, DAYS.1).await?;
+    json(&value!({ "current": snapshot(&request, queue).await?, "history": shape::days(queue, &history) }))
+}
+
+pub(super) async fn stats(request: Request) -> Answer {
+    let mut stats = serde_json::Map::new();
+    for queue in seen(&request).await? {
+        if let Some(days) = if_there(request.inspector().history(&queue, DAYS.0).await)? {
+            stats.insert(queue.clone(), shape::days(&queue, &days));
+        }
+    }
+    json(&value!({ "stats": stats }))
+}
+
+pub(super) async fn groups(request: Request) -> Answer {
+    let queue = request.queue()?;
+    let groups = request.inspector().groups(queue).await?;
+    json(&value!({ "stats": snapshot(&request, queue).await?, "groups": shape::groups(&groups) }))
+}
+
+pub(super) async fn tasks(request: Request) -> Answer {
+    let (list, page, inspector) = (list(&request, &request.names, None)?, page(&request)?, request.inspector());
+    let found = match list.group {
+        Some(group) => inspector.group_tasks(list.queue, group, page).await?,
+        None => inspector.tasks(list.queue, list.state, page).await?,
+    };
+    let mut workers: BTreeMap<String, WorkerInfo> = BTreeMap::new();
+    if list.state == TaskState::Active {
+        let servers = inspector.servers().await?;
+        let here = servers.into_iter().flat_map(|server| server.workers).filter(|worker| worker.queue == list.queue);
+        workers.extend(here.map(|worker| (worker.task_id.clone(), worker)));
+    }
+    let now = SystemClock.now();
+    let items = found.into_iter().map(|task| {
+        let task = request.web.redact.task(task);
+        shape::listed(&task, workers.get(&task.id), now)
+    });
+    let items: Vec<Value> = items.collect();
+    let mut told = value!({ "tasks": items, "stats": snapshot(&request, list.queue).await? });
+    if list.group.is_some() {
+        told["groups"] = shape::groups(&inspector.groups(list.queue).await?);
+    }
+    json(&told)
+}
+
+pub(super) async fn task(request: Request) -> Answer {
+    let task = request.inspector().task(request.queue()?, &request.names[1]).await?;
+    json(&shape::alone(&request.web.redact.task(task), SystemClock.now()))
+}
+
+pub(super) async fn servers(request: Request) -> Answer {
+    let servers = request.inspector().servers().await?;
+    let shown = servers.into_iter().map(|server| shape::server(&live::shown(&request.web, &request.who, server)));
+    json(&value!({ "servers": shown.collect::<Vec<_>>() }))
+}
+
+pub(super) async fn entries(request: Request) -> Answer {
+    let entries = request.inspector().scheduler_entries().await?;
+    let shown = entries.iter().filter(|entry| request.who.sees(&entry.queue())).map(|entry| {
+        let is_hidden = request.web.redact.hides_payload(&entry.task_type);
+        shape::entry(entry, is_hidden)
+    });
+    json(&value!({ "entries": shown.collect::<Vec<_>>() }))
+}
+
+/// What an entry has enqueued, whether somebody carries it or not. For who is confined to some queues, one that nobody carries does not
+/// exist: its queue is not known.
+pub(super) async fn events(request: Request) -> Answer {
+    let (entry, page, inspector) = (&request.names[0], page(&request)?, request.inspector());
+    let sees = request.who.sees_all()
+        || inspector.scheduler_entries().await?.iter().any(|it| it.id == *entry && request.who.sees(&it.queue()));
+    let events = if sees { inspector.enqueue_events(entry, page).await? } else { Vec::new() };
+    json(&value!({ "events": events.iter().map(shape::event).collect::<Vec<_>>() }))
+}

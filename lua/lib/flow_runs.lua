@@ -1,0 +1,16 @@
+-- flow_runs: leave out those numbers of members whose present run an outcome does not tell of: they were run again since. The outcome
+-- has its run behind a dot, if that is not the first one.
+-- RETURNS the outcome without the run, and the numbers
+local function flow_runs(prefix, flow, outcome, numbers)
+  local word, run = string.match(outcome, '^(%a+)%.(%d+)$')
+  if not flow.rerun and not run or #numbers == 0 then
+    return word or outcome, numbers
+  end
+  local left = {}
+  for n, now in ipairs(redis.call('HMGET', prefix .. flow.number .. ':runs', unpack(numbers))) do
+    if (now or '1') == (run or '1') then
+      left[#left + 1] = numbers[n]
+    end
+  end
+  return word or outcome, left
+end

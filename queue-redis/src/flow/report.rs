@@ -1,0 +1,194 @@
+//! What became of a broadcast, server by server.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use queue_core::broadcast::{Plan, Verdict};
+use queue_core::flow::{FlowId, MemberId, MemberState};
+use queue_core::keys::QueueKeys;
+use queue_core::limits::MAX_BATCH;
+use queue_core::{TaskMessage, TaskState};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Flows;
+use super::status::{BatchState, status_of};
+use crate::error::Error;
+
+/// What has become of a task on one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It waits in the mailbox of the server.
+    Waiting,
+    /// It runs.
+    Running,
+    /// It has failed, and will be tried again.
+    Failed,
+    /// It has not ended, and no server of the name is alive. One that comes back goes on with it.
+    Gone,
+    /// It succeeded.
+    Succeeded,
+    /// It is in the archive.
+    Dead,
+    /// It was deleted, revoked or lost.
+    Removed,
+    /// It was cancelled, by somebody or at the deadline.
+    Cancelled,
+}
+
+impl WorkerState {
+    /// Its name in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Failed => "failed",
+            Self::Gone => "gone",
+            Self::Succeeded => "succeeded",
+            Self::Dead => "dead",
+            Self::Removed => "removed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn of(member: MemberState, task: Option<TaskState>, is_alive: bool) -> Self {
+        match (member, task) {
+            (MemberState::Succeeded, _) => Self::Succeeded,
+            (MemberState::Dead, _) => Self::Dead,
+            (MemberState::Removed, _) => Self::Removed,
+            (MemberState::Cancelled, _) => Self::Cancelled,
+            _ if !is_alive => Self::Gone,
+            (_, Some(TaskState::Retry)) => Self::Failed,
+            // What has ended will be recorded in a moment.
+            (_, Some(TaskState::Active | TaskState::Completed | TaskState::Archived)) => Self::Running,
+            _ => Self::Waiting,
+        }
+    }
+}
+
+/// What one server has made of a broadcast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerReport {
+    /// Its name.
+    pub server: String,
+    /// What has become of its task.
+    pub state: WorkerState,
+    /// The queue of its task: its mailbox.
+    pub queue: String,
+    /// The id of its task.
+    pub task: String,
+    /// The error of its last attempt that failed, while it has not succeeded.
+    pub error: Option<String>,
+    /// Its result, if it succeeded and has left one.
+    pub result: Option<Bytes>,
+}
+
+impl WorkerReport {
+    /// The result, read as JSON; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it is not what is expected.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, serde_json::Error> {
+        self.result.as_deref().map(serde_json::from_slice).transpose()
+    }
+}
+
+/// How a broadcast stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BroadcastStatus {
+    /// Its id.
+    pub id: String,
+    /// Type of its task.
+    pub task_type: String,
+    /// The queue whose servers were chosen.
+    pub queue: String,
+    /// How many servers have to succeed.
+    pub quorum: u32,
+    /// Whether so many have.
+    pub verdict: Verdict,
+    /// How it stands as a batch, which goes by all servers and not by the quorum.
+    pub state: BatchState,
+    /// When it was sent.
+    pub created: Option<DateTime<Utc>>,
+    /// When it is cancelled if it is not over by then.
+    pub deadline: Option<DateTime<Utc>>,
+    /// When every server had ended.
+    pub over: Option<DateTime<Utc>>,
+    /// The servers that were chosen, by name.
+    pub workers: Vec<WorkerReport>,
+}
+
+impl BroadcastStatus {
+    /// How many servers have succeeded.
+    pub fn succeeded(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.state == WorkerState::Succeeded).count()
+    }
+}
+
+impl Flows {
+    /// How a broadcast stands, server by server; `None` if there is none of this id. Reads all results.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn broadcast(&self, id: &FlowId) -> Result<Option<BroadcastStatus>, Error> {
+        let Some(ledger) = self.ledger(id).await? else { return Ok(None) };
+        let Some(plan) = ledger.plan() else { return Ok(None) };
+        let status = status_of(id, &ledger);
+        let (born, alive) = (self.born(id.root()).await?, self.alive().await?);
+        let Plan { r#type, queue, servers, quorum, .. } = plan;
+        let members: Vec<WorkerReport> = (0..)
+            .zip(servers)
+            .map(|(number, server)| WorkerReport {
+                state: WorkerState::of(ledger.state(number), None, alive.contains(&server)),
+                queue: ledger.queue_of(number).to_owned(),
+                task: MemberId { flow: id.clone(), born, part: ledger.part(number) }.to_string(),
+                server,
+                error: None,
+                result: None,
+            })
+            .collect();
+        let mut workers = Vec::with_capacity(members.len());
+        for members in members.chunks(MAX_BATCH) {
+            let mut look = redis::pipe();
+            for member in members {
+                look.cmd("HMGET").arg(QueueKeys::new(&member.queue).task(&member.task)).arg("state").arg("result");
+                // Its error; what has succeeded has none, and may be large.
+                look.arg(if member.state == WorkerState::Succeeded { "" } else { "msg" });
+            }
+            type Read = (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>);
+            let read: Vec<Read> = self.broker.redis().pipeline("HMGET", &look).await?;
+            for (member, (state, result, message)) in members.iter().zip(read) {
+                let number = workers.len() as u32;
+                let task = state.and_then(|state| state.parse().ok());
+                let state = WorkerState::of(ledger.state(number), task, alive.contains(&member.server));
+                let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
+                let error = message.map(|message| message.error_msg).filter(|error| !error.is_empty());
+                let result = result.filter(|_| state == WorkerState::Succeeded).map(Bytes::from);
+                workers.push(WorkerReport { state, error, result, ..member.clone() });
+            }
+        }
+        Ok(Some(BroadcastStatus {
+            id: id.to_string(),
+            task_type: r#type,
+            queue,
+            quorum,
+            verdict: Verdict::of(quorum.into(), status.succeeded, status.live()),
+            state: status.state,
+            created: status.created,
+            deadline: status.deadline,
+            over: status.over,
+            workers,
+        }))
+    }
+
+    /// The names of the servers that are alive.
+    async fn alive(&self) -> Result<HashSet<String>, Error> {
+        let servers = self.broker.live_servers().await?;
+        Ok(servers.into_iter().filter_map(|(_, entry)| entry?.name).collect())
+    }
+}
