@@ -166,8 +166,8 @@ impl Server {
     }
 
     /// The most bytes of a result that are kept. A task whose handler returns more goes to the archive, with the
-    /// reason: its work is done, and doing it again would not help. Defaults to [`MAX_RESULT_BYTES`](super::MAX_RESULT_BYTES), 16 MiB;
-    /// asynq has no limit.
+    /// reason: its work is done, and doing it again would not help. Defaults to
+    /// [`MAX_RESULT_BYTES`](super::MAX_RESULT_BYTES), 16 MiB; asynq has no limit.
     pub fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.options.max_result_bytes = bytes;
         self
