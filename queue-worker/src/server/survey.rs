@@ -44,6 +44,8 @@ pub(super) struct Survey {
     /// How many tasks there were when the young end was known last.
     count: usize,
     pass: Option<Pass>,
+    /// How far from the old end the next pass has to go: more were put back there than a look reads.
+    owed: usize,
     begun: bool,
     doubted: bool,
     /// The old end was not known any more at some look: most likely others have taken much there, but as much may have been
@@ -83,6 +85,7 @@ struct Then {
     passed: Option<Vec<u64>>,
     count: usize,
     pass: Option<Pass>,
+    owed: usize,
 }
 
 impl Survey {
@@ -156,7 +159,8 @@ impl Survey {
                 self.passed.clear();
             }
             self.ask_about(&young, false);
-            self.then = Some(Then { young: Some(young_marks), old: old_marks, passed: None, count, pass: None });
+            self.then =
+                Some(Then { young: Some(young_marks), old: old_marks, passed: None, count, pass: None, owed: 0 });
             self.go_on();
             return;
         }
@@ -164,16 +168,24 @@ impl Survey {
             !self.old.is_empty() && 2 * old_marks.iter().filter(|mark| self.old.contains(mark)).count() < WINDOW;
         let known = young_marks.iter().filter(|mark| self.young.contains(mark)).count();
         let mut is_young_end_near = 2 * known >= WINDOW;
-        let mut pass = self.pass;
-        if pass.is_none() {
+        let (mut pass, mut owed) = (self.pass, self.owed);
+        // Then the number of tasks tells how many were put back.
+        let is_counted = is_young_end_near;
+        if is_counted {
             let new = young_marks.iter().filter(|mark| !self.is_known(**mark)).count();
             let requeued = count.saturating_sub(self.count + new);
+            if requeued > WINDOW {
+                // What a pass goes through at the old end lies behind these now.
+                owed = owed.max(pass.and_then(|pass| pass.end).unwrap_or(0)) + requeued;
+            }
+        }
+        if pass.is_none() {
             if !is_young_end_near {
                 // Everything up to the former young end was looked at; from there on it is new.
                 self.passed = self.young.clone();
                 pass = Some(Pass { behind: if self.passed.is_empty() { 0 } else { self.count }, end: None });
-            } else if requeued > WINDOW {
-                pass = Some(Pass { behind: 0, end: Some(requeued) });
+            } else if owed > 0 {
+                pass = Some(Pass { behind: 0, end: Some(std::mem::take(&mut owed)) });
             }
         }
         if doubted {
@@ -185,7 +197,10 @@ impl Survey {
         if let (Some(Pass { behind, end }), Some((piece, ids))) = (pass, piece) {
             let marks = self.marks(&ids);
             let place = self.place(&marks);
-            if behind == 0 || place.is_some() {
+            if !is_counted && behind > 0 && place == Some(0) && ids.len() == piece.length {
+                // All of it was passed: so many were put back that the look at the old end may not reach the last of them.
+                pass = Some(Pass { behind: 0, end });
+            } else if behind == 0 || place.is_some() {
                 let fresh = if behind == 0 { ids.len() } else { place.unwrap_or(0) };
                 self.ask_about(&ids[..fresh], 2 * behind > count);
                 let behind = piece.from + ids.len();
@@ -203,7 +218,7 @@ impl Survey {
             self.ask_about(&young, true);
         }
         let young = Some(young_marks).filter(|_| is_young_end_near);
-        self.then = Some(Then { young, old: old_marks, passed, count, pass });
+        self.then = Some(Then { young, old: old_marks, passed, count, pass, owed });
         self.go_on();
     }
 
@@ -234,6 +249,8 @@ impl Survey {
                 Matched::Gone => {}
             }
         }
+        // The look may never come to its end.
+        self.count = self.count.saturating_sub(taken);
         if let Some(then) = &mut self.then {
             then.count = then.count.saturating_sub(taken);
             // At the young end none of those that are behind was taken.
@@ -256,7 +273,7 @@ impl Survey {
         let known = |marks: Vec<u64>| marks.into_iter().filter(|mark| self.is_known(*mark)).collect::<Marks>();
         let young = then.young.map(known);
         let (old, passed) = (known(then.old), then.passed.map(known));
-        self.pass = then.pass;
+        (self.pass, self.owed) = (then.pass, then.owed);
         if let Some(young) = young {
             (self.young, self.count) = (young, then.count);
         }
@@ -271,7 +288,7 @@ impl Survey {
 
     /// Whether the next look goes on with a pass.
     pub(super) fn is_under_way(&self) -> bool {
-        self.pass.is_some()
+        self.pass.is_some() || self.owed > 0
     }
 }
 
@@ -440,6 +457,26 @@ mod tests {
         (0..1_000).for_each(|_| list.requeue(false));
         list.settle(&mut survey);
         assert_eq!(list.ours(), 0);
+    }
+
+    #[test]
+    fn tasks_put_back_while_a_pass_is_under_way_are_passed_through_too() {
+        for (looks, is_first) in (0..6).flat_map(|looks| [(looks, true), (looks, false)]) {
+            let (mut list, mut survey) = (list_of_others(300), Survey::default());
+            if !is_first {
+                list.settle(&mut survey);
+            }
+            for _ in 0..2 {
+                list.requeue(true);
+                (0..WINDOW + 20).for_each(|_| list.requeue(false));
+                for _ in 0..looks {
+                    list.look(&mut survey);
+                    list.take(&mut survey, 1);
+                }
+            }
+            list.settle(&mut survey);
+            assert_eq!(list.ours(), 0, "after {looks} looks, in the first pass: {is_first}");
+        }
     }
 
     #[test]
