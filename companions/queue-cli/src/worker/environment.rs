@@ -19,8 +19,8 @@ pub(super) fn describe(job: &Job) -> [(&'static str, String); 7] {
 }
 
 /// JSON without anything beyond ASCII, which HTTP headers do not carry well.
-fn ascii_json(headers: &std::collections::BTreeMap<String, String>) -> String {
-    let json = serde_json::to_string(headers).unwrap_or_else(|_| "{}".to_owned());
+pub(super) fn ascii_json(value: &impl serde::Serialize) -> String {
+    let json = serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned());
     let mut ascii = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() && c != '\x7f' {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_worker::{Failure, Job};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin};
 use tracing::info;
 
@@ -16,7 +17,7 @@ use super::capture::{Errors, Forward, Result as ResultBytes};
 use super::command::Command;
 use super::environment;
 use super::group::Group;
-use super::notes::Notes;
+use super::notes::{self, Notes};
 use super::outcome::judge;
 use super::watchdog::Watchdog;
 
@@ -26,6 +27,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// How long a task waits when its program cannot be started: that is the machine's fault, not the task's.
 const CANNOT_START: Duration = Duration::from_secs(30);
+
+type ProgramNotes = Notes<BufReader<Receiver>>;
 
 /// How programs are run.
 #[derive(Debug, Clone)]
@@ -102,7 +105,7 @@ impl Exec {
     }
 }
 
-async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Child, Option<Notes>)> {
+async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Child, Option<ProgramNotes>)> {
     let mut process = tokio::process::Command::new(&command.program);
     process.args(&command.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own, to signal it as a whole; also, a Ctrl-C in the terminal is for us alone.
@@ -110,14 +113,15 @@ async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Ch
     for (name, value) in environment::describe(job) {
         process.env(format!("TASK_{name}"), value);
     }
-    let notes = if with_notes { Some(Notes::of(&mut process, job).await?) } else { None };
+    let notes = if with_notes { Some(notes::open(&mut process, job).await?) } else { None };
     // Our copy of the program's end of the pipe goes with `process`.
     Ok((process.spawn()?, notes))
 }
 
-async fn heed(notes: &mut Option<Notes>, job: &Job) {
+async fn heed(notes: &mut Option<ProgramNotes>, job: &Job) {
     if let Some(notes) = notes {
-        notes.read(job).await;
+        // The end of a program is told by its exit code.
+        while let Ok(Some(_)) = notes.until_end(job).await {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! Works tasks by sending them to a service.
 
 use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,11 +10,14 @@ use queue_admin::payload::{harmless, shorten};
 use queue_core::limits::MAX_RESULT_BYTES;
 use queue_core::{Clock as _, SystemClock};
 use queue_worker::{Failure, Job};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
+use serde_json::Value;
+use tokio_util::io::StreamReader;
 use tracing::info;
 
 use super::header::Headers;
+use super::notes::{End, Notes};
 use super::{environment, retry_after};
 use crate::error::CliError;
 
@@ -22,6 +26,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// How much of the body of a refusal is read for its first line.
 const MAX_COMPLAINT: usize = 4 * 1024;
+
+/// The type of an answer that is notes, line by line.
+const LINES: &str = "application/x-ndjson";
+
+/// The longest such line: that with the result.
+const LONGEST: u64 = MAX_RESULT_BYTES as u64 + 128 * 1024;
 
 /// Where tasks are sent.
 #[derive(Debug, Clone)]
@@ -48,12 +58,14 @@ impl Target {
 pub(super) struct Http {
     client: reqwest::Client,
     headers: Arc<Headers>,
+    /// Whether services can tell how far they are, and where to go on.
+    notes: bool,
 }
 
 impl Http {
     /// Without `tls`, the certificates of the system are not looked for, and a machine that has none can
     /// still speak plain HTTP. A proxy from the environment then serves for plain HTTP alone.
-    pub(super) fn new(tls: bool, headers: Headers) -> Result<Self, CliError> {
+    pub(super) fn new(tls: bool, headers: Headers, notes: bool) -> Result<Self, CliError> {
         // Somebody else (the Redis connection) may have chosen it already, which serves us as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -66,7 +78,7 @@ impl Http {
         let builder = if tls { builder } else { builder.tls_certs_only([]) };
         let client =
             builder.build().map_err(|error| CliError::failed(format!("cannot speak HTTP: {}", causes(&error))))?;
-        Ok(Self { client, headers: Arc::new(headers) })
+        Ok(Self { client, headers: Arc::new(headers), notes })
     }
 
     /// Works one task.
@@ -74,9 +86,15 @@ impl Http {
         let started = Instant::now();
         let answer = async {
             let mut headers = headers(job)?;
+            if self.notes {
+                offer_notes(&mut headers, job).await?;
+            }
             self.headers.apply(job.task_type(), &mut headers);
             let request = self.client.post(target.0.clone()).headers(headers).body(job.payload().clone());
-            judge(request.send().await.map_err(failed)?).await
+            match request.send().await.map_err(failed)? {
+                answer if self.notes && are_notes(&answer) => follow(answer, job).await,
+                answer => judge(answer).await,
+            }
         };
         let result = tokio::select! {
             answer = answer => answer?,
@@ -95,27 +113,66 @@ fn headers(job: &Job) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     for (name, value) in environment::describe(job) {
-        let name = format!("x-task-{}", name.to_ascii_lowercase().replace('_', "-"));
-        let value = HeaderValue::from_bytes(value.as_bytes());
-        match (HeaderName::try_from(&name), value) {
-            (Ok(name), Ok(value)) => headers.insert(name, value),
-            _ => return Err(Failure::archive(format!("the value of {name} cannot stand in an HTTP header"))),
-        };
+        describe(&mut headers, name, &value)?;
     }
     Ok(headers)
+}
+
+fn describe(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Failure> {
+    let name = format!("x-task-{}", name.to_ascii_lowercase().replace('_', "-"));
+    match (HeaderName::try_from(&name), HeaderValue::from_bytes(value.as_bytes())) {
+        (Ok(name), Ok(value)) => drop(headers.insert(name, value)),
+        _ => return Err(Failure::archive(format!("the value of {name} cannot stand in an HTTP header"))),
+    }
+    Ok(())
+}
+
+/// Says that the answer may be notes, and where an earlier attempt has stopped.
+async fn offer_notes(headers: &mut HeaderMap, job: &Job) -> Result<(), Failure> {
+    headers.insert(ACCEPT, HeaderValue::from_static("application/x-ndjson, */*;q=0.5"));
+    if let Some(cursor) = job.cursor::<Value>().await? {
+        describe(headers, "CURSOR", &environment::ascii_json(&cursor))?;
+    }
+    Ok(())
+}
+
+fn are_notes(answer: &Response) -> bool {
+    let content_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    answer.status().is_success() && media_type.eq_ignore_ascii_case(LINES)
+}
+
+/// Does what the lines of an answer say. The last one tells the end: an answer that only stops may be half of one.
+async fn follow(answer: Response, job: &Job) -> Result<Bytes, Failure> {
+    let chunks = std::pin::pin!(futures_util::stream::try_unfold(answer, async |mut answer| {
+        let chunk = answer.chunk().await.map_err(|error| io::Error::other(causes(&error.without_url())))?;
+        Ok::<_, io::Error>(chunk.map(|chunk| (chunk, answer)))
+    }));
+    let mut notes = Notes::new(StreamReader::new(chunks), LONGEST, "of the service's answer");
+    let end = notes.until_end(job).await.map_err(|error| Failure::from(error.to_string()))?;
+    let Some(End { status, error, retry_after, result }) = end else {
+        return Err(if notes.cut {
+            too_long()
+        } else {
+            "the service's answer ended without a line with a status".into()
+        });
+    };
+    let status = StatusCode::from_u16(status).map_err(|_| format!("the service told the status {status}"))?;
+    if status.is_success() {
+        return kept(result.map(|result| Bytes::from(String::from(Box::<str>::from(result)))).unwrap_or_default());
+    }
+    let delay =
+        retry_after.and_then(|seconds| retry_after::parse(&seconds.to_string(), SystemTime::from(SystemClock.now())));
+    let reason = error.map(|error| format!(": {}", shorten(error.trim(), 1_000))).unwrap_or_default();
+    Err(refused(status, delay, format!("HTTP {status}{reason}")))
 }
 
 /// What an answer means for the task.
 async fn judge(response: Response) -> Result<Bytes, Failure> {
     let status = response.status();
     if status.is_success() {
-        return match body(response, MAX_RESULT_BYTES).await.map_err(failed)? {
-            (body, true) => Ok(body),
-            (_, false) => Err(Failure::archive(format!(
-                "the service succeeded, but its answer is longer than {} MiB; let it store that elsewhere and answer where",
-                MAX_RESULT_BYTES / (1024 * 1024)
-            ))),
-        };
+        // One byte more shows that there is more.
+        return kept(body(response, MAX_RESULT_BYTES + 1).await.map_err(failed)?);
     }
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     // Whoever says when to come again has not tried the task. A redirect that says it is one all the same.
@@ -127,30 +184,46 @@ async fn judge(response: Response) -> Result<Bytes, Failure> {
         message.push_str(&format!("; redirects are not followed, give the URL itself: {}", harmless(elsewhere)));
     }
     // The reason is worth a look, and not worth losing the status for.
-    let (body, _) = body(response, MAX_COMPLAINT).await.unwrap_or_default();
+    let body = body(response, MAX_COMPLAINT).await.unwrap_or_default();
     if let Some(line) = String::from_utf8_lossy(&body).lines().find(|line| !line.trim().is_empty()) {
         message.push_str(&format!(": {}", shorten(line.trim(), 1_000)));
     }
-    Err(match (status, delay) {
+    Err(refused(status, delay, message))
+}
+
+/// The result of a task, unless it is too long.
+fn kept(result: Bytes) -> Result<Bytes, Failure> {
+    if result.len() <= MAX_RESULT_BYTES { Ok(result) } else { Err(too_long()) }
+}
+
+fn too_long() -> Failure {
+    Failure::archive(format!(
+        "the service succeeded, but its answer is longer than {} MiB; let it store that elsewhere and answer where",
+        MAX_RESULT_BYTES / (1024 * 1024)
+    ))
+}
+
+fn refused(status: StatusCode, delay: Option<Duration>, message: String) -> Failure {
+    match (status, delay) {
         (_, Some(delay)) => Failure::snooze(delay, message),
         (StatusCode::TOO_MANY_REQUESTS, None) => Failure::Snooze(None, message.into()),
         (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY, None) => message.into(),
         (status, None) if status.is_client_error() => Failure::archive(message),
         _ => message.into(),
-    })
+    }
 }
 
-/// The body, or its beginning and `false` if it is longer.
-async fn body(mut response: Response, limit: usize) -> reqwest::Result<(Bytes, bool)> {
+/// The body, up to so many bytes.
+async fn body(mut response: Response, limit: usize) -> reqwest::Result<Bytes> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         let keep = chunk.len().min(limit - body.len());
         body.extend_from_slice(&chunk[..keep]);
         if keep < chunk.len() {
-            return Ok((body.into(), false));
+            break;
         }
     }
-    Ok((body.into(), true))
+    Ok(body.into())
 }
 
 fn failed(error: reqwest::Error) -> Failure {

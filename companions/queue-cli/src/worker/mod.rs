@@ -83,12 +83,14 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "PATTERN=COMMAND", value_parser = command, required_unless_present = "http")]
     exec: Vec<Rule<Command>>,
 
-    /// Let programs of --exec tell how far they are, what they do and where to go on
+    /// Let programs and services tell how far they are, what they do and where to go on
     ///
-    /// They write lines of JSON to the file descriptor that TASK_NOTES_FD names: {"progress": 40, "note": "page 3"},
-    /// {"log": "connected"}, {"checkpoint": ANY JSON}. The next attempt gets the last checkpoint in TASK_CURSOR. It costs
-    /// one more look at each task.
-    #[arg(long, requires = "exec")]
+    /// Programs write lines of JSON to the file descriptor that TASK_NOTES_FD names: {"progress": 40, "note": "page 3"},
+    /// {"log": "connected"}, {"checkpoint": ANY JSON}. Services answer with such lines as application/x-ndjson; their last
+    /// one is {"status": 200, "result": ANY JSON}, or {"status": 422, "error": "why", "retry_after": SECONDS}, and means
+    /// what an answer with this status does. The next attempt gets the last checkpoint in TASK_CURSOR or the header
+    /// X-Task-Cursor. It costs one more look at each task.
+    #[arg(long)]
     notes: bool,
 
     /// POST tasks whose type fits PATTERN to URL; may be given many times
@@ -290,7 +292,7 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
     }
     if !args.http.is_empty() {
         let headers = Headers::read(&args.http_headers, &args.http)?;
-        let http = Http::new(args.http.iter().any(|rule| rule.target.is_https()), headers)?;
+        let http = Http::new(args.http.iter().any(|rule| rule.target.is_https()), headers, args.notes)?;
         for Rule { pattern, target } in args.http {
             let (http, target) = (http.clone(), Arc::new(target));
             router = add(router, pattern, move |job| {

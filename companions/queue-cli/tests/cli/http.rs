@@ -65,7 +65,8 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_u
     let mut lines = head.lines();
     let line = lines.next().unwrap().to_owned();
     let headers = lines.filter_map(|line| line.split_once(": ")).map(|(k, v)| (k.to_ascii_lowercase(), v.to_owned()));
-    requests.lock().unwrap().push(Request { line: line.clone(), headers: headers.collect(), body: bytes });
+    let request = Request { line: line.clone(), headers: headers.collect(), body: bytes };
+    requests.lock().unwrap().push(request.clone());
     let path = line.split(' ').nth(1).unwrap_or_default().trim_start_matches('/').to_owned();
     let answer = match path.as_str() {
         "hang" => {
@@ -75,6 +76,11 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_u
             return;
         }
         "close" => return,
+        "lines" => {
+            let cursor = request.headers.get("x-task-cursor").cloned();
+            let _ = stream.write_all(&notes(&request.headers["x-task-type"], cursor.as_deref())).await;
+            return;
+        }
         "endless" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
             while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
@@ -92,6 +98,25 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_u
         }
     };
     let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// An answer of notes, by the type of the task.
+fn notes(task_type: &str, cursor: Option<&str>) -> Vec<u8> {
+    let body = match (task_type, cursor) {
+        ("import", None) => {
+            "{\"progress\": 40.7, \"note\": \"row 5\", \"checkpoint\": {\"row\": \"fünf\"}}\nnonsense\n\n{\"log\": \"moved\"}\n".to_owned()
+        }
+        ("import", Some(cursor)) => {
+            format!("{{\"log\": \"goes on\"}}\n{{\"status\": 200, \"result\": {{\"b\":1, \"a\": {cursor}}}}}")
+        }
+        ("plain", _) => "{\"status\": 204}\n{\"status\": 500}\n".to_owned(),
+        ("bad", _) => "{\"status\": 422, \"error\": \"no such image\"}\n".to_owned(),
+        ("busy", _) => "{\"status\": 503, \"retry_after\": 3600}\n".to_owned(),
+        ("odd", _) => "{\"status\": 7}\n".to_owned(),
+        _ => format!("{{\"status\": 200, \"result\": \"{}\"}}\n", "x".repeat(17 << 20)),
+    };
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: Application/x-ndjson; charset=utf-8\r\nConnection: close\r\n\r\n";
+    [head.as_bytes(), body.as_bytes()].concat()
 }
 
 const ENDS: [TaskState; 3] = [TaskState::Completed, TaskState::Retry, TaskState::Archived];
@@ -292,4 +317,57 @@ async fn an_answer_without_end_is_archived() {
     let task = bench.wait_for("id", &ENDS).await;
     assert_eq!(task.state, TaskState::Archived);
     assert!(task.last_error.unwrap().contains("longer than 16 MiB"));
+}
+
+#[tokio::test]
+async fn a_service_tells_how_far_it_is_and_goes_on_from_its_checkpoint() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let worker = bench.worker(&["--http", &service.rule("*", "lines"), "--notes", "--retry-delay", "0s"]).await;
+    bench.enqueue("import", "id").await;
+    // The first answer broke off: it had no line with a status.
+    let task = bench.wait_for("id", &[TaskState::Completed]).await;
+    assert_eq!(task.retried, 1);
+    let result = r#"{"b":1, "a": {"row":"f\u00fcnf"}}"#;
+    assert_eq!(task.result.as_deref(), Some(result.as_bytes()));
+    let progress = task.progress.unwrap();
+    assert_eq!((progress.percent, &*progress.note), (40, "row 5"));
+    let requests = service.requests.lock().unwrap().clone();
+    assert!(requests.iter().all(|request| request.headers["accept"].starts_with("application/x-ndjson")));
+    worker.wait_for_line("a line of the service's answer was not heeded").await;
+    let json = bench.run(&["task", "show", "-q", "default", "-i", "id", "--log", "--json"]).await.json();
+    assert_eq!((&json["log"][0]["text"], &json["log"][1]["text"]), (&"moved".into(), &"goes on".into()));
+}
+
+#[tokio::test]
+async fn the_status_of_the_last_line_is_that_of_the_answer() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "lines"), "--notes"]).await;
+    for (id, state, retried, error) in [
+        ("plain", TaskState::Completed, 0, None),
+        ("bad", TaskState::Archived, 0, Some("HTTP 422 Unprocessable Entity: no such image")),
+        ("busy", TaskState::Retry, 0, Some("HTTP 503 Service Unavailable")),
+        ("odd", TaskState::Retry, 1, Some("the service told the status 7")),
+        (
+            "large",
+            TaskState::Archived,
+            0,
+            Some(
+                "the service succeeded, but its answer is longer than 16 MiB; let it store that elsewhere and answer where",
+            ),
+        ),
+    ] {
+        bench.enqueue(id, id).await;
+        let task = bench.wait_for(id, &ENDS).await;
+        assert_eq!((task.state, task.retried, task.last_error.as_deref()), (state, retried, error), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn without_notes_lines_are_a_result_like_any_other() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "lines")]).await;
+    bench.enqueue("bad", "id").await;
+    let task = bench.wait_for("id", &ENDS).await;
+    assert_eq!(task.result.as_deref(), Some(&b"{\"status\": 422, \"error\": \"no such image\"}\n"[..]));
+    assert_eq!(service.requests.lock().unwrap()[0].headers["accept"], "*/*");
 }
