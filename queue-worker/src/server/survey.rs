@@ -167,10 +167,10 @@ impl Survey {
         self.has_moved |=
             !self.old.is_empty() && 2 * old_marks.iter().filter(|mark| self.old.contains(mark)).count() < WINDOW;
         let known = young_marks.iter().filter(|mark| self.young.contains(mark)).count();
-        let mut is_young_end_near = 2 * known >= WINDOW;
-        let (mut pass, mut owed) = (self.pass, self.owed);
         // Then the number of tasks tells how many were put back.
-        let is_counted = is_young_end_near;
+        let is_counted = 2 * known >= WINDOW;
+        let mut is_young_end_near = is_counted;
+        let (mut pass, mut owed) = (self.pass, self.owed);
         if is_counted {
             let new = young_marks.iter().filter(|mark| !self.is_known(**mark)).count();
             let requeued = count.saturating_sub(self.count + new);

@@ -120,8 +120,7 @@ async fn start(command: &Command, job: &Job, with_notes: bool) -> io::Result<(Ch
 
 async fn heed(notes: &mut Option<ProgramNotes>, job: &Job) {
     if let Some(notes) = notes {
-        // The end of a program is told by its exit code.
-        while let Ok(Some(_)) = notes.until_end(job).await {}
+        while let Ok(Some(_)) = notes.next(job).await {}
     }
 }
 

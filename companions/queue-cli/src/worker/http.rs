@@ -12,12 +12,14 @@ use queue_core::{Clock as _, SystemClock};
 use queue_worker::{Failure, Job};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_util::io::StreamReader;
 use tracing::info;
 
 use super::header::Headers;
-use super::notes::{End, Notes};
+use super::notes::Notes;
 use super::{environment, retry_after};
 use crate::error::CliError;
 
@@ -32,6 +34,16 @@ const LINES: &str = "application/x-ndjson";
 
 /// The longest such line: that with the result.
 const LONGEST: u64 = MAX_RESULT_BYTES as u64 + 128 * 1024;
+
+/// The last line, which means what an answer with this status does.
+#[derive(Deserialize)]
+struct End {
+    status: u16,
+    error: Option<String>,
+    /// In seconds.
+    retry_after: Option<u64>,
+    result: Option<Box<RawValue>>,
+}
 
 /// Where tasks are sent.
 #[derive(Debug, Clone)]
@@ -149,13 +161,16 @@ async fn follow(answer: Response, job: &Job) -> Result<Bytes, Failure> {
         Ok::<_, io::Error>(chunk.map(|chunk| (chunk, answer)))
     }));
     let mut notes = Notes::new(StreamReader::new(chunks), LONGEST, "of the service's answer");
-    let end = notes.until_end(job).await.map_err(|error| Failure::from(error.to_string()))?;
-    let Some(End { status, error, retry_after, result }) = end else {
-        return Err(if notes.cut {
-            too_long()
-        } else {
-            "the service's answer ended without a line with a status".into()
-        });
+    let End { status, error, retry_after, result } = loop {
+        match notes.next(job).await.map_err(|error| Failure::from(error.to_string()))? {
+            Some(line) => {
+                if let Ok(end) = serde_json::from_slice(&line) {
+                    break end;
+                }
+            }
+            None if notes.cut => return Err(too_long()),
+            None => return Err("the service's answer ended without a line with a status".into()),
+        }
     };
     let status = StatusCode::from_u16(status).map_err(|_| format!("the service told the status {status}"))?;
     if status.is_success() {

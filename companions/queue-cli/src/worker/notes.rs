@@ -7,7 +7,6 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use queue_worker::Job;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
@@ -27,19 +26,6 @@ struct Line {
     note: String,
     checkpoint: Option<Value>,
     log: Option<String>,
-    status: Option<u16>,
-    error: Option<String>,
-    retry_after: Option<u64>,
-    result: Option<Box<RawValue>>,
-}
-
-/// What the last line of a service says: what an answer with this status would mean. Programs have their exit code.
-pub(super) struct End {
-    pub(super) status: u16,
-    pub(super) error: Option<String>,
-    /// In seconds.
-    pub(super) retry_after: Option<u64>,
-    pub(super) result: Option<Box<RawValue>>,
 }
 
 /// Lines as they come in.
@@ -59,32 +45,23 @@ impl<R: AsyncBufRead + Unpin> Notes<R> {
         Self { lines, longest, source, told: false, cut: false }
     }
 
-    /// Does what the lines say, up to the next that tells an end; `None` where nobody can write any more.
+    /// Does what the next line says, and returns it; `None` where nobody can write any more.
     ///
     /// # Errors
     /// When nothing can be read.
-    pub(super) async fn until_end(&mut self, job: &Job) -> io::Result<Option<End>> {
+    pub(super) async fn next(&mut self, job: &Job) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
-        loop {
-            line.clear();
-            if (&mut self.lines).take(self.longest).read_until(b'\n', &mut line).await? == 0 {
-                return Ok(None);
-            }
-            self.cut |= line.len() as u64 == self.longest && !line.ends_with(b"\n");
-            match heed(&line, job).await {
-                Ok(None) => {}
-                Ok(Some(end)) => return Ok(Some(end)),
-                Err(error) => {
-                    let source = self.source;
-                    if !std::mem::replace(&mut self.told, true) {
-                        warn!(
-                            task = job.id(),
-                            error, "a line {source} was not heeded; of this task no other is mentioned"
-                        );
-                    }
-                }
-            }
+        if (&mut self.lines).take(self.longest).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
         }
+        self.cut |= line.len() as u64 == self.longest && !line.ends_with(b"\n");
+        if let Err(error) = heed(&line, job).await
+            && !std::mem::replace(&mut self.told, true)
+        {
+            let source = self.source;
+            warn!(task = job.id(), error, "a line {source} was not heeded; of this task no other is mentioned");
+        }
+        Ok(Some(line))
     }
 }
 
@@ -100,20 +77,19 @@ pub(super) async fn open(process: &mut Command, job: &Job) -> io::Result<Notes<B
     Ok(Notes::new(BufReader::new(Receiver::from_owned_fd(ours.into())?), LONGEST, "on TASK_NOTES_FD"))
 }
 
-async fn heed(line: &[u8], job: &Job) -> Result<Option<End>, String> {
+async fn heed(line: &[u8], job: &Job) -> Result<(), String> {
     if line.trim_ascii().is_empty() {
-        return Ok(None);
+        return Ok(());
     }
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    if let Some(progress) = line.progress {
-        job.progress(progress.clamp(0.0, 100.0) as u8, line.note);
+    let Line { progress, note, checkpoint, log } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if let Some(progress) = progress {
+        job.progress(progress.clamp(0.0, 100.0) as u8, note);
     }
-    if let Some(text) = line.log {
+    if let Some(text) = log {
         job.log(text);
     }
-    if let Some(checkpoint) = line.checkpoint {
+    if let Some(checkpoint) = checkpoint {
         job.checkpoint(&checkpoint).await.map_err(|error| error.to_string())?;
     }
-    let Line { error, retry_after, result, .. } = line;
-    Ok(line.status.map(|status| End { status, error, retry_after, result }))
+    Ok(())
 }

@@ -9,7 +9,7 @@ async fn a_program_goes_on_from_its_checkpoint() {
     let bench = Bench::new().await;
     let program = r#"t=sh -c 'echo "[${TASK_CURSOR-none}]"; echo nonsense >&"$TASK_NOTES_FD"
         if [ -z "$TASK_CURSOR" ]; then
-            echo "{\"progress\": 40.7, \"note\": \"row 5\", \"checkpoint\": {\"row\": 5}}" >&"$TASK_NOTES_FD"
+            echo "{\"progress\": 40.7, \"note\": \"row 5\", \"status\": \"of its own\", \"checkpoint\": {\"row\": 5}}" >&"$TASK_NOTES_FD"
             exit 1
         fi'"#;
     let worker = bench.worker(&["--exec", program, "--notes", "--retry-delay", "0s"]).await;
