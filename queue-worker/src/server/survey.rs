@@ -480,6 +480,27 @@ mod tests {
     }
 
     #[test]
+    fn tasks_put_back_are_counted_although_the_look_before_did_not_end() {
+        let (mut list, mut survey) = (list_of_others(300), Survey::default());
+        list.settle(&mut survey);
+        (0..60).for_each(|_| list.requeue(true));
+        (0..200).for_each(|_| list.requeue(false));
+        for _ in 0..3 {
+            list.look(&mut survey);
+            assert_eq!(list.take(&mut survey, 60), 0);
+        }
+        // What is asked about at the young end is not answered any more.
+        list.push(false);
+        list.look(&mut survey);
+        assert_eq!(list.take(&mut survey, 60), 60);
+        assert!(survey.next().is_some());
+        list.requeue(true);
+        (0..WINDOW + 20).for_each(|_| list.requeue(false));
+        list.settle(&mut survey);
+        assert_eq!(list.ours(), 0);
+    }
+
+    #[test]
     fn a_handled_task_that_comes_back_is_taken_again() {
         let (mut list, mut survey) = (list_of_others(500), Survey::default());
         list.push(true);
