@@ -3,7 +3,8 @@
 --
 -- The keys of the tasks are the last of KEYS. Each run has its arguments from `first` on: id, expiries, run, lock ('' for one that stays); where there is a state also
 -- msg ('' to leave it as it is), score, and a field that is set with its value ('' for none). With nine arguments the last is
--- what is remembered of the attempt ('' for nothing): x_n counts these, and the last five stand in x_a0 to x_a4.
+-- what is remembered of the attempt ('' for nothing): x_n counts these, and the last five stand in x_a0 to x_a4. What follows
+-- a zero byte in it is its backtrace, for x_trace.
 -- outcome: done, failed, or none for what is not counted. A new day counter lives until expire_at. A total that would pass
 -- 2^63-1 starts again, as in asynq. A counter of another type is left alone: statistics never stand in the way of a task.
 -- With an entry, and the keys it goes to, members of flows tell how they ended: see tell.
@@ -37,7 +38,16 @@ local function finish(ids, numbers, state, place, prefix, first, each, day, expi
         -- HINCRBY would need another right, and fail on what is no number.
         local attempts = tonumber(redis.call('HGET', task, 'x_n')) or 0
         attempts = (attempts >= 0 and attempts < 2 ^ 52) and math.floor(attempts) or 0
-        redis.call('HSET', task, 'x_n', attempts + 1, 'x_a' .. attempts % 5, args[at + ATTEMPT])
+        local entry, backtrace = args[at + ATTEMPT], nil
+        local parted = string.find(entry, '\0', 1, true)
+        if parted then
+          entry, backtrace = string.sub(entry, 1, parted - 1), string.sub(entry, parted + 1)
+        end
+        redis.call('HSET', task, 'x_n', attempts + 1, 'x_a' .. attempts % 5, entry)
+        if backtrace then
+          -- With its number: one that a later attempt leaves behind is not taken for that one's.
+          redis.call('HSET', task, 'x_trace', string.format('%d %s', attempts + 1, backtrace))
+        end
       end
       if is_lone then
         redis.call('ZADD', place, args[at + SCORE], id)

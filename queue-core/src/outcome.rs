@@ -83,6 +83,29 @@ impl Failure {
         Self::TooMany { limit, delay: retry_after, error }
     }
 
+    /// The same with where its error came from, for errors that know it, as `anyhow::Error::backtrace`: `task show --attempts`
+    /// shows it for the last attempt, up to 4 KiB of it. The text of the error stays; [`error`](Self::error) is of another type.
+    /// Those of panics are kept without this.
+    #[must_use]
+    pub fn traced(mut self, backtrace: impl fmt::Display) -> Self {
+        let place = match &mut self {
+            Self::Retry(error)
+            | Self::RetryIn(_, error)
+            | Self::Archive(error)
+            | Self::Revoke(error)
+            | Self::Snooze(_, error)
+            | Self::TooMany { error, .. } => error,
+        };
+        let error = std::mem::replace(place, Box::new(fmt::Error));
+        *place = Box::new(Traced { error, backtrace: backtrace.to_string() });
+        self
+    }
+
+    /// What [`traced`](Self::traced) was given.
+    pub fn backtrace(&self) -> Option<&str> {
+        self.error().downcast_ref::<Traced>().map(|traced| &*traced.backtrace)
+    }
+
     /// What went wrong.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         match self {
@@ -93,6 +116,25 @@ impl Failure {
             | Self::Snooze(_, error)
             | Self::TooMany { error, .. } => &**error,
         }
+    }
+}
+
+/// An error with where it came from.
+#[derive(Debug)]
+struct Traced {
+    error: BoxError,
+    backtrace: String,
+}
+
+impl fmt::Display for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for Traced {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
     }
 }
 

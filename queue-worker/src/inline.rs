@@ -95,11 +95,12 @@ impl Inline {
         let sequel = Sequel::of(&job, &outcome);
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
+        let backtrace = attempt::backtrace(&outcome);
         let step = budgets::decide(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         let error = step.error().map(str::to_owned).or(error);
         attempt::tell_the_rest(&job, &step).await;
         report.follow_up = OnExhausted::default().take_leave(&step, time.now());
-        report.ended(&step, job.started_ns(), time.now_ns());
+        report.ended(&step, job.started_ns(), time.now_ns(), backtrace.as_deref());
         Attempted { end: End::of(&step), result, error, step: Some(step), report, sequel }
     }
 

@@ -119,6 +119,8 @@ pub struct Attempt {
     end: &'static str,
     server: String,
     error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backtrace: Option<String>,
 }
 
 impl From<queue_core::attempt::Attempt> for Attempt {
@@ -129,6 +131,7 @@ impl From<queue_core::attempt::Attempt> for Attempt {
             end: attempt.end.as_str(),
             server: attempt.server,
             error: attempt.error,
+            backtrace: attempt.backtrace,
         }
     }
 }

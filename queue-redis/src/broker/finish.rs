@@ -109,9 +109,12 @@ impl Report {
         Self { run, unique_key, is_unique_until_finish, side, seen_expiry, resent: false, crashes, attempt, follow_up }
     }
 
-    /// The attempt, from `started_ns` to `ended_ns`, came to this step.
-    pub fn ended(&mut self, step: &Step, started_ns: i64, ended_ns: i64) {
+    /// The attempt, from `started_ns` to `ended_ns`, came to this step; and failed there, if that is known.
+    pub fn ended(&mut self, step: &Step, started_ns: i64, ended_ns: i64, backtrace: Option<&str>) {
         self.attempt = Attempt::of(step, started_ns, ended_ns, &self.run.token).map(Box::new);
+        if let (Some(attempt), Some(backtrace)) = (&mut self.attempt, backtrace) {
+            attempt.set_backtrace(backtrace);
+        }
     }
 
     /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left

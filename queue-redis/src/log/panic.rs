@@ -8,6 +8,7 @@
 //! installed once and calls the one that was there before.
 
 use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ use pin_project_lite::pin_project;
 use crate::log::error;
 
 thread_local! {
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PLACE: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
 }
 
 /// A panic of a handler, or of other code of a user, as an error with its message and place. A layer tells it from other
@@ -31,6 +32,7 @@ thread_local! {
 pub struct Panicked {
     place: String,
     message: String,
+    backtrace: Option<Box<Backtrace>>,
 }
 
 impl Panicked {
@@ -40,8 +42,19 @@ impl Panicked {
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a value that is not text".to_owned());
-        let place = PLACE.take().map(|place| format!(" [{place}]")).unwrap_or_default();
-        Self { place, message }
+        let (place, backtrace) = PLACE.take().unzip();
+        let place = place.map(|place| format!(" [{place}]")).unwrap_or_default();
+        Self { place, message, backtrace: backtrace.map(Box::new) }
+    }
+
+    /// Where the panic came from: the calls below the standard library's. `None` unless the variable `RUST_BACKTRACE` or
+    /// `RUST_LIB_BACKTRACE` of the process asks for it (see [`Backtrace::capture`]).
+    pub fn backtrace(&self) -> Option<String> {
+        let captured = self.backtrace.as_ref().filter(|it| it.status() == BacktraceStatus::Captured)?;
+        let text = captured.to_string();
+        // Above it stand only the hook and what calls it.
+        let begin = text.find("rust_begin_unwind").and_then(|at| text[..at].rfind('\n'));
+        Some(begin.map_or(&*text, |end| &text[end + 1..]).to_owned())
     }
 }
 
@@ -51,7 +64,8 @@ pub fn install_hook() {
     ONCE.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            PLACE.set(info.location().map(|place| format!("{}:{}", place.file(), place.line())));
+            let place = info.location().map(|place| format!("{}:{}", place.file(), place.line()));
+            PLACE.set(place.map(|place| (place, Backtrace::capture())));
             previous(info);
         }));
     });

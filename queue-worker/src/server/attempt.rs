@@ -73,6 +73,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     };
     ack.sequel = Sequel::of(&job, &outcome);
     let is_canceled = matches!(&outcome, Outcome::Failed(failure) if failure.error().is::<CanceledForGood>());
+    let backtrace = backtrace(&outcome);
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
@@ -81,7 +82,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         ack.report.follow_up = shared.options.on_exhausted.take_leave(&step, shared.now());
     }
     let ended_ns = shared.now_ns();
-    ack.report.ended(&step, job.started_ns(), ended_ns);
+    ack.report.ended(&step, job.started_ns(), ended_ns, backtrace.as_deref());
     if let Some(adaptive) = &shared.adaptive {
         let took = u64::try_from(ended_ns.saturating_sub(job.started_ns())).unwrap_or(0);
         let is_late = job.cancel_reason() == Some(CancelReason::Deadline);
@@ -110,6 +111,13 @@ pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
 
 fn failed(panicked: Panicked) -> Outcome {
     Outcome::Failed(Failure::Retry(panicked.into()))
+}
+
+/// Where an attempt failed, if that is known.
+pub(crate) fn backtrace(outcome: &Outcome) -> Option<String> {
+    let Outcome::Failed(failure) = outcome else { return None };
+    let panicked = failure.error().downcast_ref::<Panicked>();
+    panicked.and_then(Panicked::backtrace).or_else(|| failure.backtrace().map(str::to_owned))
 }
 
 /// What an outcome comes to, and its error.

@@ -143,6 +143,47 @@ async fn an_error_of_an_aggregator_that_panics_puts_the_tasks_back() {
     server.shutdown().await;
 }
 
+/// Rust asks the environment once, so each case runs in a process of its own: the test starts itself again.
+#[tokio::test]
+async fn backtraces_are_kept_of_panics_where_the_process_asks_for_them_and_of_errors_that_have_one() {
+    const CASE: &str = "BACKTRACE_TEST_CASE";
+    let Ok(case) = std::env::var(CASE) else {
+        let name = std::thread::current().name().unwrap().to_owned();
+        for case in ["0", "1"] {
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", &name]).env(CASE, case).env("RUST_LIB_BACKTRACE", case);
+            let output = again.output().unwrap();
+            assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stdout));
+        }
+        return;
+    };
+    #[inline(never)]
+    fn where_it_panics() {
+        panic!("no end");
+    }
+    let fixture = Fixture::start().await;
+    fixture.enqueue(["panics", "traced"].map(of)).await;
+    let router = Router::new(())
+        .route("panics", async |_: Job| where_it_panics())
+        .route("traced", async |_: Job| Err::<(), _>(Failure::from("refused").traced("0: dial\n1: main")));
+    let server = fixture.server(router).start().await.unwrap();
+    let backtrace = async |id: &str, error: &str| {
+        assert!(fixture.in_state(id, TaskState::Retry).await.last_error.unwrap().ends_with(error));
+        fixture.inspector().attempts(QUEUE, id).await.unwrap().1.pop().unwrap().backtrace
+    };
+    assert_eq!(backtrace("traced", "refused").await.as_deref(), Some("0: dial\n1: main"));
+    match backtrace("panics", "no end").await {
+        Some(backtrace) => {
+            let first: Vec<_> = backtrace.lines().take(6).collect();
+            assert!(first[0].contains("rust_begin_unwind"), "{first:?}");
+            assert!(first.iter().any(|line| line.contains("where_it_panics")), "{first:?}");
+            assert!(case == "1" && (1_000..=4_096).contains(&backtrace.len()), "{case}: {}", backtrace.len());
+        }
+        None => assert_eq!(case, "0"),
+    }
+    server.shutdown().await;
+}
+
 /// Panics when it is dropped.
 struct Bomb;
 

@@ -130,7 +130,8 @@ async fn retry_and_archive_remember_the_last_five_attempts() {
     let fail = async |n: i64, message: &TaskMessage, task: &Delivery| {
         let step = Step::Retry { message: message.clone(), at: NOW, is_failure: true };
         let mut report = report(task);
-        report.ended(&step, n * 1_000_000_000, n * 1_500_000_000);
+        let backtrace = format!("0: of {n}\n 1: main");
+        report.ended(&step, n * 1_000_000_000, n * 1_500_000_000, (n != 6).then_some(&*backtrace));
         (report, message.to_bytes())
     };
     let mut task = fixture.active(job("a")).await;
@@ -148,12 +149,15 @@ async fn retry_and_archive_remember_the_last_five_attempts() {
     assert_eq!(errors, ["boom 3", "boom 4", "boom 5", "boom 6", "boom 7"]);
     assert_eq!(attempts[4].took, Some(Duration::from_millis(3_500)));
     assert!(attempts[4].server.starts_with("run-"), "{attempts:?}");
+    let backtraces: Vec<_> = attempts.iter().map(|attempt| attempt.backtrace.as_deref()).collect();
+    assert_eq!(backtraces, [None, None, None, None, Some("0: of 7\n 1: main")]);
     // What somebody else has written there stops nobody.
     fixture.run("HSET asynq:{q}:t:a x_n nonsense").await;
     let step = Step::Archive { message: failed(&task) };
     let mut report = report(&task);
-    report.ended(&step, 0, 1_000_000);
+    report.ended(&step, 0, 1_000_000, None);
     assert_eq!(fixture.broker.archive(&report, &failed(&task).to_bytes(), NOW).await.unwrap(), Applied);
     let (count, attempts) = inspector.attempts(QUEUE, "a").await.unwrap();
     assert_eq!((count, &*attempts[0].error, attempts[0].end.as_str()), (1, "boom", "archived"));
+    assert_eq!(attempts[0].backtrace, None, "that is of the seventh");
 }

@@ -128,3 +128,23 @@ async fn asynqs_spelling_of_enqueue_works() {
     bench.run(&["task", "enqueue", "-l", "x"]).await.failed(2);
     bench.run(&["task", "enqueue", "-t", "t", "--process_at=2100-01-31T18:00:00Z", "--process_in=1s"]).await.failed(2);
 }
+
+#[tokio::test]
+async fn the_backtrace_of_the_last_attempt_stands_below_the_attempts() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "id").await;
+    let entry = "3500 2500 failed web-1:7:u boom";
+    let backtrace = "1 0: dial\n\u{1b}[2J1: main";
+    let key = "asynq:{default}:t:id";
+    let _: u64 = bench.ask(&["HSET", key, "x_n", "1", "x_a0", entry, "x_trace", backtrace]).await;
+    let show = ["task", "show", "--queue", "default", "--id", "id", "--attempts"];
+    let shown = bench.run(&show).await.ok();
+    let (_, below) = shown.split_once("the last 1 of 1:\n").unwrap();
+    assert!(below.contains("web-1:7:u  boom\n\nBacktrace of the last:\n0: dial\n"), "{below}");
+    assert!(below.ends_with("[2J1: main\n") && !below.contains('\u{1b}'), "{below:?}");
+    let json = bench.run(&[&show[..], &["--json"]].concat()).await.json();
+    assert_eq!(json["attempts"][0]["backtrace"], "0: dial\n\u{1b}[2J1: main");
+    // One that a later attempt has left behind is not that one's.
+    let _: u64 = bench.ask(&["HSET", key, "x_n", "2", "x_a1", entry]).await;
+    assert!(!bench.run(&show).await.ok().contains("Backtrace"));
+}

@@ -64,10 +64,11 @@ function farther({ percent, note, at }) {
 
 function attempts({ failed, items }) {
   if (!items.length) return null;
-  return table(`Attempts that failed at servers that remember it, the last ${items.length} of ${failed}`, [
+  const { backtrace } = items.at(-1);
+  return [table(`Attempts that failed at servers that remember it, the last ${items.length} of ${failed}`, [
     { head: "Ended", cell: (row) => time(row.at) }, { head: "Took", n: true, cell: (row) => duration(row.took_ms) }, { head: "End", cell: (row) => row.end },
     { head: "Server", cell: (row) => h("span", { class: "mono" }, short(row.server, 80)) }, { head: "Error", cell: (row) => safe(row.error) },
-  ], items);
+  ], items), backtrace && h("details", null, h("summary", null, "Backtrace of the last"), h("pre", null, backtrace.split("\n").map((line) => `${safe(line)}\n`)))];
 }
 
 function writtenDown({ left_out: before, items }) {

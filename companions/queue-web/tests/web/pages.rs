@@ -163,7 +163,7 @@ async fn a_batch_of_many_members_is_leafed_through_and_one_with_many_nodes_is_dr
 async fn walk(doors: &Semaphore, job: &Job) -> Result<(), Failure> {
     if job.retried() == 0 {
         job.log(format!("first host: {}", TEXTS[0]));
-        return Err(Failure::retry_in(Duration::ZERO, format!("no answer {}", TEXTS[1])));
+        return Err(Failure::retry_in(Duration::ZERO, format!("no answer {}", TEXTS[1])).traced("0: ask <b>\n1: main"));
     }
     for percent in [40, 80] {
         job.progress(percent, "pages");
@@ -199,6 +199,9 @@ async fn progress_and_log_of_a_running_task_come_by_themselves_and_what_failed_b
     window.go(&format!("{}task?queue={QUEUE}&id=a", served.address)).await;
     window.has("the last 1 of 1").await;
     window.has("no answer").await;
+    window.has("Backtrace of the last").await;
+    let backtrace = "return [...document.querySelectorAll('details')].find((it) => it.textContent.startsWith('Backtrace')).lastChild.textContent";
+    assert_eq!(window.script(backtrace).await, "0: ask <b>\n1: main\n");
     window.has("#2 read 40 pages").await;
     assert_eq!(window.script("return document.querySelector('progress').value").await, 40);
     window.script("window.seen = document.querySelector('dl.facts')").await;

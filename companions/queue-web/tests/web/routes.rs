@@ -217,7 +217,7 @@ async fn what_failed_and_what_was_written_down_are_told() {
     place.furnish().await;
     let work = async |job: Job| {
         job.log("connected\nread 3 rows");
-        Err::<(), _>(Failure::archive("no route"))
+        Err::<(), _>(Failure::archive("no route").traced("0: dial"))
     };
     let server = Server::new(place.redis.clone(), Router::new(()).route("email:", work));
     let server = server.queues([(QUEUE, 1)]).start().await.unwrap();
@@ -232,6 +232,7 @@ async fn what_failed_and_what_was_written_down_are_told() {
     let only = &told["items"][0];
     assert_eq!(told["failed"], 1);
     assert_eq!((&only["end"], &only["error"]), (&json!("archived"), &json!("no route")));
+    assert_eq!(only["backtrace"], "0: dial");
     let told = site.get(&format!("{path}/log")).await.json();
     assert_eq!(fault(&told, &schemas["TaskLog"], &schemas, "log"), None, "{told}");
     let lines: Vec<_> = told["items"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap()).collect();

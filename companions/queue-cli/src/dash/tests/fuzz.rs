@@ -94,6 +94,7 @@ fn found(wanted: &Wanted, texts: &[String], number: u64) -> Found {
                 end: AttemptEnd::Lost,
                 server: text.clone(),
                 error: text.clone(),
+                backtrace: Some(text.clone()),
             });
             let attempts = attempts.collect();
             Found::Task(Box::new(TaskInFull { task: made(&texts.concat()), failed: number, attempts, log }))

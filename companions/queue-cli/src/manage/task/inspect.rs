@@ -28,7 +28,7 @@ pub(crate) struct InspectArgs {
     /// Task id
     #[arg(short, long, value_name = "ID")]
     id: String,
-    /// Show the last five attempts that failed, too
+    /// Show the last five attempts that failed, too, and the backtrace of the last if it had one
     #[arg(long)]
     attempts: bool,
     /// Show what it has written down, too: the last lines of its log
@@ -150,7 +150,12 @@ fn history(count: u64, attempts: &[Attempt], out: &Output) -> String {
             shorten(&attempt.error, 200),
         ]);
     }
-    format!("\nAttempts that failed, the last {} of {count}:\n{}", attempts.len(), rows.render())
+    let backtrace = attempts.last().and_then(|attempt| attempt.backtrace.as_deref()).map(|backtrace| {
+        let lines: String = backtrace.lines().map(|line| harmless(line) + "\n").collect();
+        format!("\nBacktrace of the last:\n{lines}")
+    });
+    let (rows, backtrace) = (rows.render(), backtrace.unwrap_or_default());
+    format!("\nAttempts that failed, the last {} of {count}:\n{rows}{backtrace}", attempts.len())
 }
 
 fn written_down(log: &TaskLog) -> String {
