@@ -223,7 +223,8 @@ impl Batch {
         self.add_stream(stream::iter(tasks))
     }
 
-    /// The same for tasks that come as a stream.
+    /// The same for tasks that come as a stream. They are enqueued as they come; with a [key](Self::keyed), as in a handler, when there are ten
+    /// thousand of them, 8 MiB, or no more: only then another attempt adds the same in the same pieces.
     ///
     /// # Errors
     /// As [`add_all`](Self::add_all).
@@ -233,7 +234,7 @@ impl Batch {
     {
         let mut tasks = erased(tasks);
         async move {
-            let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
+            let first = Chunk::gather(&self.client, &mut tasks, 0, self.key.is_some()).await?;
             self.add_chunks(first, tasks).await
         }
     }
@@ -261,7 +262,7 @@ impl Batch {
             if is_last {
                 return Ok(added);
             }
-            chunk = Chunk::gather(&self.client, &mut tasks, position).await?;
+            chunk = Chunk::gather(&self.client, &mut tasks, position, self.key.is_some()).await?;
         }
     }
 

@@ -146,7 +146,8 @@ impl BatchBuilder {
         self.add_stream(stream::iter(tasks))
     }
 
-    /// The same for tasks that come as a stream.
+    /// The same for tasks that come as a stream. They are enqueued as they come; of a batch with an [`id`](Self::id), when there are ten
+    /// thousand of them, 8 MiB, or no more: only then it is completed in the same pieces when it is made once more.
     ///
     /// # Errors
     /// As [`add_all`](Self::add_all).
@@ -158,9 +159,9 @@ impl BatchBuilder {
     }
 
     async fn add_tasks(self, mut tasks: Tasks<'_>) -> Result<Batch, BatchError> {
-        let first = Chunk::gather(&self.client, &mut tasks, 0).await?;
-        // Nobody can make this batch a second time. Most are small: then one call makes it, gives out its numbers and commits it.
         let has_chosen_name = !self.name.is_empty();
+        let first = Chunk::gather(&self.client, &mut tasks, 0, has_chosen_name).await?;
+        // Nobody can make this batch a second time. Most are small: then one call makes it, gives out its numbers and commits it.
         if let Some(queue) = first.only_queue()
             && first.is_last
             && !has_chosen_name

@@ -32,14 +32,19 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Gathers tasks as they come, no more than one reservation gives out; the first has this position.
-    pub(super) async fn gather(client: &Client, tasks: &mut Tasks<'_>, position: u64) -> Result<Self, BatchError> {
+    /// Gathers tasks as they come, no more than one reservation gives out; the first has this position. Where they have a key, who adds them
+    /// again has to find the same chunks, however fast they come: so it waits until the chunk is full.
+    pub(super) async fn gather(
+        client: &Client,
+        tasks: &mut Tasks<'_>,
+        position: u64,
+        has_key: bool,
+    ) -> Result<Self, BatchError> {
         let (mut chunk, mut bytes, now_ns) = (Self { tasks: Vec::new(), is_last: false }, 0, client.now_ns());
         while chunk.tasks.len() < limits::FLOW_MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
             let next = match tasks.next().now_or_never() {
                 Some(next) => next,
-                // Nobody waits for a chunk to be full.
-                None if !chunk.tasks.is_empty() => return Ok(chunk),
+                None if !has_key && !chunk.tasks.is_empty() => return Ok(chunk),
                 None => tasks.next().await,
             };
             let Some(task) = next else {

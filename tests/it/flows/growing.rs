@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::{Batch, BatchError, BatchState};
 use queue_worker::{Failure, Job, State, Task};
@@ -206,4 +207,49 @@ async fn what_cannot_be_a_member_is_named_and_nothing_is_stored() {
     assert_eq!(super::flow_keys(&fixture).await, Vec::<String>::new());
     let tasks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{*"]).await;
     assert_eq!(tasks, Vec::<String>::new());
+}
+
+/// What comes in waits of its own: so many tasks at once, then nothing for a while.
+fn in_waves(waves: &[usize]) -> impl futures_util::Stream<Item = RawTask> + Send + 'static {
+    let mut names = 0..;
+    let waves: Vec<Vec<usize>> = waves.iter().map(|wave| names.by_ref().take(*wave).collect()).collect();
+    let waves = futures_util::stream::iter(waves).then(async |wave| {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        wave
+    });
+    waves.flat_map(|wave| futures_util::stream::iter(wave.into_iter().map(|name| member(&format!("ok {name}")))))
+}
+
+/// The payloads of all that is pending, sorted.
+async fn waiting(fixture: &Fixture) -> Vec<String> {
+    let mut waiting = Vec::new();
+    while let Some(taken) = fixture.broker.dequeue(&QUEUE.into(), 1, &"t".into(), i64::MAX >> 20).await.unwrap().into_tasks().pop() {
+        let queue_redis::broker::Taken::Task(delivery) = taken else { panic!("{taken:?}") };
+        waiting.push(String::from_utf8_lossy(&delivery.message.payload).into_owned());
+    }
+    waiting.sort();
+    waiting
+}
+
+#[tokio::test]
+async fn a_stream_with_a_key_is_added_once_in_whichever_pieces_it_comes() {
+    let fixture = Fixture::start().await;
+    let all: Vec<String> = (0..8).map(|name| format!("ok {name}")).collect();
+    let batch = client(&fixture).batch().open().await.unwrap();
+    batch.clone().keyed("rows").add_stream(in_waves(&[3, 5])).await.unwrap();
+    let added = batch.clone().keyed("rows").add_stream(in_waves(&[5, 3])).await.unwrap();
+    assert_eq!((added.members, batch.status().await.unwrap().total), (8, 8));
+    assert_eq!(waiting(&fixture).await, all);
+}
+
+#[tokio::test]
+async fn a_batch_with_an_id_that_was_made_half_way_from_a_stream_is_completed() {
+    let fixture = Fixture::start().await;
+    let all: Vec<String> = (0..8).map(|name| format!("ok {name}")).collect();
+    // Its maker dies when five of them were given to it.
+    let made = client(&fixture).batch().id("rows").add_stream(in_waves(&[3, 2, 3]).take(5).chain(futures_util::stream::pending()));
+    assert!(tokio::time::timeout(Duration::from_millis(500), made).await.is_err());
+    let batch = client(&fixture).batch().id("rows").add_stream(in_waves(&[4, 4])).await.unwrap();
+    assert_eq!(batch.status().await.unwrap().total, 8);
+    assert_eq!(waiting(&fixture).await, all);
 }
