@@ -253,7 +253,7 @@ impl Flows {
         Ok(self.collect(queue).await? || recorded)
     }
 
-    /// Records the entries of a queue's lists that are so old; whether there is any list.
+    /// Records the entries of a queue's lists that are so old, or all; whether there is any list.
     pub(super) async fn record_lists(&self, queue: &str, older_than: Duration) -> Result<bool, Error> {
         let redis = self.broker.redis();
         let lists = QueueKeys::new(queue).outcome_lists();
@@ -265,7 +265,8 @@ impl Flows {
                 let mut look = redis::cmd("LRANGE");
                 look.arg(&list).arg(0).arg(MAX_BATCH - 1);
                 let mut entries: Vec<String> = redis.query("LRANGE", &look).await?;
-                entries.retain(|entry| told_at(entry).is_none_or(|at| at <= before));
+                // All of them, whatever the clock says by which they were told.
+                entries.retain(|entry| older_than.is_zero() || told_at(entry).is_none_or(|at| at <= before));
                 self.record(entries.iter().filter_map(|entry| told(entry)).flatten().collect()).await?;
                 let mut done = Vec::new();
                 for entry in &entries {

@@ -266,3 +266,21 @@ async fn a_failure_that_is_told_late_brings_no_dead_member_to_life() {
     let waiting: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{callbacks}:pending", "0", "-1"]).await;
     assert_eq!(waiting, [format!("flow:{}:0:death", batch.id())]);
 }
+
+#[tokio::test]
+async fn an_outcome_counts_that_was_told_by_a_clock_ahead_of_the_leaders() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap().keyed("rows");
+    batch.add_all([member("ok")]).await.unwrap();
+    let delivery = fixture.take().await;
+    fixture.broker.done(QUEUE, &[report(&delivery)], SystemClock.now_secs() + 5).await.unwrap();
+    // It has run: whoever adds the same again, and was not told that it had been added, adds nothing.
+    let keys = format!("asynq:x:{{{}}}:0:keys", batch.id());
+    let _: i64 = fixture.cmd(&["HSET", &keys, "add:rows#0.0", "0-0"]).await;
+    batch.clone().keyed("rows").add_all([member("ok")]).await.unwrap();
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:pending"]).await, 0, "it runs a second time");
+    stands_still(&fixture, batch.id().root()).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.succeeded, status.removed), (1, 0));
+}
