@@ -260,23 +260,28 @@ impl Flows {
         let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
         let any = !lists.is_empty();
         let before = self.clock.now_secs() - i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
+        let mut refusing = HashSet::new();
         for list in lists {
+            let mut skip = 0;
             loop {
                 let mut look = redis::cmd("LRANGE");
-                look.arg(&list).arg(0).arg(MAX_BATCH - 1);
+                look.arg(&list).arg(skip).arg(skip + MAX_BATCH - 1);
                 let mut entries: Vec<String> = redis.query("LRANGE", &look).await?;
+                let found = entries.len();
                 // All of them, whatever the clock says by which they were told.
                 entries.retain(|entry| older_than.is_zero() || told_at(entry).is_none_or(|at| at <= before));
                 self.record(entries.iter().filter_map(|entry| told(entry)).flatten().collect()).await?;
                 let mut done = Vec::new();
                 for entry in &entries {
-                    if self.has_followed(queue, entry).await? {
+                    if self.has_followed(queue, entry, &mut refusing).await? {
                         done.push(entry.clone());
                     }
                 }
                 // Of a list that is gone, this takes the name off the set.
                 self.broker.trim_outcomes(queue, &list, &done).await?;
-                if entries.len() < MAX_BATCH || done.is_empty() {
+                // What Redis refuses stays, and what is behind it is not to wait.
+                skip += found - done.len();
+                if found < MAX_BATCH || entries.is_empty() {
                     break;
                 }
             }

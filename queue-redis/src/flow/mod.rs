@@ -21,7 +21,7 @@ mod status;
 mod store;
 mod workflow;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -156,12 +156,8 @@ impl Flows {
         Ok(())
     }
 
-    /// Enqueues the task that follows one that was archived, if an entry tells of it. Told again, nothing is enqueued again.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked or refuses. It may be told again.
-    async fn follow_up(&self, entry: &str) -> Result<(), Error> {
-        let Some(follow_up) = FollowUp::from_entry(entry) else { return Ok(()) };
+    /// Enqueues the task that follows one that was archived.
+    async fn follow_up(&self, follow_up: &FollowUp) -> Result<(), Error> {
         let (queue, id) = (&follow_up.queue, &follow_up.id);
         let message = match follow_up.message(self.clock.now_ns()) {
             Ok(message) => message.to_bytes(),
@@ -176,13 +172,27 @@ impl Flows {
         Ok(())
     }
 
-    /// The same, and whether the entry is done with. One that Redis refuses stays in the list of this queue, for the leader, and does
-    /// not keep the others from being recorded.
-    pub(crate) async fn has_followed(&self, queue: &str, entry: &str) -> Result<bool, Error> {
-        match self.follow_up(entry).await {
+    /// Enqueues the task that follows one that was archived, if an entry tells of it, and says whether the entry is done with. Told again,
+    /// nothing is enqueued again. One that Redis refuses stays in the list of this queue, for the leader, and does not keep the others from
+    /// being recorded; nor are others tried for its queue, which is noted among those that are refusing.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked. It may be told again.
+    pub(crate) async fn has_followed(
+        &self,
+        queue: &str,
+        entry: &str,
+        refusing: &mut HashSet<String>,
+    ) -> Result<bool, Error> {
+        let Some(follow_up) = FollowUp::from_entry(entry) else { return Ok(true) };
+        if refusing.contains(&follow_up.queue) {
+            return Ok(false);
+        }
+        match self.follow_up(&follow_up).await {
             Err(error) if error.is_outage() => Err(error),
             Err(error) => {
                 warn!(queue, %error, "Redis refuses a task that should follow one that was archived");
+                refusing.insert(follow_up.queue);
                 Ok(false)
             }
             Ok(()) => Ok(true),

@@ -1,6 +1,6 @@
 //! What this process has told goes into the ledgers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,8 +60,9 @@ impl Service for Recorder {
             }
             self.flows.record(gathered.iter().filter_map(|it| told(&it.entry)).flatten().collect()).await?;
             let mut lists: HashMap<(&str, &str), Vec<String>> = HashMap::new();
+            let mut refusing = HashSet::new();
             for Told { queue, list, entry } in &*gathered {
-                if self.flows.has_followed(queue, entry).await? {
+                if self.flows.has_followed(queue, entry, &mut refusing).await? {
                     lists.entry((queue, list)).or_default().push(entry.clone());
                 }
             }

@@ -1,6 +1,7 @@
 //! What becomes of a batch when somebody dies, or moves its tasks without telling it.
 
 use queue_core::flow::MemberState;
+use queue_core::options::compose;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::BatchState;
 use queue_redis::broker::Seen;
@@ -283,4 +284,30 @@ async fn an_outcome_counts_that_was_told_by_a_clock_ahead_of_the_leaders() {
     tend(&fixture, &batch).await;
     let status = batch.status().await.unwrap();
     assert_eq!((status.succeeded, status.removed), (1, 0));
+}
+
+#[tokio::test]
+async fn what_redis_refuses_to_enqueue_keeps_no_outcome_behind_it_from_being_recorded() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok")]).await.unwrap();
+    let _: String = fixture.cmd(&["SET", "asynq:{closed}:pending", "something else"]).await;
+    let task = queue_core::RawTask::new("pay").on_exhausted("alert").on_exhausted_queue("closed");
+    let archived = compose(task, queue_core::TaskOptions::new(), 1_000_000_000).unwrap().message;
+    let list = "asynq:{q}:x:outcomes:dead";
+    for n in 0..150 {
+        let entry = queue_core::exhausted::FollowUp::of(&archived, 1).unwrap().to_entry(&format!("1.{n}"));
+        let _: i64 = fixture.cmd(&["RPUSH", list, &entry]).await;
+    }
+    let id = fixture.take().await.message.id;
+    fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[&id]).await.unwrap();
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{q}:active", "asynq:{q}:lease", &format!("asynq:{{q}}:t:{id}")]).await;
+    let _: i64 = fixture.cmd(&["RPUSH", list, &format!("2.1 ok {id}")]).await;
+    let _: i64 = fixture.cmd(&["SADD", "asynq:{q}:x:outcome-lists", list]).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().succeeded, 1);
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", list]).await, 150, "they stay until Redis takes them");
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{closed}:pending"]).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{closed}:pending"]).await, 150);
+    assert_eq!(fixture.keyspace().await.paths_with("outcome"), Vec::<String>::new());
 }
