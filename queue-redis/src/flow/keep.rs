@@ -305,9 +305,10 @@ impl Flows {
                 ids.iter().filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?)).collect();
             skip += found - members.len();
             let mut ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
-            any |= !ids.is_empty();
             self.record(members.into_iter().map(|id| (id, MemberOutcome::Ok)).collect()).await?;
-            self.keep(queue, &mut ids).await?;
+            let (shortened, stay) = self.keep(queue, &mut ids, from).await?;
+            skip += stay;
+            any |= shortened || !ids.is_empty();
             if !ids.is_empty() {
                 // Somebody may have run one again meanwhile: it is where it is now.
                 let changes = self.broker.delete_tasks(queue, Seen::In(TaskState::Completed), &ids).await?;
@@ -319,10 +320,11 @@ impl Flows {
         }
     }
 
-    /// Gives those members that Go has completed the retention that was asked for, and leaves the others in the list.
-    async fn keep(&self, queue: &str, ids: &mut Vec<String>) -> Result<(), Error> {
+    /// Gives those members that Go has completed the retention that was asked for, and leaves the others in the list. Returns whether any was
+    /// to be kept for longer before, and how many are kept until this second or longer.
+    async fn keep(&self, queue: &str, ids: &mut Vec<String>, from: i64) -> Result<(bool, usize), Error> {
         if ids.is_empty() {
-            return Ok(());
+            return Ok((false, 0));
         }
         let (redis, keys) = (self.broker.redis(), QueueKeys::new(queue));
         let mut look = redis::pipe();
@@ -330,23 +332,25 @@ impl Flows {
             look.cmd("HGET").arg(keys.task(id)).arg("msg");
         }
         let messages: Vec<Option<Vec<u8>>> = redis.pipeline("HGET", &look).await?;
-        let (mut shorten, mut kept) = (redis::pipe(), 0);
+        let (mut shorten, mut kept, mut stay) = (redis::pipe(), 0, 0);
         let mut messages = messages.into_iter();
         ids.retain(|id| {
             let message = messages.next().flatten().and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
             let seconds = message.map_or(0, |message| flow::retention(&message));
             if seconds > 0 {
                 // Only if it is there and not shorter: whoever ran it again has taken it out.
-                let until = self.clock.now_secs() + seconds;
-                shorten.cmd("ZADD").arg(keys.completed()).arg("XX").arg("LT").arg(until).arg(id).ignore();
+                let until = self.clock.now_secs().saturating_add(seconds);
+                shorten.cmd("ZADD").arg(keys.completed()).arg("XX").arg("LT").arg("CH").arg(until).arg(id);
                 kept += 1;
+                stay += usize::from(until >= from);
             }
-            seconds == 0
+            seconds <= 0
         });
         if kept == 0 {
-            return Ok(());
+            return Ok((false, 0));
         }
-        redis.pipeline("ZADD", &shorten).await
+        let changed: Vec<u32> = redis.pipeline("ZADD", &shorten).await?;
+        Ok((changed.contains(&1), stay))
     }
 
     /// Deletes what waits of a flow that is cancelled, and asks servers to stop what runs; likewise for the flows in it.

@@ -311,3 +311,22 @@ async fn what_redis_refuses_to_enqueue_keeps_no_outcome_behind_it_from_being_rec
     assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{closed}:pending"]).await, 150);
     assert_eq!(fixture.keyspace().await.paths_with("outcome"), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn members_that_go_has_completed_and_that_are_kept_for_long_are_collected_once() {
+    let fixture = Fixture::start().await;
+    let kept = || member("ok").retention(std::time::Duration::from_secs(6 * 365 * 24 * 3_600));
+    let batch = client(&fixture).batch().add_all((0..60).map(|_| kept())).await.unwrap();
+    let now = SystemClock.now_secs();
+    for _ in 0..60 {
+        let message = fixture.take().await.message;
+        fixture.run(&format!("ZADD asynq:{{q}}:completed {} {}", now + message.retention, message.id)).await;
+        fixture.run(&format!("HSET asynq:{{q}}:t:{} state completed", message.id)).await;
+    }
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{q}:active", "asynq:{q}:lease"]).await;
+    tokio::time::timeout(crate::support::PATIENCE, tend(&fixture, &batch)).await.expect("the look comes to an end");
+    assert_eq!(batch.status().await.unwrap().succeeded, 60);
+    assert_eq!(fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:completed"]).await, 60);
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
+    assert!(!flows.tend_queue(QUEUE).await.unwrap(), "there is nothing left to do");
+}
