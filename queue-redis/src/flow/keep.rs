@@ -10,7 +10,7 @@ use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
 use queue_core::queue_name::base_of;
 use queue_core::{TaskMessage, TaskState};
 
-use super::{Flows, Outcomes, duty, flow_of, told};
+use super::{Flows, Outcomes, duty, flow_of, or_refused, told};
 use crate::broker::{Change, Forgotten, Seen, told_at};
 use crate::error::Error;
 
@@ -42,7 +42,7 @@ impl Flows {
     /// # Errors
     /// When Redis cannot be asked or refuses; the look may be repeated.
     pub async fn tend(&self, root: &str) -> Result<Option<Duration>, Error> {
-        let (mut from, mut next) = (0, Duration::MAX);
+        let (mut from, mut next, mut refused) = (0, Duration::MAX, Ok(()));
         loop {
             let tended = self.broker.flow_tend(root, from).await?;
             if tended.is_to_be_forgotten {
@@ -54,14 +54,14 @@ impl Flows {
             } else {
                 self.born(root).await?
             };
-            self.carry_out(root, born, tended.claimed).await?;
+            or_refused(self.carry_out(root, born, tended.claimed).await, &mut refused)?;
             for flow in tended.standing {
-                self.probe(root, born, flow).await?;
+                or_refused(self.probe(root, born, flow).await, &mut refused)?;
             }
             next = next.min(tended.next);
             match tended.go_on {
                 Some(flow) => from = flow,
-                None => return Ok(Some(next)),
+                None => return refused.map(|()| Some(next)),
             }
         }
     }

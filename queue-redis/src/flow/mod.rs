@@ -92,13 +92,16 @@ impl Flows {
 
     /// Does what is to be done for the flows of a tree, until there is no more of it. What is not done in time is claimed by
     /// others.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked; or when it refuses something, after all else was done.
     pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
         if claimed.entries.is_empty() {
             return Ok(());
         }
         // A process that dies from here on leaves entries that somebody has to find.
         self.look_soon(root).await?;
-        let mut claims = vec![claimed];
+        let (mut claims, mut refused) = (vec![claimed], Ok(()));
         while let Some(Claimed { not_after, entries }) = claims.pop() {
             let mut carried = Vec::with_capacity(entries.len());
             let mut stored = Vec::new();
@@ -120,7 +123,7 @@ impl Flows {
                 }
                 let looked_at = match (&words[..], &numbers[..]) {
                     (["stop", _], [flow]) => {
-                        if Box::pin(self.stop(root, born, *flow)).await? {
+                        if or_refused(Box::pin(self.stop(root, born, *flow)).await, &mut refused)? {
                             carried.push(entry);
                         }
                         continue;
@@ -145,7 +148,7 @@ impl Flows {
                 }
             }
             for (done, entry) in join_all(stored).await {
-                if done? {
+                if or_refused(done, &mut refused)? {
                     carried.push(entry);
                 }
             }
@@ -153,7 +156,7 @@ impl Flows {
                 claims.push(self.broker.flow_carried(root, &carried).await?);
             }
         }
-        Ok(())
+        refused
     }
 
     /// Enqueues the task that follows one that was archived.
@@ -250,6 +253,17 @@ impl Client {
     /// What can be done to batches without a handle of one.
     pub fn flows(&self) -> Flows {
         Flows::new(self.broker().clone(), self.clock().clone())
+    }
+}
+
+/// What was done, and nothing where Redis refuses it: that is noted, so that the rest can go on.
+fn or_refused<T: Default>(done: Result<T, Error>, refused: &mut Result<(), Error>) -> Result<T, Error> {
+    match done {
+        Err(error) if !error.is_outage() => {
+            *refused = Err(error);
+            Ok(T::default())
+        }
+        done => done,
     }
 }
 

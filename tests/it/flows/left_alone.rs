@@ -330,3 +330,25 @@ async fn members_that_go_has_completed_and_that_are_kept_for_long_are_collected_
     let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
     assert!(!flows.tend_queue(QUEUE).await.unwrap(), "there is nothing left to do");
 }
+
+#[tokio::test]
+async fn a_callback_that_redis_refuses_keeps_no_other_entry_of_its_tree_from_being_done_with() {
+    let fixture = Fixture::start().await;
+    let root = client(&fixture).batch().open().await.unwrap();
+    for queue in ["closed", "callbacks"] {
+        let success = queue_core::RawTask::new("success").queue(queue);
+        root.child().on_success(success).open().await.unwrap();
+    }
+    let _: String = fixture.cmd(&["SET", "asynq:{closed}:pending", "something else"]).await;
+    let todo = format!("asynq:x:{{{}}}:todo", root.id());
+    // Two children are committed by somebody who dies before he has carried anything out.
+    for child in [1, 2] {
+        let flow = format!("asynq:x:{{{}}}:{child}:flow", root.id());
+        let _: i64 = fixture.cmd(&["HSET", &flow, "committed", "1", "fired:success", "1", "callback:success", "due"]).await;
+        let _: i64 = fixture.cmd(&["ZADD", &todo, "0", &format!("call {child} success 1")]).await;
+    }
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
+    assert!(flows.tend(root.id().root()).await.is_err());
+    assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{callbacks}:pending"]).await, 1);
+    assert_eq!(fixture.cmd::<Vec<String>>(&["ZRANGE", &todo, "0", "-1"]).await, ["call 1 success 1"]);
+}
