@@ -226,3 +226,23 @@ async fn what_was_begun_by_somebody_who_died_goes_on_and_asked_for_again_is_not_
     assert_eq!(["a", "b", "success"].map(|it| count(&ran, it)), [2; 3]);
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn no_node_runs_again_once_the_results_of_those_before_it_are_being_deleted() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran).task(sum)).start().await.unwrap();
+    let flow = client(&fixture).workflow().id("w").task("a", Sum(1)).task("b", Sum(10)).after(["a"]);
+    let flow = flow.start().await.unwrap();
+    over(&flow).await;
+    server.shutdown().await;
+    let _: i64 = fixture.cmd(&["HSET", "asynq:x:{w}:0:flow", "over", "1"]).await;
+    // The leader forgets it, and comes no further than the results.
+    let _: String = fixture.cmd(&["RENAME", "asynq:{q}:completed", "asynq:{q}:aside"]).await;
+    let _: String = fixture.cmd(&["SET", "asynq:{q}:completed", "something else"]).await;
+    let flows = client(&fixture).flows();
+    assert!(flows.tend("w").await.is_err());
+    assert!(matches!(flow.rerun("b").await, Err(BatchError::Rerun { .. })));
+    let _: String = fixture.cmd(&["RENAME", "asynq:{q}:aside", "asynq:{q}:completed"]).await;
+    assert_eq!(flows.tend("w").await.unwrap(), None);
+    assert_eq!((flow_keys(&fixture).await, task_keys(&fixture).await), (Vec::new(), Vec::new()));
+}
