@@ -271,7 +271,8 @@ end
 -- Takes the task of an entry of a lane, or moves it into the lane for which it has to wait; whether it stays where it is.
 local function pull(entry, lane)
   local wait, id = string.match(entry, '^([^ ]+ [^ ]+) (.*)$')
-  local fields = call('HMGET', task_prefix .. id, 'msg', 'state', 'x_waits', 'pending_since')
+  local fields = redis.pcall('HMGET', task_prefix .. id, 'msg', 'state', 'x_waits', 'pending_since')
+  fields = is_wrong_type(fields) and {} or fields
   local msg, state = fields[1], fields[2]
   local is_here, stays = msg and msg ~= '' and fields[3] == wait, false
   if is_here and state == 'scheduled' then

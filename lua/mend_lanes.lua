@@ -17,7 +17,7 @@
 -- DERIVED
 --   prefix .. 't:' .. id
 -- RETURNS how many entries were added or removed
--- needs: is_finished nth
+-- needs: is_finished is_wrong_type nth
 local lease, scheduled, waiting, slots, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local prefix, what = ARGV[1], ARGV[2]
 
@@ -30,8 +30,8 @@ for n = 1, #ARGV - 2 do
     is_so = id and (redis.call('ZSCORE', lease, id) or not is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state')))
   else
     local wait, id = string.match(entry, '^([^ ]+ [^ ]+) (.*)$')
-    local fields = id and redis.call('HMGET', prefix .. 't:' .. id, 'state', 'x_waits')
-    is_so = id and not is_finished(fields[1]) and fields[2] == wait
+    local fields = id and redis.pcall('HMGET', prefix .. 't:' .. id, 'state', 'x_waits')
+    is_so = id and not is_wrong_type(fields) and not is_finished(fields[1]) and fields[2] == wait
     if is_so and fields[1] == 'scheduled' and redis.call('ZSCORE', scheduled, id) then
       back[#back + 1], back[#back + 2] = 0, entry
       dues[#dues + 1], dues[#dues + 2] = 0, string.match(wait, '^[^ ]+')

@@ -127,6 +127,13 @@ fn is_over(state: Option<&[u8]>) -> bool {
     matches!(state, None | Some(b"archived" | b"completed"))
 }
 
+/// What these commands answer. Where a key of another type stands in the place of a task, there is no task.
+async fn look_past(connection: &mut Connection, mut look: redis::Pipeline) -> Result<Vec<redis::Value>, Error> {
+    look.ignore_errors();
+    let found: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at lanes", &look).await?;
+    Ok(found.into_iter().map(|found| found.unwrap_or(redis::Value::Nil)).collect())
+}
+
 /// Slots whose tasks have no lease and are over. In a strict lane, a task keeps its slot until then.
 async fn without_lease(connection: &mut Connection, queue: &str, slots: &[Bytes]) -> Result<Vec<Bytes>, Error> {
     let keys = QueueKeys::new(queue);
@@ -138,7 +145,9 @@ async fn without_lease(connection: &mut Connection, queue: &str, slots: &[Bytes]
         look.cmd("ZSCORE").arg(keys.lane_slots()).arg(&slot[..]).cmd("ZSCORE").arg(keys.lease()).arg(id);
         look.cmd("HGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("state");
     }
-    let found: Vec<Option<Vec<u8>>> = connection.pipeline("looking at slots", &look).await?;
+    let found = look_past(connection, look).await?;
+    let read = |found| redis::from_redis_value::<Option<Vec<u8>>>(found).ok().flatten();
+    let found: Vec<Option<Vec<u8>>> = found.into_iter().map(read).collect();
     let is_stale = |found: &[Option<Vec<u8>>]| matches!(found, [Some(_), None, state] if is_over(state.as_deref()));
     let found = slots.iter().zip(found.chunks_exact(3)).filter(|(_, found)| is_stale(found));
     Ok(found.map(|(slot, _)| slot.clone()).collect())
@@ -164,11 +173,10 @@ async fn stale_waits(connection: &mut Connection, queue: &str, waits: &[Bytes]) 
         look.cmd("ZSCORE").arg(keys.lanes_waiting()).arg(&entry[..]);
         look.cmd("HMGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("state").arg("x_waits");
     }
-    let found: Vec<redis::Value> = connection.pipeline("looking at lanes", &look).await?;
+    let found = look_past(connection, look).await?;
     let mut stale = Vec::new();
     for (entry, found) in waits.iter().zip(found.chunks_exact(2)) {
-        let fields: (Option<Vec<u8>>, Option<Vec<u8>>) =
-            redis::from_redis_value(found[1].clone()).map_err(|error| Error::unexpected("HMGET", &error))?;
+        let fields: (Option<Vec<u8>>, Option<Vec<u8>>) = redis::from_redis_value(found[1].clone()).unwrap_or_default();
         let wait = split(entry, 2).map(|(_, wait, _)| wait.to_vec());
         // Who was run by somebody comes back to its place.
         let waits = !is_over(fields.0.as_deref()) && fields.1.is_some() && fields.1 == wait;

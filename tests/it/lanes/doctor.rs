@@ -201,3 +201,20 @@ async fn scheduled_tasks_that_wait_for_their_time_are_in_order() {
     fixture.put_in(TaskState::Scheduled, of("acme", "later")).await;
     assert_eq!(lines(&fixture).await, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_place_and_a_slot_are_dropped_where_something_else_stands_in_the_place_of_the_task() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("acme", "a3")]).await;
+    fixture.take_some(10).await;
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{q}:t:a1", "asynq:{q}:t:a2", "asynq:{q}:lease"]).await;
+    let _: String = fixture.cmd(&["SET", "asynq:{q}:t:a1", "no task"]).await;
+    let _: String = fixture.cmd(&["SET", "asynq:{q}:t:a2", "no task"]).await;
+    let mut found = lines(&fixture).await;
+    found.sort();
+    assert_eq!(found, ["stale-slot tenant:acme: of task a1", "stale-wait tenant:acme: of task a2"]);
+    fix(&fixture.inspector()).await;
+    assert_eq!(lines(&fixture).await, [""; 0]);
+    assert_eq!(fixture.take_ids(10).await, ["a3"]);
+}

@@ -338,3 +338,15 @@ async fn counts_that_cannot_be_written_lose_nothing() {
     fixture.end(&taken).await;
     assert_eq!(fixture.take_ids(10).await, ["a2"]);
 }
+
+#[tokio::test]
+async fn something_else_under_the_key_of_a_parked_task_keeps_no_other_from_starting() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("acme", "a3")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    let _: i64 = fixture.cmd(&["DEL", "asynq:{q}:t:a2"]).await;
+    let _: String = fixture.cmd(&["SET", "asynq:{q}:t:a2", "no task"]).await;
+    fixture.end(&taken).await;
+    assert_eq!(fixture.take_ids(10).await, ["a3"]);
+}
