@@ -223,7 +223,9 @@ fn in_waves(waves: &[usize]) -> impl futures_util::Stream<Item = RawTask> + Send
 /// The payloads of all that is pending, sorted.
 async fn waiting(fixture: &Fixture) -> Vec<String> {
     let mut waiting = Vec::new();
-    while let Some(taken) = fixture.broker.dequeue(&QUEUE.into(), 1, &"t".into(), i64::MAX >> 20).await.unwrap().into_tasks().pop() {
+    while let Some(taken) =
+        fixture.broker.dequeue(&QUEUE.into(), 1, &"t".into(), i64::MAX >> 20).await.unwrap().into_tasks().pop()
+    {
         let queue_redis::broker::Taken::Task(delivery) = taken else { panic!("{taken:?}") };
         waiting.push(String::from_utf8_lossy(&delivery.message.payload).into_owned());
     }
@@ -247,7 +249,10 @@ async fn a_batch_with_an_id_that_was_made_half_way_from_a_stream_is_completed() 
     let fixture = Fixture::start().await;
     let all: Vec<String> = (0..8).map(|name| format!("ok {name}")).collect();
     // Its maker dies when five of them were given to it.
-    let made = client(&fixture).batch().id("rows").add_stream(in_waves(&[3, 2, 3]).take(5).chain(futures_util::stream::pending()));
+    let made = client(&fixture)
+        .batch()
+        .id("rows")
+        .add_stream(in_waves(&[3, 2, 3]).take(5).chain(futures_util::stream::pending()));
     assert!(tokio::time::timeout(Duration::from_millis(500), made).await.is_err());
     let batch = client(&fixture).batch().id("rows").add_stream(in_waves(&[4, 4])).await.unwrap();
     assert_eq!(batch.status().await.unwrap().total, 8);

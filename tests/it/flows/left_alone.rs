@@ -344,7 +344,8 @@ async fn a_callback_that_redis_refuses_keeps_no_other_entry_of_its_tree_from_bei
     // Two children are committed by somebody who dies before he has carried anything out.
     for child in [1, 2] {
         let flow = format!("asynq:x:{{{}}}:{child}:flow", root.id());
-        let _: i64 = fixture.cmd(&["HSET", &flow, "committed", "1", "fired:success", "1", "callback:success", "due"]).await;
+        let _: i64 =
+            fixture.cmd(&["HSET", &flow, "committed", "1", "fired:success", "1", "callback:success", "due"]).await;
         let _: i64 = fixture.cmd(&["ZADD", &todo, "0", &format!("call {child} success 1")]).await;
     }
     let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock));
