@@ -306,9 +306,9 @@ impl Flows {
             skip += found - members.len();
             let mut ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
             self.record(members.into_iter().map(|id| (id, MemberOutcome::Ok)).collect()).await?;
-            let (shortened, stay) = self.keep(queue, &mut ids, from).await?;
+            let (leave, stay) = self.keep(queue, &mut ids, from).await?;
             skip += stay;
-            any |= shortened || !ids.is_empty();
+            any |= leave > 0 || !ids.is_empty();
             if !ids.is_empty() {
                 // Somebody may have run one again meanwhile: it is where it is now.
                 let changes = self.broker.delete_tasks(queue, Seen::In(TaskState::Completed), &ids).await?;
@@ -320,11 +320,11 @@ impl Flows {
         }
     }
 
-    /// Gives those members that Go has completed the retention that was asked for, and leaves the others in the list. Returns whether any was
-    /// to be kept for longer before, and how many are kept until this second or longer.
-    async fn keep(&self, queue: &str, ids: &mut Vec<String>, from: i64) -> Result<(bool, usize), Error> {
+    /// Gives those members that Go has completed the retention that was asked for, and leaves the others in the list. Returns how many
+    /// are kept until before this second, and how many until then or longer.
+    async fn keep(&self, queue: &str, ids: &mut Vec<String>, from: i64) -> Result<(usize, usize), Error> {
         if ids.is_empty() {
-            return Ok((false, 0));
+            return Ok((0, 0));
         }
         let (redis, keys) = (self.broker.redis(), QueueKeys::new(queue));
         let mut look = redis::pipe();
@@ -340,17 +340,17 @@ impl Flows {
             if seconds > 0 {
                 // Only if it is there and not shorter: whoever ran it again has taken it out.
                 let until = self.clock.now_secs().saturating_add(seconds);
-                shorten.cmd("ZADD").arg(keys.completed()).arg("XX").arg("LT").arg("CH").arg(until).arg(id);
+                shorten.cmd("ZADD").arg(keys.completed()).arg("XX").arg("LT").arg(until).arg(id).ignore();
                 kept += 1;
                 stay += usize::from(until >= from);
             }
             seconds <= 0
         });
         if kept == 0 {
-            return Ok((false, 0));
+            return Ok((0, 0));
         }
-        let changed: Vec<u32> = redis.pipeline("ZADD", &shorten).await?;
-        Ok((changed.contains(&1), stay))
+        redis.pipeline::<()>("ZADD", &shorten).await?;
+        Ok((kept - stay, stay))
     }
 
     /// Deletes what waits of a flow that is cancelled, and asks servers to stop what runs; likewise for the flows in it.
