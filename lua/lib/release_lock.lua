@@ -1,9 +1,7 @@
--- release_lock: free a uniqueness lock if it still names this task, and if it is the queue's own: its name begins as those
--- of the queue's keys do, up to the end of the hash tag. A task that somebody has brought here from another queue may
--- name a lock of that one. In a cluster it lies elsewhere, and Redis would refuse the whole call; it ends by itself.
+-- release_lock: free a uniqueness lock if it still names this task, and is the queue's own.
+-- needs: holds_lock
 local function release_lock(lock, id)
-  local tag = string.match(KEYS[1], '^[^}]*}')
-  if tag and string.sub(lock, 1, #tag) == tag and redis.pcall('GET', lock) == id then
+  if holds_lock(lock, id) then
     redis.call('DEL', lock)
   end
 end

@@ -224,6 +224,22 @@ limits! {
     /// The most bytes of events that wait in a process to be written.
     EVENT_BACKLOG_BYTES: usize = MIB;
 
+    /// The most ids in one list of a bin: Redis frees such a list in one go when it expires.
+    BIN_PIECE: usize = 1_000;
+    /// Seconds that a bin keeps a task which was deleted, and up to an hour more, so that not all expire at once.
+    BIN_KEPT_SECS: i64 = DAY_SECS;
+    /// The hour by which the tasks of a bin expire one after another.
+    BIN_SPREAD_SECS: i64 = 3_600;
+
+    /// For how long a process has an operation that it carries out, unless it says so again. Then another one may go on with it.
+    OPERATION_LEASE: Duration = Duration::from_secs(30);
+    /// Seconds an operation is kept after its end, or after somebody has done something for it: 7 days.
+    OPERATION_KEPT_SECS: i64 = 7 * DAY_SECS;
+    /// Operations that one process carries out at once.
+    OPERATIONS_AT_ONCE: usize = 2;
+    /// Tasks that an operation may name one by one.
+    OPERATION_IDS: usize = 1_000;
+
     /// How many archived tasks a queue keeps. asynq's nominal 10,000 are 9,999 in effect; so are ours.
     ARCHIVE_MAX: u32 = 9_999;
     /// Seconds an archived task is kept: 90 days, as in asynq.

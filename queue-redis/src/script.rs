@@ -184,8 +184,8 @@ macro_rules! scripts {
 }
 
 snippets! {
-    can_store can_tell choose_type delete_task examine_task find_pending find_task finish first_ms flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
-    flow_reserve_numbers flow_rules flow_runs flow_save flow_set flow_tolerate flow_walk holds is_empty is_finished is_wrong_type kept_fields lanes_of leave_active leave_set make_active make_pending
+    bin_task can_store can_tell choose_type delete_task examine_task find_pending find_task finish first_ms flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
+    flow_reserve_numbers flow_rules flow_runs flow_save flow_set flow_tolerate flow_walk holds holds_lock is_empty is_finished is_wrong_type kept_fields lanes_of leave_active leave_set lock_of make_active make_pending
     message_field nth owns read_rules ready_at release_lock remove_active remove_pending set_of store store_all tell trim varint write
 }
 
@@ -209,6 +209,7 @@ scripts! {
     RUN_TASKS = "run_tasks";
     ARCHIVE_TASKS = "archive_tasks";
     DELETE_TASKS = "delete_tasks";
+    UNDELETE_TASKS = "undelete_tasks";
     BEGIN_REMOVAL = "begin_removal";
     SWEEP = "sweep";
     FINISH_REMOVAL = "finish_removal";
@@ -252,6 +253,7 @@ scripts! {
     PUT_OFF_DUTY = "put_off_duty";
     STORE_ONCE = "store_once";
     TRIM_OUTCOMES = "trim_outcomes";
+    WRITE_OPERATION = "write_operation";
     FLOW_NODES = "flow_nodes";
     FLOW_OPEN = "flow_open";
     FLOW_RESERVE = "flow_reserve";

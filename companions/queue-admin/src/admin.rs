@@ -34,8 +34,26 @@ impl Admin {
     }
 
     /// Who does it.
-    pub(crate) fn actor(&self) -> &str {
-        &self.actor.name
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Refuses what the role does not allow, and writes down what is about to be done; returns the entry in the audit.
+    pub(crate) async fn about_to(&self, action: Action, target: &Target<'_>) -> Result<Option<String>, Error> {
+        let info = action.info();
+        if !self.actor.role.allows(info.permission) {
+            return Err(Error::Forbidden { permission: info.permission });
+        }
+        let (actor, name) = (&self.actor.name, info.name);
+        tracing::info!(target: "queue_audit", action = name, actor, via = self.actor.via, queue = target.queue, "about to act");
+        match self.inspector.audit_intent(&self.actor, info, target).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error) if error.is_out_of_memory() && info.frees_memory => {
+                tracing::warn!(target: "queue_audit", %error, action = name, actor, "Redis is full; this makes room and is done without an entry in the audit");
+                Ok(None)
+            }
+            Err(error) => Err(Error::Unaudited(error)),
+        }
     }
 
     pub(crate) async fn audited<T>(
@@ -45,30 +63,13 @@ impl Admin {
         work: impl Future<Output = Result<T, Error>>,
         changed: impl FnOnce(&T) -> Option<u64>,
     ) -> Result<T, Error> {
-        let info = action.info();
-        if !self.actor.role.allows(info.permission) {
-            return Err(Error::Forbidden { permission: info.permission });
-        }
-        let (actor, name) = (&self.actor.name, info.name);
-        tracing::info!(target: "queue_audit", action = name, actor, via = self.actor.via, queue = target.queue, "about to act");
-        let entry = match self.inspector.audit_intent(&self.actor, info, &target).await {
-            Ok(entry) => Some(entry),
-            Err(error) if error.is_out_of_memory() && info.frees_memory => {
-                tracing::warn!(target: "queue_audit", %error, action = name, actor, "Redis is full; this makes room and is done without an entry in the audit");
-                None
-            }
-            Err(error) => return Err(Error::Unaudited(error)),
-        };
+        let entry = self.about_to(action, &target).await?;
         let done = work.await;
-        if let Some(entry) = entry {
-            let (changed, error) = match &done {
-                Ok(value) => (changed(value), None),
-                Err(error) => (None, Some(error.to_string())),
-            };
-            if let Err(error) = self.inspector.audit_outcome(&entry, changed, error.as_deref()).await {
-                tracing::warn!(target: "queue_audit", %error, action = name, entry, "the outcome cannot be written down");
-            }
-        }
+        let (changed, error) = match &done {
+            Ok(value) => (changed(value), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        self.inspector.has_acted(entry.as_deref(), changed, error.as_deref()).await;
         done
     }
 

@@ -167,6 +167,14 @@ impl Inspector {
         self.redis.query::<String>("XADD", &add).await.map(drop)
     }
 
+    /// Writes down how an action ended that has an entry, if that can be written.
+    pub(crate) async fn has_acted(&self, entry: Option<&str>, changed: Option<u64>, error: Option<&str>) {
+        let Some(entry) = entry else { return };
+        if let Err(error) = self.audit_outcome(entry, changed, error).await {
+            tracing::warn!(target: "queue_audit", %error, entry, "the outcome cannot be written down");
+        }
+    }
+
     /// What operators did with our tools, newest first; up to 100,000 entries are kept, for 90 days. `before` is the
     /// [`next`](AuditPage::next) of the page before. Go's tools write nothing here, and whoever may write to Redis can change
     /// it.

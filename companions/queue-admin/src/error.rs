@@ -57,6 +57,39 @@ pub enum Error {
     /// A node cannot be run again: it, or something behind it, has not ended, say.
     #[error("{0}")]
     RerunRefused(String),
+    /// There is no such operation.
+    #[error("there is no operation {0:?}; they are kept for 7 days after their end")]
+    OperationNotFound(String),
+    /// It has ended.
+    #[error("operation {id:?} is over: {state}")]
+    OperationOver {
+        /// Its id.
+        id: String,
+        /// How it ended.
+        state: &'static str,
+    },
+    /// It still puts tasks into the bin.
+    #[error("operation {0:?} has not ended; wait for it, or cancel it first")]
+    OperationLive(String),
+    /// An operation does not make sense.
+    #[error("{0}")]
+    OperationInvalid(String),
+    /// As many tasks were changed as were meant.
+    #[error(
+        "limit-reached: at most {at_most} tasks were meant, and so many were changed; the others are where they were"
+    )]
+    LimitReached {
+        /// How many were meant.
+        at_most: u64,
+    },
+    /// The bin of an operation has nothing in it.
+    #[error(
+        "operation {0:?} has nothing in the bin: it has put nothing there, or all of it was restored, deleted, or kept for its day"
+    )]
+    BinNotFound(String),
+    /// Something else was asked for with the same key.
+    #[error("this key was used before, for another request")]
+    KeyReused,
     /// There is no such server.
     #[error("no server that is alive has the name or the id {0:?}; `queuectl server ls` shows them")]
     ServerNotFound(String),

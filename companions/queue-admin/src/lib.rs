@@ -31,6 +31,7 @@ mod lenient;
 mod limits;
 pub mod line;
 mod memory;
+mod operations;
 pub mod payload;
 mod queues;
 mod remove;
@@ -57,6 +58,7 @@ pub use explain::{Explanation, Reason};
 pub use groups::GroupInfo;
 pub use lanes::Lane;
 pub use limits::LimitInfo;
+pub use operations::{BinInfo, Operation, OperationSpec, OperationState, Pace, Work};
 pub use queue_core::clock::UnixSecond;
 pub use queues::QueueInfo;
 pub use role::{Permission, Role};
@@ -66,7 +68,9 @@ pub use stats::DailyStats;
 pub use steer::{Given, Heeded};
 pub use tasks::Page;
 pub use transfer::{Reader, Unfit};
-pub use verb::{Action, ActionInfo, BatchVerb, CronVerb, LimitVerb, QueueVerb, ServerVerb, Verb};
+pub use verb::{
+    Action, ActionInfo, BatchVerb, BinVerb, CronVerb, LimitVerb, OperationVerb, QueueVerb, ServerVerb, Verb,
+};
 pub use wait::Waited;
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use queue_core::keys::{CRON_ENTRIES, KeyRole, QUEUES, QueueKeys, queue_family};
 use queue_core::queue_name::base_of;
 
 use super::Inspector;
-use super::bulk::Filter;
+use super::bulk::{Filter, Told};
 use super::verb::Verb;
 use crate::error::Error;
 use crate::lenient::total;
@@ -100,7 +100,7 @@ impl Inspector {
             }
         }
         let all = Filter::new();
-        Ok(self.change_in(queue, &all, &REMOVED, Verb::Delete, |_| {}).await?.changed)
+        Ok(self.change_in(queue, &all, &REMOVED, Verb::Delete, &mut Told(|_| {})).await?.changed)
     }
 
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.

@@ -119,7 +119,7 @@ impl Admin {
         };
         let now_ms = inspector.clock.now_ns().div_euclid(1_000_000);
         let revision = uuid::Uuid::new_v4().to_string();
-        let (broker, by) = (inspector.broker(), self.actor());
+        let (broker, by) = (inspector.broker(), &*self.actor().name);
         if is_name && verb != ServerVerb::Stop {
             // A name without a server is one only if somebody has given it orders.
             if servers.is_empty() && !broker.has_orders(whom).await? {

@@ -86,6 +86,26 @@ pub enum LimitVerb {
     Key,
 }
 
+/// What can be done to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OperationVerb {
+    /// Let it rest.
+    Pause,
+    /// Let it go on.
+    Resume,
+    /// End it.
+    Cancel,
+}
+
+/// What can be done to what an operation has put into the bin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BinVerb {
+    /// Bring it back.
+    Restore,
+    /// Delete it for good.
+    Empty,
+}
+
 /// All that an operator can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -109,6 +129,10 @@ pub enum Action {
     Server(ServerVerb),
     /// To the limits of a queue.
     Limit(LimitVerb),
+    /// To an operation.
+    Operation(OperationVerb),
+    /// To what is in the bin.
+    Bin(BinVerb),
 }
 
 /// A line of the table: what is said of an action, and where it can be had.
@@ -147,7 +171,7 @@ macro_rules! actions {
     };
 }
 
-use Action::{Batch, Cron, Enqueue, Limit, Move, Queue, Server, Task, Tasks, Update};
+use Action::{Batch, Bin, Cron, Enqueue, Limit, Move, Operation, Queue, Server, Task, Tasks, Update};
 
 static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Run), "task.run", "Run", "made pending", Some('r'), "task run",
@@ -243,6 +267,21 @@ static ACTIONS: &[ActionInfo] = actions! {
     Limit(LimitVerb::Key), "limit.key", "Change a key of the limit of", "changed", None, "limit key",
         Some(("PUT", "/queues/{queue}/limits/{limit}/keys/{key}")), Pause, false,
         "It holds for tasks that are taken from now on.";
+    Operation(OperationVerb::Pause), "operation.pause", "Pause", "paused", None, "operation pause",
+        Some(("PATCH", "/operations/{operation}")), Run, false,
+        "What it has changed stays so; it goes on when somebody lets it.";
+    Operation(OperationVerb::Resume), "operation.resume", "Resume", "resumed", None, "operation resume",
+        Some(("PATCH", "/operations/{operation}")), Run, false,
+        "It goes on where it was.";
+    Operation(OperationVerb::Cancel), "operation.cancel", "Cancel", "cancelled", None, "operation cancel",
+        Some(("PATCH", "/operations/{operation}")), Run, false,
+        "What it has changed stays so; the rest is left alone.";
+    Bin(BinVerb::Restore), "bin.restore", "Restore", "restored", None, "bin restore",
+        Some(("POST", "/operations")), Delete, false,
+        "They are again what they were; those whose id or lock another task has by now stay in the bin.";
+    Bin(BinVerb::Empty), "bin.empty", "Delete for good", "deleted for good", None, "bin empty",
+        Some(("DELETE", "/bin/{operation}")), Delete, true,
+        "They cannot be brought back.";
 };
 
 impl Action {
@@ -354,6 +393,12 @@ mod tests {
         }
         for verb in [BatchVerb::Cancel, BatchVerb::Retry, BatchVerb::Resolve, BatchVerb::Signal, BatchVerb::Rerun] {
             assert!(Action::Batch(verb).info().name.starts_with("batch."));
+        }
+        for verb in [OperationVerb::Pause, OperationVerb::Resume, OperationVerb::Cancel] {
+            assert!(Action::Operation(verb).info().name.starts_with("operation."));
+        }
+        for verb in [BinVerb::Restore, BinVerb::Empty] {
+            assert!(Action::Bin(verb).info().name.starts_with("bin."));
         }
         use ServerVerb::{Quiet, Reset, Resume, Set, Stop};
         for verb in [Quiet, Resume, Stop, Set, Reset] {

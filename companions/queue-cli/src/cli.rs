@@ -83,6 +83,12 @@ commands! {
     /// Limit how many tasks of a queue run at once or start in a time, by type, header or payload
     #[command(subcommand)]
     Limit: manage::limit::LimitCommand,
+    /// Look at changes of many tasks that outlive their process, pause, resume and cancel them
+    #[command(subcommand)]
+    Operation: manage::operation::OperationCommand,
+    /// Look at what was deleted into the bin, restore it, delete it for good
+    #[command(subcommand)]
+    Bin: manage::bin::BinCommand,
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
     Cron: manage::cron::CronCommand,

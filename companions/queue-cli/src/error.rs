@@ -107,6 +107,7 @@ impl From<Error> for CliError {
             Error::TaskNotFound { .. } => {
                 "; it may have succeeded without a retention, or be in another queue (`queuectl queue ls`)"
             }
+            Error::BinNotFound(_) => "; `queuectl bin ls` shows what can be restored",
             Error::EntryNotFound(_) => {
                 "; `queuectl cron ls` shows those there are; those of Go's schedulers can only be looked at"
             }
@@ -123,11 +124,15 @@ impl From<Error> for CliError {
             Error::EntryNotFound(_)
             | Error::BatchNotFound(_)
             | Error::LimitNotFound { .. }
+            | Error::OperationNotFound(_)
+            | Error::BinNotFound(_)
             | Error::ServerNotFound(_) => Self::Coded(exit::NOT_FOUND, message),
             Error::RunRefused { .. } | Error::LimitsContended(_) => Self::Coded(exit::REFUSED, message),
             Error::QueueNotEmpty { .. }
             | Error::SignalRefused(_)
             | Error::RerunRefused(_)
+            | Error::OperationOver { .. }
+            | Error::OperationLive(_)
             | Error::QueueActive { .. }
             | Error::TaskActive { .. }
             | Error::AlreadyPending { .. }

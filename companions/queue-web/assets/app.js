@@ -16,6 +16,7 @@ import enqueue from "./pages/enqueue.js";
 import events from "./pages/events.js";
 import groups from "./pages/groups.js";
 import limits from "./pages/limits.js";
+import operations from "./pages/operations.js";
 import overview from "./pages/overview.js";
 import queue from "./pages/queue.js";
 import servers from "./pages/servers.js";
@@ -23,9 +24,9 @@ import preferences from "./pages/settings.js";
 import task from "./pages/task.js";
 import tasks from "./pages/tasks.js";
 
-const PAGES = { "": overview, queue, tasks, task, groups, batches, batch, limits, events, servers, cron, doctor, audit, enqueue, settings: preferences };
+const PAGES = { "": overview, queue, tasks, task, groups, batches, batch, limits, operations, events, servers, cron, doctor, audit, enqueue, settings: preferences };
 const MENU = [
-  ["", "Overview"], ["tasks", "Tasks"], ["batches", "Batches"], ["limits", "Limits"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
+  ["", "Overview"], ["tasks", "Tasks"], ["batches", "Batches"], ["limits", "Limits"], ["operations", "Operations"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
   ["enqueue", "Enqueue"], ["settings", "Settings"],
 ];
 

@@ -6,10 +6,16 @@ import { number, safe } from "./format.js";
 
 export const STATES = ["active", "pending", "scheduled", "retry", "archived", "completed", "aggregating"];
 
-export function say(message, bad = false) {
+/** Says something for some seconds; `button` is {word, work}: what can be done about it. */
+export function say(message, bad = false, button = null) {
   const toast = h("div", { class: bad ? "toast bad" : "toast" }, safe(message));
+  const act = () => {
+    toast.remove();
+    button.work();
+  };
+  if (button) toast.append(" ", h("button", { type: "button", onclick: act, "data-said": button.word }, button.word));
   document.getElementById("said").append(toast);
-  setTimeout(() => toast.remove(), bad ? 12000 : 5000);
+  setTimeout(() => toast.remove(), button ? 30000 : bad ? 12000 : 5000);
 }
 
 /** What went wrong, as a paragraph in the place of what should be there. */
@@ -110,7 +116,9 @@ export function act(me, name, { what, subject, work, done, word, quiet, before }
         type: known.count > 1000 ? known.count : null,
       }));
       if (!meant) return;
-      say((await work()) ?? `${what}: ${action.past}`);
+      const outcome = await work();
+      // An empty text: it has said so itself.
+      if (outcome !== "") say(outcome ?? `${what}: ${action.past}`);
       await done?.();
     } catch (error) {
       say(error.message, true);

@@ -33,6 +33,11 @@ impl Identity {
         self
     }
 
+    /// Whether all of these queues are there for this one.
+    pub(crate) fn sees_all_of(&self, queues: &[String]) -> bool {
+        queues.iter().all(|queue| self.sees(queue))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 use queue_admin::Inspector;
+use queue_core::limits::OPERATIONS_AT_ONCE;
 use queue_redis::{Client, Redis};
 
 use crate::auth::Auth;
@@ -62,6 +63,9 @@ pub(crate) struct Inner {
     pub(crate) openapi: serde_json::Value,
     /// Requests that wait for the end of a task.
     pub(crate) waits: tokio::sync::Semaphore,
+    /// Operations under way here, and those that wait for a place among them.
+    pub(crate) operations: tokio::sync::Semaphore,
+    pub(crate) running: std::sync::Mutex<std::collections::HashSet<String>>,
     /// Searches under way: each keeps Redis busy for a part of the time.
     pub(crate) searches: tokio::sync::Semaphore,
 }
@@ -104,6 +108,15 @@ impl Web {
     /// The router: nest it under any path. It has a fallback of its own, and needs no state.
     pub fn router(&self) -> axum::Router {
         axum::Router::new().fallback(http::answer).with_state(self.inner.clone())
+    }
+
+    /// Goes on with operations that another process has left, for as long as it is polled; [`Listening::serve`] does so by itself.
+    /// Without it, only those are carried out that are asked for here.
+    pub async fn run(&self) {
+        if self.inner.read_only {
+            return std::future::pending().await;
+        }
+        api::operations::look(self.inner.clone()).await;
     }
 }
 
@@ -164,6 +177,8 @@ impl Builder {
             openapi: openapi::document(),
             waits: tokio::sync::Semaphore::new(WAITS),
             searches: tokio::sync::Semaphore::new(SEARCHES),
+            operations: tokio::sync::Semaphore::new(OPERATIONS_AT_ONCE),
+            running: std::sync::Mutex::default(),
             redis,
             inspector,
             auth,

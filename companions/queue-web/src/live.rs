@@ -10,7 +10,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, stream};
 use queue_admin::view::{self, Queue};
-use queue_admin::{Board, Error, ServerInfo};
+use queue_admin::{Board, Error, Operation, ServerInfo};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -26,6 +26,10 @@ const PAUSE_FACTOR: u32 = 4;
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Most streams at once.
 const STREAMS: usize = 1_000;
+/// Operations that are looked at.
+const OPERATIONS: usize = 10;
+/// How long one is shown that has ended.
+const JUST: chrono::TimeDelta = chrono::TimeDelta::minutes(1);
 /// How far back rates look.
 const RATE_WINDOW: Duration = Duration::from_secs(30);
 
@@ -56,6 +60,8 @@ struct Shown<'a> {
     target: &'a str,
     queues: Vec<&'a Row>,
     servers: Servers,
+    /// Operations that are under way, or have just ended.
+    operations: Vec<&'a Operation>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -72,6 +78,7 @@ pub(crate) struct Sample {
     rows: Vec<Row>,
     servers: Servers,
     pub(crate) server_infos: Vec<ServerInfo>,
+    operations: Vec<Operation>,
     /// The text for those who see all queues.
     whole: Bytes,
 }
@@ -133,6 +140,7 @@ async fn read(web: &Inner, past: &mut VecDeque<(Instant, Counts)>) -> Result<Sam
         Err(error) if error.is_transient() => return Err(error),
         servers => servers.ok(),
     };
+    let operations = operations(web, at).await?;
     let now = Instant::now();
     let counted = rows.iter().filter_map(|row| row.queue.as_ref().ok());
     let counts: Counts = counted.map(|info| (info.name.clone(), (info.processed_total, info.failed_total))).collect();
@@ -168,15 +176,24 @@ async fn read(web: &Inner, past: &mut VecDeque<(Instant, Counts)>) -> Result<Sam
         concurrency: server_infos.iter().map(|server| u64::try_from(server.concurrency).unwrap_or(0)).sum(),
         busy: server_infos.iter().map(|server| server.workers.len()).sum(),
     };
-    let mut sample = Sample { at, rows, servers, server_infos, whole: Bytes::new() };
+    let mut sample = Sample { at, rows, servers, server_infos, operations, whole: Bytes::new() };
     sample.whole = sample.text(web, None);
     Ok(sample)
+}
+
+/// The youngest operations that are not over, or have not been for long: each of them is a command more.
+async fn operations(web: &Inner, at: DateTime<Utc>) -> Result<Vec<Operation>, Error> {
+    let mut operations = web.inspector.operations(OPERATIONS).await?;
+    operations.retain(|operation| operation.ended_at.is_none_or(|ended| at - ended < JUST));
+    Ok(operations)
 }
 
 impl Sample {
     fn text(&self, web: &Inner, who: Option<&Identity>) -> Bytes {
         let queues = self.rows.iter().filter(|row| who.is_none_or(|who| who.sees(&row.name))).collect();
-        let shown = Shown { at: self.at, target: web.redis.target(), queues, servers: self.servers };
+        let sees = |operation: &&Operation| who.is_none_or(|who| who.sees_all_of(&operation.spec.queues));
+        let operations = self.operations.iter().filter(sees).collect();
+        let shown = Shown { at: self.at, target: web.redis.target(), queues, servers: self.servers, operations };
         serde_json::to_vec(&shown).unwrap_or_default().into()
     }
 

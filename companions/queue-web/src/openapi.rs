@@ -44,7 +44,11 @@ fn operation(route: &Route) -> Value {
         "Stream" | "Feed" => "text/event-stream",
         _ => "application/json",
     };
-    let status = if route.answer == "Enqueued" { "201" } else { "200" };
+    let status = match (&route.method, route.answer) {
+        (_, "Enqueued") => "201",
+        (&Method::POST, "Operation") => "202",
+        _ => "200",
+    };
     let problem = json!({ "description": "A problem", "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } } });
     let mut operation = json!({
         "summary": route.about,
@@ -52,6 +56,10 @@ fn operation(route: &Route) -> Value {
         "responses": { (status): { "description": "Done", "content": { (kind): { "schema": schema } } }, "default": problem },
         "x-permission": match route.need { Need::Told => "the action's", _ => route.permission().as_str() },
     });
+    if status == "202" {
+        // A dry run begins nothing.
+        operation["responses"]["200"] = operation["responses"][status].clone();
+    }
     let of = |schema: &str| json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });
     let body = match (&route.method, route.path) {
         (&Method::POST, "/queues/{queue}/tasks") => Some(json!({
@@ -60,6 +68,8 @@ fn operation(route: &Route) -> Value {
         })),
         (&Method::POST, "/queues/{queue}/bulk") => Some(of("BulkWish")),
         (&Method::POST, "/batches/{batch}/cancel" | "/batches/{batch}/retry") => Some(of("DryRun")),
+        (&Method::POST, "/operations") => Some(of("OperationWish")),
+        (&Method::PATCH, "/operations/{operation}") => Some(of("OperationChange")),
         (&Method::POST, "/batches/{batch}/resolve") => Some(of("Resolve")),
         (&Method::POST, "/batches/{batch}/signals/{node}") => Some(of("Signal")),
         (&Method::PUT, "/queues/{queue}/limits/{limit}") => Some(of("NewLimit")),

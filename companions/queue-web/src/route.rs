@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 
 use axum::http::Method;
-use queue_admin::{Action, BatchVerb, CronVerb, LimitVerb, Permission, QueueVerb, Verb};
+use queue_admin::{Action, BatchVerb, BinVerb, CronVerb, LimitVerb, Permission, QueueVerb, Verb};
 
-use crate::api::{audit, batches, cron, doctor, enqueue, limits, queues, servers, tasks, whole};
+use crate::api::{audit, batches, cron, doctor, enqueue, limits, operations, queues, servers, tasks, whole};
 use crate::request::{Answer, Request, name};
 
 pub(crate) type Working = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -63,7 +63,7 @@ macro_rules! routes {
 const VIEW: Need = Need::See(Permission::View);
 
 fn routes() -> Vec<Route> {
-    use Action::{Batch, Cron, Enqueue, Limit, Queue, Task, Update};
+    use Action::{Batch, Bin, Cron, Enqueue, Limit, Queue, Task, Update};
     routes! {
         GET "/" VIEW, [] "Info" whole::info, "What this is, and where the rest is";
         GET "/openapi.json" VIEW, [] "Any" whole::openapi, "This description";
@@ -87,6 +87,13 @@ fn routes() -> Vec<Route> {
         PUT "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::change, "Change what holds for one key of a limit";
         DELETE "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::reset, "Let hold for one key what holds for all";
         POST "/queues/{queue}/bulk" Need::Told, [] "Bulk" tasks::bulk, "Run, archive, delete or cancel all tasks that fit; a dry run only counts them";
+        GET "/operations" VIEW, ["limit"] "Operations" operations::list, "Operations of the last seven days, newest first";
+        POST "/operations" Need::Told, [] "Operation" operations::start, "Run, archive, delete or cancel many tasks, or restore what an operation has deleted, also if this process ends; a dry run only counts them";
+        GET "/operations/{operation}" VIEW, [] "Operation" operations::one, "An operation, and how far it is";
+        PATCH "/operations/{operation}" Need::Told, [] "Operation" operations::change, "Pause an operation, let it go on, or end it";
+        GET "/bin" VIEW, [] "Bins" operations::bins, "What operations have deleted and can be restored";
+        GET "/bin/{operation}" VIEW, ["limit"] "Bin" operations::bin, "What an operation has deleted and can be restored, and some of the tasks";
+        DELETE "/bin/{operation}" Need::Do(Bin(BinVerb::Empty)), [] "Emptied" operations::empty, "Delete for good what an operation has put into the bin";
         GET "/tasks" VIEW, ["queue" "state" "q" "order" "limit" "cursor"] "Tasks" tasks::list, "Tasks of a queue that fit a filter, page by page";
         GET "/tasks/{id}" VIEW, [] "TaskList" tasks::everywhere, "The tasks of this id, in all queues";
         POST "/queues/{queue}/tasks" Need::Do(Enqueue), [] "Enqueued" enqueue::enqueue, "Enqueue a task (JSON), or up to 1,000 (a JSON object on each line, application/x-ndjson)";
@@ -176,12 +183,13 @@ mod tests {
 
     #[test]
     fn every_action_has_the_route_that_the_table_of_actions_names() {
+        use Action::Bin;
         let routes = routes();
         for info in Action::all() {
             let Some((method, path)) = info.route else { continue };
             let route = routes.iter().find(|route| route.method == method && route.path == path);
             let route = route.unwrap_or_else(|| panic!("{}: no route {method} {path}", info.name));
-            if !matches!(info.action, Action::Tasks(_)) {
+            if !matches!(info.action, Action::Tasks(_) | Action::Operation(_) | Bin(BinVerb::Restore)) {
                 assert!(matches!(route.need, Need::Do(action) if action == info.action), "{}", info.name);
             }
         }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::ConnectInfo;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -75,7 +74,7 @@ enum Listener {
 /// A dashboard that has its address.
 pub struct Listening {
     listener: Listener,
-    router: Router,
+    web: Web,
 }
 
 impl fmt::Debug for Listening {
@@ -104,7 +103,7 @@ impl Web {
                 Listener::Unix(UnixListener::bind(path)?, path.clone())
             }
         };
-        Ok(Listening { listener, router: self.router() })
+        Ok(Listening { listener, web: self.clone() })
     }
 }
 
@@ -126,9 +125,11 @@ impl Listening {
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
         let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
         let mut shutdown = std::pin::pin!(shutdown);
+        let (router, mut run) = (self.web.router(), std::pin::pin!(self.web.run()));
         loop {
             let accepted = tokio::select! {
                 () = &mut shutdown => break,
+                () = &mut run => continue,
                 Some(_) = connections.join_next() => continue,
                 accepted = accept(&self.listener), if connections.len() < CONNECTIONS => accepted,
             };
@@ -140,7 +141,7 @@ impl Listening {
                     continue;
                 }
             };
-            let mut router = self.router.clone();
+            let mut router = router.clone();
             if let Some(peer) = peer {
                 router = router.layer(axum::Extension(ConnectInfo(peer)));
             }

@@ -102,7 +102,15 @@ impl KeyFamily {
     }
 
     fn has(&self, name: &[u8]) -> bool {
-        if self.is_single() { name == self.name.as_bytes() } else { name.starts_with(self.beginning().as_bytes()) }
+        if self.is_single() {
+            return name == self.name.as_bytes();
+        }
+        // A bin has keys of two types: `t` tells its tasks from its lists, which have numbers there.
+        let is_task = || name.splitn(4, |byte| *byte == b':').nth(3).is_some_and(|rest| rest.starts_with(b"t:"));
+        let end = self.name.rsplit('>').next().unwrap_or_default();
+        name.starts_with(self.beginning().as_bytes())
+            && name.ends_with(end.as_bytes())
+            && (self.name != BINNED || is_task())
     }
 }
 
@@ -120,6 +128,9 @@ const fn removed_last(family: KeyFamily) -> KeyFamily {
 
 use KeyRole::{Counter, Group, Holder, Lock, Note, Task};
 use KeyType::{List, Set, SortedSet};
+
+/// The tasks of a bin; the list of their ids begins alike.
+const BINNED: &str = "x:bin:<op>:t:<id>";
 
 const WALK: &str = "doctor: every id is compared with its task";
 
@@ -160,6 +171,8 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:events", KeyType::Stream, Note, "its TTL"),
     ours("x:window:<md5>", KeyType::String, Note, "its TTL"),
+    ours(BINNED, KeyType::Hash, Note, "its TTL; bin empty"),
+    ours("x:bin:<op>:<n>", List, Note, "its TTL; bin empty"),
     ours("x:once", SortedSet, Note, "the next task that is stored once; doctor"),
     removed_last(ours("x:removing", KeyType::String, Note, "the next removal, or unpause")),
 ];
@@ -188,6 +201,9 @@ static SHARED: &[KeyFamily] = &[
         Note,
         "each action lets go what is older than 90 days; doctor, if it has another type",
     ),
+    ours(super::OPERATIONS, SortedSet, Note, "whoever lists operations"),
+    ours("asynq:x:op:{<id>}", KeyType::Hash, Note, "its TTL"),
+    ours("asynq:x:op:{<id>}:lease", KeyType::String, Note, "its TTL"),
     ours(super::FLOWS, SortedSet, Note, "leader: a tree that is gone is taken off"),
     ours("asynq:x:{<root>}:todo", SortedSet, Note, "leader"),
     ours("asynq:x:{<root>}:<flow>:flow", KeyType::Hash, Note, "leader; deleted when the tree is forgotten"),
@@ -243,7 +259,12 @@ mod tests {
             ("asynq:{q}:processed:2026-01-01", Some("processed:<day>")),
             ("asynq:{q}:x:aggregated", Some("x:aggregated")),
             ("asynq:{q}:x:aggregated:7", Some("x:aggregated:<uuid>")),
+            ("asynq:{q}:x:bin:op:t:7", Some("x:bin:<op>:t:<id>")),
+            ("asynq:{q}:x:bin:op:7", Some("x:bin:<op>:<n>")),
             ("asynq:{a}b}:pending", Some("pending")),
+            ("asynq:x:op:{7}", Some("asynq:x:op:{<id>}")),
+            ("asynq:x:op:{7}:lease", Some("asynq:x:op:{<id>}:lease")),
+            ("asynq:x:{root}:0:states", Some("asynq:x:{<root>}:<flow>:states")),
             ("asynq:servers", Some("asynq:servers")),
             ("asynq:servers:{host:1:id}", Some("asynq:servers:{<host>:<pid>:<uuid>}")),
             ("asynq:{q}:unknown", None),

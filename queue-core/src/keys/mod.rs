@@ -29,6 +29,8 @@ pub const LEADER: &str = "asynq:x:leader";
 pub const DUTIES: &str = "asynq:x:duties";
 /// Stream of what operators did with our tools. Not asynq's.
 pub const AUDIT: &str = "asynq:x:audit";
+/// Sorted set of the ids of operations (changes of many tasks) by the Unix millisecond at which they were asked for. Not asynq's.
+pub const OPERATIONS: &str = "asynq:x:ops";
 /// Hash of those who listen to what happens, and of what they want to hear ([`Wanted`](crate::event::Wanted)). Not asynq's.
 pub const WATCHERS: &str = "asynq:x:watchers";
 /// Stream of what happens to servers, while somebody listens. Not asynq's.
@@ -250,6 +252,16 @@ impl QueueKeys {
         self.with("x:once")
     }
 
+    /// LIST of ids of tasks that an operation has deleted, and that can be restored: the piece of this number. Not asynq's.
+    pub fn bin_piece(&self, operation: &str, piece: u64) -> String {
+        self.with(&format!("x:bin:{operation}:{piece}"))
+    }
+
+    /// What the key of every such task begins with: a HASH, the task as it was.
+    pub fn bin_prefix(&self, operation: &str) -> String {
+        self.with(&format!("x:bin:{operation}:t:"))
+    }
+
     /// HASH that notes how far the import of one export got. Not asynq's.
     pub fn import_record(&self, export_id: &str) -> String {
         self.with(&format!("x:import:{export_id}"))
@@ -366,6 +378,16 @@ pub fn want(server: &str) -> String {
 /// Key of what operators want of all servers of a name.
 pub fn want_name(name: &str) -> String {
     format!("{WANT_NAME}{name}")
+}
+
+/// Key of what is known about an operation.
+pub fn operation(id: &str) -> String {
+    format!("asynq:x:op:{{{id}}}")
+}
+
+/// Key that names the process which carries an operation out.
+pub fn operation_lease(id: &str) -> String {
+    format!("asynq:x:op:{{{id}}}:lease")
 }
 
 /// Key of the hash of running tasks of one server.

@@ -1,5 +1,5 @@
 //! What somebody who looks after a queue does to tasks that no worker has: `run_tasks.lua`,
-//! `archive_tasks.lua`, `delete_tasks.lua`, `update_payload.lua`, `move_task.lua`.
+//! `archive_tasks.lua`, `update_payload.lua`, `move_task.lua`.
 
 use queue_core::keys::QueueKeys;
 use queue_core::limits::{ARCHIVE_MAX, ARCHIVE_MAX_AGE_SECS};
@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ARCHIVE_TASKS, DELETE_TASKS, MOVE_TASK, RUN_TASKS, UPDATE_PAYLOAD, Word};
+use crate::script::{ARCHIVE_TASKS, MOVE_TASK, RUN_TASKS, UPDATE_PAYLOAD, Word};
 
 /// What became of a task that was to be run, archived or deleted. All but [`Change::Applied`] and
 /// [`Change::Dropped`] mean that nothing was written.
@@ -39,7 +39,7 @@ impl Change {
     }
 }
 
-fn change(word: Word) -> Option<Change> {
+pub(super) fn change(word: Word) -> Option<Change> {
     match word {
         Word::Applied => Some(Change::Applied),
         Word::Missing => Some(Change::Gone),
@@ -69,7 +69,7 @@ pub enum Seen<'a> {
 }
 
 impl Seen<'_> {
-    fn state(&self) -> &'static str {
+    pub(super) fn state(&self) -> &'static str {
         match self {
             Self::Anywhere => "",
             Self::In(state) => state.as_str(),
@@ -78,7 +78,7 @@ impl Seen<'_> {
         }
     }
 
-    fn place(&self) -> usize {
+    pub(super) fn place(&self) -> usize {
         if let Self::PendingAt(place) = self { *place } else { 0 }
     }
 }
@@ -206,26 +206,6 @@ impl Broker {
         Ok((changes, u64::try_from(*trimmed).unwrap_or(0)))
     }
 
-    /// Deletes tasks that no worker has, with the locks they own; 1 to [`MAX_BATCH`](super::MAX_BATCH).
-    ///
-    /// # Errors
-    /// As [`run_tasks`](Self::run_tasks).
-    pub async fn delete_tasks<I: AsRef<[u8]>>(
-        &self,
-        queue: &str,
-        seen: Seen<'_>,
-        ids: &[I],
-    ) -> Result<Vec<Change>, Error> {
-        let keys = QueueKeys::new(queue);
-        let mut call = DELETE_TASKS.call(6);
-        call.arg(keys.pending()).arg(keys.groups()).arg(keys.active()).arg(keys.lease());
-        call.arg(keys.aggregation_sets()).arg(keys.aggregated());
-        let group = if let Seen::InGroup(group) = seen { group } else { "" };
-        call.arg(keys.prefix()).arg(seen.state()).arg(group).arg(seen.place());
-        with_ids(&mut call, ids);
-        verdicts(DELETE_TASKS.name, &self.redis.run(&DELETE_TASKS, &call).await?, ids.len(), change)
-    }
-
     /// Replaces the payload of a task that no worker has; its uniqueness lock follows, with the time it has
     /// left.
     ///
@@ -256,7 +236,7 @@ impl Broker {
     }
 }
 
-fn with_ids<I: AsRef<[u8]>>(call: &mut Cmd, ids: &[I]) {
+pub(super) fn with_ids<I: AsRef<[u8]>>(call: &mut Cmd, ids: &[I]) {
     for id in ids {
         call.arg(id.as_ref());
     }

@@ -1,6 +1,7 @@
 //! One method for each atomic transition of a task.
 
 mod apply;
+mod bin;
 pub(crate) mod cancel;
 mod cron;
 pub(crate) mod duties;
@@ -15,6 +16,7 @@ mod lanes;
 mod look;
 mod maintain;
 mod manage;
+mod operation;
 mod publish;
 mod reclaim;
 mod remove;
@@ -28,6 +30,7 @@ mod tell;
 mod waiting;
 
 pub use apply::{Ended, Travel};
+pub use bin::{Bin, Undeleted};
 pub use cancel::{CancelRequest, CancelRequests};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use enqueue::EnqueueVerdict;
@@ -42,6 +45,7 @@ pub use look::{Canceled, TaskLook};
 pub use maintain::{Expired, ExpiredLease, Forwarded, Recovery};
 pub(crate) use maintain::{FEW_SETS, chosen, due_set, heads_of, read_heads, spread};
 pub use manage::{Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
+pub use operation::Wish;
 pub use publish::PublishVerdict;
 pub use queue_core::limits::{
     ARCHIVE_MAX, MAX_BATCH, MAX_BATCH_BYTES, MAX_SET, MAX_TAKE_BYTES, SET_BATCH, SHORT_BATCH,

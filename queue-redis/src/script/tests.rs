@@ -339,13 +339,13 @@ const OWN_NUMBERS: [(&str, usize); 26] = [
 #[test]
 fn bounds_in_scripts_are_those_of_queue_core() {
     use queue_core::limits::{
-        HISTORY_EVENTS, HISTORY_TTL_SECS, LANE_FALLBACK_SECS, LANE_LOOK_MS, MAX_BATCH, MAX_BATCH_BYTES,
+        BIN_PIECE, HISTORY_EVENTS, HISTORY_TTL_SECS, LANE_FALLBACK_SECS, LANE_LOOK_MS, MAX_BATCH, MAX_BATCH_BYTES,
         MAX_LANE_KEY_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
     };
     let [history_ttl, ahead] = [HISTORY_TTL_SECS, SCHEDULER_AHEAD_SECS].map(|secs| usize::try_from(secs).unwrap());
     // A range up to the hundredth ends at 99, counted from 0.
     let [look, fallback] = [LANE_LOOK_MS, LANE_FALLBACK_SECS].map(|number| usize::try_from(number).unwrap());
-    let of_tasks = [MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES];
+    let of_tasks = [BIN_PIECE, MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES];
     let shared =
         [&of_tasks[..], &[history_ttl, HISTORY_EVENTS - 1, ahead, look, fallback, MAX_LANE_KEY_BYTES]].concat();
     let mut unused: BTreeSet<_> = OWN_NUMBERS.into_iter().collect();

@@ -30,7 +30,7 @@ words! {
     'o' Others "the run belongs to others by now"
     'm' Missing "missing: there is no such task or entry, or not where it was looked for"
     'w' WorkedOn "a worker has it"
-    't' AlreadyThere "it is so already: pending, archived, or paused as asked"
+    't' AlreadyThere "it is so already: pending, archived, in the bin, or paused as asked"
     'c' Changed "changed: it is no longer as the caller saw it"
     'p' Misplaced "misplaced: it is not where its state says"
     'r' Remains "the remains of a task, an id or a hash, were deleted"

@@ -4,7 +4,7 @@ use queue_core::flow::MemberState;
 use queue_core::options::compose;
 use queue_core::{Clock as _, SystemClock};
 use queue_redis::BatchState;
-use queue_redis::broker::Seen;
+use queue_redis::broker::{Bin, Seen, Undeleted};
 use queue_redis::flow::Flows;
 
 use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
@@ -73,6 +73,30 @@ async fn a_member_that_was_deleted_is_noticed_when_the_batch_stands_still() {
     assert_eq!((all[0].id.as_str(), all[0].state, next), (&*format!("flow:{root}:0:0"), MemberState::Sent, Some(1)));
     let (removed, next) = flows.members(batch.id(), Some(MemberState::Removed), 0, 1).await.unwrap();
     assert_eq!((removed[0].queue.as_str(), removed.len(), next), (QUEUE, 1, None));
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_from_the_bin_is_no_longer_removed() {
+    let fixture = Fixture::start().await;
+    let batch =
+        client(&fixture).batch().on_death(callback("death")).add_all([member("ok"), member("ok")]).await.unwrap();
+    let root = batch.id().root().to_owned();
+    let (id, bin) = (format!("flow:{root}:0:1"), Bin::new("op", 0));
+    let now_ms = SystemClock.now_secs() * 1_000;
+    let changes = fixture.broker.bin_tasks(QUEUE, Seen::Anywhere, &[&id], bin, now_ms).await.unwrap().unwrap();
+    assert!(changes[0].is_done());
+    stands_still(&fixture, &root).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().removed, 1);
+    let back = fixture.broker.undelete_tasks(QUEUE, &[&id], bin, now_ms).await.unwrap();
+    assert_eq!(back, [Undeleted::Restored]);
+    // The leader looks into the list of a process that says nothing more.
+    Flows::new(fixture.broker.clone(), std::sync::Arc::new(queue_core::SystemClock)).tend_queue(QUEUE).await.unwrap();
+    tend(&fixture, &batch).await;
+    let later = std::sync::Arc::new(queue_core::clock::ManualClock::at_secs(SystemClock.now_secs() + 3_600));
+    Flows::new(fixture.broker.clone(), later).tend_queue(QUEUE).await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.removed, status.sent), (0, 2));
 }
 
 /// Puts a task that is pending into a queue of the same family.

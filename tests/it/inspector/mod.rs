@@ -5,6 +5,7 @@ mod many_tasks;
 #[cfg(measure)]
 mod measure;
 mod one_task;
+mod operations;
 mod pages;
 mod remove_queue;
 mod transfer;

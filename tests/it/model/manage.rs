@@ -3,10 +3,13 @@
 use proptest::prelude::*;
 use queue_core::TaskState;
 use queue_core::queue_name::Family;
-use queue_redis::broker::Seen;
+use queue_redis::broker::{Bin, Seen};
 
 use super::world::{World, told};
 use crate::support::QUEUE;
+
+/// Where tasks go that are deleted and may come back.
+const BIN: Bin<'_> = Bin { operation: "op", piece: 0, keep_secs: 600 };
 
 /// An operation on tasks that no worker has.
 #[derive(Debug, Clone)]
@@ -23,6 +26,12 @@ pub(crate) enum ManageOperation {
         seen: Where,
         ids: Vec<u8>,
     },
+    /// Into the bin, and back.
+    Bin {
+        seen: Where,
+        ids: Vec<u8>,
+    },
+    Undelete(Vec<u8>),
     /// One at a time, by name.
     RunOne(u8),
     ArchiveOne(u8),
@@ -81,6 +90,8 @@ impl ManageOperation {
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Run { seen, ids }),
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Archive { seen, ids }),
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Delete { seen, ids }),
+            2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Bin { seen, ids }),
+            2 => ids().prop_map(Self::Undelete),
             1 => id().prop_map(Self::RunOne),
             1 => id().prop_map(Self::ArchiveOne),
             1 => id().prop_map(Self::DeleteOne),
@@ -94,6 +105,8 @@ impl ManageOperation {
             Self::Run { .. } | Self::RunOne(_) => "run tasks",
             Self::Archive { .. } | Self::ArchiveOne(_) => "archive tasks",
             Self::Delete { .. } | Self::DeleteOne(_) => "delete tasks",
+            Self::Bin { .. } => "bin tasks",
+            Self::Undelete(_) => "undelete tasks",
             Self::UpdatePayload { .. } => "update payload",
             Self::Move { .. } => "move task",
         }
@@ -114,6 +127,13 @@ impl World<'_> {
             }
             ManageOperation::Delete { seen, ids } => {
                 told(broker.delete_tasks(QUEUE, seen.seen(&groups), &names(ids)).await)
+            }
+            ManageOperation::Bin { seen, ids } => {
+                let seen = seen.seen(&groups);
+                told(broker.bin_tasks(QUEUE, seen, &names(ids), BIN, self.now() * 1_000).await)
+            }
+            ManageOperation::Undelete(ids) => {
+                told(broker.undelete_tasks(QUEUE, &names(ids), BIN, self.now() * 1_000).await)
             }
             ManageOperation::RunOne(id) => told(inspector.run_task(QUEUE, &id.to_string()).await),
             ManageOperation::ArchiveOne(id) => told(inspector.archive_task(QUEUE, &id.to_string()).await),

@@ -137,7 +137,7 @@ fn runs() -> impl Strategy<Value = Vec<Nth>> {
 
 impl Operation {
     /// The names of those that have to change something now and then.
-    pub(super) const CHANGING: [&'static str; 25] = [
+    pub(super) const CHANGING: [&'static str; 27] = [
         "store",
         "publish",
         "take",
@@ -161,6 +161,8 @@ impl Operation {
         "run tasks",
         "archive tasks",
         "delete tasks",
+        "bin tasks",
+        "undelete tasks",
         "update payload",
         "move task",
     ];

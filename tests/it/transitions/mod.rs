@@ -37,5 +37,6 @@ mod schedule;
 mod server_state;
 mod stage;
 mod trim;
+mod undelete_tasks;
 mod update_payload;
 mod write_fields;

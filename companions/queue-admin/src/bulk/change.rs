@@ -17,7 +17,7 @@ use crate::lenient::total;
 use crate::verb::Verb;
 use queue_redis::Connection;
 use queue_redis::broker::ARCHIVE_MAX;
-use queue_redis::broker::{Change, Seen};
+use queue_redis::broker::{Broker, Change, Seen};
 
 /// Pending tasks per call: each call searches the list once, which takes half of that by itself.
 const PENDING_BATCH: usize = SHORT_BATCH;
@@ -50,13 +50,45 @@ pub struct Progress {
     pub so_far: Changed,
 }
 
+/// Who has many tasks changed, and is heard in between.
+pub(crate) trait Drive: Send {
+    /// Told after each page; whether to go on.
+    fn go_on(&mut self, progress: Progress) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// How many more may be changed after so many; an error where none may.
+    fn left(&self, _changed: u64) -> Result<u64, Error> {
+        Ok(u64::MAX)
+    }
+
+    /// Deletes tasks.
+    fn delete(
+        &mut self,
+        broker: &Broker,
+        queue: &str,
+        seen: Seen<'_>,
+        ids: &[&[u8]],
+    ) -> impl Future<Output = Result<Vec<Change>, Error>> + Send {
+        async move { Ok(broker.delete_tasks(queue, seen, ids).await?) }
+    }
+}
+
+/// One who only wants to know.
+pub(crate) struct Told<P>(pub(crate) P);
+
+impl<P: FnMut(Progress) + Send> Drive for Told<P> {
+    async fn go_on(&mut self, progress: Progress) -> Result<bool, Error> {
+        (self.0)(progress);
+        Ok(true)
+    }
+}
+
 /// A change under way.
-struct Bulk<'a, P> {
+struct Bulk<'a, D> {
     inspector: &'a Inspector,
     queue: &'a str,
     verb: Verb,
     progress: Progress,
-    tell: P,
+    drive: &'a mut D,
     /// Hashes of the ids that were judged: what comes back to where it was (a task that is run and fails
     /// again) is left alone, or this could go on for ever.
     judged: HashSet<u64>,
@@ -140,7 +172,7 @@ impl Inspector {
         self.require_queue(queue).await?;
         let states = filter.states_of(verb.usual_states());
         states.iter().try_for_each(|state| verb.check(*state))?;
-        self.change_in(queue, filter, &states, verb, progress).await
+        self.change_in(queue, filter, &states, verb, &mut Told(progress)).await
     }
 
     /// The same with states that were checked.
@@ -150,7 +182,7 @@ impl Inspector {
         filter: &Filter,
         states: &[TaskState],
         verb: Verb,
-        tell: impl FnMut(Progress) + Send,
+        drive: &mut impl Drive,
     ) -> Result<Changed, Error> {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
@@ -162,7 +194,7 @@ impl Inspector {
             queue,
             verb,
             progress: Progress { of, ..Progress::default() },
-            tell,
+            drive,
             judged: HashSet::new(),
             hasher: RandomState::new(),
         };
@@ -179,6 +211,9 @@ impl Inspector {
                     let (gone, elsewhere) = bulk.change(place, at, &entries, matching).await?;
                     again |= elsewhere;
                     walk.go_on(&entries, |id| gone.contains(id));
+                    if !bulk.drive.go_on(bulk.progress).await? {
+                        return Ok(bulk.progress.so_far);
+                    }
                 }
                 if !again {
                     break;
@@ -189,7 +224,7 @@ impl Inspector {
     }
 }
 
-impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
+impl<D: Drive> Bulk<'_, D> {
     /// Changes those of a page that match. Returns the ids that are no longer where they were because of
     /// this, and whether some could not be found.
     async fn change(
@@ -203,7 +238,15 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
         let (mut gone, mut elsewhere) = (HashSet::new(), false);
         let mut rest = &matching[..];
         while !rest.is_empty() {
-            let (batch, others) = rest.split_at(rest.len().min(self.room(place)?));
+            let room = match self.room(place) {
+                Ok(room) => room,
+                Err(error) => {
+                    // What was done of this page is told all the same.
+                    self.drive.go_on(self.progress).await?;
+                    return Err(error);
+                }
+            };
+            let (batch, others) = rest.split_at(rest.len().min(room));
             rest = others;
             let ids: Vec<&[u8]> = batch.iter().map(|(id, _)| &id[..]).collect();
             // Where the first of them is by now, as far as it depends on us.
@@ -235,13 +278,14 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
             }
         }
         self.progress.looked_at += page.len() as u64;
-        (self.tell)(self.progress);
         Ok((gone, elsewhere))
     }
 
     /// How many tasks the next call may change.
     fn room(&self, place: &Place) -> Result<usize, Error> {
         let batch = if place.state == TaskState::Pending { PENDING_BATCH } else { CHANGE_BATCH };
+        let left = self.drive.left(self.progress.so_far.changed)?;
+        let batch = batch.min(usize::try_from(left).unwrap_or(batch));
         if self.verb != Verb::Archive {
             return Ok(batch);
         }
@@ -256,7 +300,7 @@ impl<P: FnMut(Progress) + Send> Bulk<'_, P> {
         let broker = self.inspector.broker();
         match self.verb {
             Verb::Run => Ok(broker.run_tasks(self.queue, seen, ids, self.inspector.clock.now_ns()).await?),
-            Verb::Delete => Ok(broker.delete_tasks(self.queue, seen, ids).await?),
+            Verb::Delete => self.drive.delete(&broker, self.queue, seen, ids).await,
             Verb::Archive => {
                 self.inspector.look_at_the_clock().await?;
                 let now = self.inspector.clock.now_secs();

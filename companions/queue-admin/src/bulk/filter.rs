@@ -157,7 +157,7 @@ impl Filter {
     }
 
     /// The states to go through, of those an operation can deal with.
-    pub(super) fn states_of(&self, all: &[TaskState]) -> Vec<TaskState> {
+    pub(crate) fn states_of(&self, all: &[TaskState]) -> Vec<TaskState> {
         if self.states.is_empty() { all.to_vec() } else { self.states.iter().copied().collect() }
     }
 

@@ -13,6 +13,7 @@ mod text;
 mod walk;
 
 pub use change::{Changed, Progress};
+pub(crate) use change::{Drive, Told};
 pub use filter::Filter;
 pub use list::{Cursor, Direction, Listing, Searched};
 pub use text::FilterError;

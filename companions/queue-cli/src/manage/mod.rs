@@ -2,12 +2,14 @@
 
 pub(crate) mod audit;
 pub(crate) mod batch;
+pub(crate) mod bin;
 pub(crate) mod broadcast;
 pub(crate) mod cron;
 mod forecast;
 pub(crate) mod group;
 mod history;
 pub(crate) mod limit;
+pub(crate) mod operation;
 mod order;
 pub(crate) mod queue;
 pub(crate) mod server;

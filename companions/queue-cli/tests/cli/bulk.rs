@@ -64,6 +64,41 @@ async fn asynqs_spelling_for_all_tasks_works() {
 }
 
 #[tokio::test]
+async fn what_goes_into_the_bin_is_shown_and_restored_or_deleted_for_good() {
+    let bench = scheduled(60).await;
+    let answer = words(&bench, "task delete -q default -s scheduled --type odd --bin -y").await.ok();
+    let (told, rest) = answer.split_once("; queuectl bin restore ").unwrap();
+    let id = rest.split(' ').next().unwrap();
+    assert_eq!(told, "30 tasks deleted");
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 30);
+    let bins = words(&bench, "bin ls --json").await.json();
+    assert_eq!((&bins[0]["operation"]["id"], &bins[0]["tasks"]["default"]), (&json!(id), &json!(30)));
+    assert!(words(&bench, "bin ls").await.ok().contains("default: state:scheduled type:odd"));
+    let shown = words(&bench, &format!("bin show {id} --size 2")).await.ok();
+    assert!(
+        shown.contains("scheduled") && shown.ends_with(&format!("2 of 30 tasks in the bin of {id:?}\n")),
+        "{shown}"
+    );
+    assert_eq!(words(&bench, &format!("bin restore {id}")).await.ok(), "30 tasks restored\n");
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 60);
+    let refused = words(&bench, &format!("bin restore {id}")).await.failed(3);
+    assert!(refused.contains("nothing in the bin"), "{refused}");
+    // One by one; then for good.
+    let answer = words(&bench, "task delete -q default -i 1 -i 2 -i none --bin --json").await.json();
+    assert_eq!((&answer["changed"], &answer["skipped"], &answer["state"]), (&json!(2), &json!(1), &json!("done")));
+    let id = answer["id"].as_str().unwrap();
+    assert!(words(&bench, &format!("bin empty {id}")).await.failed(2).contains("delete 2 tasks for good"));
+    assert_eq!(words(&bench, &format!("bin empty {id} -y")).await.ok(), "2 tasks are deleted for good\n");
+    assert_eq!(words(&bench, "bin ls").await.ok(), "the bin is empty\n");
+    let listed = words(&bench, "operation ls --json").await.json();
+    let actions: Vec<&str> = listed.as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["delete", "restore", "delete"]);
+    assert!(words(&bench, &format!("operation show {id}")).await.ok().contains("default: 3 tasks by their ids"));
+    assert!(words(&bench, &format!("operation pause {id}")).await.failed(4).contains("is over: done"));
+    words(&bench, "operation show none").await.failed(3);
+}
+
+#[tokio::test]
 async fn tasks_are_chosen_by_what_they_are() {
     let bench = scheduled(12).await;
     let found = async |filter: &str| {

@@ -1,12 +1,14 @@
 // Tasks of a queue: a list, or a search that says how much it looked at.
 
-import { get, page, seg, send } from "../api.js";
+import { get, page, send } from "../api.js";
 import { h, show } from "../dom.js";
 import { number, oneLine, safe, short, time } from "../format.js";
+import { carryOut } from "../operation.js";
 import { settings } from "../settings.js";
 import { STATES, allowed, confirm, failure, say, taskLink, tr } from "../ui.js";
 
 const LIMIT = 50;
+const INTO_THE_BIN = "They go into the bin, and can be restored for a day. Redis has their memory back when that is over, or the bin is emptied.";
 
 export default async function tasks({ root, me, params, signal, go }) {
   const names = (await get("queues", {}, signal)).items.map((row) => row.queue);
@@ -93,24 +95,22 @@ function many({ me, queue, state, q, done }) {
   return possible.map((verb) => {
     const action = allowed(me, `tasks.${verb}`);
     if (!action) return null;
-    const path = `queues/${seg(queue)}/bulk`;
     const filter = `state:${state} ${q}`.trim();
+    const wish = { action: verb, queues: [queue], filter };
     const work = async () => {
       try {
-        const { matched } = await send("POST", path, { json: { action: verb, filter, dry_run: true } });
+        const { matched } = await send("POST", "operations", { json: { ...wish, dry_run: true } });
         if (matched === 0) {
           say("No task fits.");
           return;
         }
         const meant = await confirm({
-          question: `${action.word} ${number(matched)} tasks?`, subject: `${queue}: ${filter}`, consequence: action.consequence,
+          question: `${action.word} ${number(matched)} tasks?`, subject: `${queue}: ${filter}`, consequence: verb === "delete" ? INTO_THE_BIN : action.consequence,
           word: action.word, type: matched > 1000 ? matched : null,
         });
         if (!meant) return;
         say(`${action.word}: ${number(matched)} tasks …`);
-        const answer = await send("POST", path, { json: { action: verb, filter, at_most: Math.ceil(matched * 1.1) } });
-        say(`${number(answer.changed)} tasks ${action.past}${answer.skipped ? `; ${number(answer.skipped)} had moved on` : ""}`);
-        done();
+        await carryOut(me, { ...wish, at_most: Math.ceil(matched * 1.1) }, done);
       } catch (error) {
         say(error.message, true);
       }

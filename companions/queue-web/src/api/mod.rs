@@ -6,6 +6,7 @@ pub(crate) mod cron;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod limits;
+pub(crate) mod operations;
 pub(crate) mod queues;
 pub(crate) mod servers;
 pub(crate) mod tasks;

@@ -368,6 +368,49 @@ async fn a_search_a_bulk_change_and_a_new_task_work_below_a_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_by_mistake_is_brought_back_with_one_click() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.put((0..30).map(|n| task(&format!("t{n}")))).await;
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((1_200, 900), false).await;
+    let pending = async |count: u64| {
+        wait_for("so many are pending", async || {
+            (place.inspector.queue(QUEUE).await.unwrap().pending == count).then_some(())
+        })
+        .await;
+    };
+    window.go(&format!("{}tasks?queue={QUEUE}&state=pending&q=t2", served.address)).await;
+    window.has("Found 11, looked at all 30").await;
+    window.click("[data-many=delete]").await;
+    window.has("Delete 11 tasks?").await;
+    window.has("They go into the bin").await;
+    window.click("dialog button[value=yes]").await;
+    pending(19).await;
+    window.has("11 tasks deleted").await;
+    window.click("[data-said=Undo]").await;
+    pending(30).await;
+    window.has("11 tasks restored").await;
+    // Once more, and back by way of the page.
+    window.click("[data-many=delete]").await;
+    window.has("Delete 11 tasks?").await;
+    window.click("dialog button[value=yes]").await;
+    pending(19).await;
+    window.go(&format!("{}operations", served.address)).await;
+    window.has("11 changed, 0 skipped; looked at 30 of 30").await;
+    window.click("[data-action='bin.restore']").await;
+    window.has("Undo 11 tasks?").await;
+    window.click("dialog button[value=yes]").await;
+    pending(30).await;
+    window.has("11 tasks restored").await;
+    assert_eq!(window.faults(&served.address).await, [""; 0]);
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_page_says_that_redis_is_away_and_goes_on_by_itself() {
     if !is_there() {
         return;

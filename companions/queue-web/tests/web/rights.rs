@@ -18,7 +18,7 @@ fn may(role: Role, permission: &str) -> bool {
 }
 
 /// What each change needs, said once more.
-const CHANGES: [(&str, &str, &str); 26] = [
+const CHANGES: [(&str, &str, &str); 29] = [
     ("DELETE", "/queues/{queue}", "remove"),
     ("PUT", "/queues/{queue}/pause", "pause"),
     ("DELETE", "/queues/{queue}/pause", "pause"),
@@ -43,12 +43,15 @@ const CHANGES: [(&str, &str, &str); 26] = [
     ("POST", "/batches/{batch}/resolve", "run"),
     ("POST", "/batches/{batch}/signals/{node}", "run"),
     ("POST", "/batches/{batch}/nodes/{node}/rerun", "run"),
+    ("POST", "/operations", "the action's"),
+    ("PATCH", "/operations/{operation}", "the action's"),
+    ("DELETE", "/bin/{operation}", "delete"),
     ("POST", "/doctor", "view"),
     ("GET", "/audit", "audit"),
 ];
 
 fn filled(path: &str, queue: &str) -> String {
-    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}"].map(|name| (name, "none"));
+    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{operation}"].map(|name| (name, "none"));
     let names = [("{queue}", queue), ("{id}", "pending")].into_iter().chain(none);
     names.fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }
@@ -101,6 +104,44 @@ async fn a_bulk_change_needs_the_permission_of_its_action() {
         assert_eq!(told.status.is_success(), allowed, "{role:?} {action}: {told:?}");
         assert!(allowed || told.code() == "forbidden");
     }
+}
+
+#[tokio::test]
+async fn an_operation_needs_the_permission_of_its_action_and_sight_of_its_queues() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let wish = |action: &str| format!(r#"{{"action":"{action}","queues":["{QUEUE}"],"filter":"state:archived"}}"#);
+    for (role, action, allowed) in [
+        (Role::Viewer, "run", false),
+        (Role::Operator, "archive", false),
+        (Role::Operator, "delete", false),
+        (Role::Operator, "run", true),
+        (Role::Admin, "delete", true),
+    ] {
+        let site = place.of(Identity::new("somebody", role));
+        let told = site.send("POST", "/operations", &wish(action)).await;
+        let archiving = action == "archive"; // what is archived is so already, whoever asks
+        assert_eq!(told.status.is_success(), allowed, "{role:?} {action}: {told:?}");
+        assert!(allowed || told.code() == if archiving { "wrong-state" } else { "forbidden" }, "{told:?}");
+    }
+    let begun = place.open().send("POST", "/operations", &wish("delete")).await.json();
+    let path = format!("/operations/{}", begun["id"].as_str().unwrap());
+    // Who may not delete cannot steer a deletion; who does not see the queue sees no operation.
+    let operator = place.of(Identity::new("somebody", Role::Operator));
+    let told = operator.send("PATCH", &path, r#"{"state":"cancelled"}"#).await;
+    assert_eq!((told.code().as_str(), &told.json()["permission"]), ("forbidden", &"delete".into()));
+    let stranger = place.of(Identity::new("stranger", Role::Admin).queues(["elsewhere*"]));
+    for (method, path, body) in [
+        ("GET", &*path, ""),
+        ("PATCH", &path, r#"{"state":"paused"}"#),
+        ("DELETE", &path.replace("operations", "bin"), ""),
+    ] {
+        assert_eq!(stranger.send(method, path, body).await.code(), "operation-not-found", "{method} {path}");
+    }
+    let told = stranger.send("POST", "/operations", &wish("delete")).await;
+    assert_eq!(told.code(), "queue-not-found");
+    assert_eq!(stranger.get("/operations").await.json()["items"], serde_json::json!([]));
+    assert_eq!(stranger.get("/bin").await.json()["items"], serde_json::json!([]));
 }
 
 #[tokio::test]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use queue_admin::{Role, Verb};
+use queue_admin::{OperationSpec, Pace, Role, Verb, Work};
 use queue_core::TaskState;
 use queue_core::limit::{Limit, LimitKey};
 use queue_web::Identity;
 use queue_worker::{Failure, Job, Router, Server};
 use serde_json::{Value, json};
 
-use crate::support::{Place, QUEUE, Site, task};
+use crate::support::{Place, QUEUE, Served, Site, task, wait_for};
 
 /// What is wrong with a value that should have this schema; the first fault. Objects have no field that the schema lacks.
 fn fault(value: &Value, schema: &Value, all: &Value, at: &str) -> Option<String> {
@@ -63,6 +63,10 @@ async fn answers_have_the_form_that_the_description_promises() {
     place.admin().change_task(Verb::Run, QUEUE, "archived").await.unwrap();
     let limit = Limit::new("rate", LimitKey::Type).rate(5, Duration::from_secs(1)).concurrency(2).task_type("t*");
     place.admin().set_limit(QUEUE, limit).await.unwrap();
+    place.put([task("binned")]).await;
+    let binned = OperationSpec::of_ids(Work::Delete, QUEUE, vec!["binned".to_owned()]);
+    let binned = place.admin().start_operation(binned, None).await.unwrap().id;
+    place.inspector.run_operation(&binned, Pace::Full, |_| {}).await.unwrap();
     let site = place.open();
     let document = site.get("/openapi.json").await.json();
     let schemas = &document["components"]["schemas"];
@@ -72,7 +76,7 @@ async fn answers_have_the_form_that_the_description_promises() {
     for (method, path, _) in &site.routes().await {
         let filled = path.replace("{queue}", QUEUE).replace("{id}", "scheduled").replace("{entry}", "none");
         let filled = filled.replace("{batch}", "release").replace("{node}", "approve");
-        let filled = filled.replace("{limit}", "rate").replace("{key}", "t1");
+        let filled = filled.replace("{limit}", "rate").replace("{key}", "t1").replace("{operation}", &binned);
         let filled = if path == "/tasks" { format!("/tasks?queue={QUEUE}") } else { filled };
         let body = match path.as_str() {
             "/queues/{queue}/bulk" => bulk,
@@ -81,6 +85,8 @@ async fn answers_have_the_form_that_the_description_promises() {
             "/queues/{queue}/limits/{limit}" => r#"{"key":"type","rate":5,"per":1000,"concurrency":2,"types":["t*"]}"#,
             "/queues/{queue}/limits/{limit}/keys/{key}" => r#"{"paused":true}"#,
             "/batches/{batch}/signals/{node}" => r#"{"payload":{"by":"ada"}}"#,
+            "/operations" => r#"{"action":"run","queues":["mail"],"filter":"state:scheduled","dry_run":true}"#,
+            "/operations/{operation}" => r#"{"state":"cancelled"}"#,
             _ => new,
         };
         // Nothing is taken away before it was looked at.
@@ -153,6 +159,19 @@ async fn each_error_is_a_problem_with_its_code() {
         ("GET", "/servers/none".to_owned(), "", 404, "server-not-found"),
         ("GET", q("/limits/none/lanes"), "", 404, "limit-not-found"),
         ("DELETE", q("/limits/none"), "", 404, "limit-not-found"),
+        ("GET", "/operations/none".to_owned(), "", 404, "operation-not-found"),
+        ("PATCH", "/operations/none".to_owned(), r#"{"state":"done"}"#, 400, "invalid-value"),
+        ("POST", "/operations".to_owned(), r#"{"action":"stop"}"#, 400, "invalid-request"),
+        ("POST", "/operations".to_owned(), r#"{"action":"run","queues":["mail"]}"#, 400, "invalid-value"),
+        (
+            "POST",
+            "/operations".to_owned(),
+            r#"{"action":"run","queues":["none"],"filter":"state:retry"}"#,
+            404,
+            "queue-not-found",
+        ),
+        ("POST", "/operations".to_owned(), r#"{"action":"restore","operation":"none"}"#, 404, "operation-not-found"),
+        ("GET", "/bin/none".to_owned(), "", 404, "operation-not-found"),
         ("PUT", q("/limits/none/keys/x"), "", 404, "limit-not-found"),
         ("PUT", q("/limits/x"), r#"{"key":"type"}"#, 400, "invalid-limit"),
         ("PUT", q("/limits/x"), r#"{"key":"type","rate":5}"#, 400, "invalid-value"),
@@ -389,6 +408,70 @@ async fn a_search_is_honest_about_how_much_it_has_looked_at() {
     assert_eq!(place.inspector.queue(QUEUE).await.unwrap().archived, 0);
     assert_eq!(site.send("POST", &bulk, &wish(false)).await.json()["changed"], 3);
     assert_eq!(place.inspector.queue(QUEUE).await.unwrap().archived, 3);
+}
+
+#[tokio::test]
+async fn an_operation_is_asked_for_watched_and_undone() {
+    let place = Place::start().await;
+    place.put((0..250).map(|n| task(&format!("t{n}")))).await;
+    let site = place.open();
+    let wish = |more: &str| format!(r#"{{"action":"delete","queues":["{QUEUE}"],"filter":"state:pending"{more}}}"#);
+    let dry = site.send("POST", "/operations", &wish(r#","dry_run":true"#)).await.json();
+    assert_eq!((&dry["matched"], &dry["by_queue"][QUEUE]), (&json!(250), &json!(250)));
+    assert_eq!(site.get("/operations").await.json()["items"], json!([]));
+    let ended = async |id: &str| {
+        wait_for("the operation ends", async || {
+            let told = site.get(&format!("/operations/{id}")).await.json();
+            told["ended_at"].is_string().then_some(told)
+        })
+        .await
+    };
+    let key = [("idempotency-key", "once"), ("content-type", "application/json")];
+    let begun = site.ask("POST", "/api/v1/operations", &key, wish(r#","at_most":275,"reason":"a test""#)).await;
+    assert_eq!(begun.status, 202, "{begun:?}");
+    let id = begun.json()["id"].as_str().unwrap().to_owned();
+    let done = ended(&id).await;
+    assert_eq!((&done["state"], &done["changed"], &done["reason"]), (&json!("done"), &json!(250), &json!("a test")));
+    let again = site.ask("POST", "/api/v1/operations", &key, wish(r#","at_most":275,"reason":"a test""#)).await;
+    assert_eq!(again.json()["id"], *id);
+    let other = site.ask("POST", "/api/v1/operations", &key, wish("")).await;
+    assert_eq!((other.status.as_u16(), other.code().as_str()), (422, "key-reused"));
+    let overview = wait_for("it is on the overview", async || {
+        let overview = site.get("/overview").await.json();
+        (overview["operations"] != json!([])).then_some(overview)
+    })
+    .await;
+    assert_eq!(overview["operations"][0]["id"], *id);
+    let bin = site.get(&format!("/bin/{id}?limit=2")).await.json();
+    assert_eq!((&bin["tasks"][QUEUE], bin["items"].as_array().unwrap().len()), (&json!(250), 2));
+    assert_eq!(bin["items"][0]["state"], "pending");
+    let restore = format!(r#"{{"action":"restore","operation":"{id}"}}"#);
+    let restore = site.send("POST", "/operations", &restore).await.json();
+    assert_eq!(ended(restore["id"].as_str().unwrap()).await["changed"], 250);
+    assert_eq!(place.inspector.queue(QUEUE).await.unwrap().pending, 250);
+    assert_eq!(site.get(&format!("/bin/{id}")).await.code(), "bin-not-found");
+    let told = site.send("PATCH", &format!("/operations/{id}"), r#"{"state":"paused"}"#).await;
+    assert_eq!((told.code().as_str(), &told.json()["state"]), ("wrong-state", &json!("done")));
+}
+
+/// What a dashboard has begun that was killed, the next one ends.
+#[tokio::test]
+async fn a_dashboard_goes_on_with_what_another_process_has_left() {
+    let place = Place::start().await;
+    place.put((0..50).map(|n| task(&format!("t{n}")))).await;
+    let spec = OperationSpec::new(Work::Delete, QUEUE, &"state:pending".parse().unwrap());
+    let id = place.admin().start_operation(spec, None).await.unwrap().id;
+    let running = [("state", "running".to_owned())];
+    let broker = queue_redis::broker::Broker::new(place.redis.clone());
+    broker.write_operation(&id, "somebody who has died", true, &running).await.unwrap();
+    place.command::<i64>(&format!("DEL asynq:x:op:{{{id}}}:lease")).await;
+    let served = Served::start(&place.open().0).await;
+    wait_for("it is done", async || {
+        let operation = place.inspector.operation(&id).await.unwrap();
+        (operation.ended_at.is_some() && operation.changed == 50).then_some(())
+    })
+    .await;
+    served.end().await;
 }
 
 #[tokio::test]

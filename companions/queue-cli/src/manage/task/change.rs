@@ -2,10 +2,11 @@
 
 use clap::Args;
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, Changed, Filter, Progress, Verb};
+use queue_admin::{Admin, Changed, Filter, OperationSpec, Progress, Verb, Work};
 use queue_core::TaskState;
 use serde::Serialize;
 
+use super::super::operation;
 use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
 use crate::error::CliError;
@@ -33,6 +34,16 @@ pub(crate) struct ChangeArgs {
     /// Only say how many tasks it would be about
     #[arg(long)]
     dry_run: bool,
+}
+
+/// Which tasks to delete, and whether for good.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// Put them into the bin, from which `queuectl bin restore` brings them back for a day
+    #[arg(long)]
+    bin: bool,
 }
 
 const CHANGE_HELP: &str = "\
@@ -67,6 +78,28 @@ pub(crate) struct AllArgs {
     group: Option<String>,
     #[command(flatten)]
     confirm: ConfirmArgs,
+}
+
+pub(crate) async fn delete(args: DeleteArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let DeleteArgs { change: args, bin } = args;
+    if !bin || args.dry_run {
+        return run(Verb::Delete, args, session, out).await;
+    }
+    args.check()?;
+    let spec = if args.ids.is_empty() {
+        let choice = Choice { action: Verb::Delete, queue: &args.queue, states: &args.states, filter: &args.filter };
+        choice.check()?;
+        let filter = args.filter.filter(&args.states);
+        let count = session.inspector().count(&args.queue, &filter).await?;
+        if count > 0 {
+            args.confirm.ask(&format!("delete {} into the bin", choice.describe(count))).await?;
+        }
+        OperationSpec::new(Work::Delete, &args.queue, &filter)
+    } else {
+        OperationSpec::of_ids(Work::Delete, &args.queue, args.ids)
+    };
+    let operation = session.admin("cli").start_operation(spec, None).await?;
+    operation::carry_out(&operation.id, session, out).await
 }
 
 /// What has become of a task.
@@ -131,6 +164,15 @@ pub(super) struct Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// Whether it can be done to tasks in these states.
+    fn check(&self) -> Result<(), CliError> {
+        let impossible = self.states.iter().find(|state| !self.action.possible().any(|possible| possible == **state));
+        let Some(state) = impossible else { return Ok(()) };
+        let possible: Vec<&str> = self.action.possible().map(TaskState::as_str).collect();
+        let (verb, possible) = (self.action.as_str(), possible.join(", "));
+        Err(CliError::Usage(format!("cannot {verb} {state} tasks; it can be {possible}")))
+    }
+
     pub(super) async fn run(
         &self,
         confirm: ConfirmArgs,
@@ -138,13 +180,7 @@ impl Choice<'_> {
         session: &Session,
         out: &Output,
     ) -> Result<(), CliError> {
-        if let Some(state) =
-            self.states.iter().find(|state| !self.action.possible().any(|possible| possible == **state))
-        {
-            let possible: Vec<&str> = self.action.possible().map(TaskState::as_str).collect();
-            let (verb, possible) = (self.action.as_str(), possible.join(", "));
-            return Err(CliError::Usage(format!("cannot {verb} {state} tasks; it can be {possible}")));
-        }
+        self.check()?;
         let inspector = session.inspector();
         let filter = self.filter.filter(self.states);
         let count = inspector.count(self.queue, &filter).await?;

@@ -39,7 +39,7 @@ pub(crate) enum TaskCommand {
     Archive(change::ChangeArgs),
     /// Delete tasks, with the uniqueness locks they hold
     #[command(visible_aliases = ["remove", "rm"])]
-    Delete(change::ChangeArgs),
+    Delete(change::DeleteArgs),
     /// Give a task that waits another payload
     Update(update::UpdateArgs),
     /// Give a task that waits another priority, or other servers
@@ -64,7 +64,7 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
         TaskCommand::Cancel(args) => cancel::run(args, session, out).await,
         TaskCommand::Run(args) => change::run(Verb::Run, args, session, out).await,
         TaskCommand::Archive(args) => change::run(Verb::Archive, args, session, out).await,
-        TaskCommand::Delete(args) => change::run(Verb::Delete, args, session, out).await,
+        TaskCommand::Delete(args) => change::delete(args, session, out).await,
         TaskCommand::Update(args) => update::run(args, session, out).await,
         TaskCommand::Move(args) => relocate::run(args, session, out).await,
         TaskCommand::Runall(args) => change::all(Verb::Run, args, session, out).await,

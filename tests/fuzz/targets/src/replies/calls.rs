@@ -6,7 +6,7 @@ use queue_core::options::compose;
 use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::{
     Error,
-    broker::{Completion, Dequeued, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken},
+    broker::{Bin, Completion, Dequeued, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken},
 };
 
 use super::World;
@@ -53,6 +53,12 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
         14 => broker.reclaim(QUEUE, "g", "set", Some(NOW)).await.map(drop),
         15 => broker.list_groups_again(QUEUE, &["g".to_owned()]).await.map(drop),
         16 => broker.run_tasks(QUEUE, Seen::Anywhere, &["a", "b"], NOW).await.map(drop),
+        17 if seed & 2 == 0 => {
+            let bin = Bin::new("op", 0);
+            drop(broker.bin_tasks(QUEUE, Seen::PendingAt(3), &["a"], bin, NOW).await);
+            drop(broker.write_operation("op", "me", seed & 1 == 0, &[]).await);
+            broker.undelete_tasks(QUEUE, &["a", "flow:b:0:1"], bin, NOW).await.map(drop)
+        }
         17 => broker.delete_tasks(QUEUE, Seen::PendingAt(3), &["a"]).await.map(drop),
         18 => {
             let change = PayloadChange { id: "a", old: b"old", new: b"new", locks: None };

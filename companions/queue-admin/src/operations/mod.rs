@@ -1,0 +1,514 @@
+//! Changes of many tasks that outlive the process which has begun them.
+//!
+//! An operation stands in Redis: what is to be done, how far it has come, and who has it. Whoever carries it out renews a lease with
+//! each step; when that ends, another process goes on. So a task may be looked at twice, and is changed once, since a change leaves it
+//! in another state.
+
+mod bin;
+mod run;
+
+pub use bin::BinInfo;
+pub use run::Pace;
+
+use std::collections::BTreeMap;
+use std::str::FromStr as _;
+
+use chrono::{DateTime, Utc};
+use futures_util::{StreamExt as _, stream};
+use queue_core::keys::{self, OPERATIONS};
+use queue_core::limits::{OPERATION_IDS, OPERATION_KEPT_SECS};
+use queue_core::{Clock as _, TaskState};
+use queue_redis::broker::Wish;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::Target;
+use crate::error::Error;
+use crate::role::Permission;
+use crate::verb::{Action, BinVerb, OperationVerb, Verb};
+use crate::{Admin, Changed, Filter, Inspector, Progress};
+
+/// Operations that are read at the same time.
+const AT_ONCE: usize = 16;
+/// Most that are looked at: they are kept for a week.
+pub(super) const MOST: usize = 500;
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Make tasks pending.
+    Run,
+    /// Put them into the archive.
+    Archive,
+    /// Delete them; into the bin, unless that is not wanted.
+    Delete,
+    /// Ask their servers to stop them.
+    Cancel,
+    /// Bring back what another operation has put into the bin.
+    Restore,
+}
+
+impl Work {
+    /// Its name: `run` and so on.
+    pub fn as_str(self) -> &'static str {
+        self.verb().map_or("restore", Verb::as_str)
+    }
+
+    /// The same for tasks; `None` for what is done to a bin.
+    pub fn verb(self) -> Option<Verb> {
+        match self {
+            Self::Run => Some(Verb::Run),
+            Self::Archive => Some(Verb::Archive),
+            Self::Delete => Some(Verb::Delete),
+            Self::Cancel => Some(Verb::Cancel),
+            Self::Restore => None,
+        }
+    }
+
+    /// Its line in the table of all that can be done.
+    pub fn action(self) -> Action {
+        self.verb().map_or(Action::Bin(BinVerb::Restore), Action::Tasks)
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What is to be done to which tasks: all of some queues to which a filter applies, or those of one queue with these ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationSpec {
+    /// What.
+    pub action: Work,
+    /// In which queues; when restoring, those of the other operation.
+    #[serde(default)]
+    pub queues: Vec<String>,
+    /// Which tasks, as [`Filter`] reads it. It names their states.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Ids of tasks, 1,000 at the most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<String>,
+    /// Whether what is deleted goes into the bin.
+    #[serde(default = "yes")]
+    pub bin: bool,
+    /// When restoring: the operation that has deleted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// It stops when so many were changed, and there is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u64>,
+    /// Why, in the words of whoever wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl OperationSpec {
+    /// An operation on the tasks of a queue to which a filter applies.
+    pub fn new(action: Work, queue: &str, filter: &Filter) -> Self {
+        Self { filter: Some(filter.to_string()), ..Self::on(action, queue) }
+    }
+
+    /// An operation on some tasks of a queue.
+    pub fn of_ids(action: Work, queue: &str, ids: Vec<String>) -> Self {
+        Self { ids, ..Self::on(action, queue) }
+    }
+
+    /// What brings back what an operation has put into the bin.
+    pub fn restore(operation: &str) -> Self {
+        Self { queues: Vec::new(), operation: Some(operation.to_owned()), ..Self::on(Work::Restore, "") }
+    }
+
+    fn on(action: Work, queue: &str) -> Self {
+        Self {
+            action,
+            queues: vec![queue.to_owned()],
+            filter: None,
+            ids: Vec::new(),
+            bin: true,
+            operation: None,
+            at_most: None,
+            reason: None,
+        }
+    }
+
+    /// Which tasks, and their states.
+    fn selection(&self, verb: Verb) -> Result<(Filter, Vec<TaskState>), Error> {
+        let invalid = |text: String| Error::OperationInvalid(text);
+        let filter =
+            Filter::from_str(self.filter.as_deref().unwrap_or_default()).map_err(|error| invalid(error.to_string()))?;
+        let states = filter.states_of(verb.usual_states());
+        states.iter().try_for_each(|state| verb.check(*state))?;
+        Ok((filter, states))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let told = match self.action.verb() {
+            None if self.operation.is_none() => "name the operation whose tasks are to be restored",
+            None => return Ok(()),
+            Some(_) if self.queues.is_empty() || self.queues.iter().any(String::is_empty) => "name the queues",
+            Some(_) if self.filter.is_some() != self.ids.is_empty() => "say which tasks: by a filter, or by their ids",
+            Some(_) if !self.ids.is_empty() && self.queues.len() > 1 => "ids are those of one queue",
+            Some(_) if self.ids.len() > OPERATION_IDS => "too many ids; choose the tasks by a filter",
+            Some(verb) => {
+                let (filter, _) = self.selection(verb)?;
+                if self.ids.is_empty() && !filter.has_states() {
+                    "name the states of the tasks in the filter, such as state:archived"
+                } else {
+                    return Ok(());
+                }
+            }
+        };
+        Err(Error::OperationInvalid(told.to_owned()))
+    }
+}
+
+/// How far an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperationState {
+    /// Nobody has begun it, or gone on with it, yet.
+    Queued,
+    /// A process carries it out, or has until a moment ago.
+    Running,
+    /// It waits for somebody to let it go on.
+    Paused,
+    /// All was done.
+    Done,
+    /// It has come to a bound: as many tasks as were meant were changed.
+    Stopped,
+    /// It has met an error; what was done is done.
+    Failed,
+    /// Somebody has ended it; what was done is done.
+    Cancelled,
+}
+
+impl OperationState {
+    /// Its name: `queued` and so on.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        use OperationState::{Cancelled, Done, Failed, Paused, Queued, Running, Stopped};
+        [Queued, Running, Paused, Done, Stopped, Failed, Cancelled].into_iter().find(|state| state.as_str() == name)
+    }
+
+    /// Whether nothing more comes of it.
+    pub fn is_over(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running | Self::Paused)
+    }
+}
+
+/// An operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Operation {
+    /// Its id.
+    pub id: String,
+    /// What it does.
+    #[serde(flatten)]
+    pub spec: OperationSpec,
+    /// Who wants it.
+    pub actor: String,
+    /// By which tool.
+    pub via: String,
+    /// How far it is.
+    pub state: OperationState,
+    /// Tasks it has looked at.
+    pub looked_at: u64,
+    /// Tasks there were to look at when it began.
+    pub of: u64,
+    /// Tasks that fit.
+    pub matched: u64,
+    /// Tasks it has changed.
+    pub changed: u64,
+    /// Tasks it has not changed: they had moved on. When restoring: their ids or locks were taken.
+    pub skipped: u64,
+    /// Older tasks that went from the archive for it.
+    pub trimmed: u64,
+    /// Why it has failed or stopped.
+    pub error: Option<String>,
+    /// When it was asked for.
+    pub created_at: Option<DateTime<Utc>>,
+    /// When it was begun.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Queues that are done.
+    #[serde(skip)]
+    queues_done: usize,
+    /// What had been looked at, and of how many, when the present queue was begun.
+    #[serde(skip)]
+    before: (u64, u64),
+    /// The entry in the audit.
+    #[serde(skip)]
+    audit: Option<String>,
+    /// The last list of its bin in each queue.
+    #[serde(skip)]
+    pieces: BTreeMap<String, u64>,
+}
+
+/// What the names of the fields begin with that say how many lists the bin of a queue has.
+const PIECE: &str = "piece:";
+
+/// What is kept beside the specification.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    spec: OperationSpec,
+    actor: String,
+    via: String,
+    #[serde(default)]
+    audit: Option<String>,
+}
+
+impl Operation {
+    fn read(id: &str, fields: &BTreeMap<String, String>) -> Option<Self> {
+        let Kept { spec, actor, via, audit } = serde_json::from_str(fields.get("what")?).ok()?;
+        let text = |name: &str| fields.get(name);
+        let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let time = |name: &str| DateTime::from_timestamp_millis(text(name)?.parse().ok()?);
+        let before = text("before").and_then(|text| text.split_once(' '));
+        let pieces = fields
+            .iter()
+            .filter_map(|(name, piece)| Some((name.strip_prefix(PIECE)?.to_owned(), piece.parse::<u64>().ok()?)));
+        Some(Self {
+            id: id.to_owned(),
+            spec,
+            actor,
+            via,
+            state: OperationState::from_name(text("state")?)?,
+            looked_at: number("looked_at"),
+            of: number("of"),
+            matched: number("matched"),
+            changed: number("changed"),
+            skipped: number("skipped"),
+            trimmed: number("trimmed"),
+            error: text("error").cloned(),
+            created_at: time("created_ms"),
+            started_at: time("started_ms"),
+            ended_at: time("ended_ms"),
+            queues_done: usize::try_from(number("queues_done")).unwrap_or(0),
+            before: before.and_then(|(at, of)| Some((at.parse().ok()?, of.parse().ok()?))).unwrap_or_default(),
+            audit,
+            pieces: pieces.collect(),
+        })
+    }
+
+    /// What it has come to, as a change of many tasks tells it.
+    pub fn progress(&self) -> Progress {
+        let Self { looked_at, of, matched, changed, skipped, trimmed, .. } = *self;
+        Progress { looked_at, of, so_far: Changed { matched, changed, skipped, trimmed } }
+    }
+}
+
+impl Inspector {
+    /// The operations of the last seven days, newest first, so many at the most.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn operations(&self, most: usize) -> Result<Vec<Operation>, Error> {
+        let mut range = redis::cmd("ZREVRANGE");
+        range.arg(OPERATIONS).arg(0).arg(most.clamp(1, MOST) - 1);
+        let ids: Vec<String> = self.redis.query("ZREVRANGE", &range).await?;
+        let mut reads = stream::iter(ids).map(|id| async move { (self.operation(&id).await, id) }).buffered(AT_ONCE);
+        let (mut found, mut gone) = (Vec::new(), Vec::new());
+        while let Some((read, id)) = reads.next().await {
+            match read {
+                Ok(operation) => found.push(operation),
+                Err(Error::OperationNotFound(_)) => gone.push(id),
+                Err(error) => return Err(error),
+            }
+        }
+        if !gone.is_empty() {
+            // One that is just written is listed behind its hash.
+            self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(OPERATIONS).arg(gone)).await?;
+        }
+        Ok(found)
+    }
+
+    /// An operation.
+    ///
+    /// # Errors
+    /// [`Error::OperationNotFound`]; or Redis cannot be asked or refuses.
+    pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
+        let key = keys::operation(id);
+        let fields: BTreeMap<String, String> = self.redis.query("HGETALL", redis::cmd("HGETALL").arg(key)).await?;
+        Operation::read(id, &fields).ok_or_else(|| Error::OperationNotFound(id.to_owned()))
+    }
+
+    /// How many tasks an operation would be about, by queue. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::OperationInvalid`], [`Error::StateRefused`], [`Error::QueueNotFound`], [`Error::OperationNotFound`]; or Redis cannot
+    /// be asked or refuses.
+    pub async fn dry_run(&self, spec: &OperationSpec) -> Result<BTreeMap<String, u64>, Error> {
+        spec.check()?;
+        let mut matched = BTreeMap::new();
+        let Some(verb) = spec.action.verb() else {
+            let of = self.operation(spec.operation.as_deref().unwrap_or_default()).await?;
+            return self.bin_sizes(&of).await;
+        };
+        for queue in &spec.queues {
+            let count = if spec.ids.is_empty() {
+                let (filter, states) = spec.selection(verb)?;
+                let filter = if filter.has_states() { filter } else { states.into_iter().fold(filter, Filter::state) };
+                self.count(queue, &filter).await?
+            } else {
+                self.require_queue(queue).await?;
+                spec.ids.len() as u64
+            };
+            matched.insert(queue.clone(), count);
+        }
+        Ok(matched)
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.clock.now_ns().div_euclid(1_000_000)
+    }
+}
+
+impl Admin {
+    /// Puts an operation among those that are to be carried out, by whoever [runs](Inspector::run_operation) it. With a `key`, the
+    /// same call again finds the operation that is there already.
+    ///
+    /// # Errors
+    /// As [`Inspector::dry_run`]; [`Error::OperationLive`] where tasks are to be restored that are still being deleted;
+    /// [`Error::KeyReused`]; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn start_operation(&self, mut spec: OperationSpec, key: Option<&str>) -> Result<Operation, Error> {
+        let inspector = self.inspector();
+        spec.check()?;
+        for queue in &spec.queues {
+            inspector.require_queue(queue).await?;
+        }
+        if spec.action == Work::Restore {
+            let of = inspector.operation(spec.operation.as_deref().unwrap_or_default()).await?;
+            if !of.state.is_over() {
+                return Err(Error::OperationLive(of.id));
+            }
+            if inspector.bin_sizes(&of).await?.is_empty() {
+                return Err(Error::BinNotFound(of.id));
+            }
+            spec.queues = of.spec.queues;
+        }
+        let actor = self.actor();
+        let id = match key {
+            Some(key) => format!("{:x}", md5::compute(format!("{}\n{key}", actor.name))),
+            None => uuid::Uuid::new_v4().simple().to_string(),
+        };
+        let id = &id[..16];
+        if key.is_some() {
+            match inspector.operation(id).await {
+                Ok(known) if known.spec == spec => return Ok(known),
+                Ok(_) => return Err(Error::KeyReused),
+                Err(Error::OperationNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        inspector.look_at_the_clock().await?;
+        let ids: Vec<&str> = spec.ids.iter().map(String::as_str).collect();
+        let queues = spec.queues.join(", ");
+        let target = Target { queue: Some(&queues), ids: &ids, entry: Some(id), filter: spec.filter.clone() };
+        let audit = self.about_to(spec.action.action(), &target).await?;
+        let kept = Kept { spec, actor: actor.name.clone(), via: actor.via.to_owned(), audit };
+        let what = serde_json::to_string(&kept).map_err(|error| Error::OperationInvalid(error.to_string()))?;
+        let now_ms = inspector.now_ms();
+        let hash = keys::operation(id);
+        let mut write = redis::pipe();
+        write.atomic();
+        write.cmd("HSET").arg(&hash).arg("what").arg(what).arg("state").arg("queued").arg("created_ms").arg(now_ms);
+        write.ignore().cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
+        inspector.redis.pooled().await?.pipeline::<()>("HSET", &write).await?;
+        inspector.redis.query::<()>("ZADD", redis::cmd("ZADD").arg(OPERATIONS).arg(now_ms).arg(id)).await?;
+        inspector.operation(id).await
+    }
+
+    /// Pauses an operation, lets it go on, or ends it. Whoever carries it out hears of it with the next step.
+    ///
+    /// # Errors
+    /// [`Error::OperationNotFound`], [`Error::OperationOver`]; [`Error::Forbidden`], also where the role does not allow what the
+    /// operation does; [`Error::Unaudited`].
+    pub async fn steer_operation(&self, id: &str, verb: OperationVerb) -> Result<Operation, Error> {
+        let inspector = self.inspector();
+        let operation = inspector.operation(id).await?;
+        let needed = operation.spec.action.action().info().permission;
+        if !self.actor().role.allows(needed) {
+            return Err(Error::Forbidden { permission: needed });
+        }
+        let target = Target { entry: Some(id), ..Target::default() };
+        let work = async {
+            if operation.state.is_over() {
+                return Err(Error::OperationOver { id: id.to_owned(), state: operation.state.as_str() });
+            }
+            inspector.look_at_the_clock().await?;
+            let (wish, state) = match verb {
+                OperationVerb::Pause => ("pause", OperationState::Paused),
+                OperationVerb::Resume => ("run", OperationState::Queued),
+                OperationVerb::Cancel => ("cancel", OperationState::Cancelled),
+            };
+            let hash = keys::operation(id);
+            inspector.redis.query::<()>("HSET", redis::cmd("HSET").arg(hash).arg("wish").arg(wish)).await?;
+            // Nobody may have it: then this is all. Else whoever has it does the same.
+            let goes_on = verb == OperationVerb::Resume && operation.state != OperationState::Paused;
+            if !goes_on {
+                inspector.put_down(&operation, "", state, None).await?;
+            }
+            inspector.operation(id).await
+        };
+        self.audited(Action::Operation(verb), target, work, |_| None).await
+    }
+
+    /// Deletes for good what an operation has put into the bin; returns how many tasks.
+    ///
+    /// # Errors
+    /// [`Error::OperationNotFound`], [`Error::OperationLive`]; [`Error::Forbidden`], [`Error::Unaudited`].
+    pub async fn empty_bin(&self, id: &str) -> Result<u64, Error> {
+        let target = Target { entry: Some(id), ..Target::default() };
+        let work = async {
+            let operation = self.inspector().operation(id).await?;
+            if !operation.state.is_over() {
+                return Err(Error::OperationLive(operation.id));
+            }
+            self.inspector().empty_bin(&operation).await
+        };
+        self.audited(Action::Bin(BinVerb::Empty), target, work, |tasks| Some(*tasks)).await
+    }
+
+    /// Whether the actor may do what an operation does.
+    pub fn may(&self, permission: Permission) -> bool {
+        self.actor().role.allows(permission)
+    }
+}
+
+impl Inspector {
+    /// Writes that an operation rests or is over, and frees it, unless another process than `who` has it.
+    async fn put_down(
+        &self,
+        operation: &Operation,
+        who: &str,
+        state: OperationState,
+        error: Option<&Error>,
+    ) -> Result<Wish, Error> {
+        let mut fields = vec![("state", state.as_str().to_owned())];
+        fields.extend(error.map(|error| ("error", error.to_string())));
+        if state.is_over() {
+            fields.push(("ended_ms", self.now_ms().to_string()));
+        }
+        let wish = self.broker().write_operation(&operation.id, who, false, &fields).await?;
+        if state.is_over() && !matches!(wish, Wish::Others | Wish::Over) {
+            let error = error.map(Error::to_string);
+            let changed = self.operation(&operation.id).await?.changed;
+            self.has_acted(operation.audit.as_deref(), Some(changed), error.as_deref()).await;
+        }
+        Ok(wish)
+    }
+}

@@ -1,0 +1,256 @@
+//! Carrying operations out.
+
+use std::time::Duration;
+
+use queue_core::limits::BIN_PIECE;
+use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
+use tokio::time::{Instant, sleep};
+
+use super::{MOST, Operation, OperationState, PIECE};
+use crate::bulk::Drive;
+use crate::error::Error;
+use crate::verb::Verb;
+use crate::{Changed, Inspector, Progress};
+
+/// Whoever carries an operation out beside other work rests for four times as long as a step took: it has Redis for a fifth of the time.
+const PAUSE_FACTOR: u32 = 4;
+/// The longest rest: the lease has to be renewed.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Tasks named by their ids that are changed in one step.
+const IDS_AT_ONCE: usize = 20;
+
+/// How fast an operation is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// At a fifth of the time, so that Redis has time for others.
+    Gentle,
+    /// As fast as Redis answers: somebody waits for it.
+    Full,
+}
+
+impl Inspector {
+    /// Carries out an operation, or goes on with one that another process has left, until it ends, pauses, or another process has it. `told`
+    /// hears how far it is after each step. Two of one process at once are enough
+    /// ([`OPERATIONS_AT_ONCE`](queue_core::limits::OPERATIONS_AT_ONCE)).
+    ///
+    /// # Errors
+    /// [`Error::OperationNotFound`]; or Redis cannot be asked: then somebody goes on with it after half a minute. Other errors end the
+    /// operation, which says them.
+    pub async fn run_operation(
+        &self,
+        id: &str,
+        pace: Pace,
+        told: impl FnMut(Progress) + Send,
+    ) -> Result<Operation, Error> {
+        self.look_at_the_clock().await?;
+        let who = uuid::Uuid::new_v4().simple().to_string();
+        let running = [("state", OperationState::Running.as_str().to_owned())];
+        let wish = self.broker().write_operation(id, &who, true, &running).await?;
+        // Read behind the lease: whoever had it before has written more.
+        let operation = self.operation(id).await?;
+        if operation.started_at.is_none() {
+            let started = [("started_ms", self.now_ms().to_string())];
+            self.broker().write_operation(id, &who, true, &started).await?;
+        }
+        let mut step = Step {
+            inspector: self,
+            begun: operation.progress(),
+            queue_begun: Progress::default(),
+            operation,
+            who,
+            pace,
+            told,
+            wish,
+            since: Instant::now(),
+            piece: None,
+        };
+        let done = if wish == Wish::Run { step.work().await } else { Ok(()) };
+        let Step { operation, who, wish, .. } = step;
+        let (state, error) = match (done, wish) {
+            (_, Wish::Others | Wish::Over) => return self.operation(id).await,
+            (Ok(()), Wish::Run) => (OperationState::Done, None),
+            (Ok(()), Wish::Pause) => (OperationState::Paused, None),
+            (Ok(()), Wish::Cancel) => (OperationState::Cancelled, None),
+            (Err(error), _) if error.is_transient() => return Err(error),
+            (Err(error @ (Error::LimitReached { .. } | Error::ArchiveFull { .. })), _) => {
+                (OperationState::Stopped, Some(error))
+            }
+            (Err(error), _) => (OperationState::Failed, Some(error)),
+        };
+        let wish = self.put_down(&operation, &who, state, error.as_ref()).await?;
+        if state == OperationState::Paused && wish == Wish::Run {
+            // Somebody has let it go on in between.
+            self.put_down(&operation, &who, OperationState::Queued, None).await?;
+        }
+        self.operation(id).await
+    }
+
+    /// The ids of the operations that wait for somebody to begin or go on with them. One that a process has until now is among them.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn open_operations(&self) -> Result<Vec<String>, Error> {
+        let open = |operation: &Operation| matches!(operation.state, OperationState::Queued | OperationState::Running);
+        let operations = self.operations(MOST).await?;
+        // The oldest first.
+        Ok(operations.into_iter().rev().filter(open).map(|operation| operation.id).collect())
+    }
+}
+
+/// An operation at work.
+pub(super) struct Step<'a, P> {
+    pub(super) inspector: &'a Inspector,
+    pub(super) operation: Operation,
+    who: String,
+    pace: Pace,
+    told: P,
+    wish: Wish,
+    since: Instant,
+    /// What it had come to when this process began, and when it began with the present queue.
+    begun: Progress,
+    queue_begun: Progress,
+    /// The list of the bin that is being filled.
+    piece: Option<u64>,
+}
+
+impl<P: FnMut(Progress) + Send> Step<'_, P> {
+    async fn work(&mut self) -> Result<(), Error> {
+        let spec = self.operation.spec.clone();
+        // What was looked at of a queue that is begun anew is looked at again.
+        (self.begun.looked_at, self.begun.of) = self.operation.before;
+        for (at, queue) in spec.queues.iter().enumerate().skip(self.operation.queues_done) {
+            self.queue_begun = self.begun;
+            self.piece = None;
+            match spec.action.verb() {
+                None => self.restore(queue, spec.operation.as_deref().unwrap_or_default()).await?,
+                Some(verb) if !spec.ids.is_empty() => self.change_ids(queue, verb, &spec.ids).await?,
+                Some(verb) => {
+                    let (filter, states) = spec.selection(verb)?;
+                    let inspector = self.inspector;
+                    inspector.change_in(queue, &filter, &states, verb, self).await?;
+                }
+            }
+            if self.wish != Wish::Run {
+                return Ok(());
+            }
+            let before = format!("{} {}", self.begun.looked_at, self.begun.of);
+            let fields = [("queues_done", (at + 1).to_string()), ("before", before)];
+            self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
+        }
+        Ok(())
+    }
+
+    /// Tasks that are named one by one.
+    async fn change_ids(&mut self, queue: &str, verb: Verb, ids: &[String]) -> Result<(), Error> {
+        let mut progress = Progress { of: ids.len() as u64, ..Progress::default() };
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            for id in ids {
+                let is_changed = if verb == Verb::Delete {
+                    self.left(progress.so_far.changed)?;
+                    let broker = self.inspector.broker();
+                    self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done()
+                } else {
+                    self.left(progress.so_far.changed)?;
+                    match self.inspector.change_task(verb, queue, id).await {
+                        Ok(is_changed) => is_changed,
+                        Err(error @ (Error::Redis(_) | Error::QueueNotFound(_))) => return Err(error),
+                        Err(_) => false,
+                    }
+                };
+                let so_far = &mut progress.so_far;
+                so_far.matched += 1;
+                *(if is_changed { &mut so_far.changed } else { &mut so_far.skipped }) += 1;
+            }
+            progress.looked_at += ids.len() as u64;
+            if !self.go_on(progress).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next list of the bin. It is written down before anything is in it, so that it is found whatever becomes of this process.
+    async fn begin_piece(&mut self, queue: &str) -> Result<u64, Error> {
+        let piece = match self.piece {
+            Some(piece) => piece + 1,
+            // One that another process had begun may have room yet.
+            None => self.operation.pieces.get(queue).copied().unwrap_or(0),
+        };
+        let field = format!("{PIECE}{queue}");
+        let written = [(&*field, piece.to_string())];
+        self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &written).await?;
+        self.piece = Some(piece);
+        self.operation.pieces.insert(queue.to_owned(), piece);
+        Ok(piece)
+    }
+}
+
+impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
+    async fn go_on(&mut self, progress: Progress) -> Result<bool, Error> {
+        let before = self.queue_begun;
+        let (done, done_before) = (progress.so_far, before.so_far);
+        let so_far = Changed {
+            matched: done_before.matched + done.matched,
+            changed: done_before.changed + done.changed,
+            skipped: done_before.skipped + done.skipped,
+            trimmed: done_before.trimmed.saturating_add(done.trimmed),
+        };
+        let looked_at = before.looked_at + progress.looked_at;
+        let now = Progress { looked_at, of: before.of.saturating_add(progress.of), so_far };
+        self.begun = now;
+        (self.told)(now);
+        let fields = [
+            ("looked_at", now.looked_at),
+            ("of", now.of),
+            ("matched", so_far.matched),
+            ("changed", so_far.changed),
+            ("skipped", so_far.skipped),
+            ("trimmed", so_far.trimmed),
+        ];
+        let fields = fields.map(|(name, number)| (name, number.to_string()));
+        self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
+        if self.wish == Wish::Run && self.pace == Pace::Gentle {
+            sleep((self.since.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)).await;
+        }
+        self.since = Instant::now();
+        Ok(self.wish == Wish::Run)
+    }
+
+    fn left(&self, changed: u64) -> Result<u64, Error> {
+        let Some(at_most) = self.operation.spec.at_most else { return Ok(u64::MAX) };
+        match at_most.saturating_sub(self.queue_begun.so_far.changed + changed) {
+            0 => Err(Error::LimitReached { at_most }),
+            left => Ok(left),
+        }
+    }
+
+    async fn delete(
+        &mut self,
+        broker: &Broker,
+        queue: &str,
+        seen: Seen<'_>,
+        ids: &[&[u8]],
+    ) -> Result<Vec<Change>, Error> {
+        if !self.operation.spec.bin {
+            return Ok(broker.delete_tasks(queue, seen, ids).await?);
+        }
+        self.inspector.look_at_the_clock().await?;
+        let now_ms = self.inspector.now_ms();
+        let mut piece = match self.piece {
+            Some(piece) => piece,
+            None => self.begin_piece(queue).await?,
+        };
+        loop {
+            if matches!(self.wish, Wish::Others | Wish::Over) {
+                // What is not written down is not binned. The next look ends this.
+                return Ok(vec![Change::MovedOn; ids.len()]);
+            }
+            let bin = Bin::new(&self.operation.id, piece);
+            if let Some(changes) = broker.bin_tasks(queue, seen, ids, bin, now_ms).await? {
+                return Ok(changes);
+            }
+            debug_assert!(ids.len() <= BIN_PIECE);
+            piece = self.begin_piece(queue).await?;
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Changes of many tasks that outlive their process, and what they have deleted.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use queue_admin::{
+    Actor, Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Role, Work,
+};
+use queue_core::TaskState;
+use queue_core::limits::BIN_PIECE;
+
+use super::{at, start};
+use crate::support::{Fixture, Keyspace, NOW, QUEUE, job};
+
+const STATES: [TaskState; 6] = [
+    TaskState::Retry,
+    TaskState::Archived,
+    TaskState::Completed,
+    TaskState::Scheduled,
+    TaskState::Aggregating,
+    TaskState::Pending,
+];
+
+fn admin(inspector: &Inspector, role: Role) -> Admin {
+    Admin::new(inspector.clone(), Actor { name: "ada".to_owned(), role, via: "test", address: None })
+}
+
+fn all() -> Filter {
+    STATES.into_iter().fold(Filter::new(), Filter::state)
+}
+
+fn delete_all() -> OperationSpec {
+    OperationSpec::new(Work::Delete, QUEUE, &all())
+}
+
+/// Three tasks in each state, with locks; one of them is parked in a lane.
+async fn furnish(fixture: &Fixture) {
+    for state in STATES {
+        for n in 0..3 {
+            let task = job(&format!("{state}-{n}")).payload(format!("{state} {n}"));
+            fixture.put_in(state, task.unique(Duration::from_secs(600))).await;
+        }
+    }
+    let _: i64 = fixture.cmd(&["HSET", "asynq:{q}:t:scheduled-1", "x_waits", "lane:key 17"]).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:{q}:x:waiting", "0", "lane:key 17 scheduled-1"]).await;
+    fixture.run("ZADD asynq:{q}:x:due 17 lane:key").await;
+}
+
+/// The key space without what is said of operations, and without their bins where those are empty.
+async fn tasks_of(fixture: &Fixture) -> Keyspace {
+    fixture.keyspace().await.without("x:audit").without("x:op").without_relative_ttls()
+}
+
+async fn begin(admin: &Admin, spec: OperationSpec) -> Operation {
+    admin.start_operation(spec, None).await.unwrap()
+}
+
+async fn finish(inspector: &Inspector, id: &str) -> Operation {
+    inspector.run_operation(id, Pace::Full, |_| {}).await.unwrap()
+}
+
+/// Something that dies when it was polled so often. Tells whether it had ended before.
+struct Dying<F>(Pin<Box<F>>, usize);
+
+impl<F: Future> Future for Dying<F> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        if self.1 == 0 {
+            return Poll::Ready(false);
+        }
+        self.1 -= 1;
+        self.0.as_mut().poll(context).map(|_| true)
+    }
+}
+
+#[tokio::test]
+async fn what_an_operation_has_deleted_comes_back_as_it_was() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let before = tasks_of(&fixture).await;
+    let ada = admin(&inspector, Role::Admin);
+    let deleted = finish(&inspector, &begin(&ada, delete_all()).await.id).await;
+    assert_eq!((deleted.state, deleted.changed, deleted.skipped), (OperationState::Done, 18, 0));
+    assert_eq!((deleted.looked_at, deleted.of, deleted.matched), (18, 18, 18));
+    let info = inspector.queue(QUEUE).await.unwrap();
+    assert!(STATES.iter().all(|state| info.count(*state) == 0), "{info:?}");
+    let locks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:unique:*"]).await;
+    assert!(locks.is_empty(), "{locks:?}");
+    let bins = inspector.bins().await.unwrap();
+    assert_eq!((bins.len(), bins[0].left(), bins[0].tasks[QUEUE]), (1, 18, 18));
+    let binned = inspector.binned_tasks(&deleted.id, 100).await.unwrap();
+    assert_eq!(binned.len(), 18);
+    assert!(binned.iter().any(|task| task.id == "retry-1" && task.state == TaskState::Retry));
+
+    let restored = finish(&inspector, &begin(&ada, OperationSpec::restore(&deleted.id)).await.id).await;
+    assert_eq!((restored.state, restored.changed, restored.skipped), (OperationState::Done, 18, 0));
+    tasks_of(&fixture).await.assert_unchanged_since(&before);
+    assert!(inspector.bins().await.unwrap().is_empty());
+    let nothing = ada.start_operation(OperationSpec::restore(&restored.id), None).await.unwrap_err();
+    assert!(matches!(nothing, Error::BinNotFound(_)), "{nothing}");
+}
+
+/// The same as of all other actions: who did it, and what came of it.
+#[tokio::test]
+async fn what_is_done_is_written_down_of_operations_too() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let ada = admin(&inspector, Role::Admin);
+    let deleted = finish(&inspector, &begin(&ada, delete_all()).await.id).await;
+    finish(&inspector, &begin(&ada, OperationSpec::restore(&deleted.id)).await.id).await;
+    let audit = inspector.audit(None, 10).await.unwrap().entries;
+    let told: Vec<_> =
+        audit.iter().map(|entry| (entry.action.as_str(), entry.changed, entry.outcome.as_str())).collect();
+    assert_eq!(told, [("bin.restore", Some(18), "done"), ("tasks.delete", Some(18), "done")]);
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_and_a_bound_stops_an_operation() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let before = fixture.keyspace().await;
+    assert_eq!(inspector.dry_run(&delete_all()).await.unwrap()[QUEUE], 18);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    let ada = admin(&inspector, Role::Admin);
+    let bounded = OperationSpec { at_most: Some(7), ..delete_all() };
+    let stopped = finish(&inspector, &begin(&ada, bounded).await.id).await;
+    assert_eq!((stopped.state, stopped.changed), (OperationState::Stopped, 7));
+    assert!(stopped.error.unwrap().starts_with("limit-reached"));
+    assert_eq!(inspector.bin(&stopped.id).await.unwrap().left(), 7);
+    let exact = OperationSpec { at_most: Some(11), ..delete_all() };
+    assert_eq!(finish(&inspector, &begin(&ada, exact).await.id).await.state, OperationState::Done);
+}
+
+#[tokio::test]
+async fn a_process_that_dies_at_any_step_leaves_each_task_in_one_place_and_another_one_goes_on() {
+    let mut steps = 1;
+    loop {
+        let (fixture, inspector) = start().await;
+        furnish(&fixture).await;
+        let before = tasks_of(&fixture).await;
+        let ada = admin(&inspector, Role::Admin);
+        let mut has_ended = true;
+        let id = begin(&ada, delete_all()).await.id;
+        for restoring in [false, true] {
+            let id = if restoring { begin(&ada, OperationSpec::restore(&id)).await.id } else { id.clone() };
+            has_ended &= Dying(Box::pin(inspector.run_operation(&id, Pace::Full, |_| {})), steps).await;
+            // What is on its way to Redis arrives.
+            let _: String = fixture.cmd(&["PING"]).await;
+            let now = inspector.operation(&id).await.unwrap();
+            if !now.state.is_over() {
+                assert_eq!(finish(&inspector, &id).await.state, now.state, "another one has it: nothing is done");
+            }
+            for state in STATES {
+                for n in 0..3 {
+                    let keys: Vec<String> = fixture.cmd(&["KEYS", &format!("asynq:{{q}}:*t:{state}-{n}")]).await;
+                    assert_eq!(keys.len(), 1, "{steps} {restoring} {keys:?}");
+                }
+            }
+            // Half a minute later.
+            fixture.run(&format!("DEL asynq:x:op:{{{id}}}:lease")).await;
+            let done = finish(&inspector, &id).await;
+            assert_eq!((done.state, done.error), (OperationState::Done, None), "{steps} {restoring}");
+        }
+        tasks_of(&fixture).await.assert_unchanged_since(&before);
+        if has_ended {
+            assert!(steps > 5, "it was killed {steps} times only");
+            return;
+        }
+        steps += 1;
+    }
+}
+
+#[tokio::test]
+async fn an_operation_pauses_goes_on_and_ends_when_somebody_wants_it() {
+    let (fixture, inspector) = start().await;
+    fixture.put((0..300).map(|n| job(&format!("t{n}")))).await;
+    let ada = admin(&inspector, Role::Admin);
+    let id = begin(&ada, delete_all()).await.id;
+    // Nobody has it yet.
+    let paused = ada.steer_operation(&id, OperationVerb::Pause).await.unwrap();
+    assert_eq!(paused.state, OperationState::Paused);
+    assert!(inspector.open_operations().await.unwrap().is_empty());
+    assert_eq!(ada.steer_operation(&id, OperationVerb::Resume).await.unwrap().state, OperationState::Queued);
+    assert_eq!(inspector.open_operations().await.unwrap(), [&*id]);
+    // While somebody has it, he hears of it after the page at hand.
+    let pages = AtomicUsize::new(0);
+    let (sender, mut pause) = tokio::sync::mpsc::unbounded_channel();
+    let told = |_| {
+        if pages.fetch_add(1, Ordering::Relaxed) == 0 {
+            sender.send(()).unwrap();
+        }
+    };
+    let steer = async {
+        pause.recv().await.unwrap();
+        ada.steer_operation(&id, OperationVerb::Pause).await.unwrap()
+    };
+    let (done, _) = tokio::join!(inspector.run_operation(&id, Pace::Gentle, told), steer);
+    let done = done.unwrap();
+    assert_eq!(done.state, OperationState::Paused);
+    assert!((1..300).contains(&done.changed), "{done:?}");
+    assert_eq!(inspector.queue(QUEUE).await.unwrap().count(TaskState::Pending), 300 - done.changed);
+    let cancelled = ada.steer_operation(&id, OperationVerb::Cancel).await.unwrap();
+    assert_eq!((cancelled.state, cancelled.changed), (OperationState::Cancelled, done.changed));
+    assert!(cancelled.ended_at.is_some());
+    let over = ada.steer_operation(&id, OperationVerb::Resume).await.unwrap_err();
+    assert!(matches!(over, Error::OperationOver { state: "cancelled", .. }), "{over}");
+    assert_eq!(finish(&inspector, &id).await, cancelled, "what is over stays as it is");
+    // What it had deleted can be restored.
+    let restored = finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    assert_eq!(restored.changed, done.changed);
+}
+
+#[tokio::test]
+async fn what_cannot_come_back_stays_in_the_bin_until_that_is_emptied() {
+    let (fixture, inspector) = start().await;
+    fixture.put((0..120).map(|n| job(&format!("t{n}")))).await;
+    let ada = admin(&inspector, Role::Admin);
+    let id = begin(&ada, delete_all()).await.id;
+    let live = ada.start_operation(OperationSpec::restore(&id), None).await.unwrap_err();
+    assert!(matches!(live, Error::OperationLive(_)), "{live}");
+    finish(&inspector, &id).await;
+    fixture.put((0..70).map(|n| job(&format!("t{n}")))).await;
+    let restored = finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    assert_eq!((restored.state, restored.changed, restored.skipped), (OperationState::Done, 50, 70));
+    assert_eq!(inspector.bin(&id).await.unwrap().left(), 70);
+    assert_eq!(ada.empty_bin(&id).await.unwrap(), 70);
+    let bins: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:x:bin:*"]).await;
+    assert_eq!(bins, Vec::<String>::new());
+    assert!(matches!(inspector.bin(&id).await.unwrap_err(), Error::BinNotFound(_)));
+    assert_eq!(inspector.queue(QUEUE).await.unwrap().count(TaskState::Pending), 120);
+}
+
+#[tokio::test]
+async fn a_bin_of_many_tasks_has_many_lists_and_goes_with_its_queue() {
+    let (fixture, inspector) = start().await;
+    let count = 2 * BIN_PIECE + 100;
+    fixture.put((0..count).map(|n| job(&format!("t{n}")))).await;
+    let ids: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    let ada = admin(&inspector, Role::Admin);
+    let id = begin(&ada, delete_all()).await.id;
+    finish(&inspector, &id).await;
+    let mut lengths = Vec::new();
+    for piece in 0..4 {
+        lengths.push(fixture.cmd::<usize>(&["LLEN", &format!("asynq:{{q}}:x:bin:{id}:{piece}")]).await);
+    }
+    assert_eq!(lengths, [BIN_PIECE, BIN_PIECE, 100, 0]);
+    let of_dry_run = inspector.dry_run(&OperationSpec::restore(&id)).await.unwrap();
+    assert_eq!(of_dry_run[QUEUE], count as u64);
+    finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    let again: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    assert!(again == ids, "the order is another one");
+    finish(&inspector, &begin(&ada, delete_all()).await.id).await;
+    inspector.remove_queue(QUEUE, false).await.unwrap();
+    let left: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:*"]).await;
+    assert_eq!(left, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn tasks_are_named_by_their_ids_and_other_actions_work_too() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let ada = admin(&inspector, Role::Admin);
+    let ids = ["retry-0", "archived-0", "nobody"].map(str::to_owned).to_vec();
+    let run = begin(&ada, OperationSpec::of_ids(Work::Run, QUEUE, ids.clone())).await;
+    let run = finish(&inspector, &run.id).await;
+    assert_eq!((run.state, run.changed, run.skipped), (OperationState::Done, 2, 1));
+    let deleted = begin(&ada, OperationSpec::of_ids(Work::Delete, QUEUE, ids)).await;
+    let deleted = finish(&inspector, &deleted.id).await;
+    assert_eq!((deleted.changed, inspector.bin(&deleted.id).await.unwrap().left()), (2, 2));
+    let archive =
+        begin(&ada, OperationSpec::new(Work::Archive, QUEUE, &Filter::new().state(TaskState::Scheduled))).await;
+    assert_eq!(finish(&inspector, &archive.id).await.changed, 3);
+    let gone = OperationSpec { bin: false, ..delete_all() };
+    let gone = finish(&inspector, &begin(&ada, gone).await.id).await;
+    assert_eq!((gone.state, gone.changed), (OperationState::Done, 16));
+    assert!(matches!(inspector.bin(&gone.id).await.unwrap_err(), Error::BinNotFound(_)));
+}
+
+#[tokio::test]
+async fn an_operation_is_asked_for_once_by_a_key_and_refused_where_it_makes_no_sense() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let ada = admin(&inspector, Role::Admin);
+    let first = ada.start_operation(delete_all(), Some("k")).await.unwrap();
+    assert_eq!(ada.start_operation(delete_all(), Some("k")).await.unwrap(), first);
+    let other = OperationSpec { bin: false, ..delete_all() };
+    assert!(matches!(ada.start_operation(other, Some("k")).await.unwrap_err(), Error::KeyReused));
+    let before = fixture.keyspace().await;
+    let invalid = [
+        OperationSpec { filter: None, ..delete_all() },
+        OperationSpec { filter: Some("type:x".to_owned()), ..delete_all() },
+        OperationSpec { ids: vec!["a".to_owned()], ..delete_all() },
+        OperationSpec { queues: Vec::new(), ..delete_all() },
+        OperationSpec { operation: None, ..OperationSpec::restore("x") },
+        OperationSpec::of_ids(Work::Run, QUEUE, vec!["a".to_owned(); 1_001]),
+    ];
+    for spec in invalid {
+        let error = ada.start_operation(spec.clone(), None).await.unwrap_err();
+        assert!(matches!(error, Error::OperationInvalid(_)), "{spec:?}: {error}");
+    }
+    let active = OperationSpec { filter: Some("state:active".to_owned()), ..delete_all() };
+    assert!(matches!(ada.start_operation(active, None).await.unwrap_err(), Error::StateRefused { .. }));
+    let elsewhere = OperationSpec { queues: vec!["none".to_owned()], ..delete_all() };
+    assert!(matches!(ada.start_operation(elsewhere, None).await.unwrap_err(), Error::QueueNotFound(_)));
+    let operator = admin(&inspector, Role::Operator);
+    assert!(matches!(operator.start_operation(delete_all(), None).await.unwrap_err(), Error::Forbidden { .. }));
+    assert!(matches!(
+        operator.steer_operation(&first.id, OperationVerb::Cancel).await.unwrap_err(),
+        Error::Forbidden { .. }
+    ));
+    assert!(matches!(operator.empty_bin(&first.id).await.unwrap_err(), Error::Forbidden { .. }));
+    fixture.keyspace().await.assert_unchanged_since(&before);
+    assert!(matches!(inspector.operation("none").await.unwrap_err(), Error::OperationNotFound(_)));
+}
+
+#[tokio::test]
+async fn an_operation_is_kept_for_a_week_and_then_no_longer_listed() {
+    let (fixture, inspector) = start().await;
+    let ada = admin(&inspector, Role::Admin);
+    let id = begin(&ada, delete_all()).await.id;
+    finish(&inspector, &id).await;
+    let ttl: i64 = fixture.cmd(&["TTL", &format!("asynq:x:op:{{{id}}}")]).await;
+    assert!((604_700..=604_800).contains(&ttl), "{ttl}");
+    assert_eq!(at(&fixture, NOW + 5).operations(10).await.unwrap().len(), 1);
+    fixture.run(&format!("DEL asynq:x:op:{{{id}}}")).await;
+    assert!(inspector.operations(10).await.unwrap().is_empty());
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", "asynq:x:ops"]).await, 0);
+}
