@@ -25,16 +25,16 @@ const fn kind(name: &str) -> &'static str {
 
 pub(crate) const FILES: &[File] = files! {
     "app.css" "icon.svg" "app.js" "api.js" "dom.js" "format.js" "graph.js" "keys.js" "live.js" "settings.js" "ui.js"
-    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/groups.js" "pages/limits.js" "pages/overview.js" "pages/queue.js"
-    "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
+    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/failures.js" "pages/groups.js" "pages/limits.js" "pages/overview.js" "pages/queue.js"
+    "pages/redis.js" "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
 };
 
 pub(crate) const PAGE: &str = include_str!("../assets/index.html");
 
 /// The addresses of pages. Each is one level deep, so that relative addresses lead to the same place from all of them.
-pub(crate) const PAGES: [&str; 15] = [
-    "", "queue", "tasks", "task", "groups", "batches", "batch", "limits", "events", "servers", "cron", "doctor",
-    "audit", "enqueue", "settings",
+pub(crate) const PAGES: [&str; 17] = [
+    "", "queue", "tasks", "task", "failures", "groups", "batches", "batch", "limits", "events", "servers", "cron",
+    "redis", "doctor", "audit", "enqueue", "settings",
 ];
 
 pub(crate) struct Assets {

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod batch;
 pub(crate) mod broadcast;
 pub(crate) mod cron;
+pub(crate) mod failures;
 mod forecast;
 pub(crate) mod group;
 mod history;

@@ -48,7 +48,7 @@ const CHANGES: [(&str, &str, &str); 26] = [
 ];
 
 fn filled(path: &str, queue: &str) -> String {
-    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}"].map(|name| (name, "none"));
+    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{fingerprint}"].map(|name| (name, "none"));
     let names = [("{queue}", queue), ("{id}", "pending")].into_iter().chain(none);
     names.fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }
@@ -224,6 +224,7 @@ async fn what_is_hidden_is_in_no_answer() {
             "/cron".to_owned(),
             "/audit".to_owned(),
             "/overview".to_owned(),
+            "/failures".to_owned(),
         ] {
             let told = site.get(&path).await;
             assert!(told.status.is_success() && !told.text.contains(SECRET), "{path}: {told:?}");
