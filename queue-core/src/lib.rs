@@ -17,6 +17,7 @@
 //! * [`limits`]: margins, intervals and bounds, each once.
 //! * [`doctor`]: what is wrong with a task or a Redis, and what helps.
 //! * [`limit`]: how many tasks of a key may run at once, and start in a time.
+//! * [`fingerprint`]: which failures have the same cause.
 //! * [`flow`]: ids, states and events of batches.
 //! * [`broadcast`]: who is chosen for a task that several servers are to run.
 //! * [`info`]: what is shown to somebody who looks at a task.
@@ -34,6 +35,7 @@ pub mod doctor;
 pub mod duration;
 pub mod event;
 pub mod exhausted;
+pub mod fingerprint;
 pub mod flow;
 pub mod forecast;
 pub mod info;

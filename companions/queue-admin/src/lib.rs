@@ -6,6 +6,7 @@
 //! * [`Filter`]: which of many tasks are counted, found, listed or changed; it can be written as text.
 //! * [`Action`]: the table of all that operators can do. [`Admin`] does it for somebody: it checks the [`Role`], and writes
 //!   the audit.
+//! * [`FailureScan`]: what fails, grouped by its cause.
 //! * [`Explanation`]: why a task is not running.
 //! * [`Reader`]: reads a queue that is carried elsewhere; `queue_redis::broker::Broker` stores it there. [`export`]: the lines of a file
 //!   that carries it.
@@ -24,8 +25,10 @@ mod entries;
 mod error;
 mod explain;
 pub mod export;
+mod failures;
 mod forecast;
 mod groups;
+mod health;
 mod lanes;
 mod lenient;
 mod limits;
@@ -55,7 +58,9 @@ pub use change::Cancellation;
 pub use cron::{CronEntry, CronEvent};
 pub use error::{BadCursor, Error};
 pub use explain::{Explanation, Reason};
+pub use failures::{FailureGroup, FailureQueue, FailureSample, FailureScan, FailureTotals, Failures, Stretch};
 pub use groups::GroupInfo;
+pub use health::{Advice, QueuePlace, RedisHealth, RoundTrips};
 pub use lanes::Lane;
 pub use limits::LimitInfo;
 pub use operations::{BinInfo, Operation, OperationSpec, OperationState, Pace, Work};

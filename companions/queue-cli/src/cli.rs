@@ -100,6 +100,8 @@ commands! {
     Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts
     Stats: manage::stats::StatsArgs,
+    /// Show what fails, grouped by its cause
+    Failures: manage::failures::FailuresArgs,
     /// Show what happens to tasks and servers, as it happens, until Ctrl-C
     Events: events::EventsArgs,
     /// Show who did what with queuectl and its dashboards

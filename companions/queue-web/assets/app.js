@@ -14,19 +14,23 @@ import cron from "./pages/cron.js";
 import doctor from "./pages/doctor.js";
 import enqueue from "./pages/enqueue.js";
 import events from "./pages/events.js";
+import failures from "./pages/failures.js";
 import groups from "./pages/groups.js";
 import limits from "./pages/limits.js";
 import operations from "./pages/operations.js";
 import overview from "./pages/overview.js";
 import queue from "./pages/queue.js";
+import redis from "./pages/redis.js";
 import servers from "./pages/servers.js";
 import preferences from "./pages/settings.js";
 import task from "./pages/task.js";
 import tasks from "./pages/tasks.js";
 
-const PAGES = { "": overview, queue, tasks, task, groups, batches, batch, limits, operations, events, servers, cron, doctor, audit, enqueue, settings: preferences };
+const PAGES = {
+  "": overview, queue, tasks, task, failures, groups, batches, batch, limits, operations, events, servers, cron, redis, doctor, audit, enqueue, settings: preferences,
+};
 const MENU = [
-  ["", "Overview"], ["tasks", "Tasks"], ["batches", "Batches"], ["limits", "Limits"], ["operations", "Operations"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["doctor", "Doctor"], ["audit", "Audit"],
+  ["", "Overview"], ["tasks", "Tasks"], ["failures", "Failures"], ["batches", "Batches"], ["limits", "Limits"], ["operations", "Operations"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["redis", "Redis"], ["doctor", "Doctor"], ["audit", "Audit"],
   ["enqueue", "Enqueue"], ["settings", "Settings"],
 ];
 
@@ -36,7 +40,7 @@ let shown = null;
 const nameOf = (address) => address.pathname.slice(base.pathname.length);
 
 function top(current) {
-  const needs = { audit: me.permissions.includes("audit"), enqueue: me.permissions.includes("enqueue"), batches: me.queues.length === 0 };
+  const needs = { audit: me.permissions.includes("audit"), enqueue: me.permissions.includes("enqueue"), batches: me.queues.length === 0, redis: me.queues.length === 0 };
   const may = (name) => needs[name] ?? true;
   const links = MENU.filter(([name]) => may(name)).map(([name, label]) =>
     h("a", { href: `./${name}`, "aria-current": name === current ? "page" : null }, label));

@@ -25,18 +25,19 @@ const fn kind(name: &str) -> &'static str {
 
 pub(crate) const FILES: &[File] = files! {
     "app.css" "icon.svg" "app.js" "api.js" "dom.js" "format.js" "graph.js" "keys.js" "live.js" "operation.js" "settings.js" "ui.js"
-    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/groups.js" "pages/limits.js" "pages/operations.js" "pages/overview.js" "pages/queue.js"
-    "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
+    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/failures.js" "pages/groups.js" "pages/limits.js" "pages/operations.js" "pages/overview.js" "pages/queue.js"
+    "pages/redis.js" "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
 };
 
 pub(crate) const PAGE: &str = include_str!("../assets/index.html");
 
 /// The addresses of pages. Each is one level deep, so that relative addresses lead to the same place from all of them.
-pub(crate) const PAGES: [&str; 16] = [
+pub(crate) const PAGES: [&str; 18] = [
     "",
     "queue",
     "tasks",
     "task",
+    "failures",
     "groups",
     "batches",
     "batch",
@@ -45,6 +46,7 @@ pub(crate) const PAGES: [&str; 16] = [
     "events",
     "servers",
     "cron",
+    "redis",
     "doctor",
     "audit",
     "enqueue",

@@ -58,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) live: live::Live,
     pub(crate) feed: feed::Feed,
     pub(crate) checkup: api::doctor::Checkup,
+    pub(crate) failures: api::failures::Watch,
     pub(crate) assets: assets::Assets,
     /// The description of the API.
     pub(crate) openapi: serde_json::Value,
@@ -173,6 +174,7 @@ impl Builder {
             live: live::Live::default(),
             feed: feed::Feed::default(),
             checkup: api::doctor::Checkup::default(),
+            failures: api::failures::Watch::default(),
             assets: assets::Assets::new(),
             openapi: openapi::document(),
             waits: tokio::sync::Semaphore::new(WAITS),

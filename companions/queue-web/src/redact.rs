@@ -278,6 +278,7 @@ mod tests {
             ("payload.to:ada", false),
             ("ada", false),
             ("error:ada", false),
+            ("fingerprint:v1-0b5c6a2f9d41", true),
         ] {
             assert_eq!(redact.check(&filter.parse().unwrap()).is_ok(), allowed, "{filter}");
         }

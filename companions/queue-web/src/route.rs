@@ -6,7 +6,9 @@ use std::sync::LazyLock;
 use axum::http::Method;
 use queue_admin::{Action, BatchVerb, BinVerb, CronVerb, LimitVerb, Permission, QueueVerb, Verb};
 
-use crate::api::{audit, batches, cron, doctor, enqueue, limits, operations, queues, servers, tasks, whole};
+use crate::api::{
+    audit, batches, cron, doctor, enqueue, failures, limits, operations, queues, redis, servers, tasks, whole,
+};
 use crate::request::{Answer, Request, name};
 
 pub(crate) type Working = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -128,6 +130,9 @@ fn routes() -> Vec<Route> {
         POST "/batches/{batch}/resolve" Need::Do(Batch(BatchVerb::Resolve)), [] "BatchResolved" batches::resolve, "Count members of a batch that died or were removed as succeeded: those with these task ids, or all; a dry run only counts them";
         POST "/batches/{batch}/signals/{node}" Need::Do(Batch(BatchVerb::Signal)), [] "Signalled" batches::signal, "Give the signal that a node of a workflow waits for, or decline it";
         POST "/batches/{batch}/nodes/{node}/rerun" Need::Do(Batch(BatchVerb::Rerun)), [] "Rerun" batches::rerun, "Run a node of a workflow again, and all that is behind it";
+        GET "/failures" VIEW, ["queue" "limit" "again"] "Failures" failures::list, "What fails, grouped by its cause, most tasks first, at most a minute old; with again, it is looked through anew";
+        GET "/failures/{fingerprint}" VIEW, [] "Failure" failures::one, "Failures of one cause";
+        GET "/redis" VIEW, [] "RedisHealth" redis::look, "How Redis itself is, and what to do about it; for those who see all queues";
         GET "/doctor" VIEW, [] "Checkup" doctor::last, "What the last examination has found, and how far one is that goes on";
         POST "/doctor" VIEW, [] "Checkup" doctor::begin, "Examine all queues; nothing is changed";
         GET "/audit" Need::See(Permission::Audit), ["cursor" "limit"] "Audit" audit::list, "Who did what, newest first";

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use queue_core::clock::date_from_secs;
+use queue_core::fingerprint::Fingerprint;
 use queue_core::{TaskMessage, TaskState};
 
 use super::payload;
@@ -35,6 +36,7 @@ pub struct Filter {
     pub(super) task_type: Option<String>,
     pub(super) older_than: Option<Duration>,
     pub(super) error: Option<String>,
+    pub(super) fingerprint: Option<Fingerprint>,
     pub(super) headers: BTreeMap<String, Option<String>>,
     pub(super) payload: Vec<(String, String)>,
     pub(super) texts: Vec<String>,
@@ -92,6 +94,13 @@ impl Filter {
         self
     }
 
+    /// Tasks whose last failure has this fingerprint: a group of [`Inspector::failures`](crate::Inspector::failures).
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = Some(fingerprint);
+        self
+    }
+
     /// Tasks with this header, whatever its value.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>) -> Self {
@@ -145,7 +154,7 @@ impl Filter {
     }
 
     /// The names of the headers, and the paths into the payload, of which it asks; and whether it looks for text anywhere.
-    /// Who hides parts of tasks must not tell by finding them.
+    /// Who hides parts of tasks must not tell by finding them. A fingerprint tells nothing but what is shown of errors anyway.
     pub fn looks_into(&self) -> (Vec<&str>, Vec<&str>, bool) {
         let mut looks = (Vec::new(), Vec::new(), false);
         for filter in std::iter::once(self).chain(&self.not) {
@@ -170,6 +179,7 @@ impl Filter {
         self.group.is_some()
             || self.task_type.is_some()
             || self.error.is_some()
+            || self.fingerprint.is_some()
             || !self.headers.is_empty()
             || !self.payload.is_empty()
             || !self.texts.is_empty()
@@ -196,6 +206,7 @@ impl Filter {
         self.group.as_ref().is_none_or(|group| message.group_key == *group)
             && self.task_type.as_ref().is_none_or(|task_type| is_type(&message.r#type, task_type))
             && self.error.as_ref().is_none_or(|text| message.error_msg.contains(text))
+            && self.fingerprint.is_none_or(|it| Fingerprint::new(&message.r#type, &message.error_msg) == Some(it))
             && self.headers.iter().all(|(name, value)| {
                 message.headers.get(name).is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
             })
@@ -288,13 +299,15 @@ mod tests {
             all.clone().task_type("email:"),
             all.clone().group("h"),
             all.clone().error_contains("Refused"),
+            all.clone().fingerprint(Fingerprint::new("email:other", "dial tcp: connection refused").unwrap()),
             all.clone().header("user"),
             all.clone().header_is("tenant", "8"),
             all.clone().payload("to", "bob"),
         ] {
             assert!(!matches(&filter, &task), "{filter:?}");
         }
-        assert!(matches(&all.task_type("email:send").header_is("tenant", "7"), &task));
+        let same = Fingerprint::new("email:send", "dial tcp: connection refused\nmore").unwrap();
+        assert!(matches(&all.task_type("email:send").header_is("tenant", "7").fingerprint(same), &task));
     }
 
     #[test]

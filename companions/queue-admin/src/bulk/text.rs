@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
+use queue_core::fingerprint::NoFingerprint;
 use queue_core::{TaskState, duration};
 
 use super::Filter;
@@ -19,7 +20,7 @@ pub struct FilterError {
 const MAX_BYTES: usize = 4_096;
 
 /// The names of conditions; `header` and `payload` have a part of their own behind a dot.
-const NAMES: &str = "state, type, id, group, error, older, text, header.NAME, payload.PATH";
+const NAMES: &str = "state, type, id, group, error, fingerprint, older, text, header.NAME, payload.PATH";
 
 /// Reads words with spaces between them, each a condition `name:value`; all of them have to apply.
 ///
@@ -30,6 +31,7 @@ const NAMES: &str = "state, type, id, group, error, older, text, header.NAME, pa
 /// | `id:7` | with this id; several: one of them |
 /// | `group:g` | of this group |
 /// | `error:refused` | whose last error contains this; case counts |
+/// | `fingerprint:v1-0b5c6a2f9d41` | whose last failure has this [fingerprint](queue_core::fingerprint) |
 /// | `older:1h` | in their state for longer than this |
 /// | `header.tenant`, `header.tenant:acme` | with this header; with this value |
 /// | `payload.user.id:7` | whose payload has this value at this path |
@@ -158,6 +160,10 @@ fn condition(filter: Filter, word: &Word<'_>) -> Result<Filter, FilterError> {
             twice(filter.error.is_some())?;
             filter.error_contains(value)
         }
+        ("fingerprint", _) => {
+            twice(filter.fingerprint.is_some())?;
+            filter.fingerprint(value.parse().map_err(|error: NoFingerprint| fail(error.to_string()))?)
+        }
         ("older", _) => {
             twice(filter.older_than.is_some())?;
             filter.older_than(duration::parse(value).map_err(|error| fail(error.to_string()))?)
@@ -190,6 +196,7 @@ fn write_words(filter: &Filter, sign: &str, words: &mut Vec<String>) {
     for (name, value) in [("type", &filter.task_type), ("group", &filter.group), ("error", &filter.error)] {
         value.iter().for_each(|value| say(name, value));
     }
+    filter.fingerprint.iter().for_each(|it| say("fingerprint", &it.to_string()));
     filter.older_than.iter().for_each(|age| say("older", &duration::format(*age)));
     filter.texts.iter().for_each(|text| say("text", text));
     filter.payload.iter().for_each(|(path, value)| say(&format!("payload.{path}"), value));
@@ -222,6 +229,8 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use queue_core::fingerprint::Fingerprint;
 
     use super::*;
 
@@ -257,6 +266,8 @@ mod tests {
             ("stat:retry", "the conditions are"),
             ("state:done", "the states are"),
             ("older:90", "write it like"),
+            ("fingerprint:v1-7", "is written like v1-"),
+            ("fingerprint:v1-0b5c6a2f9d41 fingerprint:v1-0b5c6a2f9d42", "twice"),
             ("type:", "the value is missing"),
             ("type:a type:b", "twice"),
             ("error:\"x", "quotation mark is missing"),
@@ -289,7 +300,7 @@ mod tests {
                 None => filter.header(header),
             };
             if let Some(kind) = &kind {
-                filter = filter.task_type(kind).not(Filter::new().text(kind));
+                filter = filter.task_type(kind).fingerprint(Fingerprint::of_pattern(kind, "")).not(Filter::new().text(kind));
             }
             filter = filter.text(text).not(Filter::new().older_than(Duration::from_secs(age)));
             proptest::prop_assert_eq!(filter.to_string().parse::<Filter>(), Ok(filter));

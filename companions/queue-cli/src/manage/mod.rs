@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod bin;
 pub(crate) mod broadcast;
 pub(crate) mod cron;
+pub(crate) mod failures;
 mod forecast;
 pub(crate) mod group;
 mod history;

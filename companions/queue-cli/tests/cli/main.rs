@@ -13,6 +13,7 @@ mod events;
 mod exec;
 mod exec_end;
 mod explain;
+mod failures;
 mod flows;
 mod guide;
 mod hostile;

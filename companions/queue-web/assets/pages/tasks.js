@@ -90,7 +90,7 @@ export default async function tasks({ root, me, params, signal, go }) {
 }
 
 /** What can be done to all tasks that fit: first they are counted. */
-function many({ me, queue, state, q, done }) {
+export function many({ me, queue, state, q, done }) {
   const possible = { active: ["cancel"], pending: ["archive", "delete"], archived: ["run", "delete"] }[state] ?? ["run", "archive", "delete"];
   return possible.map((verb) => {
     const action = allowed(me, `tasks.${verb}`);

@@ -19,11 +19,11 @@ pub(crate) const IN_LIST: usize = 1_024;
 /// The same of a task alone; all of it is at `/payload` and `/result`.
 const ALONE: usize = 64 * 1024;
 /// How long a search goes on before it answers with what it has found.
-const SEARCH_FOR: Duration = Duration::from_millis(300);
+pub(crate) const SEARCH_FOR: Duration = Duration::from_millis(300);
 /// Tasks that a search looks at between two pauses.
 const STRIDE: usize = 500;
 /// A search reads for a fifth of the time, so that it takes Redis from nobody.
-const PAUSE_FACTOR: u32 = 4;
+pub(crate) const PAUSE_FACTOR: u32 = 4;
 /// Longest wait for the end of a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 

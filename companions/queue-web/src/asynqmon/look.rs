@@ -8,6 +8,7 @@ use queue_core::{Clock as _, SystemClock, TaskState};
 use serde_json::{Value, json as value};
 
 use super::{list, shape};
+use crate::api::redis::whole_redis;
 use crate::live;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json};
@@ -136,4 +137,28 @@ pub(super) async fn events(request: Request) -> Answer {
         || inspector.scheduler_entries().await?.iter().any(|it| it.id == *entry && request.who.sees(&it.queue()));
     let events = if sees { inspector.enqueue_events(entry, page).await? } else { Vec::new() };
     json(&value!({ "events": events.iter().map(shape::event).collect::<Vec<_>>() }))
+}
+
+/// What Redis says of itself; for a cluster, what one of its nodes does. For who sees all queues.
+pub(super) async fn redis_info(request: Request) -> Answer {
+    whole_redis(&request)?;
+    let inspector = request.inspector();
+    let text = inspector.redis_info_text().await?;
+    // As asynqmon reads it: a line with two colons says nothing.
+    let info: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(':')).filter(|(_, value)| !value.contains(':')).collect();
+    let is_cluster = info.get("cluster_enabled").is_some_and(|it| *it == "1");
+    let places = if is_cluster { Some(inspector.places_of_queues().await?) } else { None };
+    let locations = places.map(|places| {
+        let told = places.iter().map(|it| value!({ "queue": it.queue, "keyslot": it.slot, "nodes": it.nodes }));
+        told.collect::<Vec<_>>()
+    });
+    json(&value!({
+        "address": request.web.redis.target(),
+        "info": info,
+        "raw_info": text,
+        "cluster": is_cluster,
+        "raw_cluster_nodes": "",
+        "queue_locations": locations,
+    }))
 }

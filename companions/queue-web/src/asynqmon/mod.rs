@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::route::{Need, Route};
 
 use self::change::{all, batch, one, pause, remove};
-use self::look::{entries, events, groups, queue, queues, servers, stats, task, tasks};
+use self::look::{entries, events, groups, queue, queues, redis_info, servers, stats, task, tasks};
 
 macro_rules! routes {
     ($($method:ident $path:literal $need:expr, $work:ident($($more:expr),*);)*) => {
@@ -40,6 +40,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         POST "/queues/{queue}:resume" Do(Queue(QueueVerb::Resume)), pause(false);
         GET "/queue_stats" VIEW, stats();
         GET "/servers" VIEW, servers();
+        GET "/redis_info" VIEW, redis_info();
         GET "/scheduler_entries" VIEW, entries();
         GET "/scheduler_entries/{entry}/enqueue_events" VIEW, events();
         GET "/queues/{queue}/tasks/{id}" VIEW, task();

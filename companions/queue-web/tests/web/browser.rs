@@ -174,13 +174,16 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Devtools {
     }
 }
 
-const PAGES: [(&str, &str); 20] = [
+const PAGES: [(&str, &str); 23] = [
     ("", "queues, as of"),
     ("queue?queue=mail", "Queue mail"),
     ("tasks", "Tasks of queue"),
     ("tasks?queue=mail&state=archived", "archived"),
     ("task?queue=mail&id=scheduled", "is due"),
     ("task?id=pending", "Tasks of this id"),
+    ("failures", "it was to die"),
+    ("failures?fp=v1-3e49784f165b", "Those that failed last"),
+    ("redis", "What to look at"),
     ("groups?queue=mail", "1 groups"),
     ("batches", "release 42"),
     ("batches?state=open", "No batch is open"),

@@ -3,6 +3,7 @@
 mod asynqmon;
 mod batches;
 mod browser;
+mod failures;
 mod feed;
 mod limits;
 mod live;

@@ -51,7 +51,7 @@ const CHANGES: [(&str, &str, &str); 29] = [
 ];
 
 fn filled(path: &str, queue: &str) -> String {
-    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{operation}"].map(|name| (name, "none"));
+    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{operation}", "{fingerprint}"].map(|name| (name, "none"));
     let names = [("{queue}", queue), ("{id}", "pending")].into_iter().chain(none);
     names.fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }
@@ -265,6 +265,7 @@ async fn what_is_hidden_is_in_no_answer() {
             "/cron".to_owned(),
             "/audit".to_owned(),
             "/overview".to_owned(),
+            "/failures".to_owned(),
         ] {
             let told = site.get(&path).await;
             assert!(told.status.is_success() && !told.text.contains(SECRET), "{path}: {told:?}");

@@ -77,6 +77,8 @@ async fn answers_have_the_form_that_the_description_promises() {
         let filled = path.replace("{queue}", QUEUE).replace("{id}", "scheduled").replace("{entry}", "none");
         let filled = filled.replace("{batch}", "release").replace("{node}", "approve");
         let filled = filled.replace("{limit}", "rate").replace("{key}", "t1").replace("{operation}", &binned);
+        // Of the member of the batch that has died.
+        let filled = filled.replace("{fingerprint}", "v1-3e49784f165b");
         let filled = if path == "/tasks" { format!("/tasks?queue={QUEUE}") } else { filled };
         let body = match path.as_str() {
             "/queues/{queue}/bulk" => bulk,
