@@ -10,8 +10,8 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use futures_util::stream::Fuse;
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
-use queue_core::options::{Composed, compose};
-use queue_core::{IntoTask, TaskInfo, TaskOptions};
+use queue_core::TaskInfo;
+use queue_core::options::Composed;
 use tokio::sync::Semaphore;
 
 use super::intercept::UnderWay;
@@ -29,16 +29,21 @@ const CHUNK_BYTES: usize = MAX_BATCH_BYTES;
 
 type Outcome = Result<TaskInfo, EnqueueError>;
 
+/// How a task of a stream becomes one that can be stored, at this nanosecond.
+type Compose<T> = fn(T, i64) -> Result<Composed, EnqueueError>;
+
 /// Enqueues what comes, and tells in the same order what became of it. All calls wait for Redis `until` then, or each
 /// chunk for as long as the client does.
-pub(super) fn enqueue<S>(client: Client, tasks: S, until: Option<Instant>) -> impl Stream<Item = Outcome> + use<S>
-where
-    S: Stream<Item: IntoTask>,
-{
+pub(super) fn enqueue<S: Stream>(
+    client: Client,
+    tasks: S,
+    compose: Compose<S::Item>,
+    until: Option<Instant>,
+) -> impl Stream<Item = Outcome> + use<S> {
     let calls = std::sync::Arc::new(Semaphore::new(CALLS));
     let storer = client.clone();
     let chunks = stream::unfold((client, Box::pin(tasks.fuse())), move |(client, mut tasks)| async move {
-        let chunk = Chunk::gather(&client, &mut tasks, until).await?;
+        let chunk = Chunk::gather(&client, &mut tasks, compose, until).await?;
         Some((chunk, (client, tasks)))
     });
     let stored = chunks.map(move |chunk| {
@@ -62,20 +67,22 @@ struct Chunk {
 
 impl Chunk {
     /// Waits for a task, and takes what else is there; `None` when there are no more.
-    async fn gather<S>(client: &Client, tasks: &mut Pin<Box<Fuse<S>>>, until: Option<Instant>) -> Option<Self>
-    where
-        S: Stream<Item: IntoTask>,
-    {
+    async fn gather<S: Stream>(
+        client: &Client,
+        tasks: &mut Pin<Box<Fuse<S>>>,
+        compose: Compose<S::Item>,
+        until: Option<Instant>,
+    ) -> Option<Self> {
         let first = tasks.next().await?;
         let (now_ns, until) = (client.clock.now_ns(), until.unwrap_or_else(|| client.until()));
         let (outcomes, under_way, batches, bytes) = Default::default();
         let mut chunk = Self { now_ns, until, outcomes, under_way, batches, bytes };
-        chunk.add(client, first);
+        chunk.add(client, compose(first, now_ns));
         // Nobody waits for a chunk to be full.
         while !chunk.is_full()
             && let Some(Some(task)) = tasks.next().now_or_never()
         {
-            chunk.add(client, task);
+            chunk.add(client, compose(task, now_ns));
         }
         Some(chunk)
     }
@@ -84,13 +91,12 @@ impl Chunk {
         self.outcomes.len() >= CHUNK_TASKS || self.bytes >= CHUNK_BYTES
     }
 
-    fn add(&mut self, client: &Client, task: impl IntoTask) {
+    fn add(&mut self, client: &Client, task: Result<Composed, EnqueueError>) {
         let position = self.outcomes.len();
-        let composed = task.into_task().map_err(EnqueueError::from);
-        let (under_way, outcome) = match composed.and_then(|task| Ok(compose(task, TaskOptions::new(), self.now_ns)?)) {
+        let (under_way, outcome) = match task {
             Ok(mut composed) => {
                 let (under_way, seen) = client.interceptors.see(&mut composed);
-                let outcome = match seen.map_err(EnqueueError::from).and_then(|()| client.check(&composed)) {
+                let outcome = match seen.map_err(EnqueueError::from).and_then(|()| client.check_size(&composed)) {
                     Ok(()) => {
                         self.bytes += composed.message.payload.len();
                         let key = (composed.message.queue.clone(), Place::of(&composed));

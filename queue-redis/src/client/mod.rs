@@ -109,8 +109,6 @@ pub struct Client {
     interceptors: Interceptors,
     max_task_bytes: usize,
     patience: Duration,
-    /// Whether ids of members of batches are accepted.
-    for_members: bool,
 }
 
 /// Where a task goes; tasks of one queue and one place can travel in one call.
@@ -160,7 +158,7 @@ impl Client {
         let store = Store { broker: Broker::new(redis), listed: Arc::default() };
         let (merger, waits, interceptors) = (Arc::default(), Arc::default(), Interceptors::default());
         let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
-        Self { store, merger, waits, clock, interceptors, max_task_bytes, patience, for_members: false }
+        Self { store, merger, waits, clock, interceptors, max_task_bytes, patience }
     }
 
     /// A client that refuses tasks with more bytes of payload and headers than this. Defaults to
@@ -231,9 +229,9 @@ impl Client {
     /// See [`EnqueueError`].
     pub async fn enqueue_with(&self, task: impl IntoTask, options: TaskOptions) -> Result<TaskInfo, EnqueueError> {
         let now_ns = self.clock.now_ns();
-        let mut composed = compose(task.into_task()?, options, now_ns)?;
+        let mut composed = composed(task, options, now_ns)?;
         let (under_way, seen) = self.interceptors.see(&mut composed);
-        let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check(&composed)) {
+        let stored = match seen.map_err(EnqueueError::from).and_then(|()| self.check_size(&composed)) {
             Ok(()) => self.merger.store(&self.store, composed, now_ns, self.until()).await.map_err(EnqueueError::from),
             Err(refusal) => Err(refusal),
         };
@@ -253,7 +251,13 @@ impl Client {
         &self,
         tasks: impl IntoIterator<Item = T>,
     ) -> Vec<Result<TaskInfo, EnqueueError>> {
-        many::enqueue(self.clone(), stream::iter(tasks), Some(self.until())).collect().await
+        let compose = |task: T, now_ns| composed(task, TaskOptions::new(), now_ns);
+        many::enqueue(self.clone(), stream::iter(tasks), compose, Some(self.until())).collect().await
+    }
+
+    /// The same for tasks that are composed, members of batches too.
+    pub(crate) async fn enqueue_composed(&self, tasks: Vec<Composed>) -> Vec<Result<TaskInfo, EnqueueError>> {
+        many::enqueue(self.clone(), stream::iter(tasks), |task, _| Ok(task), Some(self.until())).collect().await
     }
 
     /// [`enqueue_many`](Self::enqueue_many) for any number of tasks: they come as a stream, what became of them goes as one,
@@ -280,7 +284,7 @@ impl Client {
         &self,
         tasks: S,
     ) -> impl Stream<Item = Result<TaskInfo, EnqueueError>> + use<S> {
-        many::enqueue(self.clone(), tasks, None)
+        many::enqueue(self.clone(), tasks, |task, now_ns| composed(task, TaskOptions::new(), now_ns), None)
     }
 
     /// What the caller is told; who holds the lock of a duplicate is asked for only then.
@@ -308,12 +312,6 @@ impl Client {
         self.clock.now_ns()
     }
 
-    /// The same client for the members of batches, whose ids others may not choose.
-    pub(crate) fn for_members(mut self) -> Self {
-        self.for_members = true;
-        self
-    }
-
     /// What is done with every task before it is stored, for one that is stored later.
     pub(crate) fn prepare(&self, task: &mut Composed) -> Result<(), EnqueueError> {
         let (_, seen) = self.interceptors.see(task);
@@ -321,19 +319,21 @@ impl Client {
         self.check_size(task)
     }
 
-    /// After the interceptors, who may add to it.
-    fn check(&self, task: &Composed) -> Result<(), EnqueueError> {
-        if !self.for_members && queue_core::flow::is_member(task.message.id.as_bytes()) {
-            return Err(OptionError::ReservedTaskId.into());
-        }
-        self.check_size(task)
-    }
-
+    /// To be asked after the interceptors, who may add to it.
     pub(crate) fn check_size(&self, task: &Composed) -> Result<(), EnqueueError> {
         let headers: usize = task.message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         let (bytes, limit) = (task.message.payload.len() + headers, self.max_task_bytes);
         if bytes > limit { Err(EnqueueError::TooLarge { bytes, limit }) } else { Ok(()) }
     }
+}
+
+/// A task of a user, ready to be stored.
+fn composed(task: impl IntoTask, options: TaskOptions, now_ns: i64) -> Result<Composed, EnqueueError> {
+    let composed = compose(task.into_task()?, options, now_ns)?;
+    if queue_core::flow::is_member(composed.message.id.as_bytes()) {
+        return Err(OptionError::ReservedTaskId.into());
+    }
+    Ok(composed)
 }
 
 /// Stores composed tasks and keeps queues listed; clones share what they know.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use queue_core::limits::LAST_SECOND;
-use queue_core::options::{Composed, compose};
+use queue_core::options::Composed;
 use queue_core::publish::{FOLLOW, PublishOutcome, PublishPolicy, TWIN_ENDS};
 use queue_core::{EncodeError, IntoTask, OptionError, RawTask, TaskInfo, TaskOptions, TaskState};
 
@@ -161,7 +161,7 @@ impl Publish {
         if policy.follow {
             call = call.header(FOLLOW, "1");
         }
-        let mut composed = compose(task?, call, now_ns)?;
+        let mut composed = super::composed(task?, call, now_ns)?;
         let (under_way, seen) = client.interceptors.see(&mut composed);
         let published = match seen.map_err(EnqueueError::from).and_then(|()| check(&client, &composed, &policy)) {
             Ok(()) => {
@@ -198,7 +198,7 @@ fn check(client: &Client, task: &Composed, policy: &PublishPolicy) -> Result<(),
     if policy.window.is_some_and(|window| queue_core::clock::secs_ceil(window) > LAST_SECOND) {
         return Err(OptionError::TimeTooFar { option: "throttle" }.into());
     }
-    client.check(task)
+    client.check_size(task)
 }
 
 fn told(verdict: Option<PublishVerdict>, task: Composed, now_ns: i64) -> Result<Published, EnqueueError> {

@@ -10,10 +10,11 @@ use futures_util::{Stream, stream};
 use queue_core::broadcast::AudienceError;
 use queue_core::flow::{FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::limits::MAX_BATCH;
-use queue_core::{IntoTask, RawTask, TaskState};
+use queue_core::options::Composed;
+use queue_core::{IntoTask, TaskState};
 
 use super::builder::BatchBuilder;
-use super::chunk::{Chunk, Tasks, as_member, erased};
+use super::chunk::{Chunk, Tasks, erased};
 use super::{BatchStatus, Member};
 use crate::broker::{Reserved, Seen};
 use crate::client::{Client, EnqueueError};
@@ -244,11 +245,11 @@ impl Batch {
         let (mut added, mut chunk, mut position, mut part) = (Added::default(), first, 0, 0);
         loop {
             let (is_last, count) = (chunk.is_last, chunk.tasks.len() as u64);
-            let mut by_queue: Vec<(String, Vec<RawTask>)> = Vec::new();
-            for (queue, task) in chunk.tasks {
-                match by_queue.iter_mut().find(|(known, _)| *known == queue) {
+            let mut by_queue: Vec<(String, Vec<Composed>)> = Vec::new();
+            for task in chunk.tasks {
+                match by_queue.iter_mut().find(|(known, _)| *known == task.message.queue) {
                     Some((_, tasks)) => tasks.push(task),
-                    None => by_queue.push((queue, vec![task])),
+                    None => by_queue.push((task.message.queue.clone(), vec![task])),
                 }
             }
             for (queue, tasks) in by_queue {
@@ -267,7 +268,7 @@ impl Batch {
     }
 
     /// Adds members, all of one queue and no more than one reservation gives out.
-    async fn add_to(&self, queue: &str, tasks: Vec<RawTask>, key: &str, position: u64) -> Result<Added, BatchError> {
+    async fn add_to(&self, queue: &str, tasks: Vec<Composed>, key: &str, position: u64) -> Result<Added, BatchError> {
         let (flows, now_ns) = (self.client.flows(), self.client.now_ns());
         flows.list_queue(queue, now_ns).await?;
         let behalf = self.behalf.as_ref().map(MemberId::behalf).unwrap_or_default();
@@ -286,7 +287,7 @@ impl Batch {
             if reserved.is_added {
                 added.members += count as u64;
             } else {
-                let mut missing: Vec<(u32, RawTask)> = (reserved.first..).zip(rest).collect();
+                let mut missing: Vec<(u32, Composed)> = (reserved.first..).zip(rest).collect();
                 if reserved.word == Word::Same {
                     let absent = self.absent(queue, &reserved).await?;
                     let now = if absent.is_empty() {
@@ -329,22 +330,17 @@ impl Batch {
         Ok(absent)
     }
 
-    pub(super) async fn enqueue(
-        &self,
-        tasks: Vec<(String, RawTask)>,
-        first: u32,
-        position: u64,
-    ) -> Result<Added, BatchError> {
-        let tasks = (first..).zip(tasks.into_iter().map(|(_, task)| task)).collect();
-        self.enqueue_numbers(tasks, position).await
+    pub(super) async fn enqueue(&self, tasks: Vec<Composed>, first: u32, position: u64) -> Result<Added, BatchError> {
+        self.enqueue_numbers((first..).zip(tasks).collect(), position).await
     }
 
     /// Enqueues members whose numbers were given out.
-    async fn enqueue_numbers(&self, tasks: Vec<(u32, RawTask)>, position: u64) -> Result<Added, BatchError> {
-        let numbers: Vec<u32> = tasks.iter().map(|(number, _)| *number).collect();
-        let members = tasks.into_iter().map(|(number, task)| as_member(task, self.member(number).to_string()));
-        let members: Vec<RawTask> = members.collect();
-        let outcomes = self.client.clone().for_members().enqueue_many(members).await;
+    async fn enqueue_numbers(&self, tasks: Vec<(u32, Composed)>, position: u64) -> Result<Added, BatchError> {
+        let (numbers, mut members): (Vec<u32>, Vec<Composed>) = tasks.into_iter().unzip();
+        for (number, member) in numbers.iter().zip(&mut members) {
+            member.message.id = self.member(*number).to_string();
+        }
+        let outcomes = self.client.enqueue_composed(members).await;
         let (mut added, mut void, mut refused) = (Added::default(), Vec::new(), None);
         for (at, (number, outcome)) in numbers.into_iter().zip(outcomes).enumerate() {
             match outcome {

@@ -6,18 +6,17 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
-use queue_core::flow::{self, Event, FlowId, MemberId};
+use queue_core::flow::{Event, FlowId, MemberId};
 use queue_core::keys;
 use queue_core::limits;
-use queue_core::options::compose;
-use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
+use queue_core::{EncodeError, IntoTask, RawTask};
 
 use super::batch::{Batch, BatchError};
 use super::chunk::{Chunk, Tasks, as_member, check, erased};
 use super::{Flows, duty};
 use crate::broker::Opening;
 use crate::broker::duties::MEMBERS;
-use crate::client::{Client, EnqueueError};
+use crate::client::Client;
 use crate::error::Error;
 use crate::script::Word;
 
@@ -200,9 +199,7 @@ impl BatchBuilder {
             if task.options.process.is_some() || task.options.unique.is_some() {
                 return Err(unsuitable("a callback is enqueued at once; it has no delay and no uniqueness lock"));
             }
-            let task = as_member(task, String::new());
-            let mut composed = compose(task, TaskOptions::new().task_id(flow::PREFIX), now_ns)
-                .map_err(|error| refused(EnqueueError::from(error)))?;
+            let mut composed = as_member(task, now_ns).map_err(refused)?;
             self.client.prepare(&mut composed).map_err(refused)?;
             queues.push(composed.message.queue.clone());
             opening.texts.push((format!("message:{event}"), composed.message.to_bytes()));
@@ -225,6 +222,8 @@ impl BatchBuilder {
             }
         };
         queues.retain(|queue| !queue.is_empty());
+        queues.sort_unstable();
+        queues.dedup();
         flows.list(&root, &queues, now_ns).await?;
         let opened = flows.broker.flow_open(root.root(), &opening).await?;
         if now_ns.div_euclid(1_000_000_000) > opened.now + STANDS_STILL_SECS {

@@ -6,7 +6,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use queue_core::clock::secs_ceil;
 use queue_core::flow;
 use queue_core::limits;
-use queue_core::options::{Placement, compose};
+use queue_core::options::{Composed, compose};
 use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
 
 use super::batch::BatchError;
@@ -25,8 +25,8 @@ pub(super) fn erased<'a>(tasks: impl Stream<Item: IntoTask> + Send + 'a) -> Task
 
 /// Tasks that were checked, to be added together.
 pub(super) struct Chunk {
-    /// With the queue of each.
-    pub(super) tasks: Vec<(String, RawTask)>,
+    /// Each still without the number in its id.
+    pub(super) tasks: Vec<Composed>,
     /// Whether no more come.
     pub(super) is_last: bool,
 }
@@ -56,20 +56,17 @@ impl Chunk {
             let task = task.map_err(|error| refused(error.into()))?;
             check(&task, &|reason| BatchError::Unsuitable { position: at.to_string(), reason })?;
             bytes += task.payload.as_ref().map_or(0, Bytes::len);
-            let composed = compose(task.clone(), TaskOptions::new(), now_ns).map_err(|error| refused(error.into()))?;
+            let composed = as_member(task, now_ns).map_err(refused)?;
             client.check_size(&composed).map_err(refused)?;
-            if composed.placement == Placement::Aggregating {
-                return Err(BatchError::Unsuitable { position: at.to_string(), reason: "it has a group" });
-            }
-            chunk.tasks.push((composed.message.queue, task));
+            chunk.tasks.push(composed);
         }
         Ok(chunk)
     }
 
     /// The queue of all of them; none if there are several. An empty chunk has any.
     pub(super) fn only_queue(&self) -> Option<&str> {
-        let first = self.tasks.first().map_or("", |(queue, _)| queue);
-        self.tasks.iter().all(|(queue, _)| queue == first).then_some(first)
+        let first = self.tasks.first().map_or("", |task| &task.message.queue);
+        self.tasks.iter().all(|task| task.message.queue == first).then_some(first)
     }
 }
 
@@ -84,11 +81,12 @@ pub(super) fn check(task: &RawTask, unsuitable: &dyn Fn(&'static str) -> BatchEr
     Ok(())
 }
 
-/// A task with the id of a member, the retention that keeps it where Go leaves it, and the one that its user asked for.
-pub(super) fn as_member(mut task: RawTask, id: String) -> RawTask {
+/// A task that belongs to a batch, as it is stored, still without the rest of its id: it has the retention that keeps it where Go leaves it, and
+/// the one that its user asked for in a header.
+pub(super) fn as_member(mut task: RawTask, now_ns: i64) -> Result<Composed, EnqueueError> {
     if let Some(keep) = task.options.retention.filter(|keep| !keep.is_zero()) {
         task = task.header(flow::HEADER, format!("keep={}", secs_ceil(keep)));
     }
-    task = task.retention(flow::MEMBER_RETENTION);
-    if id.is_empty() { task } else { task.task_id(id) }
+    let task = task.retention(flow::MEMBER_RETENTION).task_id(flow::PREFIX);
+    Ok(compose(task, TaskOptions::new(), now_ns)?)
 }

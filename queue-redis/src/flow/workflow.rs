@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use queue_core::flow::{self, FlowId, Otherwise, RESULT_RETENTION, When};
+use queue_core::flow::{FlowId, Otherwise, RESULT_RETENTION, When};
 use queue_core::limits::{FLOW_MAX_NODES, FLOW_MAX_PARENTS};
-use queue_core::options::compose;
-use queue_core::{EncodeError, IntoTask, RawTask, TaskMessage, TaskOptions};
+use queue_core::{EncodeError, IntoTask, RawTask, TaskMessage};
 
 use super::batch::{Batch, BatchError};
 use super::builder::BatchBuilder;
 use super::chunk::{as_member, check};
 use super::signal;
-use crate::client::{Client, EnqueueError};
+use crate::client::Client;
 
 /// A chain or a graph of tasks that is about to be made; see [`Client::workflow`] and [`Client::chain`].
 ///
@@ -323,9 +322,7 @@ fn message(
         task = task.retention(kept);
     }
     let refused = |source| BatchError::Unplaced { node: place.to_owned(), source };
-    let task = as_member(task, String::new());
-    let mut composed = compose(task, TaskOptions::new().task_id(flow::PREFIX), now_ns)
-        .map_err(|error| refused(EnqueueError::from(error)))?;
+    let mut composed = as_member(task, now_ns).map_err(refused)?;
     client.prepare(&mut composed).map_err(refused)?;
     Ok(composed.message)
 }
