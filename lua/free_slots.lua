@@ -80,8 +80,8 @@ if count > 0 then
 end
 for lane, tat in pairs(held) do
   local key = prefix .. 'x:tat:' .. lane
-  tat = math.max(tat, tonumber(redis.call('GET', key)) or 0)
-  redis.call('SET', key, string.format('%.3f', tat), 'PX', math.ceil(tat - now) + 1)
+  tat = math.max(tat, tonumber(string.match(redis.call('GET', key) or '', '^[%d.]+')) or 0)
+  redis.call('SET', key, string.format('%.3f!', tat), 'PX', math.ceil(tat - now) + 1)
 end
 for n = 1, #refused do
   redis.pcall('HINCRBY', stats, refused[n] .. ':too-many', 1)

@@ -1,8 +1,9 @@
 -- flow_move: move members of a flow by an outcome, as the table of docs/flows.md says; success is final. What changes
--- nothing was known, or is no longer true. The numbers are texts.
+-- nothing was known, or is no longer true. The numbers are texts. What a flow that is cancelled had stopped has not died.
 -- RETURNS how many were moved, and which, as flow_walk wants them
 -- needs: flow_count flow_set flow_tolerate
 local function flow_move(prefix, flow, numbers, outcome)
+  local is_stopped = flow.cancelled and (outcome == 'dead' or outcome == 'removed')
   local moves = ({
     ok = { [0] = 4, [1] = 4, [2] = 4, [3] = 4, [5] = 4, [6] = 4, [7] = 4, [8] = 4 },
     failing = { [1] = 3, [2] = 3 },
@@ -12,7 +13,7 @@ local function flow_move(prefix, flow, numbers, outcome)
     again = { [5] = 2, [6] = 2 },
     skipped = { [1] = 8, [2] = 8, [5] = 8 },
     void = { [2] = 0, [3] = 6 },
-  })[outcome]
+  })[is_stopped and 'cancelled' or outcome]
   local states = prefix .. flow.number .. ':states'
   -- A number that was never given out, or not here: its reservation was lost. One far away is an error of somebody's.
   local farthest = (tonumber(flow.next) or 0) + 100000

@@ -97,12 +97,14 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Sets a limit of a queue, in the place of one of the same name. It holds for tasks that are taken from now on.
+    /// Sets a limit of a queue, in the place of one of the same name. It holds for tasks that are taken from now on. A queue that never had
+    /// a task is listed with it.
     ///
     /// # Errors
     /// When it is none, the limits there cannot be read, or Redis cannot be asked or refuses.
     pub async fn set_limit(&self, queue: &str, limit: Limit) -> Result<(), Error> {
-        self.change_limits(queue, |limits| Ok(limits.set(limit.clone())?)).await
+        self.change_limits(queue, |limits| Ok(limits.set(limit.clone())?)).await?;
+        Ok(self.broker().publish_queue(queue).await?)
     }
 
     /// Removes a limit of a queue. What waits in its lanes is taken as servers have room.

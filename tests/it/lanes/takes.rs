@@ -7,7 +7,7 @@ use queue_core::limit::{LaneChange, Limit, LimitKey};
 use queue_redis::broker::{Dequeued, Freed, More};
 
 use super::{ids, of, one_of_each_tenant};
-use crate::support::{Fixture, NOW, QUEUE, job};
+use crate::support::{Fixture, NOW, QUEUE, job, wait_for};
 
 #[tokio::test]
 async fn a_task_without_room_waits_as_a_scheduled_one_and_others_pass_it() {
@@ -210,6 +210,41 @@ async fn limits_change_while_tasks_wait() {
     assert_eq!(keys, [""; 0]);
     let Dequeued::Tasks(taken) = fixture.dequeue(10).await else { panic!("limits") };
     assert_eq!(taken.len(), 6);
+}
+
+#[tokio::test]
+async fn what_a_slower_rate_held_up_starts_when_the_rate_is_raised_or_the_limit_removed() {
+    let fixture = Fixture::start().await;
+    let rate = |count, per| Limit::new("tenant", LimitKey::header("tenant")).rate(count, per);
+    fixture.limit(rate(1, Duration::from_secs(3_600))).await;
+    for id in ["1", "2", "3", "4", "5"] {
+        fixture.put([of("a", id)]).await;
+    }
+    assert_eq!(fixture.take_ids(10).await, ["1"]);
+    fixture.look_again().await;
+    assert_eq!(fixture.take_ids(10).await, Vec::<String>::new(), "nobody waits for an hour less than that");
+    fixture.limit(rate(1, Duration::from_millis(50))).await;
+    let next = wait_for("the next one is due", async || fixture.take_ids(10).await.pop()).await;
+    assert_eq!(next, "2");
+    // Slower again: what starts now is charged at this rate, and what was removed charges nobody.
+    fixture.limit(rate(1, Duration::from_secs(3_600))).await;
+    let next = wait_for("the last start is over", async || fixture.take_ids(10).await.pop()).await;
+    assert_eq!(next, "3");
+    fixture.inspector().remove_limit(QUEUE, "tenant").await.unwrap();
+    assert_eq!(fixture.take_ids(10).await, ["4", "5"]);
+}
+
+#[tokio::test]
+async fn a_paused_key_of_a_limit_that_is_removed_is_not_paused_any_more() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("a", "1")]).await;
+    let mut pause = LaneChange::default();
+    pause.paused = true;
+    fixture.inspector().change_lane(QUEUE, "tenant", "a", Some(&pause)).await.unwrap();
+    assert_eq!(fixture.take_ids(10).await, Vec::<String>::new());
+    fixture.inspector().remove_limit(QUEUE, "tenant").await.unwrap();
+    assert_eq!(fixture.take_ids(10).await, ["1"]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
 
 use super::{now, queues};
-use crate::error::CliError;
+use crate::error::{CliError, complain};
 use crate::output::Output;
 use crate::session::Session;
 use crate::table::Rows;
@@ -260,7 +260,15 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
     };
     let mut found = Vec::new();
     for name in &names {
-        found.extend(inspector.limits(name).await?.into_iter().map(|info| (name, info)));
+        match inspector.limits(name).await {
+            Ok(limits) => found.extend(limits.into_iter().map(|info| (name, info))),
+            // Limits that somebody has spoilt cost no other queue its line.
+            Err(queue_admin::Error::Limit(error)) if queue.is_none() => complain(&format!(
+                "warning: the limits of the queue {name} cannot be read, so nothing is taken from it: {error}; \
+                 `queuectl limit off --queue {name}` removes them"
+            )),
+            Err(error) => return Err(error.into()),
+        }
     }
     if found.is_empty() && !out.json {
         return Ok("no limits; `queuectl limit set` makes one\n".to_owned());
