@@ -1,10 +1,12 @@
 //! Which callbacks are enqueued, and when.
 
+use queue_core::RawTask;
 use queue_core::flow::MemberState;
 use queue_redis::BatchState;
+use queue_worker::Job;
 
 use super::{Ran, callback, client, count, member, over, router, server, until, with_callbacks};
-use crate::support::{Fixture, QUEUE};
+use crate::support::{Fixture, QUEUE, wait_for, with};
 
 #[tokio::test]
 async fn a_batch_that_succeeds_calls_complete_then_success_then_settled() {
@@ -131,6 +133,26 @@ async fn a_callback_that_dies_dooms_the_batch_until_it_is_run_again() {
     fixture.broker.run_tasks("callbacks", seen, &[&id], 0).await.unwrap();
     until(&batch, "it has succeeded", |status| status.state == BatchState::Succeeded && status.is_over()).await;
     assert_eq!(count(&ran, "success"), 1);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_member_that_runs_when_its_batch_is_cancelled_is_stopped_once_and_is_not_dead() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let batch = with_callbacks(&client(&fixture)).add_all([RawTask::new("endless").queue(QUEUE)]).await.unwrap();
+    let endless = async |ran: Ran, _: Job| {
+        ran.tell("started");
+        std::future::pending::<()>().await;
+    };
+    let router = router(&ran).route("endless", with(&ran, endless));
+    // Sooner than anybody would look again for it.
+    let again = queue_core::RetryPolicy::Fixed(std::time::Duration::ZERO);
+    let server = server(&fixture, router).retry_policy(again).start().await.unwrap();
+    wait_for("it runs", async || (count(&ran, "started") == 1).then_some(())).await;
+    assert!(batch.cancel().await.unwrap());
+    let status = over(&batch).await;
+    assert_eq!((status.state, status.cancelled, status.dead), (BatchState::Cancelled, 1, 0));
+    assert_eq!(ran.all(), ["started", "settled"]);
     server.shutdown().await;
 }
 

@@ -405,6 +405,8 @@ impl Tree {
             return 0;
         }
         let mut moved = Vec::new();
+        let is_stopped = flow.cancelled && matches!(outcome, "dead" | "removed");
+        let outcome = if is_stopped { "cancelled" } else { outcome };
         for member in members {
             let from = flow.states.get(*member).copied().unwrap_or(0);
             if let Some(to) = self.table.get(&(from, outcome)) {
