@@ -1,6 +1,6 @@
 //! Batches and workflows, as operators look at them.
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use queue_core::flow::FlowId;
 use queue_redis::flow::Flows;
 use queue_redis::{BatchState, BatchStatus};
@@ -71,8 +71,18 @@ impl Inspector {
             let (start, size) = (at, LOOK.min(end - at));
             // One more than is looked at tells whether there are more.
             let roots = flows.roots(start, size + 1).await?;
-            for status in try_join_all(roots.iter().take(size).map(|root| flows.status(root))).await? {
+            let looks = join_all(roots.iter().take(size).map(async |root| (root, flows.status(root).await)));
+            for (root, looked) in looks.await {
                 at += 1;
+                let status = match looked {
+                    Err(error) if error.is_outage() => return Err(error.into()),
+                    // One that somebody has spoilt costs no other.
+                    Err(error) => {
+                        tracing::warn!(batch = %root, %error, "a batch cannot be read, and is left out");
+                        None
+                    }
+                    Ok(status) => status,
+                };
                 found.extend(status.filter(|status| state.is_none_or(|state| status.state == state)));
                 if found.len() == most {
                     break;

@@ -154,6 +154,8 @@ pub struct Batch {
     pub(super) key: Option<String>,
     /// How many additions were made on behalf of this run.
     pub(super) additions: Arc<AtomicU32>,
+    /// Whether it was there when it was to be made.
+    pub(super) existed: bool,
 }
 
 impl fmt::Debug for Batch {
@@ -171,7 +173,7 @@ impl Batch {
     pub fn of_task(client: Client, task_id: &str) -> Result<Self, BatchError> {
         let member = MemberId::of(task_id).ok_or_else(|| BatchError::NoMember { id: task_id.to_owned() })?;
         let (id, born, key) = (member.flow.clone(), member.born, Some(task_id.to_owned()));
-        Ok(Self { client, id, born, behalf: Some(member), key, additions: Arc::default() })
+        Ok(Self { client, id, born, behalf: Some(member), key, additions: Arc::default(), existed: true })
     }
 
     pub(crate) async fn named(client: Client, id: &str) -> Result<Self, BatchError> {
@@ -181,12 +183,19 @@ impl Batch {
             return Err(BatchError::Unknown { id: id.to_string() });
         }
         let born = flows.born(id.root()).await?;
-        Ok(Self { client, id, born, behalf: None, key: None, additions: Arc::default() })
+        Ok(Self { client, id, born, behalf: None, key: None, additions: Arc::default(), existed: true })
     }
 
     /// Its id.
     pub fn id(&self) -> &FlowId {
         &self.id
+    }
+
+    /// Whether it was there before the call that returned this: what a call with the same id makes a second time is what is there, and
+    /// callbacks, description, nodes and members that the second call names otherwise count for nothing. A batch that was looked
+    /// up existed.
+    pub fn existed(&self) -> bool {
+        self.existed
     }
 
     /// The same batch, whose next addition has this key: made again with the same key, by a program that was started again, say, it
@@ -470,13 +479,16 @@ impl Batch {
     ) -> Result<BatchStatus, BatchError> {
         let (began, mut pause) = (tokio::time::Instant::now(), LOOK_AFTER);
         loop {
-            let status = self.status().await?;
+            let looked = self.status().await;
             let waited = began.elapsed();
-            if is_so(&status) {
-                return Ok(status);
-            }
-            if waited >= up_to {
-                return Err(BatchError::TimedOut { id: self.id.to_string(), waited, live: status.live() });
+            match looked {
+                Ok(status) if is_so(&status) => return Ok(status),
+                Ok(status) if waited >= up_to => {
+                    return Err(BatchError::TimedOut { id: self.id.to_string(), waited, live: status.live() });
+                }
+                // Redis comes back, and the batch goes on meanwhile or then.
+                Err(BatchError::Redis(error)) if error.is_outage() && waited < up_to => {}
+                looked => drop(looked?),
             }
             tokio::time::sleep(pause.min(up_to - waited)).await;
             pause = (pause * 2).min(LOOK_EVERY);

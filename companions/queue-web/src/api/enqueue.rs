@@ -39,7 +39,8 @@ pub(crate) async fn enqueue(request: Request) -> Answer {
     let kind =
         request.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/json");
     match kind.split(';').next().unwrap_or_default().trim() {
-        "application/json" => one(&request).await,
+        // The second is what curl says of whatever it sends.
+        "application/json" | "application/x-www-form-urlencoded" => one(&request).await,
         "application/x-ndjson" | "application/jsonl" => many(&request).await,
         other => {
             let told = format!("{other:?} is neither application/json nor application/x-ndjson");

@@ -10,6 +10,7 @@ use queue_core::flow::FlowId;
 use queue_redis::{Added, Batch, BatchBuilder, BatchError};
 use serde::Serialize;
 
+use super::warn_if_existed;
 use crate::enqueue::batch::{CHUNK_LINES, Reading};
 use crate::error::{CliError, complain};
 use crate::lines::Numbered;
@@ -87,6 +88,8 @@ struct Created {
     id: String,
     members: u64,
     duplicates: u64,
+    /// Whether the batch was there before.
+    existed: bool,
 }
 
 pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -99,6 +102,7 @@ pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Re
         if is_open { Ok(()) } else { Ok(batch.commit().await?) }
     };
     filled.await.map_err(|error| unfinished(error, &batch, &added))?;
+    warn_if_existed("batch", &batch);
     tell(&batch, added, out)
 }
 
@@ -114,7 +118,7 @@ pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Resul
 fn tell(batch: &Batch, added: Added, out: &Output) -> Result<(), CliError> {
     let id = batch.id().to_string();
     if out.json {
-        return out.value(&Created { id, members: added.members, duplicates: added.duplicates });
+        return out.value(&Created { id, members: added.members, duplicates: added.duplicates, existed: batch.existed() });
     }
     if added.duplicates > 0 {
         complain(&format!(

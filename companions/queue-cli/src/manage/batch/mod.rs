@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use queue_core::flow::FlowId;
-use queue_redis::BatchStatus;
+use queue_redis::{Batch, BatchStatus};
 
 use crate::confirm::ConfirmArgs;
-use crate::error::{CliError, exit};
+use crate::error::{CliError, complain, exit};
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -43,6 +43,14 @@ pub(crate) enum BatchCommand {
     Retry(RetryArgs),
     /// Count members that died or were removed as succeeded, for good, and print how many
     Resolve(ResolveArgs),
+}
+
+/// Says that an id was used before.
+pub(crate) fn warn_if_existed(what: &str, batch: &Batch) {
+    if batch.existed() {
+        let id = batch.id();
+        complain(&format!("warning: the {what} {id} was there already; it counts, whatever this command says otherwise"));
+    }
 }
 
 /// Which batch to commit.

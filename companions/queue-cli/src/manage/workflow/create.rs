@@ -12,6 +12,7 @@ use queue_redis::WorkflowBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::super::batch::warn_if_existed;
 use crate::enqueue::is_stdin;
 use crate::error::CliError;
 use crate::output::Output;
@@ -98,6 +99,8 @@ struct Node {
 struct Created {
     id: String,
     nodes: usize,
+    /// Whether the workflow was there before.
+    existed: bool,
 }
 
 pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -105,8 +108,9 @@ pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Re
     file.id = args.id.or(file.id);
     let nodes = file.node.len();
     let made = builder(file, session.client().workflow())?.start().await?;
-    let id = made.id().to_string();
-    if out.json { out.value(&Created { id, nodes }) } else { out.line(&id) }
+    warn_if_existed("workflow", &made);
+    let (id, existed) = (made.id().to_string(), made.existed());
+    if out.json { out.value(&Created { id, nodes, existed }) } else { out.line(&id) }
 }
 
 fn read(path: &PathBuf) -> Result<File, CliError> {
