@@ -241,12 +241,15 @@ impl Wanted {
     /// Whether this event is wanted. What tells of missing events always is; what concerns no queue, or no type, is not
     /// where queues, or types, were named.
     pub fn wants(&self, event: &Event) -> bool {
+        self.wants_of(event.kind, event.queue.as_deref(), event.task_type.as_deref())
+    }
+
+    /// The same of an event that was not made yet.
+    pub fn wants_of(&self, kind: Kind, queue: Option<&str>, task_type: Option<&str>) -> bool {
         let has =
             |set: &BTreeSet<String>, word: Option<&str>| set.is_empty() || word.is_some_and(|word| set.contains(word));
-        event.kind.is_of_the_feed()
-            || has(&self.kinds, Some(event.kind.as_str()))
-                && has(&self.queues, event.queue.as_deref())
-                && has(&self.types, event.task_type.as_deref())
+        kind.is_of_the_feed()
+            || has(&self.kinds, Some(kind.as_str())) && has(&self.queues, queue) && has(&self.types, task_type)
     }
 }
 

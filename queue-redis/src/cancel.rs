@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use queue_core::clock::UnixMilli;
+use queue_core::event::{Event, Kind};
 use queue_core::{Clock, TaskState};
 
 use crate::broker::cancel::CANCEL;
@@ -51,6 +53,9 @@ impl CancelDuty {
             Some(_) => {
                 let now = now_ns.div_euclid(1_000_000_000);
                 let (changes, _) = self.broker.archive_tasks(queue, Seen::Anywhere, &[id], now).await?;
+                if changes[..] == [Change::Applied] {
+                    self.tell(queue, id, &request.by, UnixMilli::of_ns(now_ns)).await;
+                }
                 matches!(changes[..], [Change::Applied | Change::Gone | Change::AlreadyThere])
             }
         };
@@ -59,5 +64,17 @@ impl CancelDuty {
         }
         self.broker.forget_cancel(record).await?;
         over(10)
+    }
+
+    /// Tells those who listen that it has ended: no attempt did, whose server would.
+    async fn tell(&self, queue: &str, id: &str, by: &str, at: UnixMilli) {
+        if !self.broker.feed().is_heard() {
+            return;
+        }
+        // Deleted already, or unreadable: that it has ended is true all the same.
+        let task = self.broker.task_info(queue, id).await.ok().flatten();
+        let mut event = Event::of_task(Kind::Cancelled, at, queue, id, "");
+        (event.by, event.task_type) = (Some(by.to_owned()), task.map(|task| task.task_type));
+        self.broker.feed().tell(|| event);
     }
 }

@@ -4,7 +4,7 @@
 //! tenth of a second; whoever writes takes them from here. Clones of a broker share it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct Feed {
     heard: AtomicBool,
+    /// What is routine is left out, because as much was told in this second as may be.
+    full: AtomicBool,
+    /// So many were left out before they were made.
+    spared: AtomicU64,
     /// A std lock: held to look or to replace it.
     wanted: RwLock<Vec<Wanted>>,
     /// The same, to put or take events.
@@ -80,9 +84,29 @@ impl Feed {
         self.heard.store(heard, Ordering::Relaxed);
         if !heard {
             let mut unsent = self.lock();
+            self.full.store(false, Ordering::Relaxed);
+            self.spared.store(0, Ordering::Relaxed);
             *unsent = Unsent { numbers: std::mem::take(&mut unsent.numbers), ..Unsent::default() };
         }
         over.map(|over| Duration::from_millis(u64::try_from(over.saturating_sub(now_ms)).unwrap_or(0)))
+    }
+
+    /// Whether to make such an event of a task: somebody wants it, and as much may still be told. If it is too much, that is counted.
+    pub fn takes(&self, kind: Kind, queue: &str, task_type: &str) -> bool {
+        if !self.is_heard() {
+            return false;
+        }
+        let wants = |wanted: &Wanted| wanted.wants_of(kind, Some(queue), Some(task_type));
+        if !self.wanted.read().unwrap_or_else(PoisonError::into_inner).iter().any(wants) {
+            return false;
+        }
+        if !(kind.is_routine() && self.full.load(Ordering::Relaxed)) {
+            return true;
+        }
+        if self.spared.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.come.notify_one();
+        }
+        false
     }
 
     /// Tells an event, if anybody wants it; it is made only where somebody listens. It never waits: what is too much is counted, and left out.
@@ -97,7 +121,7 @@ impl Feed {
         let mut unsent = self.lock();
         let second = event.at.second();
         if unsent.second != second {
-            (unsent.second, unsent.told) = (second, 0);
+            self.begin(&mut unsent, second);
         }
         let most = if event.kind.is_routine() { EVENTS_PER_SECOND } else { 2 * EVENTS_PER_SECOND };
         // What is left out is not even written down.
@@ -107,6 +131,9 @@ impl Feed {
         } else {
             unsent.told += 1;
             unsent.pack(event.queue, &line);
+        }
+        if unsent.told >= EVENTS_PER_SECOND {
+            self.full.store(true, Ordering::Relaxed);
         }
         drop(unsent);
         self.come.notify_one();
@@ -121,6 +148,11 @@ impl Feed {
     /// Takes what is to be written.
     pub(crate) fn take(&self, now_ms: i64) -> Vec<Entry> {
         let mut unsent = self.lock();
+        let second = UnixMilli(now_ms).second();
+        if unsent.second != second {
+            self.begin(&mut unsent, second);
+        }
+        unsent.dropped += self.spared.swap(0, Ordering::Relaxed);
         if unsent.dropped > 0 {
             let mut dropped = Event::new(Kind::Dropped, UnixMilli(now_ms));
             dropped.count = Some(std::mem::take(&mut unsent.dropped));
@@ -142,6 +174,12 @@ impl Feed {
     /// So many events could not be written.
     pub(crate) fn lose(&self, events: usize) {
         self.lock().dropped += events as u64;
+    }
+
+    /// Another second, with room of its own.
+    fn begin(&self, unsent: &mut Unsent, second: UnixSecond) {
+        (unsent.second, unsent.told) = (second, 0);
+        self.full.store(false, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Unsent> {
@@ -238,6 +276,25 @@ mod tests {
         assert_eq!((dropped.count, &dropped.queue), (Some(10), &None));
         feed.tell(|| event_at(NOW + 1_000, Kind::Succeeded));
         assert_eq!(feed.take(NOW).len(), 1, "another second has begun");
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_even_made_and_what_nobody_wants_is_not_counted() {
+        let feed = heard(&format!(r#"{{"until":{},"queues":["mail"]}}"#, NOW + 5));
+        let takes = |kind, queue| feed.takes(kind, queue, "send");
+        assert!(takes(Kind::Succeeded, "mail") && !takes(Kind::Succeeded, "other"));
+        (0..EVENTS_PER_SECOND).for_each(|_| feed.tell(|| event(Kind::Succeeded)));
+        assert!(!takes(Kind::Succeeded, "mail") && !takes(Kind::Succeeded, "other") && takes(Kind::Failed, "mail"));
+        let dropped = |now| {
+            let entries = feed.take(now);
+            let events = entries.iter().flat_map(|entry| entry.lines.lines()).filter_map(Event::parse);
+            events.filter_map(|event| event.count).sum::<u64>()
+        };
+        assert_eq!((dropped(NOW), dropped(NOW)), (1, 0));
+        assert!(!takes(Kind::Succeeded, "mail"), "it is the same second");
+        assert_eq!(dropped(NOW + 1_000), 1);
+        assert!(takes(Kind::Succeeded, "mail"), "another second has begun");
+        assert!(!Feed::default().takes(Kind::Failed, "mail", "send"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 package interop
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -35,4 +38,28 @@ func TestGoCancelsARustHandler(t *testing.T) {
 	}
 	f.assertCount("default", "processed", "2")
 	f.assertCount("default", "failed", "2")
+}
+
+// A Go worker hears the signal and lets the task be retried; whoever leads
+// archives it then, and nobody runs it again.
+func TestATaskThatGoWorksOnIsCanceledForGood(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.startRustWorker(1, []string{"other=1"})
+	server := f.startGoServer(func(c *asynq.Config) {
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	}, "default")
+	f.enqueueID("hang", "x")
+	server.waitRun("x")
+	told := f.queuectl("task", "cancel", "--for-good", "x", "--json")
+	if !strings.Contains(told, `"outcome":"told"`) && !strings.Contains(told, `"outcome":"recorded"`) {
+		t.Errorf("queuectl answers %s", told)
+	}
+	f.waitState("default", "x", asynq.TaskStateArchived)
+	f.enqueueID("ok", "y")
+	server.waitRun("y")
+	if got := server.ids(); !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("Go ran %v", got)
+	}
+	f.eventually("the record goes", func() bool { return !f.exists("asynq:x:cancels") })
 }

@@ -93,14 +93,17 @@ pub(super) fn now(time: &Time) -> UnixMilli {
 
 /// That an attempt begins.
 pub(super) fn started(shared: &Shared, job: &Job) {
-    shared.broker.feed().tell(|| {
-        let mut event = of_job(Kind::Started, now(&shared.time), job);
-        event.attempt = Some(job.attempt());
-        event
-    });
+    let feed = shared.broker.feed();
+    if feed.takes(Kind::Started, job.queue(), job.task_type()) {
+        feed.tell(|| {
+            let mut event = of_job(Kind::Started, now(&shared.time), job);
+            event.attempt = Some(job.attempt());
+            event
+        });
+    }
 }
 
-/// How an attempt has ended, to be told when that is written; nothing while nobody listens.
+/// How an attempt has ended, to be told when that is written; nothing while nobody listens, or more than may be told was.
 pub(super) fn ended(shared: &Shared, job: &Job, end: End, step: &Step, error: Option<&str>) -> Option<Box<Event>> {
     if !shared.broker.feed().is_heard() {
         return None;
@@ -116,6 +119,9 @@ pub(super) fn ended(shared: &Shared, job: &Job, end: End, step: &Step, error: Op
         // Who has found the lease at its end tells that.
         End::LeaseLost => return None,
     };
+    if !shared.broker.feed().takes(kind, job.queue(), job.task_type()) {
+        return None;
+    }
     let now_ns = shared.now_ns();
     let mut event = of_job(kind, UnixMilli::of_ns(now_ns), job);
     event.attempt = Some(job.attempt());

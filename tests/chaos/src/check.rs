@@ -3,6 +3,7 @@
 mod counters;
 mod flows;
 mod keys;
+mod news;
 mod poison;
 mod runs;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use crate::fleet::Process;
 use crate::happened::Happened;
 use crate::history::{History, Story};
 use crate::ledger::Step;
+use crate::listen::Heard;
 use crate::name::{Place, Plan};
 use crate::plan::Kind;
 use crate::snapshot::{Snapshot, Stored};
@@ -37,6 +39,9 @@ pub(crate) struct Tally {
     pub(crate) done_again: u64,
     /// Tasks that were archived because their workers died again and again.
     pub(crate) given_up: u64,
+    /// Tasks that were archived because their producer had cancelled them; of these, how many while nobody worked on them.
+    pub(crate) cancelled: u64,
+    pub(crate) cancelled_at_once: u64,
     /// Tasks that kill their workers: given up by ours, and by Go.
     pub(crate) poison_given_up: u64,
     pub(crate) poison_by_go: u64,
@@ -57,6 +62,8 @@ pub(crate) struct Evidence<'a> {
     /// How many crashes a task may survive.
     pub(crate) max_crashes: u32,
     pub(crate) processes: &'a [Process],
+    /// What a listener was told.
+    pub(crate) heard: &'a Heard,
 }
 
 /// asynq's text for a task whose lease has ended.
@@ -84,6 +91,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
             least.add(&story);
             runs::judge(evidence, &story, &here, &mut findings, &mut tally);
         }
+        news::judge(evidence.heard, &story, &mut findings);
     }
     for task in stored.into_values().flatten() {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
@@ -130,7 +138,7 @@ fn judge_story(
     }
     let wanted = story.name.plan.ends();
     let Some(task) = here.first() else {
-        let is_over = wanted == Place::Gone && (story.succeeded() || in_archived_digest);
+        let is_over = wanted == Place::Gone && story.cancelled.is_none() && (story.succeeded() || in_archived_digest);
         if !is_over {
             findings.add(Invariant::Lost, format!("{} should be {wanted:?}, and is gone: {story:?}", story.name));
         }
@@ -146,6 +154,10 @@ fn judge_story(
     };
     if found == Place::Archived && story.name.plan == Plan::Poison {
         poison::judge(evidence, story, task, findings, tally);
+    } else if found == Place::Archived && story.asked {
+        // As its canceller wanted, whatever its last error is.
+        tally.cancelled += 1;
+        tally.cancelled_at_once += u64::from(story.cancelled.is_some());
     } else if found == Place::Archived && crashed {
         // Its workers died again and again, with it or before they had begun it.
         tally.given_up += 1;

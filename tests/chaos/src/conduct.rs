@@ -17,6 +17,7 @@ use crate::findings::Invariant;
 use crate::fleet::{Fleet, Orders, Process, Role};
 use crate::history::History;
 use crate::ledger::Step;
+use crate::listen::Listener;
 use crate::name::{self, GROUPS, QUEUES};
 use crate::net::{self, Namespaces};
 use crate::node::Redis;
@@ -98,6 +99,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     };
     let mut fleet = Fleet::new(&directory, orders, &redis.upstream).await?;
     let poisoner = Poisoner::of(&mut fleet)?;
+    let listener = Listener::start(&redis.upstream).await?;
     let mut hand = Hand::new(fleet, poisoner);
     let deaths = tokio::spawn(watch(hand.fleet.clone(), hand.happened.clone()));
 
@@ -124,6 +126,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         tamper.after(&redis).await?;
     }
 
+    let heard = listener.end();
     let snapshot = Snapshot::read(&mut redis.connection().await?).await?;
     redis.stop().await?;
     let history = History::read(&fleet.processes)?;
@@ -137,8 +140,15 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     let mixed = settings.go.is_some();
     let processes = &fleet.processes;
     let max_crashes = settings.max_crashes;
-    let evidence =
-        Evidence { history: &history, snapshot: &snapshot, happened: &happened, mixed, max_crashes, processes };
+    let evidence = Evidence {
+        history: &history,
+        snapshot: &snapshot,
+        happened: &happened,
+        mixed,
+        max_crashes,
+        processes,
+        heard: &heard,
+    };
     let (mut findings, tally) = judge(&evidence);
     for twice in hand.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
         findings.add(Invariant::ExportedTwice, twice);
@@ -164,6 +174,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         tally: &tally,
         snapshot: &snapshot,
         findings: &findings,
+        heard: &heard,
     };
     println!("{report}");
     if let Some(path) = settings.report {
@@ -290,7 +301,7 @@ async fn drain(redis: &Redis, left: &HashSet<String>, patience: Duration) -> Res
             let key = |suffix: &str| format!("asynq:{{{queue}}}:{suffix}");
             let keys = ["pending", "active", "lease", "scheduled", "retry", "aggregation_sets"];
             let groups = GROUPS.map(|group| key(&format!("g:{group}")));
-            look.cmd("EXISTS").arg(keys.map(key).to_vec()).arg(groups.to_vec());
+            look.cmd("EXISTS").arg("asynq:x:cancels").arg(keys.map(key).to_vec()).arg(groups.to_vec());
         }
         let tasks: Vec<u64> = look.query_async(&mut connection).await?;
         let trees: Vec<String> = redis.ask(&["ZRANGE", "asynq:x:flows", "0", "-1"]).await?;

@@ -1,7 +1,7 @@
 //! Does what the plan says, and notes when it did what to whom.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -17,6 +17,7 @@ use crate::net::{Link, Loss};
 use crate::node::Redis;
 use crate::plan::{Fault, Kind};
 use crate::poison::Poisoner;
+use crate::steer;
 
 /// How long a process is stopped so that others have its tasks when it comes back: its lease, and the time
 /// until somebody has looked. Where only Go is left to look, that takes longer.
@@ -93,6 +94,7 @@ impl Hand {
             Kind::Export => self.export(redis, fault.target).await?,
             // The fault is the death of a worker, which is noted when it is seen.
             Kind::Poison => return self.poisoner.enqueue(redis, fault.target).await,
+            Kind::Steer => return self.steer(fault, redis.upstream.clone(), from).await,
             Kind::CrashRedis => redis.crash(fault.lasts).await?,
             Kind::FailOver => {
                 if !redis.fail_over().await? {
@@ -128,7 +130,7 @@ impl Hand {
                 _ => false,
             };
             let mut slots = fleet.of(producers);
-            if matches!(fault.kind, Kind::StepClock | Kind::StallLog) {
+            if matches!(fault.kind, Kind::StepClock | Kind::StallLog | Kind::Steer) {
                 slots.retain(|slot| matches!(fleet.slots[*slot].role, Role::Worker { .. }));
             }
             let free = slots.iter().filter(|slot| fleet.slots[**slot].busy_until <= now_ns()).count();
@@ -243,6 +245,28 @@ impl Hand {
             }
             _ => return Err(format!("{:?} meets no process", fault.kind).into()),
         }
+        Ok(())
+    }
+
+    /// Tells a worker to run fewer tasks, or none, as an operator does, and takes that back later.
+    async fn steer(&mut self, fault: &Fault, upstream: Arc<AtomicU16>, from: u64) -> Result<(), Failure> {
+        let (slot, process) = self.target(fault).await;
+        let mut fleet = self.fleet.lock().await;
+        let pid = fleet.processes[usize::from(process)].pid;
+        fleet.busy(slot, fault.lasts);
+        drop(fleet);
+        let (happened, lasts) = (self.happened.clone(), fault.lasts);
+        let given = steer::Given::draw(fault.target / 4);
+        self.later.spawn(async move {
+            // Redis may refuse it at this very moment, as it would an operator: then nothing has happened.
+            if !steer::order(&upstream, pid, &given).await.is_ok_and(|found| found) {
+                return;
+            }
+            tokio::time::sleep(lasts).await;
+            steer::take_back(&upstream, pid).await;
+            let ended = Happened { kind: Kind::Steer, process: Some(process), from, to: now_ns() };
+            happened.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ended);
+        });
         Ok(())
     }
 

@@ -36,6 +36,12 @@ pub(crate) enum Invariant {
     Early,
     /// A callback of a batch ran that should not have, or too early, or did not.
     Callback,
+    /// A task began after its canceller was told that it does not start any more.
+    NotCancelled,
+    /// A run did not go on from a checkpoint that was stored.
+    Checkpoint,
+    /// A listener was told what had not happened.
+    FalseNews,
     /// A process ended that nobody had told to.
     Fallen,
 }
@@ -58,6 +64,9 @@ impl Invariant {
             Invariant::ExportedTwice => "exported twice",
             Invariant::Early => "too early",
             Invariant::Callback => "callback",
+            Invariant::NotCancelled => "not cancelled",
+            Invariant::Checkpoint => "checkpoint",
+            Invariant::FalseNews => "false news",
             Invariant::Fallen => "process fell",
         }
     }

@@ -24,11 +24,20 @@ pub(crate) struct Story {
     pub(crate) answer: Option<(u64, Step)>,
     /// In the order in which they began.
     pub(crate) attempts: Vec<Attempt>,
+    /// Whether somebody wanted to cancel it for good, and when that somebody was told that it does not start any more.
+    pub(crate) asked: bool,
+    pub(crate) cancelled: Option<u64>,
+    /// Checkpoints: stored, and gone on from.
+    pub(crate) checkpoints: Vec<(u64, Step)>,
 }
 
 impl Story {
     pub(crate) fn succeeded(&self) -> bool {
         self.attempts.iter().any(|attempt| matches!(attempt.end, Some((_, Step::Success))))
+    }
+
+    pub(crate) fn succeeded_before(&self, at: u64) -> bool {
+        self.attempts.iter().any(|attempt| matches!(attempt.end, Some((end, Step::Success)) if end <= at))
     }
 
     /// How often it failed before this instant.
@@ -85,7 +94,15 @@ impl History {
 }
 
 fn story(entries: &[Entry]) -> Story {
-    let mut story = Story { name: Name::of_key(entries[0].task), intent: 0, answer: None, attempts: Vec::new() };
+    let mut story = Story {
+        name: Name::of_key(entries[0].task),
+        intent: 0,
+        answer: None,
+        attempts: Vec::new(),
+        asked: false,
+        cancelled: None,
+        checkpoints: Vec::new(),
+    };
     for entry in entries {
         match entry.step {
             Step::Intent => story.intent = entry.at,
@@ -95,6 +112,9 @@ fn story(entries: &[Entry]) -> Story {
             Step::Start(retried) => {
                 story.attempts.push(Attempt { at: entry.at, process: entry.process, retried, end: None });
             }
+            Step::Asked => story.asked = true,
+            Step::Cancelled => story.cancelled = Some(entry.at),
+            Step::From(_) | Step::Kept(_) => story.checkpoints.push((entry.at, entry.step)),
             Step::Success | Step::Failure | Step::Archive => {
                 // The one that this process began last and has not ended.
                 let mut begun = story.attempts.iter_mut().rev();

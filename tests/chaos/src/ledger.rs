@@ -38,9 +38,24 @@ pub(crate) enum Step {
     Failure,
     /// A handler is about to have the task archived.
     Archive,
+    /// Somebody is about to cancel the task for good.
+    Asked,
+    /// That somebody was told that it is archived, and does not start any more.
+    Cancelled,
+    /// A handler goes on from this checkpoint.
+    From(u16),
+    /// This checkpoint is stored.
+    Kept(u16),
 }
 
 impl Step {
+    fn argument(self) -> u16 {
+        match self {
+            Step::Start(number) | Step::From(number) | Step::Kept(number) => number,
+            _ => 0,
+        }
+    }
+
     fn code(self) -> char {
         match self {
             Step::Intent => 'I',
@@ -52,6 +67,10 @@ impl Step {
             Step::Success => 'O',
             Step::Failure => 'F',
             Step::Archive => 'A',
+            Step::Asked => 'W',
+            Step::Cancelled => 'N',
+            Step::From(_) => 'B',
+            Step::Kept(_) => 'K',
         }
     }
 }
@@ -95,8 +114,7 @@ impl Book {
         let now = now_ns();
         let mut lines = String::new();
         for (step, name) in entries {
-            let argument = if let Step::Start(retried) = step { retried } else { 0 };
-            lines.push_str(&format!("{} {now} {name} {argument}\n", step.code()));
+            lines.push_str(&format!("{} {now} {name} {}\n", step.code(), step.argument()));
         }
         self.append(&lines);
     }
@@ -134,6 +152,7 @@ pub(crate) fn read(path: &Path, process: u16, entries: &mut Vec<Entry>) -> io::R
         };
         let at: u64 = at.parse().map_err(|_| bad())?;
         let argument: u64 = argument.parse().map_err(|_| bad())?;
+        let number = u16::try_from(argument).unwrap_or(u16::MAX);
         let step = match code {
             "L" => {
                 told.refused += argument;
@@ -152,10 +171,14 @@ pub(crate) fn read(path: &Path, process: u16, entries: &mut Vec<Entry>) -> io::R
             "D" => Step::Duplicate,
             "R" => Step::Refused,
             "U" => Step::Unknown,
-            "S" => Step::Start(u16::try_from(argument).unwrap_or(u16::MAX)),
+            "S" => Step::Start(number),
             "O" => Step::Success,
             "F" => Step::Failure,
             "A" => Step::Archive,
+            "W" => Step::Asked,
+            "N" => Step::Cancelled,
+            "B" => Step::From(number),
+            "K" => Step::Kept(number),
             _ => return Err(bad()),
         };
         let task = Name::parse(name).ok_or_else(bad)?.key();

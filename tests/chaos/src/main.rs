@@ -10,6 +10,7 @@ mod fleet;
 mod happened;
 mod history;
 mod ledger;
+mod listen;
 mod log;
 mod name;
 mod net;
@@ -20,6 +21,7 @@ mod produce;
 mod proxy;
 mod report;
 mod snapshot;
+mod steer;
 mod tamper;
 mod work;
 

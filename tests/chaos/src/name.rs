@@ -52,6 +52,10 @@ pub(crate) enum Plan {
     Exhausted,
     /// Becomes a digest together with others.
     Grouped,
+    /// Its producer cancels it for good, up to a second and a half later.
+    Unwanted,
+    /// Its handler stores a checkpoint again and again, and goes on from the last one.
+    Careful,
     /// Its handler kills the process that it runs in. Not drawn: it is a fault.
     Poison,
     /// A member of a batch whose handler adds members to it. This and the callbacks of batches are not drawn either.
@@ -75,7 +79,7 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 16] = [
+    pub(crate) const ALL: [Plan; 18] = [
         Plan::Plain,
         Plan::Slow,
         Plan::Large,
@@ -86,6 +90,8 @@ impl Plan {
         Plan::Doomed,
         Plan::Exhausted,
         Plan::Grouped,
+        Plan::Unwanted,
+        Plan::Careful,
         Plan::Poison,
         Plan::Adder,
         Plan::AfterSuccess,
@@ -100,7 +106,7 @@ impl Plan {
     /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
     fn share(self) -> u32 {
         match self {
-            Plan::Plain => 538,
+            Plan::Plain => 522,
             Plan::Large => 2,
             Plan::Slow => 20,
             Plan::Kept => 40,
@@ -110,6 +116,8 @@ impl Plan {
             Plan::Doomed => 8,
             Plan::Exhausted => 8,
             Plan::Grouped => 94,
+            Plan::Unwanted => 10,
+            Plan::Careful => 6,
             Plan::Poison | Plan::Adder => 0,
             Plan::AfterSuccess | Plan::AfterComplete | Plan::AfterDeath | Plan::AfterAll => 0,
         }
@@ -127,6 +135,8 @@ impl Plan {
             Plan::Doomed => 'd',
             Plan::Exhausted => 'x',
             Plan::Grouped => 'g',
+            Plan::Unwanted => 'n',
+            Plan::Careful => 'v',
             Plan::Poison => 'c',
             Plan::Adder => 'a',
             Plan::AfterSuccess => 'w',
@@ -148,6 +158,8 @@ impl Plan {
             Plan::Doomed => "archived by the handler",
             Plan::Exhausted => "archived without retries",
             Plan::Grouped => "grouped",
+            Plan::Unwanted => "cancelled for good by their producer",
+            Plan::Careful => "going on from checkpoints",
             Plan::Poison => "killing their worker",
             Plan::Adder => "adding members to their batch",
             Plan::AfterSuccess => "callbacks of batches that succeeded",
@@ -239,6 +251,7 @@ impl Name {
     pub(crate) fn delay(self) -> Duration {
         match self.plan {
             Plan::Scheduled => Duration::from_secs(1 + u64::from(self.number % 7)),
+            Plan::Unwanted if self.number.is_multiple_of(3) => Duration::from_secs(1),
             _ => Duration::ZERO,
         }
     }
@@ -246,10 +259,16 @@ impl Name {
     /// How long its handler takes.
     pub(crate) fn work(self) -> Duration {
         match self.plan {
+            Plan::Unwanted => Duration::from_millis(u64::from(self.number * 41 % 1_200)),
             Plan::Slow => Duration::from_millis(200 + u64::from(self.number * 37 % 1_800)),
             _ if self.number.is_multiple_of(10) => Duration::from_millis(u64::from(self.number / 10 % 20)),
             _ => Duration::ZERO,
         }
+    }
+
+    /// How long after it was enqueued its producer cancels it.
+    pub(crate) fn unwanted_after(self) -> Duration {
+        Duration::from_millis(u64::from(self.number * 53 % 1_500))
     }
 
     /// The payload of a large task.
@@ -275,7 +294,7 @@ impl Name {
         match self.plan {
             Plan::Kept => task.retention(6 * HOUR),
             Plan::Unique => task.unique(HOUR).payload((self.number % UNIQUE_PAYLOADS).to_string()),
-            Plan::Scheduled => task.process_in(self.delay()),
+            Plan::Scheduled | Plan::Unwanted => task.process_in(self.delay()),
             Plan::Exhausted => task.max_retry(1),
             Plan::Grouped => task.group(GROUPS[self.number as usize % GROUPS.len()]),
             Plan::Large => task.payload(self.large_payload()),

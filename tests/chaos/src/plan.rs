@@ -13,6 +13,7 @@ pub(crate) enum Kind {
     Zombie,
     StepClock,
     StallLog,
+    Steer,
     Cut,
     Delay,
     LoseAnswers,
@@ -38,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 29] = [
+    pub(crate) const ALL: [Kind; 30] = [
         Kind::KillWorker,
         Kind::KillProducer,
         Kind::TermWorker,
@@ -46,6 +47,7 @@ impl Kind {
         Kind::Zombie,
         Kind::StepClock,
         Kind::StallLog,
+        Kind::Steer,
         Kind::Cut,
         Kind::Delay,
         Kind::LoseAnswers,
@@ -80,7 +82,8 @@ impl Kind {
             Kind::Zombie => 3,
             Kind::StepClock => 3,
             Kind::StallLog => 2,
-            Kind::Cut => 19,
+            Kind::Steer => 2,
+            Kind::Cut => 17,
             Kind::Delay => 4,
             Kind::LoseAnswers => 4,
             Kind::ThinLink => 3,
@@ -115,6 +118,7 @@ impl Kind {
             Kind::Zombie => "SIGSTOP until others have taken over, then SIGCONT",
             Kind::StepClock => "the clock of a worker steps by seven hours, and back",
             Kind::StallLog => "nobody reads the log of a worker",
+            Kind::Steer => "a worker is told to run fewer tasks, or none, and then as before",
             Kind::Cut => "connection cut inside an answer",
             Kind::Delay => "answers delayed",
             Kind::LoseAnswers => "answers lost after Redis did what was asked",
@@ -217,6 +221,7 @@ impl Iterator for Plan {
             Kind::Partition | Kind::LosePackets | Kind::LosePacketsOneWay | Kind::LinkDown => (1_000, 20_000),
             Kind::CrashRedis => (0, 2_500),
             Kind::StepClock | Kind::ThinLink => (3_000, 15_000),
+            Kind::Steer => (1_000, 8_000),
             Kind::StallLog => (8_000, 15_000),
             // A lease of 5 s, and the 7 s after which others take over.
             Kind::FullMemory => (13_000, 16_000),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_redis::{Client, EnqueueError, Redis, RedisOptions};
+use queue_redis::broker::{Canceled, Change};
+use queue_redis::{Client, EnqueueError, Redis, RedisOptions, TaskHandle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ledger::{Book, Step};
-use crate::name::Name;
+use crate::name::{Name, Plan};
 use crate::{Failure, Seat};
 
 const TICK: Duration = Duration::from_millis(100);
@@ -52,6 +53,11 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
         } else {
             client.enqueue_many(names.iter().map(|name| name.task())).await
         };
+        for (name, outcome) in names.iter().zip(&outcomes) {
+            if let (Plan::Unwanted, Ok(task)) = (name.plan, outcome) {
+                tokio::spawn(cancel(client.handle(name.queue_name(), &*task.id), book.clone(), *name));
+            }
+        }
         let steps = outcomes.iter().map(|outcome| match outcome {
             Ok(_) => Step::Stored,
             Err(error) => step(error),
@@ -59,6 +65,15 @@ pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
         book.write(steps.zip(names));
     }
     Ok(())
+}
+
+/// Cancels a task for good, and notes whether it is certain that it does not start any more.
+async fn cancel(task: TaskHandle, book: Book, name: Name) {
+    tokio::time::sleep(name.unwanted_after()).await;
+    book.note(Step::Asked, &[name]);
+    if matches!(task.cancel("chaos").await, Ok(Canceled::Archived(Change::Applied))) {
+        book.note(Step::Cancelled, &[name]);
+    }
 }
 
 fn step(error: &EnqueueError) -> Step {

@@ -8,6 +8,7 @@ use crate::check::Tally;
 use crate::findings::Findings;
 use crate::happened::Happened;
 use crate::history::History;
+use crate::listen::Heard;
 use crate::name::Plan;
 use crate::plan::Kind;
 use crate::snapshot::Snapshot;
@@ -30,6 +31,7 @@ pub(crate) struct Report<'a> {
     pub(crate) tally: &'a Tally,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) findings: &'a Findings,
+    pub(crate) heard: &'a Heard,
 }
 
 impl fmt::Display for Report<'_> {
@@ -84,6 +86,11 @@ impl fmt::Display for Report<'_> {
             ("tasks that kill their workers, archived when their crash budget was spent", tally.poison_given_up),
             ("the same, archived by Go when their retries were", tally.poison_by_go),
             ("other tasks archived because worker after worker died with them", tally.given_up),
+            ("tasks archived because their producer had cancelled them", tally.cancelled),
+            ("of these while nobody worked on them: no start afterwards", tally.cancelled_at_once),
+            ("events that a listener heard", self.heard.events),
+            ("events that processes counted and did not tell", self.heard.dropped),
+            ("gaps that the listener was told of", self.heard.gaps),
             ("packets that the kernel lost on purpose", self.packets_lost),
             ("batches", tally.batches),
             ("of these with a death", tally.batches_dead),

@@ -52,13 +52,17 @@ pub(crate) struct Snapshot {
 }
 
 /// Keys of servers, which expire by themselves, and lists that stay.
-const FLEET: [&str; 9] = [
+const FLEET: [&str; 13] = [
     "asynq:queues",
     "asynq:servers",
     "asynq:workers",
     "asynq:servers:{",
     "asynq:workers:{",
     "asynq:x:servers:{",
+    "asynq:x:want:{",
+    "asynq:x:audit",
+    "asynq:x:watchers",
+    "asynq:x:events",
     // What the leader looks after. Trees are judged by their own keys.
     "asynq:x:leader",
     "asynq:x:duties",
@@ -165,8 +169,8 @@ impl Snapshot {
                 self.locks.insert(key.to_owned(), (queue, holder.unwrap_or_default()));
                 return Ok(());
             }
-            // It names a server, and goes away with it.
-            "x:reconciler" => {
+            // They go away with the server that it names, and with who listens.
+            "x:reconciler" | "x:events" => {
                 let left: i64 = redis::cmd("PTTL").arg(key).query_async(connection).await?;
                 if left == NEVER {
                     self.strays.push(format!("{key}, which never expires"));

@@ -10,13 +10,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use queue_core::{Clock, RawTask, SystemClock};
 use queue_redis::{Client, Redis, RedisOptions};
-use queue_worker::{Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
+use queue_worker::{CheckpointError, Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
 
 use crate::Seat;
 use crate::batch::add_members;
 use crate::fleet::clock_file;
 use crate::ledger::{Book, Step, now_ns};
 use crate::name::{DIGEST, HEADER, Name, Plan, QUEUES};
+
+/// What a task with checkpoints consists of.
+const PIECES: u16 = 8;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
@@ -119,8 +122,16 @@ async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
     let Some(name) = name else { return Err(Failure::archive("a task without a name")) };
     let begun = now_ns();
     host.book.note(Step::Start(u16::try_from(job.retried()).unwrap_or(u16::MAX)), &[name]);
-    if !name.work().is_zero() {
-        tokio::time::sleep(name.work()).await;
+    if name.plan == Plan::Careful {
+        careful(&host, name, &job).await?;
+    } else if !name.work().is_zero() {
+        tokio::select! {
+            () = tokio::time::sleep(name.work()) => {}
+            () = job.cancellation().cancelled(), if name.plan == Plan::Unwanted => {
+                host.book.note(Step::Archive, &[name]);
+                return Err("cancelled".into());
+            }
+        }
     }
     if name.plan == Plan::Adder
         && let Err(error) = add_members(&host.client, &host.book, name, job.id()).await
@@ -151,6 +162,24 @@ async fn work(host: Host, job: Job) -> Result<Bytes, Failure> {
             Ok(format!("{} {begun}", host.process).into())
         }
     }
+}
+
+/// Works piece by piece, and goes on behind the last one that is known to be done.
+async fn careful(host: &Host, name: Name, job: &Job) -> Result<(), Failure> {
+    let failed = |error: CheckpointError| {
+        host.book.note(Step::Failure, &[name]);
+        Failure::from(error)
+    };
+    let done = job.cursor::<u16>().await.map_err(failed)?.unwrap_or(0);
+    host.book.note(Step::From(done), &[name]);
+    for piece in done..PIECES {
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        // One that is not stored leads to nothing but more work.
+        if let Ok(true) = job.checkpoint(&(piece + 1)).await {
+            host.book.note(Step::Kept(piece + 1), &[name]);
+        }
+    }
+    Ok(())
 }
 
 async fn aggregate(_group: Group, tasks: Vec<RawTask>) -> RawTask {

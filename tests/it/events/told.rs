@@ -1,13 +1,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue_admin::{Actor, Admin, Inspector, Role};
+use queue_admin::{Actor, Admin, Cancellation, Inspector, Role};
 use queue_core::RawTask;
 use queue_redis::events::{Events as Listen, Kind};
 use queue_worker::{Event, Failure, Job, Router};
 
 use super::{GATHERED, calls, kinds, listen, next, up_to};
-use crate::support::{Events, Fixture, QUEUE, eventually, job};
+use crate::support::{Events, Fixture, NOW_NS, QUEUE, eventually, job, report};
 
 fn of(task_type: &str) -> RawTask {
     RawTask { task_type: task_type.to_owned(), ..job(task_type) }
@@ -92,6 +92,24 @@ async fn a_task_that_is_canceled_for_good_is_told_as_canceled() {
     Inspector::new(fixture.redis()).cancel_for_good(QUEUE, "hang", "ann").await.unwrap();
     let told = up_to(&mut events, Kind::Cancelled).await;
     assert_eq!(told.last().unwrap().error.as_deref(), Some("canceled by ann"));
+    server.shutdown().await;
+}
+
+/// As Go leaves it: its worker was told to stop, and it waits for a retry.
+#[tokio::test]
+async fn a_task_that_the_leader_cancels_is_told_with_who_wanted_that() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    let task = fixture.active(of("done")).await;
+    let answer = Inspector::new(fixture.redis()).cancel_for_good(QUEUE, "done", "ann").await.unwrap();
+    assert_eq!(answer, Cancellation::Recorded);
+    // Nobody serves its queue.
+    let server = fixture.server(router()).queues([("other", 1)]).start().await.unwrap();
+    fixture.broker.requeue(&report(&task), NOW_NS).await.unwrap();
+    let told = up_to(&mut events, Kind::Cancelled).await;
+    let last = told.last().unwrap();
+    let (id, by) = (last.id.as_deref(), last.by.as_deref());
+    assert_eq!((id, last.task_type.as_deref(), by), (Some("done"), Some("done"), Some("ann")));
     server.shutdown().await;
 }
 

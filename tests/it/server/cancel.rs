@@ -4,7 +4,7 @@ use queue_admin::Cancellation;
 use queue_core::TaskState;
 use queue_worker::{Failure, Job, RetryPolicy, Router};
 
-use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
+use crate::support::{Events, Fixture, QUEUE, WorkerProcess, eventually, job, with};
 
 /// A handler that tells when it starts, and waits until it is told to stop.
 fn router(events: &Events) -> Router {
@@ -70,4 +70,55 @@ async fn a_server_does_not_start_a_task_that_was_canceled_while_nobody_listened(
     assert_eq!(events.wait(1).await, ["other"]);
     server.abort().await;
     assert_eq!(events.count(), 1);
+}
+
+/// The signal of asynq is lost; what is recorded is read when the server listens again.
+#[tokio::test]
+async fn a_server_whose_listener_is_cut_off_hears_of_it_when_it_is_back() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    fixture.enqueue([job("a")]).await;
+    let server = fixture.server(router(&events)).retry_policy(RetryPolicy::Fixed(std::time::Duration::ZERO));
+    let server = server.start().await.unwrap();
+    events.wait(1).await;
+    fixture.run("CLIENT KILL TYPE pubsub").await;
+    fixture.broker.request_cancel(QUEUE, "a", "ann", crate::support::NOW_NS / 1_000_000).await.unwrap();
+    let info = fixture.in_state("a", TaskState::Archived).await;
+    assert_eq!(info.last_error.as_deref(), Some("canceled by ann"));
+    server.shutdown().await;
+    assert_eq!(events.count(), 1, "it was not tried again");
+}
+
+/// A worker that is stopped hears nothing, and another one takes its task over when the lease is long over.
+#[tokio::test]
+async fn a_task_of_a_stopped_worker_ends_and_nobody_starts_it_again() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let hang = |id: &str| queue_core::RawTask { task_type: "hang".into(), ..job(id) };
+    fixture.enqueue([hang("a")]).await;
+    let worker = WorkerProcess::start(fixture.url(), 1).await;
+    worker.told("start a").await;
+    worker.signal("-STOP");
+    let answer = fixture.inspector().cancel_for_good(QUEUE, "a", "ann").await.unwrap();
+    // Redis still has the connection on which it would listen.
+    assert!(matches!(answer, Cancellation::Told { .. } | Cancellation::Recorded), "{answer:?}");
+    let explained = fixture.inspector().explain(QUEUE, "a").await.unwrap();
+    let told = explained.reasons.iter().find(|reason| reason.as_str() == "cancel-requested").unwrap().to_string();
+    let by_whom = format!(":{}", worker.id());
+    assert!(told.starts_with("cancel requested by ann ") && told.contains(&by_whom), "{told}");
+    assert!(told.ends_with(" has not confirmed yet"), "{told}");
+    fixture.expire_leases().await;
+    let start = with(&events, async |events: Events, job: Job| events.tell(job.id()));
+    let router = Router::new(()).route("job", start.clone()).route("hang", start);
+    let server = fixture.server(router).start().await.unwrap();
+    fixture.in_state("a", TaskState::Archived).await;
+    eventually("nothing is left of it", async || !fixture.cmd::<bool>(&["EXISTS", "asynq:x:cancels"]).await).await;
+    fixture.enqueue([job("other")]).await;
+    assert_eq!(events.wait(1).await, ["other"]);
+    server.shutdown().await;
+    // It goes on, and what it says of the task comes too late.
+    worker.signal("-CONT");
+    worker.told("end a").await;
+    fixture.enqueue([hang("next")]).await;
+    worker.told("start next").await;
+    assert_eq!(fixture.in_state("a", TaskState::Archived).await.id, "a");
+    assert_eq!(worker.events.all().iter().filter(|told| *told == "start a").count(), 1);
 }

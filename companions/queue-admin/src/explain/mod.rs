@@ -349,7 +349,14 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     }
     if let Some(request) = &facts.cancel {
         let at = request.at.second();
-        reasons.push(Reason::CancelRequested { by: request.by.clone(), at });
+        let ago_secs = u64::try_from(now.saturating_sub(at.0)).unwrap_or(0);
+        let server = reasons.iter().find_map(|reason| match reason {
+            Reason::Running { worker, .. } | Reason::Silent { worker, .. } if !worker.is_empty() => {
+                Some(worker.clone())
+            }
+            _ => None,
+        });
+        reasons.push(Reason::CancelRequested { by: request.by.clone(), at, ago_secs, server });
     }
     if let Some(published) = facts.published {
         let (first, last) = (UnixSecond(published.first), UnixSecond(published.last));

@@ -173,6 +173,10 @@ pub enum Reason {
         by: String,
         /// Since when.
         at: UnixSecond,
+        /// How many seconds ago that was.
+        ago_secs: u64,
+        /// Who has it, and has not said that it has ended.
+        server: Option<String>,
     },
     /// It was published under its key; those publishes count that changed something.
     Published {
@@ -407,8 +411,14 @@ impl fmt::Display for Reason {
                 write!(f, "its workers went silent {count} times")?;
                 holders.iter().try_for_each(|(until, holder)| write!(f, ", {holder} at {until}"))
             }
-            Self::CancelRequested { by, at } => {
-                write!(f, "{by} wants it to end since {at}; whoever has it has not said yet that it has")
+            Self::CancelRequested { by, at, ago_secs, server } => {
+                write!(f, "cancel requested by {by} {ago_secs} s ago, at {at}; ")?;
+                match server {
+                    Some(server) => write!(f, "{server} has not confirmed yet"),
+                    None => {
+                        f.write_str("whoever takes it does not start it, and the leader archives it within two seconds")
+                    }
+                }
             }
             Self::Published { count: 1, last, .. } => write!(f, "it was published under its key at {last}"),
             Self::Published { count, first, last } => {

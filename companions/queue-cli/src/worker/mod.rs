@@ -86,7 +86,8 @@ pub(crate) struct WorkerArgs {
     /// Let programs and services tell how far they are, what they do and where to go on
     ///
     /// Programs write lines of JSON to the file descriptor that TASK_NOTES_FD names: {"progress": 40, "note": "page 3"},
-    /// {"log": "connected"}, {"checkpoint": ANY JSON}. Services answer with such lines as application/x-ndjson; their last
+    /// {"log": "connected"}, {"checkpoint": ANY JSON}; if a line says "answer": true, TASK_ANSWERS_FD has a line that tells
+    /// whether the checkpoint was stored. Services answer with such lines as application/x-ndjson; their last
     /// one is {"status": 200, "result": ANY JSON}, or {"status": 422, "error": "why", "retry_after": SECONDS}, and means
     /// what an answer with this status does. The next attempt gets the last checkpoint in TASK_CURSOR or the header
     /// X-Task-Cursor. It costs one more look at each task.

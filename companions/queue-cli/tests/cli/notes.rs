@@ -52,3 +52,22 @@ async fn without_notes_a_program_has_no_such_descriptor() {
     let task = bench.wait_for("id", &[TaskState::Completed]).await;
     assert_eq!(task.result.as_deref(), Some(&b"none none"[..]));
 }
+
+#[tokio::test]
+async fn a_program_that_asks_is_told_whether_its_checkpoint_is_stored() {
+    let bench = Bench::new().await;
+    let program = r#"t=sh -c 'echo "{\"checkpoint\": 1}" >&"$TASK_NOTES_FD"
+        echo "{\"checkpoint\": 2, \"answer\": true}" >&"$TASK_NOTES_FD"
+        read -r stored <&"$TASK_ANSWERS_FD"
+        large=$(printf "%020000d" 0)
+        echo "{\"checkpoint\": \"$large\", \"answer\": true}" >&"$TASK_NOTES_FD"
+        read -r refused <&"$TASK_ANSWERS_FD"
+        echo "$stored"; echo "$refused"'"#;
+    let _worker = bench.worker(&["--exec", program, "--notes"]).await;
+    bench.enqueue("t", "id").await;
+    let told = bench.wait_for("id", &[TaskState::Completed]).await.result.unwrap();
+    let told = String::from_utf8(told.to_vec()).unwrap();
+    let (stored, refused) = told.split_once('\n').unwrap();
+    assert_eq!(stored, r#"{"stored":true}"#);
+    assert!(refused.starts_with(r#"{"stored":false,"error":"the checkpoint has 20002 bytes as JSON"#), "{refused}");
+}

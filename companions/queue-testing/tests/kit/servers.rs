@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_admin::{Actor, Admin, Heeded, Inspector, Role, ServerVerb};
+use queue_core::registry::Order;
 use queue_core::{RawTask, TaskOptions, TaskState};
+use queue_redis::broker::{Canceled, Change};
 use queue_testing::TestQueue;
 use queue_worker::{Job, Router};
 
@@ -90,5 +93,48 @@ async fn a_running_task_can_be_canceled() {
     .await;
     eventually(async || !queue.tasks(TaskState::Archived).await.is_empty()).await;
     assert_eq!(queue.tasks(TaskState::Archived).await[0].last_error.as_deref(), Some("context canceled"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_task_is_canceled_for_good_whether_it_waits_or_runs() {
+    let queue = TestQueue::new();
+    let waiting = queue.client().enqueue_to_wait(RawTask::new("t")).await.unwrap();
+    assert_eq!(waiting.cancel("ann").await.unwrap(), Canceled::Archived(Change::Applied));
+    let router = Router::new(()).route("t", async |job: Job| {
+        job.cancellation().cancelled().await;
+        Err::<(), _>("told to stop")
+    });
+    let server = queue.server(router).start().await.unwrap();
+    let running = queue.client().enqueue_to_wait(RawTask::new("t")).await.unwrap();
+    eventually(async || queue.tasks(TaskState::Active).await.len() == 1).await;
+    assert_eq!(running.cancel("ann").await.unwrap(), Canceled::Asked(1));
+    eventually(async || queue.tasks(TaskState::Archived).await.len() == 2).await;
+    let errors: Vec<_> =
+        queue.tasks(TaskState::Archived).await.into_iter().filter_map(|task| task.last_error).collect();
+    assert_eq!(errors, ["canceled by ann"], "that of the one that ran");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_goes_by_orders() {
+    let queue = TestQueue::new();
+    let router = Router::new(()).route("t", async |_: Job| {});
+    let server = queue.server(router).name("web-1").start().await.unwrap();
+    let actor = Actor { name: "ann".to_owned(), role: Role::Admin, via: "test", address: None };
+    let admin = Admin::new(Inspector::new(queue.redis().clone()), actor);
+    let order = async |verb| {
+        let given = admin.order(verb, "web-1", &Order::default()).await.unwrap();
+        eventually(async || {
+            let heeded = admin.inspector().heeded(&given).await.unwrap();
+            heeded.iter().all(|(_, heeded)| matches!(heeded, Heeded::Applied { .. }))
+        })
+        .await;
+    };
+    order(ServerVerb::Quiet).await;
+    queue.enqueue(RawTask::new("t")).await;
+    assert_eq!(queue.tasks(TaskState::Pending).await.len(), 1);
+    order(ServerVerb::Resume).await;
+    eventually(async || queue.tasks(TaskState::Pending).await.is_empty()).await;
     server.shutdown().await;
 }

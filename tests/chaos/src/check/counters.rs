@@ -28,6 +28,13 @@ impl Least {
             self.failed += story.attempts.len() as u64;
             return;
         }
+        // It may have been archived where nobody worked on it, which counts nothing.
+        if story.name.plan == Plan::Unwanted {
+            let spent = story.attempts.iter().map(|attempt| u64::from(attempt.retried)).max().unwrap_or(0);
+            self.processed += spent;
+            self.failed += spent;
+            return;
+        }
         // A run that begins with so many retries spent follows as many failures that were counted; then comes
         // the end.
         let spent = story.attempts.iter().map(|attempt| u64::from(attempt.retried)).max().unwrap_or(0);
@@ -41,18 +48,20 @@ impl Least {
 pub(super) fn judge(evidence: &Evidence<'_>, least: &Least, tally: &Tally, findings: &mut Findings) {
     let (history, told) = (evidence.history, evidence.history.told);
     let of_groups = |story: &Story| story.name.plan == Plan::Grouped;
-    let (mut grouped, mut cut_short) = (0, 0);
+    let (mut grouped, mut cut_short, mut not_begun) = (0, 0, 0);
     for story in history.stories() {
         if of_groups(&story) {
             grouped += story.attempts.iter().filter(|attempt| attempt.end.is_some()).count() as u64;
         }
+        // A server that takes a task which is to be cancelled archives it, and starts no handler.
+        not_begun += u64::from(story.asked && story.cancelled.is_none());
         cut_short += story.attempts.iter().filter(|attempt| attempt.end.is_none()).count() as u64;
     }
     let failures = history.count(|step| matches!(step, Step::Failure | Step::Archive));
     let ends = history.count(|step| step == Step::Success) + failures - grouped + told.digests;
     // Go does not tell what it recovers.
     let by_go = if evidence.mixed { cut_short + tally.again.values().sum::<u64>() } else { 0 };
-    let recovered = told.recovered + by_go + evidence.happened.len() as u64;
+    let recovered = told.recovered + by_go + not_begun + evidence.happened.len() as u64;
     let again: u64 = tally.again.values().sum();
     let digests = told.digests.saturating_sub(again);
 

@@ -31,6 +31,8 @@ pub(super) fn judge(
     measure_takeover(evidence, story, tally);
     judge_retries(evidence, story, findings);
     judge_result(evidence, story, here, findings);
+    judge_cancel(story, findings);
+    judge_checkpoints(story, findings);
     if let Some(first) = story.attempts.first()
         && story.name.plan == Plan::Scheduled
         && u128::from(first.at) < u128::from(story.intent) + story.name.delay().as_nanos()
@@ -48,6 +50,9 @@ fn is_planned(earlier: &Attempt, later: &Attempt) -> bool {
 /// What allows a task to run again.
 fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Attempt) -> Option<&'static str> {
     let is_go = evidence.history.is_go(earlier.process);
+    if is_go && story.asked {
+        return Some("cancelled, and Go let it be tried again before the leader archived it");
+    }
     let during = |fault: &&Happened| fault.from <= later.at && fault.to >= earlier.at;
     let met = |fault: &&Happened| match fault.process {
         Some(process) => process == earlier.process && (is_go || takes_tasks_away(fault.kind)),
@@ -111,6 +116,32 @@ fn judge_retries(evidence: &Evidence<'_>, story: &Story, findings: &mut Findings
             let text = format!("{} has spent {} retries: {story:?}", story.name, attempt.retried);
             findings.add(Invariant::RetrySpent, text);
             return;
+        }
+    }
+}
+
+/// Who was told that it is archived relies on that.
+fn judge_cancel(story: &Story, findings: &mut Findings) {
+    let Some(cancelled) = story.cancelled else { return };
+    if let Some(late) = story.attempts.iter().find(|attempt| attempt.at > cancelled) {
+        let text = format!("{} was cancelled at {cancelled}, and then began: {late:?} of {story:?}", story.name);
+        findings.add(Invariant::NotCancelled, text);
+    }
+}
+
+/// A run goes on from the last checkpoint that a run before it was told is stored, or from a later one.
+fn judge_checkpoints(story: &Story, findings: &mut Findings) {
+    let mut stored = 0;
+    for (at, step) in &story.checkpoints {
+        match step {
+            Step::Kept(piece) => stored = stored.max(*piece),
+            // After a success it is deleted, and may be enqueued again after a lost answer.
+            Step::From(piece) if *piece < stored && !story.succeeded_before(*at) => {
+                let text = format!("{} had done {stored}, and went on from {piece}: {story:?}", story.name);
+                findings.add(Invariant::Checkpoint, text);
+                return;
+            }
+            _ => {}
         }
     }
 }

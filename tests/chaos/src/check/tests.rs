@@ -9,6 +9,7 @@ use crate::fleet::{Process, Role};
 use crate::happened::Happened;
 use crate::history::History;
 use crate::ledger::{Entry, Step};
+use crate::listen::Heard;
 use crate::name::{DIGEST, HEADER, Name, Plan};
 use crate::plan::Kind;
 use crate::snapshot::{Counters, Snapshot, Stored};
@@ -27,6 +28,18 @@ fn found(name: Name, steps: &[(u64, Step, u16)], faults: &[Happened], task: Opti
 /// The same, `mixed` in a fleet that has workers of Go too. The process ids begin at 100.
 fn found_in(
     mixed: bool,
+    name: Name,
+    steps: &[(u64, Step, u16)],
+    faults: &[Happened],
+    task: Option<Stored>,
+) -> Vec<Invariant> {
+    found_and_heard(mixed, None, name, steps, faults, task)
+}
+
+/// The same, when a listener was told of a success at some time.
+fn found_and_heard(
+    mixed: bool,
+    heard: Option<u64>,
     name: Name,
     steps: &[(u64, Step, u16)],
     faults: &[Happened],
@@ -59,6 +72,7 @@ fn found_in(
         mixed,
         max_crashes: 1,
         processes: &processes,
+        heard: &Heard { succeeded: heard.iter().map(|at| (name.key(), *at)).collect(), ..Heard::default() },
     };
     judge(&evidence).0.invariants()
 }
@@ -346,6 +360,7 @@ fn found_of_batch(steps: &[(Plan, u64, Step)], dead: &[Plan], trees: &[&str]) ->
         mixed: false,
         max_crashes: 1,
         processes: &[],
+        heard: &Heard::default(),
     };
     judge(&evidence).0.invariants()
 }
@@ -413,4 +428,39 @@ fn a_batch_in_which_nothing_died_succeeds_once_and_leaves_nothing() {
     assert_eq!(found(&[&all[..], &[(Plan::AfterDeath, 35)]].concat(), &[]), [Invariant::Callback], "nothing has died");
     assert_eq!(found(&all, &["t0-0"]), [Invariant::OrphanKey], "it was to be forgotten");
     assert_eq!(found(&all, &["t9-9"]), [Invariant::OrphanKey], "nobody has made it");
+}
+
+#[test]
+fn a_task_that_begins_after_its_cancellation_was_confirmed_is_found() {
+    let unwanted = name(Plan::Unwanted);
+    let archived = || Some(stored(unwanted, "archived", None));
+    let done = [(3, Step::Asked, 0), (4, Step::Cancelled, 0)];
+    assert_eq!(found(unwanted, &after(&done), &[], archived()), []);
+    let late = after(&[done[0], done[1], (5, Step::Start(0), 1), (6, Step::Archive, 1)]);
+    assert_eq!(found(unwanted, &late, &[], archived()), [Invariant::NotCancelled]);
+    let deleted = after(&[done[0], (5, Step::Start(0), 1), (6, Step::Success, 1)]);
+    assert_eq!(found(unwanted, &deleted, &[], None), [], "a handler that succeeds all the same has succeeded");
+    assert_eq!(found(unwanted, &after(&done), &[], None), [Invariant::Lost]);
+    assert_eq!(found(unwanted, &ENQUEUED, &[], archived()), [Invariant::WrongEnd]);
+}
+
+#[test]
+fn a_run_that_does_not_go_on_from_a_stored_checkpoint_is_found() {
+    let careful = name(Plan::Careful);
+    let killed = [Happened { kind: Kind::KillWorker, process: Some(1), from: 6, to: 7 }];
+    let runs = |from| {
+        let first = [(3, Step::Start(0), 1), (4, Step::From(0), 1), (5, Step::Kept(2), 1)];
+        let second = [(8, Step::Start(0), 2), (9, Step::From(from), 2), (10, Step::Success, 2)];
+        found(careful, &after(&[&first[..], &second].concat()), &killed, None)
+    };
+    assert_eq!((runs(2), runs(3)), (vec![], vec![]));
+    assert_eq!(runs(1), [Invariant::Checkpoint]);
+}
+
+#[test]
+fn news_of_a_success_that_had_not_come_is_found() {
+    let steps = after(&[(3, Step::Start(0), 1), (5, Step::Success, 1)]);
+    let heard = |at| found_and_heard(false, Some(at), name(Plan::Plain), &steps, &[], None);
+    assert_eq!(heard(6), []);
+    assert_eq!(heard(4), [Invariant::FalseNews]);
 }
