@@ -98,4 +98,6 @@ impl WorkOptions {
 pub(crate) struct Work {
     pub(crate) all: WorkOptions,
     pub(crate) queues: BTreeMap<String, WorkOptions>,
+    /// Those that it names by a pattern, `tenant:*`.
+    pub(crate) patterns: BTreeMap<String, WorkOptions>,
 }
