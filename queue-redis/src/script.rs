@@ -238,6 +238,7 @@ scripts! {
     LIST_GROUPS_AGAIN = "list_groups_again";
     ACQUIRE = "acquire";
     RELEASE = "release";
+    SPEND = "spend";
     CLEAR_SERVER_STATE = "clear_server_state";
     REGISTER_ENTRY = "register_entry";
     RELEASE_ENTRY = "release_entry";
@@ -259,6 +260,7 @@ scripts! {
     FLOW_RECORD = "flow_record";
     FLOW_CARRIED = "flow_carried";
     FLOW_SIGNAL = "flow_signal";
+    FLOW_JOIN = "flow_join";
     FLOW_RERUN = "flow_rerun";
     FLOW_TEND = "flow_tend";
     FLOW_FORGET = "flow_forget";

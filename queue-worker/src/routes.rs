@@ -12,8 +12,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::aggregate::Aggregate;
 use crate::job::Job;
-use crate::server::of_pattern;
-use crate::work::{Undecodable, Work, WorkOptions};
+use crate::work::{Undecodable, Work, WorkOptions, of_pattern};
 
 /// A handler with its middleware: what a layer wraps.
 pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;

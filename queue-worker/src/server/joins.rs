@@ -6,6 +6,8 @@ use queue_core::limits::{HIGHEST_PRIORITY, MIDDLE_PRIORITY};
 use queue_core::options::check_existing_queue_name;
 use queue_core::queue_name::{Family, QueueName};
 
+use crate::work::of_pattern;
+
 /// How the priorities of a queue's tasks count ([`Server::priorities`](super::Server::priorities)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priorities {
@@ -36,13 +38,6 @@ pub(super) struct Member<'a> {
     pub(super) priority: u8,
 }
 
-/// Of what is said for patterns that a name fits, what is said for the longest.
-pub(crate) fn of_pattern<'a, T>(patterns: &'a BTreeMap<String, T>, name: &str) -> Option<(&'a str, &'a T)> {
-    let fits = |pattern: &str| pattern.strip_suffix('*').is_some_and(|beginning| name.starts_with(beginning));
-    let fitting = patterns.iter().filter(|(pattern, _)| fits(pattern));
-    fitting.max_by_key(|(pattern, _)| pattern.len()).map(|(pattern, said)| (pattern.as_str(), said))
-}
-
 impl Joins {
     pub(super) fn any(&self) -> bool {
         self.priorities.is_some() || self.name.is_some() || !self.labels.is_empty() || !self.patterns.is_empty()
@@ -67,21 +62,5 @@ impl Joins {
             // What only some may run comes before what all may run, and yet does not keep it waiting for ever.
             target => target.admits(self.name.as_deref(), &self.labels).then_some(HIGHEST_PRIORITY),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_patterns_the_longest_counts() {
-        let weights = [("*", 1), ("tenant:*", 2), ("tenant:a*", 3), ("b", 4)];
-        let patterns = weights.map(|(pattern, weight)| (pattern.to_owned(), weight)).into();
-        for (name, weight) in [("mail", 1), ("tenant", 1), ("tenant:", 2), ("tenant:b", 2), ("tenant:ab", 3), ("b", 1)]
-        {
-            assert_eq!(of_pattern(&patterns, name).map(|(_, weight)| *weight), Some(weight), "{name}");
-        }
-        assert_eq!(of_pattern(&BTreeMap::from([("b".to_owned(), 1)]), "b"), None, "it is no pattern");
     }
 }

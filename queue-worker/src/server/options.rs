@@ -17,14 +17,14 @@ use queue_redis::{
 };
 use tracing::{Span, info_span};
 
-use super::joins::{Priorities, of_pattern};
+use super::joins::Priorities;
 use super::queues::Queues;
 use crate::aggregate::Aggregation;
 use crate::events::Observers;
 use crate::exhausted::OnExhausted;
 use crate::job::Job;
 use crate::routes::Routes;
-use crate::work::Work;
+use crate::work::{Work, of_pattern};
 
 /// What happens to a task whose type no handler serves.
 ///

@@ -10,9 +10,10 @@ use queue_core::options::check_existing_queue_name;
 use queue_core::queue_name::base_of;
 use tokio::sync::Notify;
 
-use super::joins::{Joins, Member, Priorities, of_pattern};
+use super::joins::{Joins, Member, Priorities};
 use super::limit::{Limit, Place};
 use super::round::Round;
+use crate::work::of_pattern;
 
 /// The queues of a server with their weights, heaviest first; behind them those that it has joined since.
 #[derive(Debug)]
@@ -75,7 +76,6 @@ impl Queues {
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
-        let room = Arc::new(Notify::new());
         let space = queues.len() + MAX_JOINED;
         let all = Self {
             queues: (0..space).map(|_| OnceLock::new()).collect(),
@@ -87,7 +87,7 @@ impl Queues {
             strict,
             joins,
             held: AtomicBool::new(false),
-            room: room.clone(),
+            room: Arc::new(Notify::new()),
         };
         for (name, weight) in queues {
             all.add_base(name, weight);
