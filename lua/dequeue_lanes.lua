@@ -12,6 +12,7 @@
 -- Under a fair limit, of all that is looked at and all that waits, the lane with the lowest turn gives the next one (start-time fair
 -- queueing): each start moves its turn by one over its weight. What is pending and not taken is parked. A lane that comes joins at the
 -- lowest turn, one that was shut one start behind it. One that has run empty keeps its turn until the others have come so far.
+-- While a breaker rests (free_slots has said so) nothing starts in its lane; then one at a time, until one has ended well.
 --
 -- KEYS
 --   1  paused     asynq:{<queue>}:paused     STRING
@@ -33,7 +34,7 @@
 --   5  timed      1: say also since when each task was pending; else 0
 --   6  max_bytes  no more tasks once their messages have so many bytes
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, and the lock that a dropped stub still names
+--   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane, and the lock that a dropped stub still names
 -- RETURNS letters, one for each task taken or dropped
 --   a  taken
 --   r  dropped, because there was an id without a message
@@ -83,7 +84,7 @@ end
 -- Lanes, as far as this call has to do with them: due is when to look at those who wait, nil where nobody does.
 local known, order, lowest, fair, fresh = {}, {}, 1, {}, {}
 local function load(names)
-  local new, tats = {}, {}
+  local new, tats, breakers, healths = {}, {}, {}, {}
   for n = 1, #names do
     local name = names[n]
     if not known[name] then
@@ -92,6 +93,9 @@ local function load(names)
       known[name] = { name = name, rule = rule or { interval = 0, burst = 1 }, is_ruled = rule, holds = {} }
       new[#new + 1] = name
       tats[#tats + 1] = prefix .. 'x:tat:' .. name
+      if rule and rule.breaker then
+        breakers[#breakers + 1], healths[#healths + 1] = known[name], prefix .. 'x:health:' .. name
+      end
     end
   end
   if #new == 0 then
@@ -123,6 +127,11 @@ local function load(names)
       lane.turn = at and at > 0 and at < first_ms() and at or at and lowest + lane.step or lowest
       lane.fresh, lane.entries, lane.at, lane.skip = {}, {}, 0, 0
     end
+  end
+  healths = #healths > 0 and call('MGET', unpack(healths)) or {}
+  for n = 1, #breakers do
+    local rests_until = tonumber(string.match(healths[n] or '', '^%d+ %d+ %d+ (%d+)')) or 0
+    breakers[n].rests_until, breakers[n].most = rests_until, rests_until > 0 and 1 or breakers[n].most
   end
 end
 
@@ -173,6 +182,9 @@ local function room(lane, id)
   end
   if lane.is_paused then
     return 0, now + FALLBACK * 1000
+  end
+  if (lane.rests_until or 0) > now then
+    return 0, lane.rests_until
   end
   if lane.most then
     if lane.used >= lane.most and not lane.holds[id] then

@@ -1,9 +1,11 @@
 -- free_slots: give back the slots of tasks whose runs have ended, and look at their lanes now; a run may also say that nothing of a
--- limit is to start for a while. 1 to 100 tasks per call.
+-- limit is to start for a while, and how it has ended. 1 to 100 tasks per call.
 --
 -- Transition: none; after a report         Go: none
 -- A hint: a slot without a lease is found stale also when this call is lost, and a task that has a lease keeps its slot, so that the
 -- call may come late, or twice. In a strict lane a task keeps its slot until it is over.
+-- A limit may have a breaker: when enough runs of a lane have ended badly, nothing starts there for a rest. Then one starts, and its end
+-- lets the others start, or doubles the rest. What ends during a rest had begun before it, and says nothing.
 --
 -- KEYS
 --   1  lease      asynq:{<queue>}:lease    ZSET
@@ -18,18 +20,19 @@
 --   +2 lanes      its lanes, separated by spaces
 --   +3 limit      the limit of which nothing is to start for a while; empty for none
 --   +4 for_ms     for how many milliseconds
+--   +5 is_well    1 if it has ended well, 0 if badly; empty where that says nothing
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane
+--   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane
 -- RETURNS how many lanes are to be looked at now
 -- needs: first_ms is_finished nth read_rules
 local lease, rules, slots, due, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local prefix = ARGV[1]
+local prefix, DAY_MS = ARGV[1], 86400000
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 local ids = {}
-for n = 1, (#ARGV - 1) / 4 do
-  local id = nth(ARGV, 2, 4, n)
+for n = 1, (#ARGV - 1) / 5 do
+  local id = nth(ARGV, 2, 5, n)
   ids[n] = id
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
@@ -43,8 +46,38 @@ local function rule_of(name)
   end
   return by_name[name]
 end
+local function judge(lane, rule, is_well)
+  local key, breaker = prefix .. 'x:health:' .. lane, rule.breaker
+  local words, known = string.gmatch(redis.call('GET', key) or '', '%d+'), {}
+  for n = 1, 5 do
+    known[n] = tonumber(words() or 0)
+  end
+  local ends, bad, since, rests_until, rest = unpack(known)
+  if rests_until > now then
+    return
+  elseif rests_until > 0 and is_well then
+    redis.call('DEL', key)
+    return
+  elseif rests_until > 0 then
+    rest = math.min(2 * rest, breaker.most)
+  else
+    if since + breaker.within <= now then
+      ends, bad, since = 0, 0, now
+    end
+    ends, bad = ends + 1, bad + (is_well and 0 or 1)
+    if ends < breaker.of or 100 * bad < breaker.percent * ends then
+      local value = string.format('%.0f %.0f %.0f 0 0', ends, bad, since)
+      redis.call('SET', key, value, 'PX', math.max(math.ceil(since + breaker.within - now), 1))
+      return
+    end
+    rest = breaker.rest
+  end
+  local value = string.format('%.0f %.0f %.0f %.0f %.0f', ends, bad, since, math.ceil(now + rest), rest)
+  redis.call('SET', key, value, 'PX', math.ceil(rest) + DAY_MS)
+  redis.pcall('HINCRBY', stats, rule.name .. ':opened', 1)
+end
 for n = 1, #ids do
-  local id, lanes, limit, for_ms = nth(ARGV, 2, 4, n)
+  local id, lanes, limit, for_ms, is_well = nth(ARGV, 2, 5, n)
   local has_ended = not leased[n] and is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state'))
   for lane in string.gmatch(lanes, '[^ ]+') do
     local name = string.match(lane, '^[^:]*')
@@ -54,6 +87,9 @@ for n = 1, #ids do
         seen[lane] = true
         opened[#opened + 1] = lane
       end
+    end
+    if is_well ~= '' and (rule_of(name) or {}).breaker then
+      judge(lane, rule_of(name), is_well == '1')
     end
     if name == limit then
       local rule = rule_of(name) or { interval = 0, burst = 1 }

@@ -29,13 +29,18 @@ local function read_rules(text)
     hold(is_number(rule.rate, 1) and is_number(rule.per, 1) and (rule.rate == nil) == (rule.per == nil))
     hold(rule.order == nil or rule.order == 'strict')
     hold(rule.fair == nil or rule.fair == true and rule.order == nil)
+    local breaker = rule.breaker
+    for _, field in ipairs({ 'percent', 'of', 'within', 'rest', 'most' }) do
+      hold(breaker == nil or type(breaker) == 'table' and breaker[field] and is_number(breaker[field], 1))
+    end
     rule.kind, rule.path = string.match(rule.key, '^(%l+):?(.*)$')
     hold(rule.kind == 'queue' and not rule.fair or rule.kind == 'type' or rule.kind == 'header' or rule.kind == 'payload')
     rule.types = rule.types and #rule.types > 0 and rule.types or nil
     rule.interval = rule.rate and rule.per / rule.rate or 0
     rule.burst = rule.burst or 1
     rule.is_strict, rule.is_fair = rule.order == 'strict', rule.fair
-    rule.concurrency = rule.is_strict and 1 or rule.concurrency
+    -- What runs under a breaker has slots, also without a cap.
+    rule.concurrency = rule.is_strict and 1 or rule.concurrency or breaker and 2 ^ 31
     rule.is_gate = rule.kind == 'queue' and not rule.types and not rule.is_strict
   end
   return rules

@@ -101,7 +101,7 @@ pub enum LimitError {
     #[error("{0:?} is no name of a limit: 1 to 40 letters a to z, digits and hyphens")]
     Name(String),
     /// It limits nothing.
-    #[error("limit {0:?} limits nothing: give it a concurrency, a rate, or both")]
+    #[error("limit {0:?} limits nothing: give it a concurrency, a rate, or a breaker")]
     Empty(String),
     /// In order, tasks run one after another.
     #[error("limit {0:?} is in strict order: one task of a key runs at once, so its concurrency is 1")]
@@ -124,6 +124,9 @@ pub enum LimitError {
     /// A weight is too small or too large.
     #[error("a weight is a number from 1 to {MAX_WEIGHT}, and only a fair limit has some")]
     Weight,
+    /// A breaker whose numbers make no sense.
+    #[error("limit {0:?} cannot have this breaker: {1}")]
+    Breaker(String, &'static str),
     /// The text in Redis is none of ours.
     #[error("the limits of the queue cannot be read: {0}")]
     Unreadable(String),
@@ -160,6 +163,89 @@ impl FromStr for LaneOrder {
     }
 }
 
+/// When nothing of a key starts for a while, because what has started has failed.
+///
+/// When so many percent of at least so many attempts have failed within a time, nothing of the key starts for a rest. Then one task
+/// starts; if it succeeds, all may start again, and if it fails, the next rest is twice as long, up to the longest.
+///
+/// ```
+/// use queue_core::limit::Breaker;
+///
+/// assert_eq!("50%/20/1m".parse(), Ok(Breaker::failures(50)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Breaker {
+    /// How many percent of the attempts have to fail.
+    pub percent: u32,
+    /// Of how many attempts at least.
+    pub of: u32,
+    /// Within how many milliseconds, counted from the first.
+    pub within: u64,
+    /// For how many milliseconds nothing starts then.
+    pub rest: u64,
+    /// For how many at the most, when one after another has failed that was to find out whether it goes well again.
+    pub most: u64,
+}
+
+impl Breaker {
+    /// When so many percent have failed, of 20 at least within a minute; the first rest is 30 s, and the longest ten minutes.
+    pub fn failures(percent: u32) -> Self {
+        Self { percent, of: 20, within: 60_000, rest: 30_000, most: 600_000 }
+    }
+
+    /// Of how many attempts at least.
+    #[must_use]
+    pub fn of(self, attempts: u32) -> Self {
+        Self { of: attempts, ..self }
+    }
+
+    /// Within how long.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        Self { within: whole_millis(time), ..self }
+    }
+
+    /// For how long nothing starts then, and for how long at the most.
+    #[must_use]
+    pub fn rest(self, first: Duration, longest: Duration) -> Self {
+        Self { rest: whole_millis(first), most: whole_millis(longest), ..self }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+        match () {
+            () if !(1..=100).contains(&self.percent) => Err("the share of failures is 1 to 100 percent"),
+            () if self.of == 0 => Err("it takes one attempt at least"),
+            () if !(1..=DAY_MS).contains(&self.within) => Err("its time is a millisecond to a day"),
+            () if !(1..=self.most).contains(&self.rest) => Err("its first rest is not longer than its longest"),
+            () if self.most > DAY_MS => Err("its longest rest is a day at the most"),
+            () => Ok(()),
+        }
+    }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Without the rests: `50%/20/1m`.
+impl FromStr for Breaker {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [percent, of, within] = parts[..] else {
+            return Err("it is a share of failures, a number of attempts and a time, such as 50%/20/1m".to_owned());
+        };
+        let number = |text: &str| text.parse::<u32>().map_err(|error| format!("{text:?} is no number: {error}"));
+        let percent = number(percent.strip_suffix('%').ok_or("the share of failures is written in percent: 50%")?)?;
+        let within = crate::duration::parse(within).map_err(|error| error.to_string())?;
+        Ok(Self::failures(percent).of(number(of)?).within(within))
+    }
+}
+
 /// A limit of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -189,6 +275,9 @@ pub struct Limit {
     /// Whether its keys take turns, by their weights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fair: bool,
+    /// When nothing of a key starts for a while, because what has started has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<Breaker>,
     /// Seconds after which a task that waits becomes pending for servers that know nothing of limits, and is looked at
     /// again by those that do; by a tenth more or less.
     #[serde(default = "fallback")]
@@ -210,9 +299,9 @@ fn fallback() -> u64 {
 impl Limit {
     /// A limit that limits nothing yet.
     pub fn new(name: impl Into<String>, key: LimitKey) -> Self {
-        let (types, concurrency, rate, per) = Default::default();
-        let (order, fallback) = (LaneOrder::Free, fallback());
-        Self { name: name.into(), key, types, concurrency, rate, per, burst: one(), order, fair: false, fallback }
+        let (types, concurrency, rate, per, breaker) = Default::default();
+        let (name, burst, order, fallback) = (name.into(), one(), LaneOrder::Free, fallback());
+        Self { name, key, types, concurrency, rate, per, burst, order, fair: false, breaker, fallback }
     }
 
     /// How many of one key may run at once.
@@ -254,6 +343,13 @@ impl Limit {
     #[must_use]
     pub fn fair(mut self) -> Self {
         self.fair = true;
+        self
+    }
+
+    /// Nothing of a key starts for a while when what has started has failed.
+    #[must_use]
+    pub fn breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
         self
     }
 
@@ -315,7 +411,10 @@ impl Limit {
             true if self.is_strict() => return unfair("it is in strict order"),
             _ => {}
         }
-        if self.concurrency.is_none() && self.rate.is_none() && !self.fair {
+        if let Some(why) = self.breaker.and_then(|breaker| breaker.check().err()) {
+            return Err(LimitError::Breaker(self.name.clone(), why));
+        }
+        if self.concurrency.is_none() && self.rate.is_none() && !self.fair && self.breaker.is_none() {
             return Err(LimitError::Empty(self.name.clone()));
         }
         if self.is_strict() && self.concurrency != Some(1) {

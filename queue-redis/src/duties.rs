@@ -6,7 +6,7 @@ use queue_core::Clock;
 
 use crate::broker::Broker;
 use crate::cancel::CancelDuty;
-use crate::flow::{Flows, TendQueue, TendTree};
+use crate::flow::{Flows, TendCast, TendQueue, TendTree};
 use crate::leader::Duty;
 use crate::targets::TendTargets;
 
@@ -17,6 +17,7 @@ pub fn standard(broker: &Broker, clock: Arc<dyn Clock>) -> Vec<Arc<dyn Duty>> {
         Arc::new(CancelDuty { broker: broker.clone(), clock: clock.clone() }),
         Arc::new(TendTargets::new(broker.clone(), clock)),
         Arc::new(TendTree(flows.clone())),
+        Arc::new(TendCast::new(flows.clone())),
         Arc::new(TendQueue::new(flows)),
     ]
 }

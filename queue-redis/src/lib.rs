@@ -33,6 +33,7 @@ mod feed;
 pub mod flow;
 #[doc(hidden)]
 pub mod leader;
+mod limiter;
 mod link;
 mod listener;
 #[doc(hidden)]
@@ -63,6 +64,7 @@ pub use flow::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Broadcast, BroadcastBuilder, BroadcastStatus,
     CallbackState, ParentError, Parents, Rerun, WorkerReport, WorkerState, WorkflowBuilder,
 };
+pub use limiter::Limiter;
 pub use link::source::InProcess;
 pub use listener::{Listener, Signal, Watch};
 #[doc(hidden)]

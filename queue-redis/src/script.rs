@@ -239,6 +239,7 @@ scripts! {
     LIST_GROUPS_AGAIN = "list_groups_again";
     ACQUIRE = "acquire";
     RELEASE = "release";
+    SPEND = "spend";
     CLEAR_SERVER_STATE = "clear_server_state";
     REGISTER_ENTRY = "register_entry";
     RELEASE_ENTRY = "release_entry";
@@ -261,6 +262,7 @@ scripts! {
     FLOW_RECORD = "flow_record";
     FLOW_CARRIED = "flow_carried";
     FLOW_SIGNAL = "flow_signal";
+    FLOW_JOIN = "flow_join";
     FLOW_RERUN = "flow_rerun";
     FLOW_TEND = "flow_tend";
     FLOW_FORGET = "flow_forget";

@@ -12,7 +12,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::aggregate::Aggregate;
 use crate::job::Job;
-use crate::work::{Undecodable, Work, WorkOptions};
+use crate::work::{Undecodable, Work, WorkOptions, of_pattern};
 
 /// A handler with its middleware: what a layer wraps.
 pub type Route = BoxCloneSyncService<Job, Option<Bytes>, Failure>;
@@ -84,7 +84,10 @@ impl Routes {
     /// Of the options for the type, the queue and all tasks the first that was set.
     fn option<'a, T>(&'a self, message: &TaskMessage, get: impl Fn(&'a WorkOptions) -> Option<T>) -> Option<T> {
         let of_type = self.options(&message.r#type).and_then(&get);
-        let of_queue = || of_family(&self.work.queues, &message.queue);
+        let of_queue = || {
+            let of_pattern = || of_pattern(&self.work.patterns, base_of(&message.queue)).map(|(_, options)| options);
+            of_family(&self.work.queues, &message.queue).or_else(of_pattern)
+        };
         of_type.or_else(|| of_queue().and_then(&get)).or_else(|| get(&self.work.all))
     }
 

@@ -11,11 +11,18 @@ use tracing::debug;
 
 use crate::job::Job;
 
+/// Why a task is archived that somebody has canceled for good.
+#[derive(Debug, thiserror::Error)]
+#[error("canceled by {0}")]
+pub(crate) struct CanceledForGood(pub(crate) String);
+
 /// What of a run matters to others.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sequel {
     /// The limit of which nothing is to start for so long.
     pub(crate) too_many: Option<(String, Duration)>,
+    /// Whether it has ended well or badly, where that says something about what its task is for.
+    went_well: Option<bool>,
     /// Whether another task may follow this one.
     is_followed: bool,
 }
@@ -26,7 +33,18 @@ impl Sequel {
             Outcome::Failed(Failure::TooMany { limit, delay, .. }) => Some((limit.clone(), *delay)),
             _ => None,
         };
-        Self { too_many, is_followed: job.headers().contains_key(FOLLOW) }
+        let went_well = match outcome {
+            Outcome::Done(_) => Some(true),
+            Outcome::Failed(failure @ (Failure::Retry(_) | Failure::RetryIn(..) | Failure::Archive(_))) => {
+                (!failure.error().is::<CanceledForGood>()).then_some(false)
+            }
+            _ => None,
+        };
+        Self { too_many, went_well, is_followed: job.headers().contains_key(FOLLOW) }
+    }
+
+    fn freed(&self, run: &Run) -> Freed {
+        Freed { run: run.clone(), too_many: self.too_many.clone(), went_well: self.went_well }
     }
 
     /// Whether the task has ended for good and another one may start.
@@ -38,8 +56,7 @@ impl Sequel {
 /// Gives back the slots that runs of a queue had in lanes.
 pub(crate) async fn free_lanes<'a>(broker: &Broker, runs: impl IntoIterator<Item = (&'a Run, &'a Sequel)>) {
     let in_lanes = runs.into_iter().filter(|(run, _)| !run.lanes().is_empty());
-    let freed: Vec<Freed> =
-        in_lanes.map(|(run, sequel)| Freed { run: run.clone(), too_many: sequel.too_many.clone() }).collect();
+    let freed: Vec<Freed> = in_lanes.map(|(run, sequel)| sequel.freed(run)).collect();
     let Some(Freed { run, .. }) = freed.first() else { return };
     if let Err(error) = broker.free_slots(&run.queue, &freed).await {
         debug!(queue = %run.queue, %error, "the slots of ended tasks are found free by the next look at their lanes");

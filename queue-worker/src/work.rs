@@ -98,4 +98,29 @@ impl WorkOptions {
 pub(crate) struct Work {
     pub(crate) all: WorkOptions,
     pub(crate) queues: BTreeMap<String, WorkOptions>,
+    /// Those that it names by a pattern, `tenant:*`.
+    pub(crate) patterns: BTreeMap<String, WorkOptions>,
+}
+
+/// Of what is said for patterns that a name fits, what is said for the longest.
+pub(crate) fn of_pattern<'a, T>(patterns: &'a BTreeMap<String, T>, name: &str) -> Option<(&'a str, &'a T)> {
+    let fits = |pattern: &str| pattern.strip_suffix('*').is_some_and(|beginning| name.starts_with(beginning));
+    let fitting = patterns.iter().filter(|(pattern, _)| fits(pattern));
+    fitting.max_by_key(|(pattern, _)| pattern.len()).map(|(pattern, said)| (pattern.as_str(), said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_patterns_the_longest_counts() {
+        let weights = [("*", 1), ("tenant:*", 2), ("tenant:a*", 3), ("b", 4)];
+        let patterns = weights.map(|(pattern, weight)| (pattern.to_owned(), weight)).into();
+        for (name, weight) in [("mail", 1), ("tenant", 1), ("tenant:", 2), ("tenant:b", 2), ("tenant:ab", 3), ("b", 1)]
+        {
+            assert_eq!(of_pattern(&patterns, name).map(|(_, weight)| *weight), Some(weight), "{name}");
+        }
+        assert_eq!(of_pattern(&BTreeMap::from([("b".to_owned(), 1)]), "b"), None, "it is no pattern");
+    }
 }

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -220,4 +221,42 @@ func TestTargetsPassBetweenGoAndRust(t *testing.T) {
 		return err == nil && len(servers) == 1 && len(servers[0].Queues) == 3 && servers[0].Queues["mail}@web-1"] == 1
 	})
 	f.waitState("mail}@web-2", "go", asynq.TaskStatePending)
+}
+
+// A Rust worker of a pattern works what Go's clients put into queues that come
+// later, Go's tools see which it serves, and a queue that Go deletes is left.
+func TestQueuesByPatternPassBetweenGoAndRust(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker := child.Command(queuectl(t), "worker", "--queue", "tenant:*=2", "--exec", "ok=cat", "--redis", f.url)
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		worker.Process.Signal(syscall.SIGTERM)
+		worker.Wait()
+	})
+	serves := func(queues map[string]int) {
+		t.Helper()
+		f.eventually("Go sees what the worker serves", func() bool {
+			server := f.onlyServer()
+			return server != nil && maps.Equal(server.Queues, queues)
+		})
+	}
+	serves(map[string]int{})
+	for _, queue := range []string{"tenant:a", "tenant:b", "other"} {
+		f.enqueueID("ok", "go", asynq.Queue(queue), asynq.Retention(time.Hour))
+	}
+	f.waitState("tenant:a", "go", asynq.TaskStateCompleted)
+	f.waitState("tenant:b", "go", asynq.TaskStateCompleted)
+	serves(map[string]int{"tenant:a": 2, "tenant:b": 2})
+	f.waitState("other", "go", asynq.TaskStatePending)
+	if err := f.inspector.DeleteQueue("tenant:a", true); err != nil {
+		t.Fatal(err)
+	}
+	serves(map[string]int{"tenant:b": 2})
+	// A client that is new to the queue lists it again.
+	f.rustEnqueue("ok", "--queue", "tenant:a", "--task-id", "rust", "--retention", "1h")
+	f.waitState("tenant:a", "rust", asynq.TaskStateCompleted)
+	serves(map[string]int{"tenant:a": 2, "tenant:b": 2})
 }

@@ -21,6 +21,7 @@ mod guide;
 mod house;
 mod inspector;
 mod lanes;
+mod limiter;
 mod listener;
 mod metrics;
 mod model;

@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use chrono::{DateTime, Utc};
 use queue_core::keys::QueueKeys;
-use queue_core::limit::LaneChange;
+use queue_core::limit::{LaneChange, Limit};
 use queue_core::limits::LANE_FIRST_MS;
 use serde::Serialize;
 
@@ -30,6 +30,8 @@ pub struct Lane {
     pub paused: bool,
     /// How many times as often as others it is at turn under a fair limit; `None`: as one without a weight.
     pub weight: Option<u32>,
+    /// Until when its breaker lets nothing start; if that is past, one at a time, until one has succeeded.
+    pub rests_until: Option<DateTime<Utc>>,
 }
 
 /// A name of a lane, and the blank that follows it in all entries. Redis has these in the order of their bytes, so they are taken in this order.
@@ -69,7 +71,9 @@ impl Inspector {
         if !info.limit.parks() {
             let LaneChange { concurrency, paused, weight, .. } = changed("");
             let (key, running) = (String::new(), info.running);
-            return Ok((vec![Lane { key, running, waiting: 0, next_look: None, concurrency, paused, weight }], None));
+            let rests_until = self.rests_until(queue, &info.limit, &[format!("{limit}:")]).await?.remove(0);
+            let lane = Lane { key, running, waiting: 0, next_look: None, concurrency, paused, weight, rests_until };
+            return Ok((vec![lane], None));
         }
         let written = info.changes.keys().map(|key| Ok([info.limit.lane(key)?.as_bytes(), b" "].concat()));
         let of_changes: BTreeSet<Name> = written.collect::<Result<_, Error>>()?;
@@ -104,17 +108,41 @@ impl Inspector {
             true => Vec::new(),
             false => connection.pipeline("looking at lanes", &look).await?,
         };
-        let lanes = names.iter().zip(counts.chunks(3)).map(|(name, counts)| {
+        let written = names.iter().map(|name| String::from_utf8_lossy(&name[..name.len() - 1]).into_owned());
+        let rests = self.rests_until(queue, &info.limit, &written.collect::<Vec<_>>()).await?;
+        let lanes = names.iter().zip(counts.chunks(3)).zip(rests).map(|((name, counts), rests_until)| {
             let count = |at: usize| counts[at].unwrap_or(0.0) as u64;
             let due = counts[2].filter(|ms| *ms >= LANE_FIRST_MS as f64);
             let written = String::from_utf8_lossy(&name[limit.len() + 1..name.len() - 1]);
             let key = info.limit.key_of_lane(&written);
             let LaneChange { concurrency, paused, weight, .. } = changed(&key);
             let next_look = due.and_then(|ms| DateTime::from_timestamp_millis(ms.ceil() as i64));
-            Lane { key, running: count(0), waiting: count(1), next_look, concurrency, paused, weight }
+            Lane { key, running: count(0), waiting: count(1), next_look, concurrency, paused, weight, rests_until }
         });
         Ok((lanes.collect(), next))
     }
+
+    /// Until when the breakers of these lanes of a limit let nothing start.
+    async fn rests_until(
+        &self,
+        queue: &str,
+        limit: &Limit,
+        lanes: &[String],
+    ) -> Result<Vec<Option<DateTime<Utc>>>, Error> {
+        if limit.breaker.is_none() || lanes.is_empty() {
+            return Ok(vec![None; lanes.len()]);
+        }
+        let (keys, mut look) = (QueueKeys::new(queue), redis::cmd("MGET"));
+        look.arg(lanes.iter().map(|lane| keys.lane_health(lane)).collect::<Vec<_>>());
+        let found: Vec<Option<String>> = self.redis.query("MGET", &look).await?;
+        Ok(found.iter().map(|health| rests_until(health.as_deref()?)).collect())
+    }
+}
+
+/// What stands in Redis of a lane with a breaker says until when it rests; `None` if it lets all start.
+pub(crate) fn rests_until(health: &str) -> Option<DateTime<Utc>> {
+    let until = health.split(' ').nth(3)?.parse().ok().filter(|until| *until > 0)?;
+    DateTime::from_timestamp_millis(until)
 }
 
 #[cfg(test)]

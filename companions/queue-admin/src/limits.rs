@@ -27,6 +27,8 @@ pub struct LimitInfo {
     pub parked: u64,
     /// How often a handler said that it was too much ([`Failure::too_many`](https://docs.rs/queue-worker)), likewise.
     pub too_many: u64,
+    /// How often a breaker let nothing start of a key, likewise.
+    pub opened: u64,
     /// What is different for some of its keys.
     pub changes: BTreeMap<String, LaneChange>,
 }
@@ -85,14 +87,14 @@ impl Inspector {
         let mut found = Vec::new();
         for limit in limits.rules {
             let count = |what: &str| stats.get(&format!("{}:{what}", limit.name)).copied().unwrap_or(0);
-            let (parked, too_many) = (count("parked"), count("too-many"));
+            let (parked, too_many, opened) = (count("parked"), count("too-many"), count("opened"));
             let (running, waiting) = (read(replies.next()), read(replies.next()));
             let of_limit = changes.iter().filter_map(|(lane, text)| {
                 let (name, key) = lane.split_once(':')?;
                 let change = (name == limit.name).then(|| serde_json::from_str(text).unwrap_or_default())?;
                 Some((limit.key_of_lane(key), change))
             });
-            found.push(LimitInfo { running, waiting, parked, too_many, changes: of_limit.collect(), limit });
+            found.push(LimitInfo { running, waiting, parked, too_many, opened, changes: of_limit.collect(), limit });
         }
         Ok(found)
     }
@@ -182,7 +184,7 @@ impl Inspector {
         Ok(changes.into_iter().filter(|change| change == &Change::Applied).count() as u64)
     }
 
-    /// Changes what holds for one key of a limit, or with `None` lets it be as for all.
+    /// Changes what holds for one key of a limit, or with `None` lets it be as for all; then a rest of its breaker ends, too.
     ///
     /// # Errors
     /// When there is no such limit, [it cannot be changed so](LaneChange::check), or Redis cannot be asked or refuses.
@@ -204,7 +206,11 @@ impl Inspector {
                 let text = serde_json::json!(change).to_string();
                 self.redis.query::<()>("HSET", redis::cmd("HSET").arg(changes).arg(lane).arg(text)).await?;
             }
-            None => self.redis.query::<()>("HDEL", redis::cmd("HDEL").arg(changes).arg(lane)).await?,
+            None => {
+                let health = QueueKeys::new(queue).lane_health(&lane);
+                self.redis.query::<()>("HDEL", redis::cmd("HDEL").arg(changes).arg(lane)).await?;
+                self.redis.query::<()>("DEL", redis::cmd("DEL").arg(health)).await?;
+            }
         }
         Ok(self.broker().look_at_lanes(queue).await?)
     }

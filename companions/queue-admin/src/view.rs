@@ -506,6 +506,7 @@ pub struct Limit {
     waiting: u64,
     parked: u64,
     too_many: u64,
+    opened: u64,
     /// What is different for some keys.
     keys: BTreeMap<String, LaneChange>,
     /// Servers of the queue that take tasks without asking for limits.
@@ -516,9 +517,10 @@ impl Limit {
     /// One of this queue; the servers are those of
     /// [`Inspector::servers_unaware_of_limits`](crate::Inspector::servers_unaware_of_limits).
     pub fn new(queue: &str, info: &LimitInfo, unaware_servers: &BTreeMap<String, Vec<String>>) -> Self {
-        let LimitInfo { limit, running, waiting, parked, too_many, changes } = info.clone();
+        let LimitInfo { limit, running, waiting, parked, too_many, opened, changes } = info.clone();
         let unaware_servers = unaware_servers.get(queue).cloned().unwrap_or_default();
-        Self { queue: queue.to_owned(), limit, running, waiting, parked, too_many, keys: changes, unaware_servers }
+        let (queue, keys) = (queue.to_owned(), changes);
+        Self { queue, limit, running, waiting, parked, too_many, opened, keys, unaware_servers }
     }
 }
 

@@ -58,6 +58,11 @@ families! {
             "Attempts that ended with somebody else's word that it was too much, by the limit that was named",
             LIMIT,
         ),
+        lane_opened: IntCounterVec = counter(
+            "asynq_lane_opened_total",
+            "How often the breaker of the limit let nothing start of a key, because too much had failed",
+            LIMIT,
+        ),
         unaware: IntGaugeVec = gauge(
             "asynq_unaware_servers",
             "Servers of the queue that do not honour a feature which it uses",
@@ -134,6 +139,7 @@ impl Shown {
             self.lane_running.with_label_values(&limit).set(whole(info.running));
             self.lane_parked.with_label_values(&limit).inc_by(info.parked);
             self.lane_too_many.with_label_values(&limit).inc_by(info.too_many);
+            self.lane_opened.with_label_values(&limit).inc_by(info.opened);
         }
         self.unaware.with_label_values(&[queue, LIMITS]).set(whole(unaware as u64));
     }

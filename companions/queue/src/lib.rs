@@ -28,8 +28,8 @@ pub use queue_redis::embedded;
 pub use queue_redis::events;
 pub use queue_redis::{
     Added, Batch, BatchBuilder, BatchError, BatchState, BatchStatus, Broadcast, BroadcastBuilder, BroadcastStatus,
-    Call, CallbackState, Client, EnqueueError, Error, Finished, Interceptor, Outgoing, ParentError, Parents, Permit,
-    Publish, Published, Redis, RedisOptions, Rerun, Semaphore, Stderr, TaskChanges, TaskHandle, TlsOptions, To,
+    Call, CallbackState, Client, EnqueueError, Error, Finished, Interceptor, Limiter, Outgoing, ParentError, Parents,
+    Permit, Publish, Published, Redis, RedisOptions, Rerun, Semaphore, Stderr, TaskChanges, TaskHandle, TlsOptions, To,
     Verdict, WaitError, WorkerReport, WorkerState, WorkflowBuilder, log_to_stderr,
 };
 // Handlers and servers.

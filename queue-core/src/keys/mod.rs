@@ -247,6 +247,11 @@ impl QueueKeys {
         self.with(&format!("x:tat:{lane}"))
     }
 
+    /// STRING of how the runs of a lane have ended whose limit has a breaker. Not asynq's.
+    pub fn lane_health(&self, lane: &str) -> String {
+        self.with(&format!("x:health:{lane}"))
+    }
+
     /// ZSET of ids of tasks that are stored once only, by the Unix second at which they are forgotten. Not asynq's.
     pub fn stored_once(&self) -> String {
         self.with("x:once")
@@ -358,6 +363,11 @@ pub fn flow_prefix(root: &str) -> String {
 /// ZSET of those who hold a token of a semaphore, by the time they lose it (Unix seconds).
 pub fn semaphore(scope: &str) -> String {
     format!("asynq:sema:{scope}")
+}
+
+/// STRING of a limiter that is no limit of a queue: the Unix millisecond at which the next start would be due. Not asynq's.
+pub fn limiter(name: &str) -> String {
+    format!("asynq:x:limit:{name}")
 }
 
 /// Key of the server-info string of one server.

@@ -1,19 +1,19 @@
 //! The ledgers of flows: `flow_open.lua`, `flow_reserve.lua`, `flow_nodes.lua`, `flow_mark.lua`, `flow_record.lua`, `flow_carried.lua`,
-//! `flow_signal.lua`, `flow_rerun.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
+//! `flow_signal.lua`, `flow_join.lua`, `flow_rerun.lua`, `flow_tend.lua`, `flow_forget.lua`; and what crosses over from and to queues: `trim_outcomes.lua`, `store_once.lua`.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::flow::{Event, MemberOutcome, MemberState};
 use queue_core::keys::{QueueKeys, flow_prefix};
-use queue_core::limits;
+use queue_core::limits::{self, BROADCAST_MAX_SERVERS};
 use redis::{Cmd, Value};
 
 use super::Broker;
 use crate::error::Error;
 use crate::script::{
-    FLOW_CARRIED, FLOW_FORGET, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RERUN, FLOW_RESERVE, FLOW_SIGNAL,
-    FLOW_TEND, STORE_ONCE, Script, TRIM_OUTCOMES, Word,
+    FLOW_CARRIED, FLOW_FORGET, FLOW_JOIN, FLOW_MARK, FLOW_NODES, FLOW_OPEN, FLOW_RECORD, FLOW_RERUN, FLOW_RESERVE,
+    FLOW_SIGNAL, FLOW_TEND, STORE_ONCE, Script, TRIM_OUTCOMES, Word,
 };
 
 /// The list of what is to be done for a tree, behind its prefix.
@@ -116,6 +116,21 @@ pub(crate) struct Tended {
     /// The flows that stand still.
     pub(crate) standing: Vec<u32>,
     pub(crate) claimed: Claimed,
+}
+
+/// A server that is to have a part in a broadcast that has begun.
+#[derive(Debug)]
+pub(crate) struct Joining<'a> {
+    pub(crate) server: &'a str,
+    /// Its mailbox.
+    pub(crate) queue: &'a str,
+    /// The number of its member, which is the next.
+    pub(crate) number: u32,
+    pub(crate) message: Bytes,
+    /// The name of its node; empty for none.
+    pub(crate) name: &'a str,
+    /// The member because of which it may join, and whether that one is lost.
+    pub(crate) behalf: (u32, bool),
 }
 
 /// What became of the wish to run a node again.
@@ -320,6 +335,20 @@ impl Broker {
             call.arg(flow).arg(node).arg(what).arg(text);
         };
         self.on_tree(&FLOW_SIGNAL, (root, LIST), with, marked).await
+    }
+
+    /// Adds a server to a broadcast that has begun; see `flow_join.lua`.
+    pub(crate) async fn flow_join(
+        &self,
+        (root, flow): (&str, u32),
+        joining: &Joining<'_>,
+    ) -> Result<(Word, Claimed), Error> {
+        let with = |call: &mut Cmd| {
+            let (behalf, is_lost) = joining.behalf;
+            call.arg(flow).arg(joining.server).arg(joining.queue).arg(joining.number).arg(&joining.message[..]);
+            call.arg(joining.name).arg(behalf).arg(if is_lost { "1" } else { "" }).arg(BROADCAST_MAX_SERVERS);
+        };
+        self.on_tree(&FLOW_JOIN, (root, LIST), with, marked).await
     }
 
     /// Has a node run again, and all that is behind it; see `flow_rerun.lua`.

@@ -23,6 +23,8 @@ pub struct Freed {
     pub run: Run,
     /// The limit of which nothing is to start for so long, because somebody else has said that it is too much.
     pub too_many: Option<(String, Duration)>,
+    /// Whether it has ended well or badly, for breakers; `None` where that says nothing.
+    pub went_well: Option<bool>,
 }
 
 /// Asks when the first lane of each queue is due.
@@ -77,12 +79,13 @@ impl Broker {
         let mut call = FREE_SLOTS.call(5);
         call.arg(keys.lease()).arg(keys.rules()).arg(keys.lane_slots()).arg(keys.lanes_due());
         call.arg(keys.limit_stats()).arg(keys.prefix());
-        for Freed { run, too_many } in freed {
+        for Freed { run, too_many, went_well } in freed {
             let (limit, pause) = too_many.as_ref().map_or(("", Duration::ZERO), |(limit, pause)| (limit, *pause));
             call.arg(run.raw_id())
                 .arg(run.lanes())
                 .arg(limit)
-                .arg(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                .arg(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+                .arg(went_well.map_or("", |went_well| if went_well { "1" } else { "0" }));
         }
         self.integer(&FREE_SLOTS, &call).await
     }

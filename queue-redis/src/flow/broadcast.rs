@@ -11,6 +11,7 @@ use queue_core::{EncodeError, IntoTask, RawTask};
 
 use super::batch::{Batch, BatchError};
 use super::builder::BatchBuilder;
+use super::cast::CAST;
 use super::report::BroadcastStatus;
 use super::status::BatchState;
 use super::store::start;
@@ -26,12 +27,14 @@ pub struct BroadcastBuilder {
     to: To,
     queue: Option<String>,
     quorum: Option<u32>,
+    until: Option<SystemTime>,
+    replace_after: Option<Duration>,
 }
 
 impl BroadcastBuilder {
     fn new(client: Client, task: impl IntoTask) -> Self {
         let (task, head) = (task.into_task().map_err(Arc::new), BatchBuilder::new(client));
-        Self { head, task, to: To::Live, queue: None, quorum: None }
+        Self { head, task, to: To::Live, queue: None, quorum: None, until: None, replace_after: None }
     }
 
     fn with(mut self, change: impl FnOnce(BatchBuilder) -> BatchBuilder) -> Self {
@@ -54,6 +57,21 @@ impl BroadcastBuilder {
     /// How many servers have to succeed; then [`wait`](Broadcast::wait) ends, and the others go on. Defaults to all that are chosen.
     pub fn quorum(mut self, servers: u32) -> Self {
         self.quorum = Some(servers);
+        self
+    }
+
+    /// Servers that start until then have a part in it, too, to the second; without a quorum, they have to succeed as well. The broadcast is
+    /// not over before. For all live servers, or those with a label. Defaults to none.
+    pub fn late_joiners(mut self, until: impl Into<SystemTime>) -> Self {
+        self.until = Some(until.into());
+        self
+    }
+
+    /// If no server of a chosen name has been alive for so long, another server does its part, and the task in the mailbox of the lost one
+    /// is deleted. Between 10 s and a day; a server counts as alive for 10 s after its last heartbeat. For a count of servers. Defaults to
+    /// never: then the part waits for its server.
+    pub fn replace_lost(mut self, after: Duration) -> Self {
+        self.replace_after = Some(after);
         self
     }
 
@@ -102,6 +120,21 @@ impl BroadcastBuilder {
     /// a group, a delay or a uniqueness lock. Then nothing was stored. [`BatchError::NoBroadcast`] when another batch has this id.
     pub async fn send(self) -> Result<Broadcast, BatchError> {
         let client = self.head.client.clone();
+        if self.until.is_some() && !matches!(self.to, To::Live | To::Labelled(_)) {
+            return Err(unsuitable(
+                "servers that start later have a part only if it is for all live ones, or for a label",
+            ));
+        }
+        if let Some(after) = self.replace_after {
+            if !matches!(self.to, To::Count(_)) {
+                return Err(unsuitable("a lost server is replaced only if it is for a count of servers"));
+            }
+            if !(Duration::from_secs(10)..=Duration::from_secs(86_400)).contains(&after) {
+                return Err(unsuitable(
+                    "a lost server is replaced after 10 s at the earliest, and a day at the latest",
+                ));
+            }
+        }
         let known = match self.head.chosen_id()? {
             Some(id) => client.flows().ledger(&id).await?.and_then(|ledger| ledger.plan()),
             None => None,
@@ -115,6 +148,10 @@ impl BroadcastBuilder {
         };
         loop {
             let (batch, nodes, is_new) = self.ready(&plan)?.open().await?;
+            if plan.to.is_some() {
+                // First, so that whoever dies in between leaves nothing that nobody looks after.
+                client.broker().ask_for_duty(CAST, batch.id.root(), client.now_ns() / 1_000_000).await?;
+            }
             if is_new {
                 return Ok(Broadcast { batch: start(batch, nodes).await?, plan, left_out });
             }
@@ -141,8 +178,16 @@ impl BroadcastBuilder {
         let mut candidates: Vec<Candidate> = live.iter().map(of).collect();
         // Of servers with as many free slots, not always the same.
         fastrand::shuffle(&mut candidates);
-        let chosen = choose(&self.to, queue, self.quorum, candidates)?;
-        Ok((Plan::new(&task.task_type, queue, chosen.servers.clone(), self.quorum), chosen))
+        // More may come than there are now.
+        let quorum = self.quorum.filter(|quorum| self.until.is_none() || *quorum == 0);
+        let chosen = choose(&self.to, queue, quorum, candidates)?;
+        let mut plan = Plan::new(&task.task_type, queue, chosen.servers.clone(), self.quorum);
+        plan.until = self.until.map(queue_core::clock::unix_secs_ceil);
+        plan.replace_after = self.replace_after.map(|after| after.as_secs());
+        if plan.until.is_some() || plan.replace_after.is_some() {
+            (plan.all, plan.to) = (self.quorum.is_none(), Some(self.to.to_string()));
+        }
+        Ok((plan, chosen))
     }
 
     fn ready(&self, plan: &Plan) -> Result<Ready, BatchError> {
@@ -150,19 +195,31 @@ impl BroadcastBuilder {
         let head = head.described(|| format!("broadcast of {} to {}", plan.r#type, self.to));
         let mut flow = WorkflowBuilder::headed(head);
         let task = self.task.as_ref().map_err(|_| unencoded())?.clone().queue(&plan.queue);
+        if let Some(until) = plan.until {
+            let left = until.saturating_sub(self.head.client.now_ns().div_euclid(1_000_000_000));
+            flow = flow.timer(Plan::JOINS, Duration::from_secs(u64::try_from(left).unwrap_or(0)));
+        }
         for server in &plan.servers {
             let mut task = task.clone();
             task.options.family = Some(Family::Mailbox(server.clone()));
-            // A node may have no name, and no longer one than 64 letters.
-            let name = if FlowId::root_named(server).is_ok() { server.clone() } else { String::new() };
-            flow = flow.task(name, task);
+            flow = flow.task(node_name(server), task);
         }
         flow.ready("", true)
     }
 }
 
+/// The name of the node of a server; empty where it can have none.
+pub(super) fn node_name(server: &str) -> &str {
+    // It is no longer than 64 letters.
+    if server != Plan::JOINS && FlowId::root_named(server).is_ok() { server } else { "" }
+}
+
+fn unsuitable(reason: &'static str) -> BatchError {
+    BatchError::Unsuitable { position: "to send".to_owned(), reason }
+}
+
 fn unencoded() -> BatchError {
-    BatchError::Unsuitable { position: "to send".to_owned(), reason: "its payload cannot be encoded" }
+    unsuitable("its payload cannot be encoded")
 }
 
 /// A task that was sent to several servers. Cheap to clone.

@@ -241,7 +241,18 @@ impl BatchBuilder {
         flows.carry_out(root.root(), born, opened.claimed).await?;
         let behalf = self.parent.and_then(|parent| parent.behalf);
         let id = root.sibling(opened.number);
-        Ok((Batch { client: self.client, id, born, behalf, key: None, additions: Arc::default(), existed: fresh.is_none() }, fresh))
+        Ok((
+            Batch {
+                client: self.client,
+                id,
+                born,
+                behalf,
+                key: None,
+                additions: Arc::default(),
+                existed: fresh.is_none(),
+            },
+            fresh,
+        ))
     }
 }
 

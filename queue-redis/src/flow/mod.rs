@@ -8,6 +8,7 @@
 mod batch;
 mod broadcast;
 mod builder;
+pub(crate) mod cast;
 mod chunk;
 mod duty;
 mod explain;
@@ -33,6 +34,7 @@ use queue_core::limits;
 pub use self::batch::{Added, Batch, BatchError};
 pub use self::broadcast::{Broadcast, BroadcastBuilder};
 pub use self::builder::BatchBuilder;
+pub use self::cast::TendCast;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::explain::{Explanation, Standing};
 pub use self::node::{Edge, NodeStatus, ParentError, Parents, SignalStatus};

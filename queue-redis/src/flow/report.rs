@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use queue_core::broadcast::{Plan, Verdict};
+use queue_core::broadcast::Verdict;
 use queue_core::flow::{FlowId, MemberId, MemberState};
 use queue_core::keys::QueueKeys;
 use queue_core::limits::MAX_BATCH;
@@ -37,6 +37,8 @@ pub enum WorkerState {
     Removed,
     /// It was cancelled, by somebody or at the deadline.
     Cancelled,
+    /// No server of the name was alive for so long that another one does its part.
+    Replaced,
 }
 
 impl WorkerState {
@@ -51,6 +53,7 @@ impl WorkerState {
             Self::Dead => "dead",
             Self::Removed => "removed",
             Self::Cancelled => "cancelled",
+            Self::Replaced => "replaced",
         }
     }
 
@@ -119,7 +122,9 @@ pub struct BroadcastStatus {
     pub deadline: Option<DateTime<Utc>>,
     /// When every server had ended.
     pub over: Option<DateTime<Utc>>,
-    /// The servers that were chosen, by name.
+    /// Until when servers that start have a part in it, too.
+    pub joins_until: Option<DateTime<Utc>>,
+    /// The servers that were chosen, by name; behind them those that have joined, as they came.
     pub workers: Vec<WorkerReport>,
 }
 
@@ -127,6 +132,11 @@ impl BroadcastStatus {
     /// How many servers have succeeded.
     pub fn succeeded(&self) -> usize {
         self.workers.iter().filter(|worker| worker.state == WorkerState::Succeeded).count()
+    }
+
+    /// How many servers have a part in it: all but those that were replaced.
+    pub fn servers(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.state != WorkerState::Replaced).count()
     }
 }
 
@@ -140,32 +150,39 @@ impl Flows {
         let Some(plan) = ledger.plan() else { return Ok(None) };
         let status = status_of(id, &ledger);
         let (born, alive) = (self.born(id.root()).await?, self.alive().await?);
-        let Plan { r#type, queue, servers, quorum, .. } = plan;
-        let members: Vec<WorkerReport> = (0..)
-            .zip(servers)
-            .map(|(number, server)| WorkerReport {
-                state: WorkerState::of(ledger.state(number), None, alive.contains(&server)),
-                queue: ledger.queue_of(number).to_owned(),
-                task: MemberId { flow: id.clone(), born, part: ledger.part(number) }.to_string(),
-                server,
-                error: None,
-                result: None,
+        let state_of =
+            |number: u32, server: &str, task| match WorkerState::of(ledger.state(number), task, alive.contains(server))
+            {
+                WorkerState::Removed | WorkerState::Dead if plan.lost.contains(&number) => WorkerState::Replaced,
+                state => state,
+            };
+        let members: Vec<(u32, WorkerReport)> = plan
+            .members()
+            .map(|(number, server)| {
+                let report = WorkerReport {
+                    state: state_of(number, server, None),
+                    queue: ledger.queue_of(number).to_owned(),
+                    task: MemberId { flow: id.clone(), born, part: ledger.part(number) }.to_string(),
+                    server: server.to_owned(),
+                    error: None,
+                    result: None,
+                };
+                (number, report)
             })
             .collect();
         let mut workers = Vec::with_capacity(members.len());
         for members in members.chunks(MAX_BATCH) {
             let mut look = redis::pipe();
-            for member in members {
+            for (_, member) in members {
                 look.cmd("HMGET").arg(QueueKeys::new(&member.queue).task(&member.task)).arg("state").arg("result");
                 // Its error; what has succeeded has none, and may be large.
                 look.arg(if member.state == WorkerState::Succeeded { "" } else { "msg" });
             }
             type Read = (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>);
             let read: Vec<Read> = self.broker.redis().pipeline("HMGET", &look).await?;
-            for (member, (state, result, message)) in members.iter().zip(read) {
-                let number = workers.len() as u32;
+            for ((number, member), (state, result, message)) in members.iter().zip(read) {
                 let task = state.and_then(|state| state.parse().ok());
-                let state = WorkerState::of(ledger.state(number), task, alive.contains(&member.server));
+                let state = state_of(*number, &member.server, task);
                 let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
                 let error = message.map(|message| message.error_msg).filter(|error| !error.is_empty());
                 let result = result.filter(|_| state == WorkerState::Succeeded).map(Bytes::from);
@@ -174,10 +191,11 @@ impl Flows {
         }
         Ok(Some(BroadcastStatus {
             id: id.to_string(),
-            task_type: r#type,
-            queue,
-            quorum,
-            verdict: Verdict::of(quorum.into(), status.succeeded, status.live()),
+            verdict: status.verdict().unwrap_or(Verdict::Open),
+            joins_until: plan.until.and_then(|second| DateTime::from_timestamp(second, 0)),
+            quorum: plan.quorum,
+            task_type: plan.r#type,
+            queue: plan.queue,
             state: status.state,
             created: status.created,
             deadline: status.deadline,

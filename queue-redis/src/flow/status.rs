@@ -53,6 +53,36 @@ impl Ledger {
         MemberState::from_bits(bits).unwrap_or(MemberState::Void)
     }
 
+    /// The number that the next member gets.
+    pub(super) fn next(&self) -> u32 {
+        self.number("next").unwrap_or(0)
+    }
+
+    /// Whether all members are there that its maker has given it.
+    pub(super) fn is_committed(&self) -> bool {
+        self.numbers.contains_key("committed")
+    }
+
+    /// Whether no more members can come.
+    pub(super) fn is_closed(&self) -> bool {
+        ["over", "cancelled", "abandoned", "fired:success"].iter().any(|field| self.numbers.contains_key(*field))
+    }
+
+    /// Of a broadcast that others may join or have joined, how many servers have to succeed, have, and may still.
+    fn of_servers(&self, plan: &Plan) -> (u64, u64, u64) {
+        let of = |is_so: fn(MemberState) -> bool| {
+            plan.members().filter(|(number, _)| is_so(self.state(*number))).count() as u64
+        };
+        // Whoever comes has to succeed where all have to; else it may be anybody.
+        let (more, others) = match (plan.until.is_some() && self.state(0).is_live(), plan.all) {
+            (false, _) => (0, 0),
+            (true, true) => (1, 1),
+            (true, false) => (0, u64::from(u32::MAX)),
+        };
+        let quorum = u64::from(plan.quorum) + more;
+        (quorum, of(|state| state == MemberState::Succeeded), of(MemberState::is_live) + others)
+    }
+
     /// How many of its members are nodes; `None` of a batch that has none.
     pub(super) fn nodes(&self) -> Option<u32> {
         self.number("nodes")
@@ -60,8 +90,7 @@ impl Ledger {
 
     /// The numbers of the members in certain states.
     pub(super) fn numbers(&self, is_wanted: impl Fn(MemberState) -> bool) -> impl Iterator<Item = u32> {
-        let next: u32 = self.number("next").unwrap_or(0);
-        (0..next).filter(move |number| is_wanted(self.state(*number)))
+        (0..self.next()).filter(move |number| is_wanted(self.state(*number)))
     }
 
     /// Whether a member is a task, and not a flow or a signal; the latter lie in front of all queues.
@@ -236,6 +265,9 @@ pub struct BatchStatus {
     /// Of a broadcast, how many members have to succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<u32>,
+    /// Of one that others may join, how many servers have to succeed, have, and may still.
+    #[serde(skip)]
+    of_servers: Option<(u64, u64, u64)>,
     /// When it was created.
     pub created: Option<DateTime<Utc>>,
     /// When it was committed.
@@ -262,7 +294,9 @@ impl BatchStatus {
 
     /// Of a broadcast, whether enough members have succeeded; `None` of other batches.
     pub fn verdict(&self) -> Option<Verdict> {
-        Some(Verdict::of(self.quorum?.into(), self.succeeded, self.live()))
+        let of_members = (self.quorum?.into(), self.succeeded, self.live());
+        let (quorum, succeeded, live) = self.of_servers.unwrap_or(of_members);
+        Some(Verdict::of(quorum, succeeded, live))
     }
 
     /// Whether nothing will happen any more by itself.
@@ -282,7 +316,12 @@ impl Flows {
         look.cmd("HGETALL").arg([&prefix, "flow"].concat()).cmd("HGETALL").arg([&prefix, "about"].concat());
         let (numbers, about): (HashMap<String, String>, HashMap<String, Vec<u8>>) =
             self.broker.redis().pipeline("HGETALL", &look).await?;
-        Ok(ledger(numbers, about, Bytes::new(), HashMap::new()).map(|ledger| status_of(id, &ledger)))
+        let Some(ledger) = ledger(numbers, about, Bytes::new(), HashMap::new()) else { return Ok(None) };
+        if ledger.plan().is_some_and(|plan| plan.until.is_some()) {
+            // One of its members is no server.
+            return Ok(self.ledger(id).await?.map(|ledger| status_of(id, &ledger)));
+        }
+        Ok(Some(status_of(id, &ledger)))
     }
 
     /// The ids of batches that are children of none, the newest first: `most` of them after the first `skip`. One that is just being
@@ -409,6 +448,7 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         () if has("committed") => BatchState::Running,
         () => BatchState::Open,
     };
+    let plan = ledger.plan();
     let all = MemberState::ALL.into_iter().filter(|state| *state != MemberState::Void);
     let fired =
         Event::ALL.into_iter().filter_map(|event| Some((event.as_str(), ledger.at(&format!("fired:{event}"))?)));
@@ -427,7 +467,8 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         cancelled,
         skipped: count(MemberState::Skipped),
         doomed,
-        quorum: ledger.plan().map(|plan| plan.quorum),
+        of_servers: plan.as_ref().filter(|plan| plan.until.is_some()).map(|plan| ledger.of_servers(plan)),
+        quorum: plan.map(|plan| plan.quorum),
         created: ledger.at("created"),
         committed: ledger.at("committed"),
         touched: ledger.at("touched"),

@@ -307,7 +307,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 26] = [
+const OWN_NUMBERS: [(&str, usize); 29] = [
     ("varint", 128),              // varints of protobuf
     ("message_field", 128),       // likewise
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
@@ -319,6 +319,9 @@ const OWN_NUMBERS: [(&str, usize); 26] = [
     ("dequeue_lanes", 5_000),     // a tenth more or less, by the microsecond
     ("dequeue_lanes", 31),        // as many as nobody takes
     ("free_slots", 1_000),        // milliseconds of a second
+    ("spend", 1_000),             // likewise
+    ("free_slots", 86_400_000),   // milliseconds of a day
+    ("read_rules", 31),           // as many as nobody takes
     ("choose_type", 1_000),       // how far a task may have moved since it was seen
     ("find_pending", 50),         // likewise, towards the head
     ("find_pending", 349),        // likewise, towards the tail

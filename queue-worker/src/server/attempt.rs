@@ -14,7 +14,6 @@ use tracing::{Instrument as _, Span, debug};
 
 use super::acks::{Ack, Unsettled};
 use super::adaptive::Sign;
-use super::cancels::CanceledForGood;
 use super::options::{Unhandled, default_span};
 use super::shared::Shared;
 use super::slots::Slot;
@@ -25,7 +24,7 @@ use crate::job::{CancelReason, Job, ResultError};
 use crate::log::{error, info, warn};
 use crate::panic::{self, Catch, Panicked};
 use crate::routes::Routes;
-use crate::sequel::Sequel;
+use crate::sequel::{CanceledForGood, Sequel};
 
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {

@@ -66,6 +66,22 @@ impl Server {
         self
     }
 
+    /// Serves all queues whose names begin so, `tenant:*`, each with this weight: those that there are, and those that come
+    /// while it runs, up to 1,000; one that is removed is left. May be given more than once; of several patterns that a name
+    /// fits, the longest counts, and before them [`queues`](Self::queues). Without `queues`, `default` is not served, unless it fits.
+    /// [`queue_concurrency`](Self::queue_concurrency) and [`queue_options`](Self::queue_options) take a pattern too, which then
+    /// holds for each of its queues.
+    ///
+    /// ```
+    /// # fn server(server: queue_worker::Server) {
+    /// server.queue_pattern("tenant:*", 2).queue_concurrency("tenant:*", 5);
+    /// # }
+    /// ```
+    pub fn queue_pattern(mut self, pattern: impl Into<String>, weight: u32) -> Self {
+        self.options.patterns.insert(pattern.into(), weight);
+        self
+    }
+
     /// Whether weights are strict priorities: a queue is served only while all heavier ones are empty.
     /// Defaults to `false`.
     pub fn strict_priority(mut self, strict: bool) -> Self {

@@ -15,11 +15,7 @@ use super::running::Running;
 use super::wakeups::Wakeups;
 use crate::job::{CancelReason, Job};
 use crate::log::info;
-
-/// Why a task is archived that somebody has canceled for good.
-#[derive(Debug, thiserror::Error)]
-#[error("canceled by {0}")]
-pub(super) struct CanceledForGood(String);
+use crate::sequel::CanceledForGood;
 
 /// Those that are known.
 #[derive(Debug, Default)]

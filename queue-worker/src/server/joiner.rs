@@ -1,21 +1,17 @@
-//! The joiner: has a server take from the queues of its families (priorities, its mailboxes, those of its labels) as soon as
-//! there are any.
+//! The joiner: has a server take from the queues of its families (priorities, its mailboxes, those of its labels), and from
+//! those that fit a pattern of its, as soon as there are any.
 //!
 //! A client lists a queue before it puts its first task there. Redis tells of that change, so a server that joins queues
 //! asks for the list when it has changed; one that joins none never does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::limits::{FORWARD_INTERVAL, JOIN_INTERVAL, MAX_JOINED};
 use queue_core::queue_name::{Family, QueueName};
 use queue_redis::service::Service;
-use queue_redis::{
-    Error,
-    broker::{Broker, Holding},
-};
+use queue_redis::{Error, broker::Broker};
 
 use super::heartbeater::Heartbeater;
 use super::queues::Queues;
@@ -57,13 +53,7 @@ impl Service for Joiner {
             );
         }
         if !joined.is_empty() {
-            self.wakeups.limits.store(true, Ordering::Release);
-            for queue in &joined {
-                self.wakeups.work.tell(Some(*queue));
-                self.wakeups.schedule.tell(Some(*queue));
-                Holding::WATCHED.iter().for_each(|holding| self.wakeups.holding(Some(*queue), *holding));
-            }
-            self.wakeups.groups.notify_one();
+            self.wakeups.joined(&joined);
             info!(queues = ?joined.iter().map(|queue| self.queues.name(*queue)).collect::<Vec<_>>(), "queues joined");
             // asynq's tools, and who asks why a task waits, see it now.
             self.heartbeater.beat(false).await?;

@@ -17,6 +17,7 @@ mod holdings;
 mod identity;
 mod janitor;
 mod joiner;
+mod joins;
 mod lanes;
 mod lease_extender;
 mod limit;
@@ -31,6 +32,7 @@ mod reclaimer;
 mod reconciler;
 mod recoverer;
 mod requeue;
+mod round;
 mod running;
 mod shared;
 mod shutdown;
@@ -82,6 +84,8 @@ use self::holdings::Holdings;
 use self::identity::Identity;
 use self::janitor::Janitor;
 use self::joiner::Joiner;
+use self::joins::Joins;
+pub use self::joins::Priorities;
 use self::lease_extender::LeaseExtender;
 use self::one_by_one::OneByOne;
 use self::options::Options;
@@ -89,8 +93,7 @@ pub(crate) use self::options::default_span;
 pub use self::options::{MAX_RESULT_BYTES, ServerError, Unhandled};
 use self::pace::Pace;
 use self::processor::Processor;
-pub use self::queues::Priorities;
-use self::queues::{Joins, Queues};
+use self::queues::Queues;
 use self::reclaimer::Reclaimer;
 use self::reconciler::Reconciler;
 use self::recoverer::Recoverer;
@@ -199,8 +202,12 @@ impl Server {
     pub async fn start(self) -> Result<Handle, ServerError> {
         let Self { redis, routes, mut options } = self;
         let limits = &options.queue_concurrency;
-        let (priorities, name, labels) = (options.priorities, options.name.clone(), options.labels.clone());
-        let joins = Joins { priorities, name, labels };
+        let joins = Joins {
+            priorities: options.priorities,
+            name: options.name.clone(),
+            labels: options.labels.clone(),
+            patterns: options.patterns.clone(),
+        };
         let queues = Queues::joining(&options.queues, options.strict, limits, joins);
         options.check(&queues, &routes)?;
         crate::panic::install_hook();
@@ -221,7 +228,10 @@ impl Server {
         time.compare(&redis).await?;
         let broker = Broker::new(redis).timed(!observers.is_empty());
         let (queues, running, wakeups) = (Arc::new(queues), Arc::<Running>::default(), Arc::<Wakeups>::default());
-        let routes = Arc::new(routes.with_work(std::mem::take(&mut options.work)));
+        let mut work = std::mem::take(&mut options.work);
+        (work.patterns, work.queues) =
+            work.queues.into_iter().partition(|(queue, _)| options.patterns.contains_key(queue));
+        let routes = Arc::new(routes.with_work(work));
         let (shutdown, handlers) = (Shutdown::default(), TaskTracker::new());
         let slots = Slots::new(options.concurrency);
         let heartbeater = Heartbeater {

@@ -17,13 +17,14 @@ use queue_redis::{
 };
 use tracing::{Span, info_span};
 
-use super::queues::{Priorities, Queues};
+use super::joins::Priorities;
+use super::queues::Queues;
 use crate::aggregate::Aggregation;
 use crate::events::Observers;
 use crate::exhausted::OnExhausted;
 use crate::job::Job;
 use crate::routes::Routes;
-use crate::work::Work;
+use crate::work::{Work, of_pattern};
 
 /// What happens to a task whose type no handler serves.
 ///
@@ -62,6 +63,8 @@ pub(super) struct Options {
     /// Between which bounds it moves.
     pub(super) adaptive: Option<RangeInclusive<usize>>,
     pub(super) queues: Vec<(String, u32)>,
+    /// What the names of queues that are joined begin with, followed by `*`, and their weights.
+    pub(super) patterns: BTreeMap<String, u32>,
     pub(super) strict: bool,
     pub(super) priorities: Option<Priorities>,
     pub(super) work: Work,
@@ -145,6 +148,7 @@ impl Default for Options {
             name: None,
             labels: BTreeSet::new(),
             queues: Vec::new(),
+            patterns: BTreeMap::new(),
             strict: false,
             priorities: None,
             work: Work::default(),
@@ -229,6 +233,11 @@ impl Options {
         for queue in queues.names() {
             check_existing_queue_name(queue)?;
         }
+        for (pattern, weight) in &self.patterns {
+            let sensible = pattern.strip_suffix('*').is_some_and(|beginning| !beginning.contains('*')) && *weight > 0;
+            let rule = "it must be the beginning of names followed by '*', with a weight above zero";
+            require(sensible, "queue_pattern", format!("{pattern:?} with weight {weight}"), rule)?;
+        }
         for (queue, limit) in &self.queue_concurrency {
             let sensible = (1..=MAX_CONCURRENCY).contains(limit);
             let value = format!("{limit} for {queue:?}");
@@ -236,12 +245,12 @@ impl Options {
         }
         let of_queues = self.queue_concurrency.keys().map(|queue| ("queue_concurrency", queue));
         for (option, queue) in of_queues.chain(self.work.queues.keys().map(|queue| ("queue_options", queue))) {
-            let served = queues.names().any(|name| **name == **queue);
+            let served = queues.names().any(|name| **name == **queue) || of_pattern(&self.patterns, queue).is_some();
             require(
                 served,
                 option,
                 format!("set for {queue:?}"),
-                "it must be one of the queues that the server serves",
+                "it must be one of the queues or patterns that the server serves",
             )?;
         }
         let of_queues = self.work.queues.iter().map(|(queue, options)| (format!("zero for queue {queue:?}"), options));

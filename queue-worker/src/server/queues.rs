@@ -1,59 +1,33 @@
 //! Which queue is tried next.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use queue_core::limits::{HIGHEST_PRIORITY, MAX_JOINED, MIDDLE_PRIORITY};
-use queue_core::queue_name::{Family, QueueName};
+use queue_core::limits::{MAX_JOINED, MIDDLE_PRIORITY};
+use queue_core::options::check_existing_queue_name;
+use queue_core::queue_name::base_of;
 use tokio::sync::Notify;
 
+use super::joins::{Joins, Member, Priorities};
 use super::limit::{Limit, Place};
-
-/// How the priorities of a queue's tasks count ([`Server::priorities`](super::Server::priorities)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priorities {
-    /// Each is tried first twice as often as the one below it, so that none waits for ever.
-    Weighted,
-    /// A task is taken only while nothing of a higher priority waits.
-    Strict,
-}
-
-/// Which queues of the families of its own a server joins while it runs.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Joins {
-    /// Whether it serves priorities, and how.
-    pub(super) priorities: Option<Priorities>,
-    /// Whose mailboxes it serves.
-    pub(super) name: Option<String>,
-    /// It serves the queues whose labels are among these.
-    pub(super) labels: BTreeSet<String>,
-}
-
-impl Joins {
-    fn any(&self) -> bool {
-        self.priorities.is_some() || self.name.is_some() || !self.labels.is_empty()
-    }
-
-    /// How a member of a family counts beside the others; `None` where it is left to other servers.
-    fn priority_of(&self, family: &Family) -> Option<u8> {
-        match family {
-            Family::Level(level) => self.priorities.map(|_| *level),
-            // What only some may run comes before what all may run, and yet does not keep it waiting for ever.
-            target => target.admits(self.name.as_deref(), &self.labels).then_some(HIGHEST_PRIORITY),
-        }
-    }
-}
+use super::round::Round;
+use crate::work::of_pattern;
 
 /// The queues of a server with their weights, heaviest first; behind them those that it has joined since.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// The first `count` are set.
-    queues: Box<[OnceLock<Served>]>,
+    /// The first `count` are set. Boxed, because most servers need few of them.
+    queues: Box<[OnceLock<Box<Served>>]>,
     count: AtomicUsize,
     numbers: RwLock<HashMap<Arc<str>, usize>>,
-    has_limits: bool,
+    /// Who adds, one at a time.
+    adding: Mutex<()>,
+    /// So many are those that it was started for.
+    started: usize,
+    /// How many tasks of a queue, or of each queue that fits a pattern, may be in hand at once.
+    most: BTreeMap<String, usize>,
     strict: bool,
     joins: Joins,
     /// Whether nothing is taken from any of them, until somebody says otherwise.
@@ -79,12 +53,12 @@ struct Served {
 
 impl Queues {
     /// Queues without weight are left out, as in asynq; of a queue named twice the larger weight counts;
-    /// without any queue, `default` is served.
+    /// without any queue or pattern, `default` is served.
     pub(super) fn new(queues: &[(String, u32)], strict: bool, most: &BTreeMap<String, usize>) -> Self {
         Self::joining(queues, strict, most, Joins::default())
     }
 
-    /// The same, of a server that joins others of their families.
+    /// The same, of a server that joins others.
     pub(super) fn joining(
         queues: &[(String, u32)],
         strict: bool,
@@ -96,35 +70,27 @@ impl Queues {
             .filter(|(_, weight)| *weight > 0)
             .map(|(name, weight)| (name.as_str().into(), *weight))
             .collect();
-        if queues.is_empty() {
+        if queues.is_empty() && joins.patterns.is_empty() {
             queues.push((queue_core::keys::DEFAULT_QUEUE.into(), 1));
         }
         queues.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let mut seen = HashSet::new();
         queues.retain(|(name, _)| seen.insert(name.clone()));
-        let room = Arc::new(Notify::new());
-        let space = queues.len() + if joins.any() { MAX_JOINED } else { 0 };
+        let space = queues.len() + MAX_JOINED;
         let all = Self {
             queues: (0..space).map(|_| OnceLock::new()).collect(),
             count: AtomicUsize::new(0),
             numbers: RwLock::default(),
-            has_limits: !most.is_empty(),
+            adding: Mutex::default(),
+            started: queues.len(),
+            most: most.clone(),
             strict,
             joins,
             held: AtomicBool::new(false),
-            room: room.clone(),
+            room: Arc::new(Notify::new()),
         };
-        for (number, (name, weight)) in queues.into_iter().enumerate() {
-            let limit = most.get(&*name).map(|most| Limit::new(*most, room.clone()));
-            all.add(Served {
-                name,
-                base: number,
-                priority: MIDDLE_PRIORITY,
-                configured: weight,
-                weight: AtomicU32::new(weight),
-                is_there: AtomicBool::new(true),
-                limit,
-            });
+        for (name, weight) in queues {
+            all.add_base(name, weight);
         }
         all
     }
@@ -132,58 +98,107 @@ impl Queues {
     /// Only one at a time may add. Without space nothing is added.
     fn add(&self, served: Served) -> Option<usize> {
         let (number, name) = (self.count(), served.name.clone());
-        self.queues.get(number)?.set(served).ok()?;
+        self.queues.get(number)?.set(Box::new(served)).ok()?;
         self.numbers.write().unwrap_or_else(PoisonError::into_inner).insert(name, number);
         self.count.store(number + 1, Ordering::Release);
         Some(number)
     }
 
+    /// Adds a queue that belongs to no family of another.
+    fn add_base(&self, name: Arc<str>, weight: u32) -> Option<usize> {
+        let of_patterns =
+            || of_pattern(&self.most, &name).filter(|(pattern, _)| self.joins.patterns.contains_key(*pattern));
+        let most = self.most.get(&*name).or_else(|| of_patterns().map(|(_, most)| most));
+        let limit = most.map(|most| Limit::new(*most, self.room.clone()));
+        self.add(Served {
+            base: self.count(),
+            priority: MIDDLE_PRIORITY,
+            configured: weight,
+            weight: AtomicU32::new(weight),
+            is_there: AtomicBool::new(true),
+            limit,
+            name,
+        })
+    }
+
     /// Goes by which queues there are, and returns the numbers of those that are served from now on. `false` where there
-    /// was no space for all of them. Only one at a time may call it.
+    /// was no space for all of them.
     pub(super) fn join(&self, names: &[String]) -> (Vec<usize>, bool) {
-        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
-        for number in (0..self.count()).filter(|number| !self.is_configured(*number)) {
-            if !names.contains(&**self.name(number)) {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        // A queue of a family is served with its base, also where nothing was ever put into the base.
+        let mut wanted: BTreeMap<&str, Member<'_>> = BTreeMap::new();
+        for (name, member) in names.iter().filter_map(|name| Some((name.as_str(), self.joins.member(name)?))) {
+            let is_base_served = self.number(member.base).is_some_and(|base| !self.is_joined(base));
+            if is_base_served || self.joins.weight_of(member.base).is_some() {
+                wanted.insert(member.base, Member { priority: MIDDLE_PRIORITY, ..member });
+                wanted.insert(name, member);
+            }
+        }
+        for number in (0..self.count()).filter(|number| self.is_joined(*number)) {
+            if !wanted.contains_key(&**self.name(number)) {
                 self.served(number).is_there.store(false, Ordering::Relaxed);
             }
         }
         let (mut joined, mut all) = (Vec::new(), true);
-        for name in names {
-            let Some((base, priority)) = self.place_in_family(name) else { continue };
-            match self.number(name) {
-                Some(number) => {
-                    if !self.served(number).is_there.swap(true, Ordering::Relaxed) {
-                        joined.push(number);
-                    }
+        // Bases come before the others of their families.
+        for (name, Member { base, priority }) in wanted {
+            if let Some(number) = self.number(name) {
+                if !self.served(number).is_there.swap(true, Ordering::Relaxed) {
+                    joined.push(number);
                 }
-                None => {
-                    let number = self.add(Served {
-                        name: name.into(),
-                        base,
-                        priority,
-                        configured: 0,
-                        weight: AtomicU32::new(0),
-                        is_there: AtomicBool::new(true),
-                        limit: self.served(base).limit.clone(),
-                    });
-                    all &= number.is_some();
-                    joined.extend(number);
-                }
+                continue;
             }
+            let number = match self.number(base) {
+                None => self.joins.weight_of(name).and_then(|weight| self.add_base(name.into(), weight)),
+                Some(base) => self.add(Served {
+                    name: name.into(),
+                    base,
+                    priority,
+                    configured: 0,
+                    weight: AtomicU32::new(0),
+                    is_there: AtomicBool::new(true),
+                    limit: self.served(base).limit.clone(),
+                }),
+            };
+            all &= number.is_some();
+            joined.extend(number);
         }
         (joined, all)
     }
 
-    /// The number of the base, and the priority, of a queue that this server is to join.
-    fn place_in_family(&self, name: &str) -> Option<(usize, u8)> {
-        let QueueName { base, family } = QueueName::parse(name);
-        let base = self.number(base).filter(|base| self.is_configured(*base))?;
-        Some((base, self.joins.priority_of(&family?)?))
+    /// The number of a queue that an operator wants to have served, and whether it is new. Its weight is 0.
+    pub(super) fn serve(&self, name: &str) -> Result<(usize, bool), &'static str> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if base_of(name) != name {
+            return Err("it is served with the queue that it belongs to, and by its weight");
+        }
+        if let Some(number) = self.number(name) {
+            return Ok((number, false));
+        }
+        check_existing_queue_name(name).map_err(|_| "no queue can have this name")?;
+        let number = self.add_base(name.into(), self.joins.weight_of(name).unwrap_or(0));
+        number.map(|number| (number, true)).ok_or("the server has joined as many queues as it can")
+    }
+
+    /// Whether a queue is served as long as it is there: it belongs to a family, or fits a pattern.
+    fn is_joined(&self, number: usize) -> bool {
+        let served = self.served(number);
+        served.base != number || number >= self.started && self.joins.weight_of(&served.name).is_some()
     }
 
     /// Whether it joins queues while it runs.
     pub(super) fn joins(&self) -> bool {
         self.joins.any()
+    }
+
+    /// Whether there are limits to how many tasks of a queue are in hand at once.
+    pub(super) fn has_limits(&self) -> bool {
+        !self.most.is_empty()
+    }
+
+    /// The number of the queue by whose weight a queue is served.
+    pub(super) fn base(&self, queue: usize) -> usize {
+        self.served(queue).base
     }
 
     fn served(&self, number: usize) -> &Served {
@@ -192,16 +207,11 @@ impl Queues {
     }
 
     fn all(&self) -> impl Iterator<Item = &Served> {
-        self.queues[..self.count()].iter().filter_map(OnceLock::get)
+        self.queues[..self.count()].iter().filter_map(|served| served.get().map(|served| &**served))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.all().map(|served| &served.name)
-    }
-
-    /// Whether the server was started for this queue.
-    pub(super) fn is_configured(&self, queue: usize) -> bool {
-        self.served(queue).base == queue
     }
 
     /// Gives queues other weights, and all that are not named those that they were configured with.
@@ -210,6 +220,11 @@ impl Queues {
             let weight = weights.get(&served.name).copied().unwrap_or(served.configured);
             served.weight.store(weight, Ordering::Relaxed);
         }
+    }
+
+    /// Whether nothing would ever be taken.
+    pub(super) fn are_weightless(&self) -> bool {
+        self.joins.patterns.is_empty() && self.weights().all(|(_, weight)| weight == 0)
     }
 
     /// Whether nothing is to be taken from any of them.
@@ -235,7 +250,7 @@ impl Queues {
         if is_there { self.served(served.base).weight.load(Ordering::Relaxed) } else { 0 }
     }
 
-    fn limit(&self, queue: usize) -> Option<&Arc<Limit>> {
+    pub(super) fn limit(&self, queue: usize) -> Option<&Arc<Limit>> {
         self.served(queue).limit.as_ref()
     }
 
@@ -282,7 +297,7 @@ impl Queues {
     }
 
     /// What each of these queues weighs beside the others. A family weighs together what its base does.
-    fn shares_of(&self, open: &[usize]) -> Vec<u64> {
+    pub(super) fn shares_of(&self, open: &[usize]) -> Vec<u64> {
         if !self.joins() {
             return open.iter().map(|queue| u64::from(self.weight(*queue))).collect();
         }
@@ -318,102 +333,10 @@ impl Queues {
     }
 }
 
-/// How free slots are shared out among queues that may have tasks. Each slot goes to a queue drawn by
-/// weight, as each single take of asynq does; a queue that had less than its share, or that has no room for it, is left
-/// out of the rest of the round.
-#[derive(Debug)]
-pub(super) struct Round<'a> {
-    queues: &'a Queues,
-    open: Vec<usize>,
-}
-
-/// What one queue is asked for.
-#[derive(Debug)]
-pub(super) struct Share {
-    pub(super) queue: usize,
-    pub(super) count: usize,
-    /// As many, where the queue has a limit.
-    pub(super) places: Vec<Place>,
-}
-
-impl Round<'_> {
-    /// The next takes. Empty when no queue is left.
-    pub(super) fn shares(&mut self, slots: usize) -> Vec<Share> {
-        if !self.queues.has_limits {
-            return self.draw(slots).map(|(queue, count)| Share { queue, count, places: Vec::new() }).collect();
-        }
-        let mut shares: BTreeMap<usize, Share> = BTreeMap::new();
-        let mut left = slots;
-        // Each time around a queue is left out whose share was larger than its room, and the others get the rest.
-        while left > 0 && !self.open.is_empty() {
-            let drawn: Vec<_> = self.draw(left).collect();
-            let mut is_full = false;
-            for (queue, count) in drawn {
-                let share = shares.entry(queue).or_insert(Share { queue, count: 0, places: Vec::new() });
-                let mut given = count;
-                if let Some(limit) = self.queues.limit(queue) {
-                    let places = limit.take(count);
-                    given = places.len();
-                    share.places.extend(places);
-                }
-                share.count += given;
-                left -= given;
-                if given < count {
-                    self.close(queue);
-                    is_full = true;
-                }
-            }
-            if !is_full {
-                break;
-            }
-        }
-        shares.into_values().filter(|share| share.count > 0).collect()
-    }
-
-    /// Queues, and how many of the slots each gets.
-    fn draw(&self, slots: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let mut shares = vec![0; self.open.len()];
-        if self.open.len() <= 1 {
-            shares.fill(slots);
-        } else {
-            // Read once: somebody may change them meanwhile.
-            let mut weights = self.queues.shares_of(&self.open);
-            if self.queues.strict {
-                // All for the first, or for the family of the first.
-                let base = self.queues.served(self.open[0]).base;
-                for (weight, queue) in weights.iter_mut().zip(&self.open) {
-                    *weight *= u64::from(self.queues.served(*queue).base == base);
-                }
-            }
-            let total: u64 = weights.iter().sum();
-            for _ in 0..if total > 0 { slots } else { 0 } {
-                let mut draw = fastrand::u64(0..total);
-                let drawn = weights.iter().position(|weight| match draw.checked_sub(*weight) {
-                    Some(rest) => {
-                        draw = rest;
-                        false
-                    }
-                    None => true,
-                });
-                shares[drawn.unwrap_or(0)] += 1;
-            }
-        }
-        self.open.clone().into_iter().zip(shares).filter(|(_, share)| *share > 0)
-    }
-
-    pub(super) fn name(&self, queue: usize) -> &Arc<str> {
-        self.queues.name(queue)
-    }
-
-    /// A queue had less than it was asked for.
-    pub(super) fn close(&mut self, queue: usize) {
-        self.open.retain(|open| *open != queue);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::round::Share;
 
     fn queues(weights: &[(&str, u32)], strict: bool) -> Queues {
         limited(weights, strict, &[])
@@ -529,6 +452,80 @@ mod tests {
         assert!(!queues.is_open(high) && queues.is_open(queues.number("mail}p0").unwrap()));
         assert_eq!(queues.join(&["mail}p9".to_owned()]), (vec![high], true));
         assert!(queues.is_open(high) && !queues.is_open(queues.number("mail}p0").unwrap()));
+    }
+
+    fn names(queues: &[&str]) -> Vec<String> {
+        queues.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn served(queues: &Queues) -> BTreeMap<String, u32> {
+        queues.weights().filter(|(_, weight)| *weight > 0).map(|(name, weight)| (name.to_string(), weight)).collect()
+    }
+
+    fn weights(of: &[(&str, u32)]) -> BTreeMap<String, u32> {
+        of.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+    }
+
+    #[test]
+    fn queues_that_fit_a_pattern_are_joined_and_left() {
+        let joins = Joins { patterns: weights(&[("tenant:*", 2), ("tenant:a*", 3)]), ..Joins::default() };
+        let most = [("tenant:*", 1), ("mail", 5)].map(|(name, most)| (name.to_owned(), most)).into();
+        let queues = Queues::joining(&[("tenant:x".to_owned(), 7)], false, &most, joins.clone());
+        let (joined, all) = queues.join(&names(&["tenant:a", "tenant:b", "tenant:x", "mail", "tenant:b}p9", "tenant"]));
+        assert_eq!((joined.len(), all), (2, true));
+        assert_eq!(served(&queues), weights(&[("tenant:a", 3), ("tenant:b", 2), ("tenant:x", 7)]));
+        let [a, b] = ["tenant:a", "tenant:b"].map(|name| queues.number(name).unwrap());
+        let place = queues.place("tenant:a").unwrap();
+        assert_eq!((place.len(), queues.has_room(a), queues.has_room(b)), (1, false, true), "each has its own limit");
+        assert_eq!(queues.join(&names(&["tenant:b"])), (vec![], true));
+        assert_eq!(served(&queues), weights(&[("tenant:b", 2), ("tenant:x", 7)]), "the server was started for x");
+        assert_eq!(queues.join(&names(&["tenant:a", "tenant:b"])), (vec![a], true));
+        queues.weigh(&BTreeMap::from([("tenant:a".into(), 9)]));
+        assert_eq!(served(&queues), weights(&[("tenant:a", 9), ("tenant:b", 2), ("tenant:x", 7)]));
+        let empty = Queues::joining(&[], false, &BTreeMap::new(), joins);
+        assert!(empty.count() == 0 && !empty.are_weightless(), "the default queue does not fit");
+        let nothing = names(&["", " ", "}x", "tenant"]);
+        let all = Joins { patterns: weights(&[("*", 1)]), ..Joins::default() };
+        let all = Queues::joining(&[], false, &BTreeMap::new(), all);
+        assert_eq!((all.join(&nothing).0.len(), served(&all)), (1, weights(&[("tenant", 1)])));
+    }
+
+    #[test]
+    fn a_family_of_a_queue_that_fits_a_pattern_is_served_with_it() {
+        let joins = Joins {
+            priorities: Some(Priorities::Weighted),
+            name: Some("web-1".to_owned()),
+            patterns: weights(&[("tenant:*", 2)]),
+            ..Joins::default()
+        };
+        let queues = Queues::joining(&[], false, &BTreeMap::new(), joins);
+        let (joined, _) = queues.join(&names(&["tenant:a}p9", "tenant:b}@web-1", "tenant:c}@web-2", "tenant:d"]));
+        let expected = ["tenant:a", "tenant:a}p9", "tenant:b", "tenant:b}@web-1", "tenant:d"];
+        assert_eq!(joined.len(), expected.len());
+        assert_eq!(served(&queues), weights(&expected.map(|name| (name, 2))));
+        let family = ["tenant:a", "tenant:a}p9"].map(|name| queues.number(name).unwrap());
+        assert_eq!(family.map(|queue| queues.base(queue)), [family[0]; 2]);
+    }
+
+    #[test]
+    fn an_operator_may_have_other_queues_served() {
+        let queues = queues(&[("a", 2)], false);
+        let (number, is_new) = queues.serve("b").unwrap();
+        assert_eq!((queues.serve("b"), is_new), (Ok((number, false)), true));
+        assert_eq!(served(&queues), weights(&[("a", 2)]), "until it is weighed");
+        queues.weigh(&BTreeMap::from([("b".into(), 3)]));
+        assert_eq!(served(&queues), weights(&[("a", 2), ("b", 3)]));
+        assert_eq!(queues.join(&[]), (vec![], true));
+        assert_eq!(served(&queues), weights(&[("a", 2), ("b", 3)]), "whether there is such a queue or not");
+        queues.weigh(&BTreeMap::new());
+        assert_eq!(served(&queues), weights(&[("a", 2)]));
+        for refused in ["a}p9", "", "}x"] {
+            assert!(queues.serve(refused).is_err(), "{refused}");
+        }
+        for n in 1..MAX_JOINED {
+            assert!(queues.serve(&format!("q{n}")).is_ok());
+        }
+        assert!(queues.serve("one more").is_err());
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Shared {
     /// How many tasks set out together, to be taken or reported, although others are under way: half of the slots, so
     /// that Redis works on one half while the handlers work on the other; but not more than fill a call for each queue.
     pub(super) fn wave(&self) -> usize {
-        let calls = SHORT_BATCH.saturating_mul(self.queues.count());
+        let calls = SHORT_BATCH.saturating_mul(self.queues.count().max(1));
         self.slots.total().div_ceil(2).clamp(1, calls)
     }
 }

@@ -132,15 +132,21 @@ impl Steering {
             None => order.unwrap_or(shared.options.concurrency),
         });
 
-        let mut weights = BTreeMap::new();
+        let (mut weights, mut joined) = (BTreeMap::new(), Vec::new());
         for (queue, (_, weight)) in wanted.queues {
-            match shared.queues.number(&queue).filter(|number| shared.queues.is_configured(*number)) {
-                Some(number) => drop(weights.insert(shared.queues.name(number).clone(), weight)),
-                None => refused.push(format!("queue {queue}: the server was not started for it")),
+            match shared.queues.serve(&queue) {
+                Ok((number, is_new)) => {
+                    weights.insert(shared.queues.name(number).clone(), weight);
+                    joined.extend(is_new.then_some(number));
+                }
+                Err(reason) => refused.push(format!("queue {queue}: {reason}")),
             }
         }
         shared.queues.weigh(&weights);
-        if shared.queues.weights().all(|(_, weight)| weight == 0) {
+        if !joined.is_empty() {
+            shared.wakeups.joined(&joined);
+        }
+        if shared.queues.are_weightless() {
             shared.queues.weigh(&BTreeMap::new());
             refused.push("weights: all are zero; to take no tasks, it has to be quiet".to_owned());
         }

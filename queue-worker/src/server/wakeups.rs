@@ -71,6 +71,17 @@ impl Wakeups {
         self.queues.notify_one();
     }
 
+    /// These queues are served from now on: what they have has to be looked for.
+    pub(super) fn joined(&self, queues: &[usize]) {
+        self.limits.store(true, Ordering::Release);
+        for queue in queues {
+            self.work.tell(Some(*queue));
+            self.schedule.tell(Some(*queue));
+            Holding::WATCHED.iter().for_each(|holding| self.holding(Some(*queue), *holding));
+        }
+        self.groups.notify_one();
+    }
+
     /// A queue has changed in this.
     pub(super) fn holding(&self, queue: Option<usize>, holding: Holding) {
         if let Some(told) = self.holdings(holding) {

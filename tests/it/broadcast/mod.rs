@@ -3,6 +3,7 @@
 mod choice;
 mod ends;
 mod lost;
+mod others;
 mod runs;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Limits of a queue: what a take gives, what waits, and what becomes of it.
 
 mod bars;
+mod breaker;
 mod doctor;
 mod fair;
 mod model;
@@ -51,7 +52,7 @@ impl Fixture {
         }
         self.end_in_silence(runs).await;
         let freed: Vec<Freed> =
-            runs.iter().map(|delivery| Freed { run: delivery.run.clone(), too_many: None }).collect();
+            runs.iter().map(|delivery| Freed { run: delivery.run.clone(), too_many: None, went_well: None }).collect();
         self.broker.free_slots(QUEUE, &freed).await.unwrap();
     }
 

@@ -26,7 +26,7 @@ impl Fixture {
     }
 
     async fn free(&self, run: &Delivery) {
-        let freed = [Freed { run: run.run.clone(), too_many: None }];
+        let freed = [Freed { run: run.run.clone(), too_many: None, went_well: None }];
         self.broker.free_slots(QUEUE, &freed).await.unwrap();
     }
 

@@ -69,7 +69,7 @@ async fn a_slot_counts_only_while_its_task_has_a_lease() {
     let (taken, _) = fixture.take_some(10).await;
     assert_eq!(ids(&taken), ["a2"]);
     // A task that was taken again keeps its slot, whoever says what.
-    let freed = [Freed { run: taken[0].run.clone(), too_many: None }];
+    let freed = [Freed { run: taken[0].run.clone(), too_many: None, went_well: None }];
     assert_eq!(fixture.broker.free_slots(QUEUE, &freed).await.unwrap(), 0);
     fixture.look_again().await;
     assert!(fixture.take_ids(10).await.is_empty());
@@ -302,7 +302,7 @@ async fn somebody_who_says_that_it_is_too_much_stops_the_whole_key() {
     let (taken, _) = fixture.take_some(1).await;
     fixture.end_in_silence(&taken).await;
     let too_many = Some(("tenant".to_owned(), Duration::from_secs(60)));
-    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many }]).await.unwrap();
+    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many, went_well: None }]).await.unwrap();
     assert_eq!(fixture.take_ids(10).await, ["b1"]);
     assert_eq!(fixture.state("a2").await, "scheduled");
     let left: i64 = fixture.cmd(&["PTTL", "asynq:{q}:x:tat:tenant:a"]).await;
@@ -343,7 +343,7 @@ async fn limits_count_how_often_tasks_were_parked_and_handlers_said_too_much() {
     let (taken, _) = fixture.take_some(10).await;
     let too_many = Some(("tenant".to_owned(), Duration::from_millis(1)));
     fixture.end_in_silence(&taken[..1]).await;
-    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many }]).await.unwrap();
+    fixture.broker.free_slots(QUEUE, &[Freed { run: taken[0].run.clone(), too_many, went_well: None }]).await.unwrap();
     let counts = async || {
         let limits = fixture.inspector().limits(QUEUE).await.unwrap().into_iter();
         limits.map(|info| (info.limit.name, info.parked, info.too_many)).collect::<Vec<_>>()

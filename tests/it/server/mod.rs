@@ -15,6 +15,7 @@ mod notes;
 mod observed;
 mod options;
 mod outcomes;
+mod patterns;
 mod priorities;
 mod queues;
 mod reconciler;

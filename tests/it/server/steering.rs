@@ -273,16 +273,45 @@ async fn weights_change_and_a_queue_of_weight_zero_is_left_alone() {
     fixture.enqueue(numbered("other", 3).chain(numbered(QUEUE, 2))).await;
     gate.run(2).await;
     assert_eq!(pending(&fixture, "other").await, 3);
-    let set = weights(&[("other", 1), ("mars", 1)]);
+    let set = weights(&[("other", 1), ("other}p9", 1)]);
     let heeded = ordered(&admin, ServerVerb::Set, "web-1", &set).await;
     let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
-    assert_eq!(refused[..], ["queue mars: the server was not started for it"]);
+    assert_eq!(refused[..], ["queue other}p9: it is served with the queue that it belongs to, and by its weight"]);
     gate.run(5).await;
     let set = weights(&[("other", 0), (QUEUE, 0)]);
     let heeded = ordered(&admin, ServerVerb::Set, "web-1", &set).await;
     let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
     assert!(refused.iter().any(|refused| refused.starts_with("weights: all are zero")), "{refused:?}");
     assert_eq!(heeded[0].0.queues.len(), 2);
+    end([started]).await;
+}
+
+#[tokio::test]
+async fn a_server_serves_a_queue_that_it_was_not_started_for_until_the_order_ends() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    let started = server(&fixture, gate.router()).name("web-1").concurrency(9).start().await.unwrap();
+    fixture.enqueue(numbered("mars", 2)).await;
+    let admin = admin(&fixture);
+    let heeded = ordered(&admin, ServerVerb::Set, "web-1", &weights(&[("mars", 4)])).await;
+    let queues = [(QUEUE, 2), ("other", 1), ("mars", 4)].map(|(queue, weight)| (queue.to_owned(), weight));
+    assert_eq!(applied(&heeded).queues, BTreeMap::from(queues));
+    gate.run(2).await;
+    // What is due later is looked after as well.
+    fixture.enqueue([job("later").queue("mars").process_in(Duration::from_millis(10))]).await;
+    gate.run(3).await;
+    let heeded = order(&admin, ServerVerb::Reset, "web-1").await;
+    assert!(!applied(&heeded).queues.contains_key("mars"));
+    let left = (5..8).map(|number| job(&format!("left{number}")).queue("mars"));
+    fixture.enqueue(left.chain(numbered(QUEUE, 1))).await;
+    gate.run(4).await;
+    assert_eq!(pending(&fixture, "mars").await, 3);
+    ordered(&admin, ServerVerb::Set, "web-1", &weights(&[("mars", 1)])).await;
+    gate.run(7).await;
+    end([started]).await;
+    // One that starts under the name goes by the order, too.
+    let gate = Gate::new();
+    let started = server(&fixture, gate.router()).name("web-1").concurrency(9).start().await.unwrap();
+    gate.run(7).await;
     end([started]).await;
 }
 

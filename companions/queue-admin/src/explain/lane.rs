@@ -8,6 +8,7 @@ use queue_redis::Connection;
 
 use super::{Reason, parse};
 use crate::error::Error;
+use crate::lanes::rests_until;
 
 /// So many of those who run in the lane are named.
 const NAMED: usize = 5;
@@ -25,13 +26,15 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to);
     look.cmd("ZRANGEBYLEX").arg(keys.lane_slots()).arg(&from).arg(&to).arg("LIMIT").arg(0).arg(NAMED);
     look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
+    look.cmd("GET").arg(keys.lane_health(lane));
     look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).cmd("GET").arg(keys.rules()).ignore_errors();
     let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at a lane", &look).await?;
     let mut replies = replies.into_iter().map(Result::ok);
     let place: Option<f64> = parse(replies.next());
     let (ahead, running): (u64, u64) = (parse(replies.next()), parse(replies.next()));
     let holders: Vec<String> = parse(replies.next());
-    let (due, fallback): (Option<f64>, Option<f64>) = (parse(replies.next()), parse(replies.next()));
+    let (due, health): (Option<f64>, Option<String>) = (parse(replies.next()), parse(replies.next()));
+    let fallback: Option<f64> = parse(replies.next());
     let limits = Limits::read(&parse::<String>(replies.next())).unwrap_or_default();
     let is_strict = |limit: &Limit| limit.is_strict() && lane.starts_with(&format!("{}:", limit.name));
     let holders: Vec<String> = holders.iter().filter_map(|holder| Some(holder.split_once(' ')?.1.to_owned())).collect();
@@ -52,6 +55,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
         holders,
         turn,
         next_look: due.filter(|ms| *ms >= LANE_FIRST_MS as f64).map(second),
+        rests_until: health.as_deref().and_then(rests_until).map(|until| UnixSecond(until.timestamp())),
         fallback: UnixSecond(fallback.unwrap_or(0.0) as i64),
     }))
 }

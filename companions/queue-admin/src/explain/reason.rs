@@ -44,6 +44,9 @@ pub enum Reason {
         turn: Option<String>,
         /// When somebody looks at the lane next.
         next_look: Option<UnixSecond>,
+        /// Until when the breaker of the limit lets nothing start there, because too much has failed; if that is past, one task at a
+        /// time finds out whether it goes well again.
+        rests_until: Option<UnixSecond>,
         /// When it becomes pending for servers that know nothing of limits.
         fallback: UnixSecond,
     },
@@ -300,7 +303,7 @@ impl fmt::Display for Reason {
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
-            Self::Lane { lane, since, ahead, running, holders, turn, next_look, fallback } => {
+            Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, fallback } => {
                 // Who is at turn stands first of all.
                 match since.0 {
                     0 => write!(f, "it is at turn in lane {lane:?}, and waits for room")?,
@@ -316,6 +319,9 @@ impl fmt::Display for Reason {
                     _ if *running > 0 && since.0 > 0 => write!(f, "; {running} run there ({})", holders.join(", "))?,
                     _ => {}
                 }
+                rests_until.iter().try_for_each(|at| {
+                    write!(f, "; too much has failed there, so that nothing starts until {at}, and then one at a time until one succeeds")
+                })?;
                 next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")
             }

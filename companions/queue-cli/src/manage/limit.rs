@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use queue_admin::payload::harmless;
 use queue_admin::{Admin, LimitInfo, view};
-use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitKey};
+use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
 
 use super::{now, queues};
@@ -76,6 +76,12 @@ pub(crate) struct SetArgs {
     /// The keys take turns while more waits than is taken, by their weights (limit key NAME KEY --weight N)
     #[arg(long)]
     fair: bool,
+    /// Let nothing of a key start for a rest when so many percent have failed, of so many attempts at least, within a time
+    #[arg(long, value_name = "PERCENT%/ATTEMPTS/DURATION")]
+    breaker: Option<Breaker>,
+    /// With --breaker: how long it rests before one task tries, and how long at the most, doubled while that one fails
+    #[arg(long, value_name = "D..D", default_value = "30s..10m", value_parser = rest, requires = "breaker")]
+    rest: (Duration, Duration),
     /// After how long a waiting task becomes pending for servers that know nothing of limits
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::duration)]
     fallback: Duration,
@@ -139,7 +145,7 @@ struct KeyChange {
     /// Let it start again
     #[arg(long)]
     resume: bool,
-    /// Let hold what holds for all
+    /// Let hold what holds for all, and end a rest of its breaker
     #[arg(long)]
     reset: bool,
 }
@@ -150,6 +156,13 @@ fn rate(text: &str) -> Result<(u32, Duration), String> {
     let starts = starts.parse().map_err(|error| format!("{starts:?} is no number: {error}"))?;
     let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
     Ok((starts, when::duration(&per).map_err(|error| error.to_string())?))
+}
+
+/// `30s..10m`; one alone is both.
+fn rest(text: &str) -> Result<(Duration, Duration), String> {
+    let (first, longest) = text.split_once("..").unwrap_or((text, text));
+    let duration = |text| when::duration(text).map_err(|error| error.to_string());
+    Ok((duration(first)?, duration(longest)?))
 }
 
 crate::command::simple!(LimitCommand);
@@ -195,6 +208,9 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     if let Some((starts, per)) = args.rate {
         limit = limit.rate(starts, per);
     }
+    if let Some(breaker) = args.breaker {
+        limit = limit.breaker(breaker.rest(args.rest.0, args.rest.1));
+    }
     limit.check().map_err(|error| CliError::Usage(error.to_string()))?;
     let name = limit.name.clone();
     admin.set_limit(&args.queue, limit).await?;
@@ -236,7 +252,7 @@ async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, 
     if lanes.is_empty() {
         return Ok(format!("nothing runs or waits under limit {:?}\n", args.name));
     }
-    let mut rows = Rows::new(out, &["KEY", "#RUNNING", "#WAITING", "NEXT LOOK", "#AT ONCE", "#WEIGHT", "PAUSED"]);
+    let mut rows = Rows::new(out, &["KEY", "#RUNNING", "#WAITING", "NEXT LOOK", "#AT ONCE", "#WEIGHT", "STARTS"]);
     for lane in lanes {
         rows.add([
             harmless(&lane.key),
@@ -245,7 +261,12 @@ async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, 
             lane.next_look.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
             lane.concurrency.map_or_else(String::new, |most| most.to_string()),
             lane.weight.map_or_else(String::new, |weight| weight.to_string()),
-            if lane.paused { "yes".to_owned() } else { String::new() },
+            match lane.rests_until {
+                _ if lane.paused => "paused".to_owned(),
+                Some(at) if at > now() => format!("none until {}", when::date(at, now())),
+                Some(_) => "one at a time".to_owned(),
+                None => String::new(),
+            },
         ]);
     }
     let more = if next.is_some() { "and more; --size shows them\n" } else { "" };
@@ -280,7 +301,19 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
     }
     let mut rows = Rows::new(
         out,
-        &["QUEUE", "LIMIT", "KEY", "TYPES", "#AT ONCE", "RATE", "#RUNNING", "#WAITING", "#PARKED", "CHANGED KEYS"],
+        &[
+            "QUEUE",
+            "LIMIT",
+            "KEY",
+            "TYPES",
+            "#AT ONCE",
+            "RATE",
+            "BREAKER",
+            "#RUNNING",
+            "#WAITING",
+            "#PARKED",
+            "CHANGED KEYS",
+        ],
     );
     for (queue, LimitInfo { limit, running, waiting, parked, changes, .. }) in &found {
         let rate = match (limit.rate, limit.per) {
@@ -306,6 +339,9 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
                 None => String::new(),
             },
             rate,
+            limit.breaker.map_or_else(String::new, |breaker| {
+                format!("{}%/{}/{}", breaker.percent, breaker.of, when::rough(Duration::from_millis(breaker.within)))
+            }),
             running.to_string(),
             waiting.to_string(),
             parked.to_string(),

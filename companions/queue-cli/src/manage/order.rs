@@ -37,7 +37,7 @@ pub(crate) struct SetArgs {
     /// Tasks to work at once; what runs beyond that ends as it would have
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), required_unless_present = "queues")]
     concurrency: Option<u32>,
-    /// Another weight for a queue that the server was started for; with 0 it takes no tasks from it; may be given many times
+    /// Serve a queue, with this weight, whatever the server was started for; with 0 it takes no tasks from it; may be given many times
     #[arg(long = "queue", value_name = "NAME=WEIGHT", value_parser = weight)]
     queues: Vec<(String, u32)>,
 }

@@ -57,7 +57,8 @@ pub(crate) struct WorkerArgs {
 
     /// Queue to work, with its weight; may be given many times [default: default]
     ///
-    /// A queue of weight 6 is tried first six times as often as one of weight 1.
+    /// A queue of weight 6 is tried first six times as often as one of weight 1. `tenant:*` is all queues whose names begin
+    /// with `tenant:`, each with this weight, also those that come later; one that is removed is left.
     #[arg(long = "queue", value_name = "NAME[=WEIGHT]", value_parser = queue)]
     queues: Vec<(String, u32)>,
 
@@ -214,6 +215,9 @@ fn queue(text: &str) -> Result<(String, u32), String> {
             }
         },
     };
+    if name.strip_suffix('*').is_some_and(|beginning| beginning.contains('*')) {
+        return Err(format!("{name:?} has more than one '*'; a pattern is the beginning of names and one '*'"));
+    }
     check_existing_queue_name(name).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), weight))
 }
@@ -325,9 +329,10 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
             UnhandledChoice::Fail => Unhandled::Fail,
             UnhandledChoice::Archive => Unhandled::Archive,
         });
-    if !args.queues.is_empty() {
-        server = server.queues(args.queues);
-    }
+    let (patterns, queues): (Vec<_>, Vec<_>) = args.queues.into_iter().partition(|(name, _)| name.ends_with('*'));
+    server = patterns
+        .into_iter()
+        .fold(server.queues(queues), |server, (pattern, weight)| server.queue_pattern(pattern, weight));
     if let Some(priorities) = args.priorities {
         server = server.priorities(match priorities {
             PrioritiesChoice::Weighted => Priorities::Weighted,
@@ -381,7 +386,8 @@ mod tests {
         assert_eq!(queue("mail"), Ok(("mail".to_owned(), 1)));
         assert_eq!(queue("mail=3"), Ok(("mail".to_owned(), 3)));
         assert_eq!(queue("a=b=3"), Ok(("a=b".to_owned(), 3)));
-        for text in ["", " ", "=3", "mail=", "mail=0", "mail=-1", "mail=high", "mail=1000001", "}x"] {
+        assert_eq!(queue("tenant:*=2"), Ok(("tenant:*".to_owned(), 2)));
+        for text in ["", " ", "=3", "a*b*", "**", "mail=", "mail=0", "mail=-1", "mail=high", "mail=1000001", "}x"] {
             assert!(queue(text).is_err(), "{text}");
         }
     }

@@ -110,3 +110,50 @@ async fn a_worker_that_was_killed_goes_on_when_it_is_back() {
     assert_eq!((&shown["workers"][0]["result"], &shown["verdict"]), (&json!("done"), &json!("reached")));
     assert_eq!(pids.len(), 1);
 }
+
+#[tokio::test]
+async fn a_worker_that_starts_later_takes_part_and_another_does_the_part_of_one_that_was_killed() {
+    let bench = Bench::new().await;
+    let _first = named(&bench, "web-1", "t=echo done").await;
+    listed(&bench, 1).await;
+    let run = |more: &[&'static str]| [&["broadcast", "run", "t", "--queue", "mail"], more].concat();
+    for (to, more) in [("count:1", "--late-joiners"), ("live", "--replace-after")] {
+        let refused = bench.run(&run(&["--to", to, more, "1m"])).await.failed(1);
+        assert!(refused.contains("only if it is for"), "{refused}");
+    }
+    bench.run(&run(&["--to", "live", "--late-joiners", "5m", "--id", "x"])).await.ok();
+    let _later = named(&bench, "web-2", "t=echo done").await;
+    let state = async |id: &str, server: &str| {
+        let shown = bench.run(&["broadcast", "show", id, "--json"]).await.json();
+        let worker =
+            shown["workers"].as_array().unwrap().iter().find(|worker| worker["server"] == json!(server)).cloned();
+        (worker.map(|worker| worker["state"].clone()), shown["verdict"].clone())
+    };
+    let until = async |id: &str, server: &str, wanted: &str| {
+        for _ in 0..2_000 {
+            if state(id, server).await.0 == Some(json!(wanted)) {
+                return;
+            }
+        }
+        panic!("{server} is not {wanted} in {id}");
+    };
+    until("x", "web-2", "succeeded").await;
+    assert_eq!(state("x", "web-2").await.1, json!("open"));
+    let shown = bench.run(&["broadcast", "show", "x"]).await.ok();
+    assert!(shown.contains("is open: 2 of 2 servers have succeeded, 2 have to; servers that start until "), "{shown}");
+    bench.run(&["workflow", "signal", "x", "late-joiners"]).await.ok();
+    bench.run(&["batch", "wait", "x", "--timeout", "60s"]).await.ok();
+
+    let killed = bench.worker(&["--name", "web-3", "--queue", "mail", "--exec", "u=sleep 60"]).await;
+    listed(&bench, 3).await;
+    let sent = ["broadcast", "run", "u", "--queue", "mail", "--to", "count:1", "--replace-after", "10s", "--id", "y"];
+    bench.run(&sent).await.ok();
+    until("y", "web-3", "running").await;
+    killed.kill().await;
+    let _other = bench.worker(&["--name", "web-4", "--queue", "mail", "--exec", "u=echo done"]).await;
+    // It counts as alive for 10 s, and then as gone for 10 s, before the other one does its part.
+    until("y", "web-3", "replaced").await;
+    bench.run(&["batch", "wait", "y", "--timeout", "60s"]).await.ok();
+    let shown = bench.run(&["broadcast", "show", "y"]).await.ok();
+    assert!(shown.starts_with("broadcast \"y\" of u is reached: 1 of 1 servers has succeeded, 1 has to\n"), "{shown}");
+}

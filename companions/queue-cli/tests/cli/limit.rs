@@ -22,10 +22,10 @@ async fn limits_are_set_shown_changed_for_a_key_and_removed() {
     let table = bench.run(&["limit", "ls", "-q", "default"]).await.ok();
     assert!(table.contains("header:tenant") && table.contains("100/1m") && table.contains("acme (paused)"), "{table}");
     let lanes = bench.run(&["limit", "lanes", "tenant", "--json"]).await.json();
-    let lane = json!([{ "key": "acme", "running": 0, "waiting": 0, "next_look": null, "concurrency": 5, "paused": true, "weight": null }]);
+    let lane = json!([{ "key": "acme", "running": 0, "waiting": 0, "next_look": null, "concurrency": 5, "paused": true, "weight": null, "rests_until": null }]);
     assert_eq!(lanes, lane);
     let table = bench.run(&["limit", "lanes", "tenant"]).await.ok();
-    assert!(table.lines().nth(1).is_some_and(|line| line.contains("acme") && line.ends_with("yes")), "{table}");
+    assert!(table.lines().nth(1).is_some_and(|line| line.contains("acme") && line.ends_with("paused")), "{table}");
     bench.run(&["limit", "key", "tenant", "acme", "--reset"]).await.ok();
     assert_eq!(bench.run(&["limit", "lanes", "tenant"]).await.ok(), "nothing runs or waits under limit \"tenant\"\n");
     assert!(!bench.run(&["limit", "lanes", "none"]).await.failed(3).is_empty());
@@ -68,6 +68,23 @@ async fn keys_of_a_fair_limit_have_weights() {
 }
 
 #[tokio::test]
+async fn a_breaker_is_set_and_shown() {
+    let bench = Bench::new().await;
+    let set = ["limit", "set", "shop", "--key", "header:shop", "--breaker", "50%/20/1m", "--rest", "1s..10m", "--json"];
+    let set = bench.run(&set).await.json();
+    let breaker = json!({ "percent": 50, "of": 20, "within": 60_000, "rest": 1_000, "most": 600_000 });
+    assert_eq!((&set["breaker"], &set["opened"]), (&breaker, &json!(0)));
+    assert!(bench.run(&["limit", "ls", "-q", "default"]).await.ok().contains("50%/20/1m"));
+    bench.run(&["limit", "key", "shop", "acme", "--concurrency", "9"]).await.ok();
+    bench.ask::<String>(&["SET", "asynq:{default}:x:health:shop:acme", "20 20 1 4102444800000 1000"]).await;
+    let lanes = bench.run(&["limit", "lanes", "shop", "--json"]).await.json();
+    assert_eq!(lanes[0]["rests_until"], json!("2100-01-01T00:00:00Z"));
+    assert!(bench.run(&["limit", "lanes", "shop"]).await.ok().contains("none until 2100-01-01"));
+    bench.ask::<String>(&["SET", "asynq:{default}:x:health:shop:acme", "20 20 1 1 1000"]).await;
+    assert!(bench.run(&["limit", "lanes", "shop"]).await.ok().contains("one at a time"));
+}
+
+#[tokio::test]
 async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
     let bench = Bench::new().await;
     for (more, said) in [
@@ -80,6 +97,11 @@ async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
         (&["--key", "queue", "--fair"], "have one key"),
         (&["--key", "type", "--fair", "--type", "mail:*"], "all types"),
         (&["--key", "type", "--fair", "--order", "strict"], "in strict order"),
+        (&["--key", "type", "--breaker", "50/20/1m"], "in percent"),
+        (&["--key", "type", "--breaker", "50%/20"], "such as 50%/20/1m"),
+        (&["--key", "type", "--breaker", "0%/20/1m"], "1 to 100 percent"),
+        (&["--key", "type", "--breaker", "50%/20/1m", "--rest", "2m..1m"], "not longer than its longest"),
+        (&["--key", "type", "--concurrency", "1", "--rest", "1m"], "--breaker"),
     ] {
         let line = [&["limit", "set", "x"], more].concat();
         let error = bench.run(&line).await.failed(2);

@@ -46,7 +46,7 @@ async function keys({ lanes, me, queue, name, signal, again }) {
         { head: "Key", cell: (row) => h("b", null, short(row.key, 120) || "(all of the queue)") }, { head: "Running", n: true, cell: (row) => number(row.running) },
         { head: "Waiting", n: true, cell: (row) => h("span", { class: row.waiting ? "warn" : null }, number(row.waiting)) },
         { head: "Next look", cell: (row) => (row.waiting ? (row.next_look ? time(row.next_look) : "when a run ends") : "–") },
-        { head: "At once", n: true, cell: (row) => (row.concurrency === null ? "as for all" : number(row.concurrency)) }, { head: "State", cell: (row) => (row.paused ? h("span", { class: "warn" }, "paused") : row.weight === null ? "goes on" : `goes on, weight ${number(row.weight)}`) },
+        { head: "At once", n: true, cell: (row) => (row.concurrency === null ? "as for all" : number(row.concurrency)) }, { head: "State", cell: (row) => (row.paused ? h("span", { class: "warn" }, "paused") : row.rests_until ? h("span", { class: "warn" }, "too much failed; one tries after ", time(row.rests_until)) : row.weight === null ? "goes on" : `goes on, weight ${number(row.weight)}`) },
         { head: "", cell: (row) => change({ me, path, name, row, again }) },
       ], answer.items),
       answer.next && h("button", { type: "button", "data-next": true, onclick: () => read(answer.next) }, "Next page"),
@@ -91,7 +91,7 @@ function one({ me, path, name, again }) {
 
 const FIELDS = [
   ["queue", "Queue", "default"], ["name", "Name", "tenant"], ["key", "By", "type, header:tenant, payload:/account/id, queue"], ["types", "Types", "email:* (all)"], ["concurrency", "At once", "2"],
-  ["rate", "Starts", "100/1m"], ["burst", "At once after a rest", "1"], ["order", "Order", ["free", "strict"]], ["fallback", "For other servers after, s", "3600"],
+  ["rate", "Starts", "100/1m"], ["burst", "At once after a rest", "1"], ["breaker", "Rests when so much fails", "50%/20/1m"], ["order", "Order", ["free", "strict"]], ["fallback", "For other servers after, s", "3600"],
 ];
 const UNITS = { ms: 1, s: 1000, m: 60000, h: 3600000, d: 86400000 };
 
@@ -102,12 +102,19 @@ function starts(text) {
   return { rate: Number(count), per: Number(times || 1) * UNITS[unit] };
 }
 
+/** `50%/20/1m`, as on the command line. */
+function breaker(text) {
+  const [, percent, of, times, unit] = /^(\d+)%\/(\d+)\/(\d*)(ms|s|m|h|d)$/.exec(text.trim()) ?? [];
+  if (!unit) throw new Error("A breaker is a share of failures, a number of attempts and a time, such as 50%/20/1m.");
+  return { breaker: { percent: Number(percent), of: Number(of), within: Number(times || 1) * UNITS[unit], rest: 30000, most: 600000 } };
+}
+
 function form({ me, queue, go }) {
   const inputs = Object.fromEntries(FIELDS.map(([name, , hint]) => [name, Array.isArray(hint) ? h("select", { name }, hint.map((value) => h("option", { value }, value))) : h("input", { name, placeholder: hint, autocomplete: "off" })]));
   inputs.queue.value = queue || "default";
   const wish = () => {
     const value = (name) => inputs[name].value.trim();
-    const limit = { key: value("key"), order: value("order"), types: value("types").split(/\s+/).filter(Boolean), ...(value("rate") ? starts(value("rate")) : {}) };
+    const limit = { key: value("key"), order: value("order"), types: value("types").split(/\s+/).filter(Boolean), ...(value("rate") ? starts(value("rate")) : {}), ...(value("breaker") ? breaker(value("breaker")) : {}) };
     for (const name of ["concurrency", "burst", "fallback"]) if (value(name)) limit[name] = whole(value(name));
     return limit;
   };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use queue_admin::{BadCursor, Error, LimitInfo, view};
-use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitKey};
+use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
 
@@ -68,13 +68,14 @@ struct NewLimit {
     order: LaneOrder,
     #[serde(default)]
     fair: bool,
+    breaker: Option<Breaker>,
     /// Seconds.
     fallback: Option<u64>,
 }
 
 pub(crate) async fn set(request: Request) -> Answer {
     let (queue, name) = (request.queue()?, &request.names[1]);
-    let NewLimit { key, types, concurrency, rate, per, burst, order, fair, fallback } = request.json()?;
+    let NewLimit { key, types, concurrency, rate, per, burst, order, fair, breaker, fallback } = request.json()?;
     let mut limit = types.into_iter().fold(Limit::new(name, key), Limit::task_type);
     if order == LaneOrder::Strict {
         limit = limit.strict_order();
@@ -93,6 +94,7 @@ pub(crate) async fn set(request: Request) -> Answer {
             ));
         }
     };
+    limit = breaker.into_iter().fold(limit, Limit::breaker);
     limit = burst.into_iter().fold(limit, Limit::burst);
     limit = fallback.into_iter().fold(limit, |limit, secs| limit.fallback(Duration::from_secs(secs)));
     // Nothing is written down about what cannot be.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, QUEUE, Site, task};
 
 fn lane(key: &str, running: u64, waiting: u64) -> Value {
-    json!({ "key": key, "running": running, "waiting": waiting, "next_look": null, "concurrency": null, "paused": false, "weight": null })
+    json!({ "key": key, "running": running, "waiting": waiting, "next_look": null, "concurrency": null, "paused": false, "weight": null, "rests_until": null })
 }
 
 /// Without when somebody looks, which is a time.
@@ -59,6 +59,13 @@ async fn lanes_are_told_by_key_page_by_page_and_changed_one_by_one() {
     assert_eq!((&told["order"], &told["concurrency"]), (&json!("strict"), &json!(1)));
     let both = site.send("PUT", &strict, r#"{"key":"type","order":"strict","concurrency":2}"#).await;
     assert_eq!(both.code(), "invalid-limit");
+    // What rests when too much has failed.
+    let told = r#"{"key":"type","breaker":{"percent":50,"of":20,"within":60000,"rest":1000,"most":600000}}"#;
+    let told = site.send("PUT", &format!("/queues/{QUEUE}/limits/rests"), told).await.json();
+    assert_eq!((&told["breaker"]["of"], &told["opened"]), (&json!(20), &json!(0)));
+    let bad = r#"{"key":"type","breaker":{"percent":0,"of":20,"within":60000,"rest":1000,"most":600000}}"#;
+    assert_eq!(site.send("PUT", &format!("/queues/{QUEUE}/limits/rests"), bad).await.code(), "invalid-limit");
+    site.send("DELETE", &format!("/queues/{QUEUE}/limits/rests"), "").await;
     // Keys that take turns, by weights.
     let fair = format!("/queues/{QUEUE}/limits/tenants");
     assert_eq!(site.send("PUT", &fair, r#"{"key":"type","fair":true}"#).await.code(), "invalid-limit", "beside order");
@@ -88,7 +95,16 @@ async fn lanes_are_told_by_key_page_by_page_and_changed_one_by_one() {
         [
             ["limit.remove", "limit.remove", "limit.key", "limit.key", "limit.set", "limit.set", "limit.set"]
                 .as_slice(),
-            &["limit.set", "limit.key", "limit.key", "limit.key", "limit.set", "limit.set"],
+            &[
+                "limit.remove",
+                "limit.set",
+                "limit.set",
+                "limit.key",
+                "limit.key",
+                "limit.key",
+                "limit.set",
+                "limit.set"
+            ],
         ]
         .concat()
     );

@@ -51,7 +51,8 @@ const CHANGES: [(&str, &str, &str); 29] = [
 ];
 
 fn filled(path: &str, queue: &str) -> String {
-    let none = ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{operation}", "{fingerprint}"].map(|name| (name, "none"));
+    let none =
+        ["{entry}", "{batch}", "{node}", "{limit}", "{key}", "{operation}", "{fingerprint}"].map(|name| (name, "none"));
     let names = [("{queue}", queue), ("{id}", "pending")].into_iter().chain(none);
     names.fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }

@@ -118,7 +118,12 @@ pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Resul
 fn tell(batch: &Batch, added: Added, out: &Output) -> Result<(), CliError> {
     let id = batch.id().to_string();
     if out.json {
-        return out.value(&Created { id, members: added.members, duplicates: added.duplicates, existed: batch.existed() });
+        return out.value(&Created {
+            id,
+            members: added.members,
+            duplicates: added.duplicates,
+            existed: batch.existed(),
+        });
     }
     if added.duplicates > 0 {
         complain(&format!(

@@ -49,7 +49,9 @@ pub(crate) enum BatchCommand {
 pub(crate) fn warn_if_existed(what: &str, batch: &Batch) {
     if batch.existed() {
         let id = batch.id();
-        complain(&format!("warning: the {what} {id} was there already; it counts, whatever this command says otherwise"));
+        complain(&format!(
+            "warning: the {what} {id} was there already; it counts, whatever this command says otherwise"
+        ));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::table::Rows;
 use crate::watch::{self, WatchArgs};
+use crate::when;
 
 /// Which broadcast to show.
 #[derive(Debug, Args)]
@@ -35,6 +36,7 @@ pub(super) struct View<'a> {
     created: Option<chrono::DateTime<chrono::Utc>>,
     deadline: Option<chrono::DateTime<chrono::Utc>>,
     over: Option<chrono::DateTime<chrono::Utc>>,
+    joins_until: Option<chrono::DateTime<chrono::Utc>>,
     workers: Vec<Worker<'a>>,
 }
 
@@ -69,6 +71,7 @@ impl<'a> View<'a> {
             created: status.created,
             deadline: status.deadline,
             over: status.over,
+            joins_until: status.joins_until,
             workers: status.workers.iter().map(worker).collect(),
         }
     }
@@ -89,7 +92,7 @@ pub(super) async fn show(args: ShowArgs, session: &Session, out: &Output) -> Res
 
 /// `reached: 2 of 3 servers have succeeded, 2 have to`.
 pub(super) fn summary(status: &BroadcastStatus) -> String {
-    let (succeeded, all) = (status.succeeded(), status.workers.len());
+    let (succeeded, all) = (status.succeeded(), status.servers());
     let have = if succeeded == 1 { "has" } else { "have" };
     let to = if status.quorum == 1 { "has" } else { "have" };
     format!("{}: {succeeded} of {all} servers {have} succeeded, {} {to} to", status.verdict.as_str(), status.quorum)
@@ -106,5 +109,9 @@ pub(super) fn describe(status: &BroadcastStatus, out: &Output) -> String {
         };
         rows.add_marked(is_bad, [worker.server.clone(), worker.state.as_str().to_owned(), text]);
     }
-    format!("broadcast {:?} of {} is {}\n", status.id, shorten(&status.task_type, 80), summary(status)) + &rows.render()
+    let may_join = status.joins_until.filter(|until| status.over.is_none() && *until > crate::manage::now());
+    let others = may_join
+        .map(|until| format!("; servers that start until {} take part", when::date(until, crate::manage::now())));
+    let is = format!("broadcast {:?} of {} is {}", status.id, shorten(&status.task_type, 80), summary(status));
+    format!("{is}{}\n{}", others.unwrap_or_default(), rows.render())
 }

@@ -34,6 +34,12 @@ pub(crate) struct RunArgs {
     /// How many servers have to succeed; the others go on [default: all]
     #[arg(long, value_name = "N|all", value_parser = quorum)]
     quorum: Option<Quorum>,
+    /// Have servers that start within this long take part, too; they have to succeed unless there is a quorum [default: none]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    late_joiners: Option<Duration>,
+    /// With count:N: have another server do the part of one that has been away for this long, 10s at least [default: never]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    replace_after: Option<Duration>,
     /// Cancel what is not over after this long [default: never]
     #[arg(long, value_name = "D", value_parser = when::duration)]
     deadline: Option<Duration>,
@@ -100,9 +106,15 @@ pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Resul
     if let Some(Quorum::Of(servers)) = args.quorum {
         broadcast = broadcast.quorum(servers);
     }
+    let at = |time| SystemTime::from(now()).checked_add(time).ok_or_else(|| CliError::failed("that is too far away"));
     if let Some(time) = args.deadline {
-        let at = SystemTime::from(now()).checked_add(time);
-        broadcast = broadcast.deadline(at.ok_or_else(|| CliError::failed("the deadline is too far away"))?);
+        broadcast = broadcast.deadline(at(time)?);
+    }
+    if let Some(time) = args.late_joiners {
+        broadcast = broadcast.late_joiners(at(time)?);
+    }
+    if let Some(time) = args.replace_after {
+        broadcast = broadcast.replace_lost(time);
     }
     if let Some(text) = args.description {
         broadcast = broadcast.description(text);
