@@ -26,7 +26,7 @@ function open() {
   });
   source.addEventListener("notice", (event) => {
     const notice = JSON.parse(event.data);
-    trouble(`Redis cannot be read: ${notice.error}. What is shown is old; this page goes on by itself.`);
+    trouble(`Redis cannot be read: ${notice.error.replace(/[.?!]$/, "")}. What is shown is old; this page goes on by itself.`);
   });
   source.addEventListener("error", () => {
     trouble("The dashboard's server does not answer. What is shown is old; this page tries again.");

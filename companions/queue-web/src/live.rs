@@ -232,7 +232,8 @@ async fn run(web: Arc<Inner>) {
         while live.looks.receiver_count() > 0 {
             let started = Instant::now();
             let look = look(&web).await;
-            let pause = EVERY.max(started.elapsed() * PAUSE_FACTOR);
+            // A look that Redis did not answer took it no time, and the browsers want to know when it is back.
+            let pause = if look.is_ok() { EVERY.max(started.elapsed() * PAUSE_FACTOR) } else { EVERY };
             live.events.fetch_add(1, Ordering::Relaxed);
             live.looks.send_replace(Some(look));
             sleep(pause).await;

@@ -76,7 +76,7 @@ async fn a_line_that_is_no_task_is_named_and_what_was_added_is_not_added_again()
     let corrected = broken.replace(",\"task_id\":\"mine\"", "");
     for _ in 0..2 {
         let created = bench.run_with(&[&create[..], &["--json"]].concat(), corrected.as_bytes()).await.json();
-        assert_eq!(created, json!({"id": "import", "members": 1_511, "duplicates": 0}));
+        assert_eq!(created, json!({"id": "import", "members": 1_511, "duplicates": 0, "existed": true}));
         assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 1_511);
     }
     let longer = corrected + &members(1_000);
@@ -247,8 +247,12 @@ async fn a_file_becomes_a_workflow_that_is_shown_as_table_tree_and_graph() {
     let bench = Bench::new().await;
     std::fs::write(bench.path("release.toml"), RELEASE).unwrap();
     let create = ["workflow", "create", "--from", "release.toml"];
-    assert_eq!(bench.run(&create).await.ok(), "release\n");
-    assert_eq!(bench.run(&[&create[..], &["--json"]].concat()).await.json(), json!({"id": "release", "nodes": 3}));
+    let made = bench.run(&create).await;
+    assert!(!made.stderr.contains("was there already"), "{made:?}");
+    assert_eq!(made.ok(), "release\n");
+    let again = bench.run(&[&create[..], &["--json"]].concat()).await;
+    assert!(again.stderr.contains("the workflow release was there already"), "{again:?}");
+    assert_eq!(again.json(), json!({"id": "release", "nodes": 3, "existed": true}));
     let head = "workflow \"release\" is running: 0 of 3 members succeeded, 2 waiting, 1 sent\n";
     let tree = bench.run(&["workflow", "show", "release", "--tree"]).await.ok();
     let lines = "build  sent  build in queue default\n  test  waiting for build  batch release:1\n    \

@@ -88,8 +88,9 @@ struct Created {
     id: String,
     members: u64,
     duplicates: u64,
-    /// Whether the batch was there before.
-    existed: bool,
+    /// Of one that was to be made, whether it was there before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    existed: Option<bool>,
 }
 
 pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -103,7 +104,7 @@ pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Re
     };
     filled.await.map_err(|error| unfinished(error, &batch, &added))?;
     warn_if_existed("batch", &batch);
-    tell(&batch, added, out)
+    tell(&batch, added, Some(batch.existed()), out)
 }
 
 pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -111,19 +112,14 @@ pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Resul
     let batch = session.client().batch_of(&args.id.to_string()).await?;
     let mut added = Added::default();
     fill(&batch, args.name.as_deref(), first, chunks, &mut added).await?;
-    tell(&batch, added, out)
+    tell(&batch, added, None, out)
 }
 
 /// Prints the id of a batch to which something was added.
-fn tell(batch: &Batch, added: Added, out: &Output) -> Result<(), CliError> {
+fn tell(batch: &Batch, added: Added, existed: Option<bool>, out: &Output) -> Result<(), CliError> {
     let id = batch.id().to_string();
     if out.json {
-        return out.value(&Created {
-            id,
-            members: added.members,
-            duplicates: added.duplicates,
-            existed: batch.existed(),
-        });
+        return out.value(&Created { id, members: added.members, duplicates: added.duplicates, existed });
     }
     if added.duplicates > 0 {
         complain(&format!(
