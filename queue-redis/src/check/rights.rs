@@ -48,6 +48,7 @@ const PROBES: &[Probe] = &[
     harmless("lset", &["KEY", "0", "v"]),
     harmless("ltrim", &["KEY", "0", "0"]),
     harmless("mget", &["KEY"]),
+    harmless("persist", &["KEY"]),
     harmless("pttl", &["KEY"]),
     harmless("rename", &["KEY", "KEY"]),
     harmless("rpoplpush", &["KEY", "KEY"]),
@@ -97,8 +98,8 @@ pub(super) fn commands(role: Role) -> &'static str {
         }
         Role::Inspector => {
             "del exists expire expireat get hdel hget hgetall hincrby hmget hset hsetnx hstrlen hvals incrby llen \
-             lpos lpush lrange lrem lset ltrim mget pttl rename sadd scan set setnx sismember smembers srem sscan time \
-             type unlink xadd xrange xrevrange zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank \
+             lpos lpush lrange lrem lset ltrim mget persist pttl rename rpush sadd scan set setnx sismember smembers srem \
+             sscan time type unlink xadd xrange xrevrange zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyrank \
              zrevrange zscan zscore"
         }
     }
