@@ -91,7 +91,7 @@ impl ManageOperation {
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Archive { seen, ids }),
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Delete { seen, ids }),
             2 => (Where::any(), ids()).prop_map(|(seen, ids)| Self::Bin { seen, ids }),
-            2 => ids().prop_map(Self::Undelete),
+            4 => Just(Self::Undelete((0..12).collect())),
             1 => id().prop_map(Self::RunOne),
             1 => id().prop_map(Self::ArchiveOne),
             1 => id().prop_map(Self::DeleteOne),

@@ -175,11 +175,11 @@ async fn options_that_make_no_sense_are_refused_by_name() {
         (server().queue_concurrency("q", 0), r#"queue_concurrency is 0 for "q"; it must be between 1 and 100000"#),
         (
             server().queue_concurrency("mial", 3),
-            r#"queue_concurrency is set for "mial"; it must be one of the queues that the server serves"#,
+            r#"queue_concurrency is set for "mial"; it must be one of the queues or patterns that the server serves"#,
         ),
         (
             server().queue_options("mial", fixed(1)),
-            r#"queue_options is set for "mial"; it must be one of the queues that the server serves"#,
+            r#"queue_options is set for "mial"; it must be one of the queues or patterns that the server serves"#,
         ),
         (server().work_options(nothing.clone()), "timeout is zero; it must be longer than that"),
         (server().queue_options("q", nothing.clone()), r#"timeout is zero for queue "q"; it must be longer than that"#),

@@ -7,7 +7,7 @@ use queue_core::queue_name::Family;
 use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::{
     Listener, Redis,
-    broker::{Broker, StoredTask},
+    broker::{Bin, Broker, Seen, StoredTask},
 };
 
 use crate::support::{Fixture, NOW, QUEUE, job, register};
@@ -27,6 +27,9 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     fixture.broker.write_server_state(&mut connection, &server, &[task], NOW).await.unwrap();
     drop(connection);
     looks(&inspector).await;
+    let (broker, bin) = (Broker::new(redis.clone()), Bin { operation: "op", piece: 0, keep_secs: 600 });
+    broker.bin_tasks(QUEUE, Seen::Anywhere, &["pending"], bin, NOW * 1_000).await.unwrap();
+    broker.undelete_tasks(QUEUE, &["pending"], bin, NOW * 1_000).await.unwrap();
     inspector.redis_info().await.unwrap();
     let _ = inspector.cluster_placement(QUEUE).await;
     let mut watch = Listener::connect(redis).await.unwrap().watch().expect("it has client tracking");
