@@ -5,8 +5,8 @@
 -- A lane is a rule and a key, as lanes_of names it. A parked task is scheduled for Go, with the time of its fallback as its score,
 -- and says in the field x_waits in which lane it waits, and since when. An entry of `waiting` that says something else is stale: Go has
 -- run, deleted or archived the task; it is dropped when it is met. A slot counts while its task has a lease; of a full lane, up to 20
--- are looked at. Rates are GCRA: `tat` is the millisecond at which the next start would be due without a burst, with a ! behind it where a
--- handler said that it is too much.
+-- are looked at. Rates are GCRA: `tat` is the millisecond at which the next start would be due without a burst, with a + before it unless
+-- a handler said that it is too much.
 -- In a strict lane one task is at turn. It has the lane's slot from then on until it is over, wherever it is; it passes the others
 -- when it comes again. A task that was parked there keeps its place while it says so, also while it is pending, or Go works it.
 -- Under a fair limit, of all that is looked at and all that waits, the lane with the lowest turn gives the next one (start-time fair
@@ -114,10 +114,10 @@ local function load(names)
     lane.due = tonumber(dues[n])
     -- Starts under this rate bring it no further than a burst ahead: what is farther was charged under a slower one, and is forgotten.
     -- A handler may bring it as far as it likes.
-    local tat, is_held = string.match(values[n] or '', '^([%d.]+)(!?)$')
+    local is_charge, tat = string.match(values[n] or '', '^(%+?)([%d.]+)$')
     tat = math.max(tonumber(tat) or 0, now)
     local farthest = now + lane.rule.burst * lane.rule.interval
-    lane.is_spent = tat > farthest and not (is_held == '!' and lane.is_ruled)
+    lane.is_spent = tat > farthest and (is_charge == '+' or not lane.is_ruled)
     lane.tat = lane.is_spent and farthest or tat
     lane.most = not lane.rule.is_strict and tonumber(value.concurrency) or lane.rule.concurrency
     lane.is_paused = lane.is_ruled and value.paused == true
@@ -532,7 +532,7 @@ end
 for n = 1, #order do
   local lane = order[n]
   if lane.is_spent then
-    call('SET', prefix .. 'x:tat:' .. lane.name, string.format('%.3f', lane.tat), 'PX', math.ceil(lane.tat - now) + 1)
+    call('SET', prefix .. 'x:tat:' .. lane.name, string.format('+%.3f', lane.tat), 'PX', math.ceil(lane.tat - now) + 1)
   end
   if lane.rule.is_gate then
     local left, again = room(lane)

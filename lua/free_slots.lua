@@ -36,7 +36,7 @@ for n = 1, (#ARGV - 1) / 5 do
   ids[n] = id
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
-local held, by_name, refused = {}, nil, {}
+local held, farthest, by_name, refused = {}, {}, nil, {}
 local function rule_of(name)
   if not by_name then
     by_name = {}
@@ -95,6 +95,7 @@ for n = 1, #ids do
       local rule = rule_of(name) or { interval = 0, burst = 1 }
       refused[#refused + 1] = rule.name
       held[lane] = math.max(held[lane] or 0, now + tonumber(for_ms) + (rule.burst - 1) * rule.interval)
+      farthest[lane] = now + rule.burst * rule.interval
     end
   end
 end
@@ -116,8 +117,11 @@ if count > 0 then
 end
 for lane, tat in pairs(held) do
   local key = prefix .. 'x:tat:' .. lane
-  tat = math.max(tat, tonumber(string.match(redis.call('GET', key) or '', '^[%d.]+')) or 0)
-  redis.call('SET', key, string.format('%.3f!', tat), 'PX', math.ceil(tat - now) + 1)
+  local is_charge, known = string.match(redis.call('GET', key) or '', '^(%+?)([%d.]+)$')
+  known = tonumber(known) or 0
+  -- What was charged under a slower rate is over, see dequeue_lanes.
+  tat = math.max(tat, is_charge == '+' and math.min(known, farthest[lane]) or known)
+  redis.call('SET', key, string.format('%.3f', tat), 'PX', math.ceil(tat - now) + 1)
 end
 for n = 1, #refused do
   redis.pcall('HINCRBY', stats, refused[n] .. ':too-many', 1)

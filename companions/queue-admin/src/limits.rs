@@ -115,7 +115,20 @@ impl Inspector {
     /// When there is none of this name, or Redis cannot be asked or refuses.
     pub async fn remove_limit(&self, queue: &str, name: &str) -> Result<(), Error> {
         let missing = || Error::LimitNotFound { queue: queue.to_owned(), limit: name.to_owned() };
-        self.change_limits(queue, |limits| limits.remove(name).then_some(()).ok_or_else(missing)).await
+        self.change_limits(queue, |limits| limits.remove(name).then_some(()).ok_or_else(missing)).await?;
+        self.forget_changes(queue, name).await
+    }
+
+    /// What holds for single keys of a limit goes with it: a limit that gets its name later is another one.
+    async fn forget_changes(&self, queue: &str, name: &str) -> Result<(), Error> {
+        let changes = QueueKeys::new(queue).lane_changes();
+        let lanes: BTreeMap<String, String> = self.redis.query("HGETALL", redis::cmd("HGETALL").arg(&changes)).await?;
+        let is_of_limit = |lane: &String| lane.split_once(':').is_some_and(|(limit, _)| limit == name);
+        let of_limit: Vec<String> = lanes.into_keys().filter(is_of_limit).collect();
+        if of_limit.is_empty() {
+            return Ok(());
+        }
+        Ok(self.redis.query("HDEL", redis::cmd("HDEL").arg(changes).arg(of_limit)).await?)
     }
 
     /// Removes all limits of a queue, also those that cannot be read, and makes the tasks pending that wait in lanes;

@@ -243,8 +243,32 @@ async fn a_paused_key_of_a_limit_that_is_removed_is_not_paused_any_more() {
     pause.paused = true;
     fixture.inspector().change_lane(QUEUE, "tenant", "a", Some(&pause)).await.unwrap();
     assert_eq!(fixture.take_ids(10).await, Vec::<String>::new());
+    let explained = fixture.inspector().explain(QUEUE, "1").await.unwrap();
+    assert!(explained.reasons[0].to_string().contains("this key is paused"), "{explained:?}");
     fixture.inspector().remove_limit(QUEUE, "tenant").await.unwrap();
     assert_eq!(fixture.take_ids(10).await, ["1"]);
+    // One that has its name later is another one.
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("a", "2")]).await;
+    assert!(fixture.inspector().limits(QUEUE).await.unwrap()[0].changes.is_empty());
+}
+
+#[tokio::test]
+async fn a_handler_that_says_too_much_does_not_bring_back_what_a_slower_rate_has_charged() {
+    let fixture = Fixture::start().await;
+    let rate = |per| Limit::new("tenant", LimitKey::header("tenant")).rate(1, per);
+    fixture.limit(rate(Duration::from_secs(3_600))).await;
+    fixture.put([of("a", "1"), of("a", "2")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    fixture.limit(rate(Duration::from_millis(50))).await;
+    fixture.end_in_silence(&taken).await;
+    let too_many = Some(("tenant".to_owned(), Duration::from_millis(100)));
+    let freed = Freed { run: taken[0].run.clone(), too_many, went_well: None };
+    fixture.broker.free_slots(QUEUE, &[freed]).await.unwrap();
+    let left: i64 = fixture.cmd(&["PTTL", "asynq:{q}:x:tat:tenant:a"]).await;
+    assert!(left <= 102, "{left}");
+    let next = wait_for("the next one is due", async || fixture.take_ids(10).await.pop()).await;
+    assert_eq!(next, "2");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use queue_core::clock::UnixSecond;
 use queue_core::keys::QueueKeys;
-use queue_core::limit::{Limit, Limits};
+use queue_core::limit::{LaneChange, Limit, Limits};
 use queue_core::limits::LANE_FIRST_MS;
 use queue_redis::Connection;
 
@@ -27,6 +27,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     look.cmd("ZRANGEBYLEX").arg(keys.lane_slots()).arg(&from).arg(&to).arg("LIMIT").arg(0).arg(NAMED);
     look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
     look.cmd("GET").arg(keys.lane_health(lane));
+    look.cmd("HGET").arg(keys.lane_changes()).arg(lane);
     look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).cmd("GET").arg(keys.rules()).ignore_errors();
     let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at a lane", &look).await?;
     let mut replies = replies.into_iter().map(Result::ok);
@@ -34,6 +35,8 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     let (ahead, running): (u64, u64) = (parse(replies.next()), parse(replies.next()));
     let holders: Vec<String> = parse(replies.next());
     let (due, health): (Option<f64>, Option<String>) = (parse(replies.next()), parse(replies.next()));
+    let change: Option<String> = parse(replies.next());
+    let change: LaneChange = change.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let fallback: Option<f64> = parse(replies.next());
     let limits = Limits::read(&parse::<String>(replies.next())).unwrap_or_default();
     let is_strict = |limit: &Limit| limit.is_strict() && lane.starts_with(&format!("{}:", limit.name));
@@ -56,6 +59,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
         turn,
         next_look: due.filter(|ms| *ms >= LANE_FIRST_MS as f64).map(second),
         rests_until: health.as_deref().and_then(rests_until).map(|until| UnixSecond(until.timestamp())),
+        paused: change.paused,
         fallback: UnixSecond(fallback.unwrap_or(0.0) as i64),
     }))
 }

@@ -47,6 +47,8 @@ pub enum Reason {
         /// Until when the breaker of the limit lets nothing start there, because too much has failed; if that is past, one task at a
         /// time finds out whether it goes well again.
         rests_until: Option<UnixSecond>,
+        /// Whether somebody has paused the key.
+        paused: bool,
         /// When it becomes pending for servers that know nothing of limits.
         fallback: UnixSecond,
     },
@@ -303,7 +305,7 @@ impl fmt::Display for Reason {
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
-            Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, fallback } => {
+            Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, paused, fallback } => {
                 // Who is at turn stands first of all.
                 match since.0 {
                     0 => write!(f, "it is at turn in lane {lane:?}, and waits for room")?,
@@ -318,6 +320,9 @@ impl fmt::Display for Reason {
                     }
                     _ if *running > 0 && since.0 > 0 => write!(f, "; {running} run there ({})", holders.join(", "))?,
                     _ => {}
+                }
+                if *paused {
+                    f.write_str("; this key is paused, and `queuectl limit key NAME KEY --resume` lets it go on")?;
                 }
                 rests_until.iter().try_for_each(|at| {
                     write!(f, "; too much has failed there, so that nothing starts until {at}, and then one at a time until one succeeds")
@@ -368,7 +373,10 @@ impl fmt::Display for Reason {
                     None => f.write_str("; start one, or let others run it with `queuectl task move`"),
                 }
             }
-            Self::ServersEnding => f.write_str("the servers of its queue are ending and take no more tasks; start one"),
+            Self::ServersEnding => f.write_str(
+                "the servers of its queue are quiet or ending and take no more tasks; start one, or let one that was told to be quiet go on: \
+                 `queuectl server resume NAME`",
+            ),
             Self::Behind { ahead: 1 } => f.write_str("it is pending, and one task is before it"),
             Self::Behind { ahead } => write!(f, "it is pending, and {ahead} tasks are before it"),
             Self::Busy { running, slots } => {
