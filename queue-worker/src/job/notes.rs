@@ -172,9 +172,9 @@ impl Job {
         self.broker().write_fields(self.run(), &fields.collect::<Vec<_>>()).await
     }
 
-    /// Whether there is something left to write.
+    /// Whether there is something left to write, or on its way: behind the report it would be refused.
     pub(crate) fn has_notes(&self) -> bool {
-        self.inner.notes.get().is_some_and(|notes| !notes.lock().is_written())
+        self.inner.notes.get().is_some_and(|notes| !notes.lock().is_written() || notes.written.try_lock().is_err())
     }
 
     /// Stores where to go on, as JSON of at most 16 KiB. The next attempt, here or elsewhere, gets it by [`Cursor`](crate::Cursor) or
