@@ -42,7 +42,7 @@ impl CancelDuty {
         let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at.0) > GIVES_UP_MS;
         let task = request.task(record).filter(|_| !is_old);
         let Some((id, queue)) = task else {
-            self.broker.forget_cancel(record).await?;
+            self.broker.forget_cancel(record, &request).await?;
             return over(2);
         };
         let state = self.broker.state_of(queue, id).await?;
@@ -62,7 +62,7 @@ impl CancelDuty {
         if !ended {
             return Ok(Looked { commands: 10, next: Some(AGAIN) });
         }
-        self.broker.forget_cancel(record).await?;
+        self.broker.forget_cancel(record, &request).await?;
         over(10)
     }
 

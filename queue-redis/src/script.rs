@@ -252,6 +252,7 @@ scripts! {
     LEAD = "lead";
     TAKE_DUTIES = "take_duties";
     PUT_OFF_DUTY = "put_off_duty";
+    FORGET_CANCEL = "forget_cancel";
     STORE_ONCE = "store_once";
     TRIM_OUTCOMES = "trim_outcomes";
     WRITE_OPERATION = "write_operation";

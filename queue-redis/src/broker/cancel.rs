@@ -1,4 +1,4 @@
-//! Cancelations that are not forgotten: `asynq:x:cancels`.
+//! Cancelations that are not forgotten: `asynq:x:cancels`, `forget_cancel.lua`.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use queue_core::keys;
 
 use super::Broker;
 use crate::error::Error;
+use crate::script::FORGET_CANCEL;
 
 /// The duty that sees to it that tasks which are to be canceled are.
 pub(crate) const CANCEL: &str = "cancel";
@@ -21,6 +22,8 @@ pub struct CancelRequest {
     pub at: UnixMilli,
     /// By whom.
     pub by: String,
+    /// The value of the record.
+    text: String,
     /// How many bytes of the record's name are the task's id: it may have spaces, and so may the queue's name.
     id_bytes: usize,
 }
@@ -29,7 +32,8 @@ impl CancelRequest {
     fn parse(value: &str) -> Option<Self> {
         let mut words = value.splitn(3, ' ');
         let mut word = || words.next();
-        Some(Self { at: UnixMilli(word()?.parse().ok()?), id_bytes: word()?.parse().ok()?, by: word()?.to_owned() })
+        let (at, id_bytes) = (UnixMilli(word()?.parse().ok()?), word()?.parse().ok()?);
+        Some(Self { at, id_bytes, by: word()?.to_owned(), text: value.to_owned() })
     }
 
     /// Id and queue of the task.
@@ -75,8 +79,14 @@ impl Broker {
         Ok(value.and_then(|value| CancelRequest::parse(&value)))
     }
 
-    pub(crate) async fn forget_cancel(&self, record: &str) -> Result<(), Error> {
-        self.redis.query("HDEL", redis::cmd("HDEL").arg(keys::CANCELS).arg(record)).await
+    /// Removes the record `<id> <queue>` of a task that has ended; returns false where it was asked for again since it was seen.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn forget_cancel(&self, record: &str, seen: &CancelRequest) -> Result<bool, Error> {
+        let mut call = FORGET_CANCEL.call(1);
+        call.arg(keys::CANCELS).arg(record).arg(&seen.text);
+        Ok(self.integer(&FORGET_CANCEL, &call).await? == 1)
     }
 
     /// All tasks that are to be canceled.

@@ -1,4 +1,4 @@
-//! `lead`, `take_duties` and `put_off_duty`: what the leader has to do, and who it is.
+//! `lead`, `take_duties`, `put_off_duty` and `forget_cancel`: what the leader has to do, and who it is.
 
 use std::time::Duration;
 
@@ -67,4 +67,19 @@ async fn put_off_duty_says_when_it_is_next_and_yields_to_those_who_asked_meanwhi
          + x:duties flow later: score 5000
          - x:duties flow over: score 11000",
     );
+}
+
+#[tokio::test]
+async fn forget_cancel_leaves_a_wish_that_was_said_again_since_the_task_was_looked_at() {
+    let fixture = Fixture::start().await;
+    let broker = &fixture.broker;
+    broker.request_cancel("q", "a", "ann", 1_000).await.unwrap();
+    let seen = broker.cancel_request("q", "a").await.unwrap().unwrap();
+    // The task ended; one of the same id was enqueued, and is to end as well.
+    broker.request_cancel("q", "a", "bob", 2_000).await.unwrap();
+    assert!(!broker.forget_cancel("a q", &seen).await.unwrap());
+    let again = broker.cancel_request("q", "a").await.unwrap().unwrap();
+    assert_eq!(again.by, "bob");
+    assert!(broker.forget_cancel("a q", &again).await.unwrap());
+    assert_eq!(broker.cancel_request("q", "a").await.unwrap(), None);
 }

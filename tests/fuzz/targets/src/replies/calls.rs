@@ -166,5 +166,8 @@ async fn duties(world: &World, seed: u8) -> Result<(), Error> {
     for duty in broker.take_duties(NOW, held, usize::from(seed)).await? {
         broker.put_off_duty(&duty, held, None).await?;
     }
+    if let Some(request) = broker.cancel_request(QUEUE, "task").await? {
+        broker.forget_cancel("task", &request).await?;
+    }
     Ok(())
 }
