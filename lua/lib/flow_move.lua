@@ -1,6 +1,6 @@
 -- flow_move: move members of a flow by an outcome, as the table of docs/flows.md says; success is final. What changes
 -- nothing was known, or is no longer true. The numbers are texts. What a flow that is cancelled had stopped has not died.
--- RETURNS how many were moved, and which, as flow_walk wants them
+-- RETURNS how many were moved, and in a flow of nodes which, as flow_walk wants them
 -- needs: flow_count flow_set flow_tolerate
 local function flow_move(prefix, flow, numbers, outcome)
   local is_stopped = flow.cancelled and (outcome == 'dead' or outcome == 'removed')
@@ -29,7 +29,7 @@ local function flow_move(prefix, flow, numbers, outcome)
   if #read == 0 then
     return 0, {}
   end
-  local found, write, by, moved = redis.call('BITFIELD', states, unpack(read)), {}, {}, {}
+  local found, write, by, moved, members = redis.call('BITFIELD', states, unpack(read)), {}, {}, 0, {}
   for n = 1, #found do
     local from = found[n]
     local to = moves[from]
@@ -39,8 +39,11 @@ local function flow_move(prefix, flow, numbers, outcome)
       by[from] = (by[from] or 0) - 1
       by[to] = (by[to] or 0) + 1
       local number = tonumber(string.sub(read[3 * n], 2))
-      moved[#moved + 1] = { number, 1 }
-      flow_tolerate(prefix, flow, number, from, to)
+      moved = moved + 1
+      if flow.nodes then
+        members[#members + 1] = { number, 1 }
+        flow_tolerate(prefix, flow, number, from, to)
+      end
       if number >= (tonumber(flow.next) or 0) then
         flow_set(flow, 'next', number + 1)
       end
@@ -54,5 +57,5 @@ local function flow_move(prefix, flow, numbers, outcome)
       flow_count(flow, state, count)
     end
   end
-  return #moved, moved
+  return moved, members
 end
