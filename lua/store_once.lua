@@ -1,8 +1,8 @@
 -- store_once: store a new pending task once, however often that is asked for: its id is remembered for a day.
 --
 -- Transition: (absent) -> pending      Go: none
--- Whoever asks has claimed to do so until not_after, by Redis' clock, and is refused later, when others may have done it and
--- forgotten about it. Of more than max ids those that are older than an hour are forgotten early.
+-- Whoever asks has claimed to do so until not_after, and is refused later, when others may have done it and this script may have
+-- forgotten it. On a cluster the claim is by the clock of another node. Of more than max ids those that are older than an hour are forgotten early.
 --
 -- KEYS
 --   1  pending    asynq:{<queue>}:pending  LIST

@@ -1,9 +1,11 @@
 -- flow_claim: what is to be done for the flows of a tree, up to 25 entries that nobody has claimed, or a mebibyte of
--- messages, for ten seconds. An entry is carried out by whoever claims it, and then taken out by flow_carried.
--- RETURNS the unix second until which it may be carried out; for each entry its text, and the encoded message of the callback
+-- messages, for ten seconds. An entry is carried out by whoever claims it, and then taken out by flow_carried. What is stored
+-- because of it may be stored for half an hour, by the clock of another node of a cluster: store_once remembers for an hour at
+-- least, so nothing is stored twice as long as the clocks of the two differ by less than half an hour.
+-- RETURNS the unix second after which nothing may be stored because of it; for each entry its text, and the encoded message of the callback
 --   or node that it names, or nothing
 local function flow_claim(todo, prefix, now)
-  local claimed, bytes = { now + 8 }, 0
+  local claimed, bytes = { now + 1800 }, 0
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', 0, 25)) do
     local flow, event = string.match(entry, '^call (%d+) (%a+) ')
     local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)

@@ -188,6 +188,9 @@ limits! {
     FLOW_MAX_STORED_ONCE: u32 = 100_000;
     /// How long what is to be done for a batch stays claimed; `lua/lib/flow_claim.lua` says the same.
     FLOW_CLAIM: Duration = Duration::from_secs(10);
+    /// How long what was claimed may be stored in its queue, whose node of a cluster may have another clock: half of the hour for
+    /// which a queue remembers at least what it has stored. Clocks may differ by so much.
+    FLOW_STORED_WITHIN: Duration = Duration::from_secs(30 * 60);
     /// The most servers of one broadcast. Each has a line in the ledger of its batch, which each outcome reads.
     BROADCAST_MAX_SERVERS: usize = 500;
     /// The shortest pause between two writes of a task's progress; what comes in between waits.

@@ -22,7 +22,7 @@ const LIST: &str = "todo";
 /// What is to be done for the flows of a tree, claimed by this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Claimed {
-    /// The Unix second, by Redis' clock, until which it may be done.
+    /// The Unix second, by the clock of the tree's node, until which tasks may be stored because of it.
     pub(crate) not_after: i64,
     /// The entries, and the messages of the callbacks that they name.
     pub(crate) entries: Vec<(String, Bytes)>,

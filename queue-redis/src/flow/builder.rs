@@ -226,8 +226,9 @@ impl BatchBuilder {
         queues.dedup();
         flows.list(&root, &queues, now_ns).await?;
         let opened = flows.broker.flow_open(root.root(), &opening).await?;
-        if now_ns.div_euclid(1_000_000_000) > opened.now + STANDS_STILL_SECS {
-            // The clock of this host is ahead: the looks that it has asked for come too late.
+        if (opened.now - now_ns.div_euclid(1_000_000_000)).abs() > STANDS_STILL_SECS / 2 {
+            // The looks that were asked for come too late, since the clock of this host is ahead. Or they may have come when there was no
+            // tree yet, and have ended: this process stood still, or its clock is behind.
             flows.list(&root, &queues, opened.now * 1_000_000_000).await?;
         }
         let known = |parent: &Batch| parent.id.to_string();

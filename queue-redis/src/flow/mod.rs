@@ -222,6 +222,11 @@ impl Flows {
         }
         self.broker.publish_queue(&message.queue).await?;
         let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
+        if stored == StoredOnce::TooLate {
+            let queue = &message.queue;
+            warn!(task = %id, queue, "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \
+                set the clocks: two nodes of the cluster are half an hour apart");
+        }
         Ok(stored != StoredOnce::TooLate)
     }
 }

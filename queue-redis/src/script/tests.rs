@@ -307,7 +307,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 29] = [
+const OWN_NUMBERS: [(&str, usize); 30] = [
     ("varint", 128),              // varints of protobuf
     ("message_field", 128),       // likewise
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
@@ -331,6 +331,7 @@ const OWN_NUMBERS: [(&str, usize); 29] = [
     ("finish", 52),               // bits of a whole number that Lua holds exactly
     ("store_once", 86_400),       // seconds for which an id is remembered
     ("store_once", 3_600),        // and where there are too many
+    ("flow_claim", 1_800),        // seconds for which what was claimed may be stored
     ("flow_move", 100_000),       // how far beyond its last member a flow believes in one whose reservation was lost
     ("flow_may_grow", 1_000),     // generations of flows that are looked through
     ("flow_reserve_numbers", 60), // seconds for which members may be on their way
@@ -364,10 +365,12 @@ fn bounds_in_scripts_are_those_of_queue_core() {
     }
     assert_eq!(unused, BTreeSet::new(), "no script has these");
     // Those that are as small as positions of arguments.
-    use queue_core::limits::{FLOW_CLAIM, LANE_BATCH, LANE_WINDOW};
+    use queue_core::limits::{FLOW_CLAIM, FLOW_STORED_WITHIN, LANE_BATCH, LANE_WINDOW};
     let text = |name: &str| code(every_text().find(|(other, _)| *other == name).unwrap().1);
     let states = |name, expected: String| assert!(text(name).contains(&expected), "{name} has to say {expected:?}");
     states("dequeue_lanes", format!("math.min(tonumber(ARGV[4]), {LANE_BATCH})"));
     states("dequeue_lanes", format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FALLBACK = {LANE_WINDOW}, "));
     states("flow_claim", format!("now + {}, entry", FLOW_CLAIM.as_secs()));
+    states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
+    states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));
 }

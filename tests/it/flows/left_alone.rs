@@ -2,13 +2,13 @@
 
 use queue_core::flow::MemberState;
 use queue_core::options::compose;
-use queue_core::{Clock as _, SystemClock};
-use queue_redis::BatchState;
+use queue_core::{Clock as _, SystemClock, keys};
 use queue_redis::broker::{Bin, Seen, Undeleted};
 use queue_redis::flow::Flows;
+use queue_redis::{BatchState, Redis};
 
 use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
-use crate::support::{Fixture, QUEUE, report};
+use crate::support::{Fixture, Proxy, QUEUE, eventually, report};
 
 /// Lets a flow stand still for so long that its members are looked for.
 async fn stands_still(fixture: &Fixture, root: &str) {
@@ -132,13 +132,13 @@ async fn a_member_that_was_moved_within_its_family_is_not_lost_and_is_cancelled_
     assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{q}p9}:pending"]).await, 0);
 }
 
-/// The clock of a host that is seven hours ahead.
+/// The clock of a host that is so many hours ahead.
 #[derive(Debug)]
-struct Ahead;
+struct Ahead(i64);
 
 impl queue_core::Clock for Ahead {
     fn now_ns(&self) -> i64 {
-        SystemClock.now_ns() + 7 * 3_600 * 1_000_000_000
+        SystemClock.now_ns() + self.0 * 3_600 * 1_000_000_000
     }
 }
 
@@ -152,7 +152,7 @@ async fn nobody_takes_members_for_lost_that_are_being_added_whatever_his_clock_s
     fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[format!("flow:{root}:0:0")]).await.unwrap();
     let key = format!("asynq:x:{{{root}}}:0:flow");
     let _: i64 = fixture.cmd(&["HSET", &key, "touched", "1", "looked", "1", "committed", "1"]).await;
-    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(Ahead));
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(Ahead(7)));
     let next = flows.tend(&root).await.unwrap().unwrap();
     assert!(next.as_secs() <= 60, "{next:?}");
     assert_eq!(batch.status().await.unwrap().removed, 0);
@@ -164,7 +164,7 @@ async fn nobody_takes_members_for_lost_that_are_being_added_whatever_his_clock_s
 #[tokio::test]
 async fn a_batch_is_looked_after_in_time_although_the_clock_of_its_maker_is_ahead() {
     let fixture = Fixture::start().await;
-    let client = queue_redis::Client::with_clock(fixture.redis(), std::sync::Arc::new(Ahead));
+    let client = queue_redis::Client::with_clock(fixture.redis(), std::sync::Arc::new(Ahead(7)));
     let batch = client.batch().add_all([member("ok")]).await.unwrap();
     let look = |duty: String| {
         let fixture = &fixture;
@@ -173,6 +173,23 @@ async fn a_batch_is_looked_after_in_time_although_the_clock_of_its_maker_is_ahea
     let in_a_minute = (SystemClock.now_secs() + 60) as f64;
     assert!(look(format!("flow {}", batch.id().root())).await < in_a_minute);
     assert!(look(format!("members {QUEUE}")).await < in_a_minute);
+}
+
+#[tokio::test]
+async fn a_batch_is_looked_after_although_the_leader_came_before_there_was_a_tree() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let redis = Redis::connect(&proxy.url()).await.unwrap();
+    let client = queue_redis::Client::with_clock(redis.clone(), std::sync::Arc::new(Ahead(-1)));
+    // The tree is listed, and its maker does not learn it: he stands still, or the answer is on its way.
+    proxy.hold_answers_to(keys::FLOWS, 2);
+    let making = tokio::spawn(client.batch().id("slow").add_all([member("ok")]));
+    eventually("the leader has looked", async || fixture.cmd::<i64>(&["ZREM", keys::DUTIES, "flow slow"]).await == 1)
+        .await;
+    let _: i64 = redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::FLOWS)).await.unwrap();
+    making.await.unwrap().unwrap();
+    let due: Option<f64> = fixture.cmd(&["ZSCORE", keys::DUTIES, "flow slow"]).await;
+    assert!(due.is_some());
 }
 
 #[tokio::test]
