@@ -37,6 +37,8 @@ macro_rules! kinds {
 }
 
 kinds! {
+    /// A program has stored the task: pending, scheduled or in a group.
+    Enqueued: "enqueued";
     /// A server has begun an attempt.
     Started: "started";
     /// The handler has said how far it is.
@@ -76,7 +78,7 @@ kinds! {
 impl Kind {
     /// Whether there are as many of these as there are tasks: where not all can be told, the others come first.
     pub fn is_routine(self) -> bool {
-        matches!(self, Self::Started | Self::Progress | Self::Succeeded | Self::Forwarded)
+        matches!(self, Self::Enqueued | Self::Started | Self::Progress | Self::Succeeded | Self::Forwarded)
     }
 
     /// Whether it tells what is missing. No listener can do without these.
@@ -135,7 +137,7 @@ pub struct Event {
     pub task_type: Option<String>,
     /// When, by the clock of whoever tells.
     pub at: UnixMilli,
-    /// The server that tells it, `<host>:<pid>:<uuid>`; of a lost task the one that has found it.
+    /// The server that tells it, `<host>:<pid>:<uuid>`; of a lost task the one that has found it, of an enqueued one nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Which attempt it is, from 1.
@@ -147,6 +149,9 @@ pub struct Event {
     /// When the next attempt is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<UnixSecond>,
+    /// When it becomes pending, of one that was scheduled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<UnixSecond>,
     /// Why it failed, cut to 512 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -180,6 +185,7 @@ impl Event {
             attempt: None,
             took_ms: None,
             retry_at: None,
+            due_at: None,
             error: None,
             percent: None,
             note: None,

@@ -212,6 +212,8 @@ limits! {
     HEARD_FOR: Duration = Duration::from_secs(30);
     /// How often a listener says so.
     LISTENER_RENEWAL: Duration = Duration::from_secs(10);
+    /// How often a program that enqueues asks who listens to events; it does not ask while it enqueues nothing.
+    AUDIENCE_POLL: Duration = Duration::from_secs(10);
     /// How long events gather in a process before they are written.
     EVENTS_GATHER: Duration = Duration::from_millis(100);
     /// The most events in one entry of a stream.

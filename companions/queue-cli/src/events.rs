@@ -91,6 +91,7 @@ fn line(event: &Event) -> String {
     more.extend(event.retry_at.map(|at| {
         at.date().map_or_else(|| "again later".to_owned(), |at| format!("again {}", at.format("%H:%M:%SZ")))
     }));
+    more.extend(event.due_at.and_then(|at| at.date()).map(|at| format!("due {}", at.format("%Y-%m-%dT%H:%M:%SZ"))));
     more.extend(event.by.as_ref().map(|by| format!("by {by}")));
     let more = Some(more.join(", ")).filter(|more| !more.is_empty());
     // A server says who it is where nothing else does.

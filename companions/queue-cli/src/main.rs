@@ -115,6 +115,7 @@ async fn run(cli: Cli) -> Result<(), CliError> {
     let (keeps, handles_signals) = (command.keeps_redis(), command.handles_signals());
     let running = command.run(&session, &out);
     let outcome = if handles_signals { running.await } else { interrupt::guard(running).await };
+    session.client().events_told(Duration::from_secs(1)).await;
     if keeps && !matches!(outcome, Err(CliError::Interrupted(_))) {
         return outcome.and(session.keep().await);
     }

@@ -29,6 +29,7 @@ pub(crate) struct Session {
     /// The URL as it was given, credentials and all: not for printing.
     pub(crate) url: String,
     redis: Redis,
+    client: Client,
     embedded: Option<RedisServer>,
     memory: Option<Store>,
     _lock: Option<DataLock>,
@@ -42,7 +43,14 @@ impl Session {
                 let url = global.connection.adjust(url)?;
                 let redis = Redis::lazy(&url, global.connection.options()?)?;
                 redis.answers().await.map_err(explain)?;
-                return Ok(Self { url, redis, embedded: None, memory: None, _lock: None });
+                return Ok(Self {
+                    url,
+                    client: Client::new(redis.clone()),
+                    redis,
+                    embedded: None,
+                    memory: None,
+                    _lock: None,
+                });
             }
             Source::Embedded(directory) => directory,
         };
@@ -52,14 +60,16 @@ impl Session {
             lock.started(server.url());
         }
         let (url, redis) = (server.url().to_owned(), server.redis());
-        Ok(Self { url, redis, embedded: Some(server), memory: None, _lock: lock })
+        Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: Some(server), memory: None, _lock: lock })
     }
 
     /// A store inside this process, instead of a Redis.
     #[cfg(feature = "memory")]
     pub(crate) fn in_memory() -> Result<Self, CliError> {
         let store = Store::new();
-        Ok(Self { url: String::new(), redis: store.redis(), embedded: None, memory: Some(store), _lock: None })
+        let redis = store.redis();
+        let client = Client::new(redis.clone());
+        Ok(Self { url: String::new(), client, redis, embedded: None, memory: Some(store), _lock: None })
     }
 
     #[cfg(not(feature = "memory"))]
@@ -75,7 +85,7 @@ impl Session {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(self.redis.clone())
+        self.client.clone()
     }
 
     pub(crate) fn inspector(&self) -> Inspector {

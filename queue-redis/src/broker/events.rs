@@ -43,6 +43,11 @@ impl Broker {
         Ok(read_watchers(self.redis.pipeline("HGETALL", &watchers()).await?))
     }
 
+    /// Whether anybody has said in the last minute that they listen.
+    pub(crate) async fn has_watchers(&self) -> Result<bool, Error> {
+        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::WATCHERS)).await
+    }
+
     /// Writes what has gathered in the [`feed`](Self::feed). What cannot be written is dropped, and counted.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod handle;
 mod intercept;
 mod many;
 mod merge;
+mod news;
 mod patience;
 mod publish;
 
@@ -21,6 +22,7 @@ pub use self::handle::{Finished, TaskChanges, TaskHandle, WaitError};
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
 use self::merge::Merger;
+use self::news::News;
 use self::patience::Attempts;
 pub use self::publish::{Publish, Published};
 use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
@@ -155,7 +157,8 @@ impl Client {
 
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        let store = Store { broker: Broker::new(redis), listed: Arc::default() };
+        let news = Arc::new(News::new(clock.clone()));
+        let store = Store { broker: Broker::new(redis), listed: Arc::default(), news };
         let (merger, waits, interceptors) = (Arc::default(), Arc::default(), Interceptors::default());
         let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
         Self { store, merger, waits, clock, interceptors, max_task_bytes, patience }
@@ -300,6 +303,12 @@ impl Client {
         outcome
     }
 
+    /// Waits until those who listen to [events](crate::events::Events) have been told what was enqueued, for so long at the most. For programs that end
+    /// right after they have enqueued something; others need not call it.
+    pub async fn events_told(&self, patience: Duration) {
+        self.store.news.told(patience).await;
+    }
+
     pub(crate) fn broker(&self) -> &Broker {
         &self.store.broker
     }
@@ -341,6 +350,7 @@ fn composed(task: impl IntoTask, options: TaskOptions, now_ns: i64) -> Result<Co
 struct Store {
     broker: Broker,
     listed: Arc<Mutex<HashMap<String, Instant>>>,
+    news: Arc<News>,
 }
 
 impl Store {
@@ -366,6 +376,7 @@ impl Store {
                             }
                         }
                     }
+                    self.news.stored(&self.broker, batch, &verdicts);
                     return Ok(verdicts);
                 }
                 Err(error) => error,

@@ -270,7 +270,8 @@ impl Listening {
             let number = text("n").and_then(|number| number.parse().ok()).unwrap_or(0);
             self.count(source, &server, number);
             events.extend(lines.lines().filter_map(Event::parse));
-            events.iter_mut().for_each(|event| event.server = Some(server.clone().into_owned()));
+            let of_servers = events.iter_mut().filter(|event| event.kind != Kind::Enqueued);
+            of_servers.for_each(|event| event.server = Some(server.clone().into_owned()));
         }
         let before =
             self.positions.get(source).filter(|position| position.id == id).and_then(|position| position.heard);

@@ -1,5 +1,6 @@
 //! What happens, told to those who listen, and to nobody else.
 
+mod enqueued;
 mod resume;
 mod told;
 
@@ -11,9 +12,19 @@ use queue_redis::events::{Event, EventStream, Events, Heard, Kind};
 use crate::support::{Fixture, PATIENCE, QUEUE};
 
 /// The next event.
-async fn next(events: &mut EventStream) -> Heard {
+async fn next_of_all(events: &mut EventStream) -> Heard {
     let next = tokio::time::timeout(PATIENCE, events.next()).await;
     next.expect("an event comes").expect("the stream does not end").expect("Redis answers")
+}
+
+/// The next event that is not the enqueuing of the task that a test needs: that is told before or behind what becomes of it.
+async fn next(events: &mut EventStream) -> Heard {
+    loop {
+        let next = next_of_all(events).await;
+        if next.event.kind != Kind::Enqueued {
+            return next;
+        }
+    }
 }
 
 /// All up to the first of this kind.

@@ -112,6 +112,19 @@ async fn a_reader_that_goes_away_ends_it_and_so_does_ctrl_c() {
 }
 
 #[tokio::test]
+async fn what_queuectl_enqueues_is_told() {
+    let bench = Bench::new().await;
+    let mut events = Listening::start(&bench, &["--json", "--kind", "enqueued"]).await;
+    bench.run(&["enqueue", "a", "--task-id", "now"]).await.ok();
+    let told = events.json().await;
+    assert_eq!((&told["kind"], &told["id"], &told["due_at"]), (&json!("enqueued"), &json!("now"), &Value::Null));
+    bench.run(&["enqueue", "a", "--task-id", "later", "--in", "1h"]).await.ok();
+    let told = events.json().await;
+    assert_eq!((&told["id"], told["due_at"].is_i64()), (&json!("later"), true), "{told}");
+    events.child.kill().await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_no_kind_and_no_cursor_is_wrong_usage() {
     let bench = Bench::new().await;
     assert!(bench.run(&["events", "--kind", "broken"]).await.failed(2).contains("archived"));
