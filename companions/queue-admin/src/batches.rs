@@ -1,13 +1,15 @@
 //! Batches and workflows, as operators look at them.
 
 use futures_util::future::join_all;
-use queue_core::flow::FlowId;
+use queue_core::TaskState;
+use queue_core::flow::{FlowId, MemberId, MemberOutcome, is_member};
 use queue_redis::flow::Flows;
 use queue_redis::{BatchState, BatchStatus};
 use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::verb::Verb;
 
 /// Batches that one look reads.
 const LOOK: usize = 100;
@@ -50,6 +52,31 @@ impl Inspector {
     /// What can be told of batches.
     pub fn flows(&self) -> Flows {
         Flows::new(self.broker(), self.clock.clone())
+    }
+
+    /// Tells batches at once what was done to these of their members. Where that fails, they find it half a minute later, when they stand
+    /// still. One that Go had completed, and that nobody had collected yet, has succeeded.
+    pub(crate) async fn tell_batches<'a>(
+        &self,
+        verb: Verb,
+        from: Option<TaskState>,
+        ids: impl IntoIterator<Item = &'a [u8]>,
+    ) {
+        let outcome = match verb {
+            Verb::Run => MemberOutcome::Again,
+            Verb::Archive => MemberOutcome::Dead,
+            Verb::Delete if from == Some(TaskState::Completed) => MemberOutcome::Ok,
+            Verb::Delete => MemberOutcome::Removed,
+            Verb::Cancel => return,
+        };
+        let members = ids.into_iter().filter(|id| is_member(id));
+        let members = members.filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?));
+        let told: Vec<_> = members.map(|id| (id, outcome)).collect();
+        if !told.is_empty()
+            && let Err(error) = self.flows().record(told).await
+        {
+            tracing::debug!(%error, "batches were not told what was done to their members");
+        }
     }
 
     /// Batches that are children of none, newest first, the first `skip` left out: `most` of them, or as many in this state. A search

@@ -9,6 +9,7 @@ use queue_core::{Clock as _, TaskMessage, TaskState};
 use super::Inspector;
 use crate::WorkerInfo;
 use crate::error::Error;
+use crate::verb::Verb;
 use queue_redis::broker::{Canceled, Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
@@ -41,7 +42,9 @@ impl Inspector {
     pub async fn run_task(&self, queue: &str, id: &str) -> Result<(), Error> {
         self.require_queue(queue).await?;
         let changes = self.broker().run_tasks(queue, Seen::Anywhere, &[id], self.clock.now_ns()).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyPending { queue, id }).await
+        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyPending { queue, id }).await?;
+        self.tell_batches(Verb::Run, None, [id.as_bytes()]).await;
+        Ok(())
     }
 
     /// Archives a task: it is kept, and nothing happens to it until somebody runs or deletes it, or 90 days
@@ -55,7 +58,9 @@ impl Inspector {
         self.require_queue(queue).await?;
         self.look_at_the_clock().await?;
         let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyArchived { queue, id }).await
+        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyArchived { queue, id }).await?;
+        self.tell_batches(Verb::Archive, None, [id.as_bytes()]).await;
+        Ok(())
     }
 
     /// Deletes a task and the uniqueness lock it owns. What is left of a task that Go's Inspector trimmed
@@ -66,8 +71,11 @@ impl Inspector {
     /// while it is being aggregated; or Redis cannot be asked or refuses.
     pub async fn delete_task(&self, queue: &str, id: &str) -> Result<(), Error> {
         self.require_queue(queue).await?;
+        let from = if is_member(id.as_bytes()) { self.broker().state_of(queue, id).await? } else { None };
         let changes = self.broker().delete_tasks(queue, Seen::Anywhere, &[id]).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::TaskNotFound { queue, id }).await
+        self.judge(queue, id, changes[0], |queue, id| Error::TaskNotFound { queue, id }).await?;
+        self.tell_batches(Verb::Delete, from, [id.as_bytes()]).await;
+        Ok(())
     }
 
     /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers heard
@@ -97,7 +105,9 @@ impl Inspector {
             Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
             Canceled::Archived(change) => {
                 let already = |queue, id| Error::TaskNotFound { queue, id };
-                return self.judge(queue, id, change, already).await.map(|()| Cancellation::Done);
+                self.judge(queue, id, change, already).await?;
+                self.tell_batches(Verb::Archive, None, [id.as_bytes()]).await;
+                return Ok(Cancellation::Done);
             }
             Canceled::Asked(heard) => heard,
         };

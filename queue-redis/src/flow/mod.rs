@@ -74,7 +74,7 @@ impl Flows {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses. All may be told again.
-    pub(crate) async fn record(&self, outcomes: Outcomes) -> Result<(), Error> {
+    pub async fn record(&self, outcomes: Vec<(MemberId, MemberOutcome)>) -> Result<(), Error> {
         let trees: Vec<(Tree, Vec<Vec<Record>>)> = sorted(outcomes).into_iter().collect();
         for trees in trees.chunks(TREES_AT_ONCE) {
             let written = join_all(trees.iter().map(async |((root, born), calls)| {

@@ -1,8 +1,9 @@
 //! What becomes of a batch when somebody dies, or moves its tasks without telling it.
 
+use queue_admin::Filter;
 use queue_core::flow::MemberState;
 use queue_core::options::compose;
-use queue_core::{Clock as _, SystemClock, keys};
+use queue_core::{Clock as _, SystemClock, TaskState, keys};
 use queue_redis::broker::{Bin, Seen, Undeleted};
 use queue_redis::flow::Flows;
 use queue_redis::{BatchState, Redis};
@@ -393,4 +394,31 @@ async fn a_callback_that_redis_refuses_keeps_no_other_entry_of_its_tree_from_bei
     assert!(flows.tend(root.id().root()).await.is_err());
     assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{callbacks}:pending"]).await, 1);
     assert_eq!(fixture.cmd::<Vec<String>>(&["ZRANGE", &todo, "0", "-1"]).await, ["call 1 success 1"]);
+}
+
+#[tokio::test]
+async fn what_our_tools_do_to_members_their_batch_learns_at_once() {
+    let fixture = Fixture::start().await;
+    let members = (0..6).map(|_| member("ok"));
+    let batch = client(&fixture).batch().on_death(callback("death")).add_all(members).await.unwrap();
+    let id = |n: u32| format!("flow:{}:0:{n}", batch.id().root());
+    let inspector = fixture.inspector();
+    inspector.archive_task(QUEUE, &id(0)).await.unwrap();
+    inspector.delete_task(QUEUE, &id(1)).await.unwrap();
+    inspector.cancel_for_good(QUEUE, &id(2), "ann").await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.dead, status.removed, status.sent), (2, 1, 3));
+    assert_eq!(fixture.cmd::<u64>(&["LLEN", "asynq:{callbacks}:pending"]).await, 1);
+    inspector.run_task(QUEUE, &id(0)).await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.dead, status.sent), (1, 4));
+    // Many at once; one that has completed, which nobody has collected, has succeeded all the same.
+    fixture.run(&format!("LREM asynq:{{q}}:pending 0 {}", id(5))).await;
+    fixture.run(&format!("ZADD asynq:{{q}}:completed {} {}", SystemClock.now_secs() + 1_000, id(5))).await;
+    fixture.run(&format!("HSET asynq:{{q}}:t:{} state completed", id(5))).await;
+    for state in [TaskState::Pending, TaskState::Completed] {
+        inspector.delete_all(QUEUE, &Filter::new().state(state), |_| {}).await.unwrap();
+    }
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.dead, status.removed, status.succeeded, status.sent), (1, 4, 1, 0));
 }

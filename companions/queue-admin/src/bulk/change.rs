@@ -258,6 +258,8 @@ impl<D: Drive> Bulk<'_, D> {
                 (None, state) => Seen::In(state),
             };
             let changes = self.apply(seen, &ids).await?;
+            let changed = ids.iter().zip(&changes).filter(|(_, change)| **change == Change::Applied).map(|(id, _)| *id);
+            self.inspector.tell_batches(self.verb, Some(place.state), changed).await;
             for (id, change) in ids.into_iter().zip(changes) {
                 let so_far = &mut self.progress.so_far;
                 match change {
