@@ -34,7 +34,7 @@ programs:
 	$(CARGO) build $(WHOLE) --bins --examples
 
 examples: programs
-	@for example in quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits order steer events priority targets broadcast publish budgets; do \
+	@for example in quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits order steer forecast events priority targets broadcast publish budgets; do \
 		echo "example $$example"; \
 		timeout 60 $(PROGRAMS)/examples/$$example > /dev/null || exit 1; \
 	done

@@ -53,6 +53,7 @@ pub mod admin {
     };
     pub use queue_core::attempt::Attempt;
     pub use queue_core::flow::FlowId;
+    pub use queue_core::forecast::{Drain, Forecast, Look, forecast};
     pub use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitError, LimitKey};
     pub use queue_core::registry::{Order, ServerEntry};
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
