@@ -18,7 +18,7 @@
 --   11 nodes     1 if the numbers are those of nodes, which flow_nodes describes; else empty
 --   12 at        of a child that is a node of its parent: its number there; it is held until its turn comes. Else empty
 --   then for each text, at most eight
---   +1 field     description, broadcast, or message:<event>
+--   +1 field     description, tags, metadata, broadcast, or message:<event>
 --   +2 text      the text; of a callback its encoded message
 -- DERIVED
 --   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids' of the flow and its parent

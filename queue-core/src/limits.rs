@@ -167,6 +167,8 @@ limits! {
     FLOW_MAX_RERUN: usize = 10_000;
     /// The most bytes that a signal can say, as JSON.
     FLOW_MAX_SIGNAL_BYTES: usize = 16 * 1024;
+    /// The most bytes of the description, the tags and the metadata of a batch together.
+    FLOW_MAX_ABOUT_BYTES: usize = 16 * 1024;
     /// The most nodes that one node waits for. Whenever one of them ends, Redis looks at all of them.
     FLOW_MAX_PARENTS: usize = 1_000;
     /// The most outcomes that one call writes into the ledger of a batch.

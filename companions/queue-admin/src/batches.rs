@@ -79,7 +79,7 @@ impl Inspector {
         }
     }
 
-    /// Batches that are children of none, newest first, the first `skip` left out: `most` of them, or as many in this state. A search
+    /// Batches that are children of none, newest first, the first `skip` left out: `most` of them, or as many in this state and with this tag. A search
     /// looks at a thousand at the most. The number says how many to skip to go on, if there are more. Batches that are made meanwhile move
     /// the others on, so that some come twice.
     ///
@@ -88,11 +88,12 @@ impl Inspector {
     pub async fn batches(
         &self,
         state: Option<BatchState>,
+        tag: Option<&str>,
         skip: usize,
         most: usize,
     ) -> Result<(Vec<BatchStatus>, Option<usize>), Error> {
         let flows = self.flows();
-        let end = skip.saturating_add(if state.is_some() { SEARCHED } else { most });
+        let end = skip.saturating_add(if state.is_some() || tag.is_some() { SEARCHED } else { most });
         let (mut found, mut at) = (Vec::new(), skip);
         loop {
             let (start, size) = (at, LOOK.min(end - at));
@@ -110,7 +111,10 @@ impl Inspector {
                     }
                     Ok(status) => status,
                 };
-                found.extend(status.filter(|status| state.is_none_or(|state| status.state == state)));
+                let fits = |status: &BatchStatus| {
+                    state.is_none_or(|state| status.state == state) && tag.is_none_or(|tag| status.tags.contains(tag))
+                };
+                found.extend(status.filter(fits));
                 if found.len() == most {
                     break;
                 }

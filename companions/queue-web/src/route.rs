@@ -119,7 +119,7 @@ fn routes() -> Vec<Route> {
         DELETE "/cron/{entry}/pause" Need::Do(Cron(CronVerb::Resume)), [] "EntryPaused" cron::resume, "Resume an entry";
         POST "/cron/{entry}/run" Need::Do(Cron(CronVerb::Run)), ["force"] "EntryRun" cron::run, "Enqueue its task now; with force, also while the last run is unfinished";
         DELETE "/cron/{entry}" Need::Do(Cron(CronVerb::Remove)), [] "EntryRemoved" cron::remove, "Forget an entry that no scheduler carries";
-        GET "/batches" VIEW, ["state" "cursor" "limit"] "Batches" batches::list, "Batches and workflows that are children of none, newest first; with a state, those of a thousand";
+        GET "/batches" VIEW, ["state" "tag" "cursor" "limit"] "Batches" batches::list, "Batches and workflows that are children of none, newest first; with a state or a tag, those of a thousand";
         GET "/batches/{batch}" VIEW, [] "Batch" batches::one, "A batch: its members by state, callbacks, children";
         GET "/batches/{batch}/members" VIEW, ["state" "cursor" "limit"] "Members" batches::members, "Members of a batch that are tasks, in their order, each with its task if that is there";
         GET "/batches/{batch}/tree" VIEW, [] "BatchTree" batches::tree, "A batch and the batches below it, each before its children; 200 at the most";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use queue_core::broadcast::AudienceError;
-use queue_core::flow::{FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
+use queue_core::flow::{Event, FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::limits::MAX_BATCH;
 use queue_core::options::Composed;
 use queue_core::{IntoTask, TaskState};
@@ -49,6 +49,15 @@ pub enum BatchError {
         position: String,
         /// Why.
         reason: &'static str,
+    },
+    /// A callback cannot be enqueued; nothing was stored.
+    #[error("the task of on_{event} was refused: {source}")]
+    Callback {
+        /// Its event.
+        event: Event,
+        /// Why.
+        #[source]
+        source: EnqueueError,
     },
     /// A task cannot be enqueued. The tasks before it may have been.
     #[error("task {position} of the batch was refused: {source}")]

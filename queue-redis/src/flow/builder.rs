@@ -1,5 +1,6 @@
 //! Making a batch.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +30,8 @@ pub struct BatchBuilder {
     parent: Option<Batch>,
     name: String,
     texts: Vec<(&'static str, Bytes)>,
+    tags: BTreeSet<String>,
+    metadata: BTreeMap<String, String>,
     callbacks: Vec<(Event, Result<RawTask, Arc<EncodeError>>)>,
     deadline: Option<SystemTime>,
     linger: Duration,
@@ -36,8 +39,8 @@ pub struct BatchBuilder {
 
 impl BatchBuilder {
     pub(crate) fn new(client: Client) -> Self {
-        let (name, texts, callbacks) = Default::default();
-        Self { client, parent: None, name, texts, callbacks, deadline: None, linger: Duration::ZERO }
+        let (name, texts, tags, metadata, callbacks) = Default::default();
+        Self { client, parent: None, name, texts, tags, metadata, callbacks, deadline: None, linger: Duration::ZERO }
     }
 
     /// A batch within this one.
@@ -64,11 +67,30 @@ impl BatchBuilder {
         self.text(DESCRIPTION, text.into())
     }
 
+    /// A word by which tools find the batch among others; may be given more than once.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.insert(tag.into());
+        self
+    }
+
+    /// Something else to remember of the batch, under a name; of a name that is given twice the last text. Handlers and callbacks read it by
+    /// [`Batch::status`]. With description and tags 16 KiB at the most.
+    pub fn metadata(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.metadata.insert(name.into(), text.into());
+        self
+    }
+
     /// What is remembered of the batch; of a field that is given twice the last text.
     pub(super) fn text(mut self, field: &'static str, text: String) -> Self {
         self.texts.retain(|(known, _)| *known != field);
         self.texts.push((field, text.into()));
         self
+    }
+
+    fn json(self, field: &'static str, of: impl FnOnce(&Self) -> serde_json::Result<String>) -> Self {
+        // Texts always can be written.
+        let text = of(&self).unwrap_or_default();
+        self.text(field, text)
     }
 
     /// What it is for, unless that was said.
@@ -183,17 +205,28 @@ impl BatchBuilder {
 
     /// Makes the flow, whose members are in these queues; also the first number that was given out, if the flow is new.
     pub(super) async fn make(
-        self,
+        mut self,
         mut opening: Opening,
         mut queues: Vec<String>,
     ) -> Result<(Batch, Option<u32>), BatchError> {
         let now_ns = self.client.now_ns();
+        if !self.tags.is_empty() {
+            self = self.json(TAGS, |head| serde_json::to_string(&head.tags));
+        }
+        if !self.metadata.is_empty() {
+            self = self.json(METADATA, |head| serde_json::to_string(&head.metadata));
+        }
+        let about = self.texts.iter().filter(|(field, _)| [DESCRIPTION, TAGS, METADATA].contains(field));
+        if about.map(|(_, text)| text.len()).sum::<usize>() > limits::FLOW_MAX_ABOUT_BYTES {
+            let reason = "description, tags and metadata take more than 16 KiB; store them elsewhere, and say where";
+            return Err(BatchError::Unsuitable { position: "description".to_owned(), reason });
+        }
         opening.deadline = self.deadline.map_or(0, unix_secs_ceil);
         opening.linger = secs_ceil(self.linger);
         opening.texts.extend(self.texts.into_iter().map(|(field, text)| (field.to_owned(), text)));
         for (event, task) in self.callbacks {
             let unsuitable = |reason| BatchError::Unsuitable { position: format!("on_{event}"), reason };
-            let refused = |source| BatchError::Refused { position: 0, source };
+            let refused = |source| BatchError::Callback { event, source };
             let task = task.map_err(|_| unsuitable("its payload cannot be encoded"))?;
             check(&task, &unsuitable)?;
             if task.options.process.is_some() || task.options.unique.is_some() {
@@ -260,6 +293,8 @@ impl BatchBuilder {
 const STANDS_STILL_SECS: i64 = limits::FLOW_STANDS_STILL_AFTER.as_secs() as i64;
 
 const DESCRIPTION: &str = "description";
+pub(super) const TAGS: &str = "tags";
+pub(super) const METADATA: &str = "metadata";
 
 /// The key of the members with which a batch is made.
 const MADE: &str = ".made";

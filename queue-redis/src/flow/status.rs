@@ -1,6 +1,6 @@
 //! What stands in the ledger of a flow.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -11,6 +11,7 @@ use queue_core::keys::{DUTIES, FLOWS, flow_prefix};
 use serde::Serialize;
 
 use super::Flows;
+use super::builder::{METADATA, TAGS};
 use super::duty::TREE;
 use crate::error::Error;
 
@@ -44,6 +45,11 @@ impl Ledger {
 
     fn text(&self, field: &str) -> Option<String> {
         Some(String::from_utf8_lossy(self.about.get(field)?).into_owned())
+    }
+
+    /// What is there, or nothing where that cannot be read.
+    fn json<T: serde::de::DeserializeOwned + Default>(&self, field: &str) -> T {
+        self.about.get(field).and_then(|json| serde_json::from_slice(json).ok()).unwrap_or_default()
     }
 
     /// How a member stands.
@@ -242,6 +248,10 @@ pub struct BatchStatus {
     pub state: BatchState,
     /// What it is for, in the words of its maker.
     pub description: Option<String>,
+    /// Words by which it is found.
+    pub tags: BTreeSet<String>,
+    /// What else its maker has written down.
+    pub metadata: BTreeMap<String, String>,
     /// Members, those that were refused as duplicates not counted.
     pub total: u64,
     /// Nodes that wait for others; 0 in a batch without nodes.
@@ -457,6 +467,8 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         parent: ledger.number("parent").map(|parent| id.sibling(parent).to_string()),
         state,
         description: ledger.text("description"),
+        tags: ledger.json(TAGS),
+        metadata: ledger.json(METADATA),
         total: all.map(count).sum(),
         waiting: count(MemberState::Waiting),
         sent: count(MemberState::Sent),

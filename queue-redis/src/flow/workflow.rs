@@ -77,6 +77,16 @@ impl WorkflowBuilder {
         self.with(|head| head.description(text))
     }
 
+    /// A word by which tools find the workflow among others; may be given more than once.
+    pub fn tag(self, tag: impl Into<String>) -> Self {
+        self.with(|head| head.tag(tag))
+    }
+
+    /// Something else to remember of it, under a name; see [`BatchBuilder::metadata`].
+    pub fn metadata(self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.with(|head| head.metadata(name, text))
+    }
+
     /// A task that is enqueued once, when every node has succeeded or was skipped, and the callback of
     /// [`on_complete`](Self::on_complete) has succeeded.
     pub fn on_success(self, task: impl IntoTask) -> Self {
@@ -264,7 +274,10 @@ impl WorkflowBuilder {
             before.push(edges);
         }
         if let Some(circle) = circle(&before) {
-            let names: Vec<&str> = circle.iter().map(|at| &*self.nodes[*at].name).collect();
+            let mut names: Vec<String> = circle.iter().map(|at| self.nodes[*at].name.clone()).collect();
+            if let Some(others @ 1..) = names.len().checked_sub(CIRCLE_SHOWN) {
+                names.splice(CIRCLE_SHOWN / 2..CIRCLE_SHOWN / 2 + others, [format!("({others} others)")]);
+            }
             return Err(graph(format!("nodes wait for each other in a circle: {}", names.join(" -> "))));
         }
 
@@ -300,6 +313,9 @@ impl WorkflowBuilder {
         Ok(Ready { nodes: nodes.collect(), head: self.head })
     }
 }
+
+/// Of a longer circle the middle is left out.
+const CIRCLE_SHOWN: usize = 20;
 
 const NAME: &str = "that is 1 to 64 of the characters A-Z a-z 0-9 _ . -";
 

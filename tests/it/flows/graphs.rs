@@ -200,9 +200,12 @@ async fn a_workflow_that_cannot_be_is_refused_before_anything_is_sent() {
     let fixture = Fixture::start().await;
     let flow = || client(&fixture).workflow();
     let many = (0..100_001).map(|_| member("ok"));
+    let ring = (0..1_000)
+        .fold(flow(), |flow, n| flow.task(format!("n{n}"), member("ok")).after([format!("n{}", (n + 1) % 1_000)]));
     let parents = (0..1_001).fold(flow(), |flow, n| flow.task(format!("n{n}"), member("ok")));
     let cases = [
         (flow().task("a", member("ok")).after(["b"]).task("b", member("ok")).after(["a"]), "in a circle: a -> b -> a"),
+        (ring, "n8 -> n9 -> (981 others) -> n991 -> "),
         (flow().task("a", member("ok")).after(["a"]), "in a circle: a -> a"),
         (flow().task("a", member("ok")).after(["nobody"]), "node \"a\" waits for \"nobody\", which is no node"),
         (flow().task("a", member("ok")).task("a", member("ok")), "two nodes are named \"a\""),

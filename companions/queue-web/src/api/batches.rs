@@ -44,7 +44,7 @@ pub(crate) async fn list(request: Request) -> Answer {
     let state = named(&request, &BatchState::ALL, BatchState::as_str)?;
     let (skip, limit) = (place(&request)?, request.number("limit", 50, 200)?);
     let (items, next) = match request.who.sees_all() {
-        true => request.inspector().batches(state, skip, limit).await?,
+        true => request.inspector().batches(state, request.param("tag"), skip, limit).await?,
         false => (Vec::new(), None),
     };
     json(&value!({ "items": items, "next": next.map(|next| next.to_string()) }))

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use futures_util::{Stream, StreamExt as _};
@@ -16,6 +17,7 @@ use crate::error::{CliError, complain};
 use crate::lines::Numbered;
 use crate::output::Output;
 use crate::session::Session;
+use crate::when;
 
 /// A batch, and where its members come from.
 #[derive(Debug, Args)]
@@ -42,6 +44,18 @@ pub(crate) struct CreateArgs {
     /// What the batch is for
     #[arg(long, value_name = "T")]
     description: Option<String>,
+    /// Word by which `batch ls --tag` finds it; may be given more than once
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Something else to remember, shown by `batch show`; may be given more than once
+    #[arg(long = "meta", value_name = "NAME=TEXT", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// Cancel it if it is not over by then [default: never]
+    #[arg(long, value_name = "T", value_parser = when::instant)]
+    deadline: Option<SystemTime>,
+    /// Keep it so long when it is over [default: 1h if all went well, else 90d]
+    #[arg(long, value_name = "D", value_parser = when::duration)]
+    linger: Option<Duration>,
     /// Id of the batch [default: 16 random letters and digits]
     #[arg(long, value_name = "ID", value_parser = id)]
     id: Option<String>,
@@ -80,6 +94,11 @@ when the command was killed.";
 
 fn id(text: &str) -> Result<String, String> {
     FlowId::root_named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, text) = text.split_once('=').ok_or("expected NAME=TEXT")?;
+    if name.is_empty() { Err("the name is empty".to_owned()) } else { Ok((name.to_owned(), text.to_owned())) }
 }
 
 /// What `--json` tells about a batch that was made.
@@ -152,6 +171,14 @@ fn builder(args: CreateArgs, session: &Session) -> BatchBuilder {
     }
     if let Some(text) = args.description {
         builder = builder.description(text);
+    }
+    builder = args.tags.into_iter().fold(builder, BatchBuilder::tag);
+    builder = args.metadata.into_iter().fold(builder, |builder, (name, text)| builder.metadata(name, text));
+    if let Some(at) = args.deadline {
+        builder = builder.deadline(at);
+    }
+    if let Some(time) = args.linger {
+        builder = builder.linger(time);
     }
     if let Some(text) = args.success {
         builder = builder.on_success(task(text));

@@ -1,5 +1,7 @@
 //! `queuectl batch ls` and `show`.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -9,7 +11,7 @@ use queue_core::flow::{FlowId, MemberState};
 use queue_redis::{BatchState, BatchStatus};
 
 use super::{PageArgs, others};
-use crate::error::CliError;
+use crate::error::{CliError, complain};
 use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
@@ -23,6 +25,12 @@ const CHILDREN: usize = 10;
 /// Which batches to show.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    /// Only those in this state; a thousand are looked at
+    #[arg(long, value_name = "STATE", value_parser = batch_state())]
+    state: Option<BatchState>,
+    /// Only those with this tag; a thousand are looked at
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
@@ -47,6 +55,13 @@ pub(crate) struct ShowArgs {
     watch: WatchArgs,
 }
 
+/// Reads the state of a batch, for clap.
+fn batch_state() -> impl clap::builder::TypedValueParser<Value = BatchState> {
+    let named = |name: &String| BatchState::ALL.into_iter().find(|state| state.as_str() == name);
+    PossibleValuesParser::new(BatchState::ALL.map(BatchState::as_str))
+        .try_map(move |name| named(&name).ok_or("not a state of a batch"))
+}
+
 /// Reads the state of a member, for clap.
 fn member_state() -> impl clap::builder::TypedValueParser<Value = MemberState> {
     // A member that is void is none, and one that is doomed is a child, which has no task.
@@ -58,22 +73,30 @@ fn member_state() -> impl clap::builder::TypedValueParser<Value = MemberState> {
 
 pub(crate) async fn list(args: ListArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
-    watch::show(&args.watch, out, async |out| ls(args.page, &inspector, out).await).await
+    watch::show(&args.watch, out, async |out| ls(&args, &inspector, out).await).await
 }
 
-async fn ls(page: PageArgs, inspector: &Inspector, out: &Output) -> Result<String, CliError> {
-    let (batches, _) = inspector.batches(None, page.skip(), page.most()).await?;
+async fn ls(args: &ListArgs, inspector: &Inspector, out: &Output) -> Result<String, CliError> {
+    let page = args.page;
+    let (batches, next) = inspector.batches(args.state, args.tag.as_deref(), page.skip(), page.most()).await?;
+    let is_search = args.state.is_some() || args.tag.is_some();
+    if let Some(next) = next.filter(|_| is_search && batches.len() < page.most()) {
+        complain(&format!("note: {next} batches were looked at; there are more, older ones"));
+    }
     if out.json {
         return out.json(&batches);
     }
     if batches.is_empty() {
-        return Ok(if page.page == 1 {
+        return Ok(if is_search {
+            "no such batches\n".to_owned()
+        } else if page.page == 1 {
             "no batches\n".to_owned()
         } else {
             format!("no batches on page {}\n", page.page)
         });
     }
-    let columns = ["BATCH", "STATE", "#MEMBERS", "#LIVE", "#SUCCEEDED", "#DEAD", "#REMOVED", "CREATED", "DESCRIPTION"];
+    let columns =
+        ["BATCH", "STATE", "#MEMBERS", "#LIVE", "#SUCCEEDED", "#DEAD", "#REMOVED", "CREATED", "DESCRIPTION", "TAGS"];
     let mut rows = Rows::new(out, &columns);
     for batch in &batches {
         rows.add_marked(
@@ -88,6 +111,7 @@ async fn ls(page: PageArgs, inspector: &Inspector, out: &Output) -> Result<Strin
                 batch.removed.to_string(),
                 batch.created.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
                 shorten(batch.description.as_deref().unwrap_or("-"), 80),
+                shorten(&words(&batch.tags), 40),
             ],
         );
     }
@@ -127,6 +151,11 @@ async fn members(args: &ShowArgs, state: MemberState, inspector: &Inspector, out
     Ok(rows.render())
 }
 
+/// Tags in one text; a dash for none.
+fn words(tags: &BTreeSet<String>) -> String {
+    if tags.is_empty() { "-".to_owned() } else { tags.iter().map(String::as_str).collect::<Vec<_>>().join(", ") }
+}
+
 fn describe(status: &BatchStatus, children: &[String]) -> String {
     let now = now();
     let mut lines = vec![("ID", status.id.clone())];
@@ -140,6 +169,13 @@ fn describe(status: &BatchStatus, children: &[String]) -> String {
     }
     lines.push(("State", status.state.as_str().to_owned()));
     lines.extend(status.description.as_deref().map(|text| ("Description", one_line(text))));
+    if !status.tags.is_empty() {
+        lines.push(("Tags", one_line(&words(&status.tags))));
+    }
+    if !status.metadata.is_empty() {
+        let pairs: Vec<String> = status.metadata.iter().map(|(name, text)| format!("{name}={text}")).collect();
+        lines.push(("Metadata", one_line(&pairs.join(", "))));
+    }
     let mut counts = vec![status.total.to_string(), format!("{} succeeded", status.succeeded)];
     counts.extend(
         others(status).into_iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")),

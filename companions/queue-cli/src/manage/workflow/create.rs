@@ -1,5 +1,6 @@
 //! `queuectl workflow create`.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -55,7 +56,7 @@ and is a batch of them. With `signal = true` it waits for `queuectl workflow sig
 with `within = \"24h\"` no longer than that, and is then what `otherwise` says: succeed,
 skip or fail (the default). With `timer = \"10m\"` it lets that time pass. It waits for the success of those in `after`, for the death of
 those in `after_failure`, and for those in `after_end` however they end. With
-`may_fail = true` its death does no harm. A whole file may also have `id`, `on_success`, `on_complete`, `on_death` and `on_settled`, each a
+`may_fail = true` its death does no harm. A whole file may also have `id`, `tags`, `metadata` (texts by name), `on_success`, `on_complete`, `on_death` and `on_settled`, each a
 task. Made again with the same id, the workflow is the one that is there.";
 
 #[derive(Debug, Deserialize)]
@@ -63,6 +64,10 @@ task. Made again with the same id, the workflow is the one that is there.";
 struct File {
     id: Option<String>,
     description: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
     on_success: Option<Value>,
     on_complete: Option<Value>,
     on_death: Option<Value>,
@@ -128,6 +133,11 @@ fn read(path: &PathBuf) -> Result<File, CliError> {
     } else {
         toml::from_str(&text).map_err(|error| error.to_string())
     };
+    let file = file.and_then(|file: File| match &file.node[..] {
+        [] => Err("it has no node".to_owned()),
+        nodes if nodes.iter().any(|node| node.name.is_empty()) => Err("a node has an empty name".to_owned()),
+        _ => Ok(file),
+    });
     file.map_err(|error| CliError::failed(format!("{name} describes no workflow: {error}")))
 }
 
@@ -138,6 +148,8 @@ fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, Cli
     if let Some(text) = file.description {
         flow = flow.description(text);
     }
+    flow = file.tags.into_iter().fold(flow, WorkflowBuilder::tag);
+    flow = file.metadata.into_iter().fold(flow, |flow, (name, text)| flow.metadata(name, text));
     if let Some(value) = file.on_success {
         flow = flow.on_success(task(&value, "on_success")?);
     }
