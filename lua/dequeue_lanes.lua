@@ -13,6 +13,7 @@
 -- queueing): each start moves its turn by one over its weight. What is pending and not taken is parked. A lane that comes joins at the
 -- lowest turn, one that was shut one start behind it. One that has run empty keeps its turn until the others have come so far.
 -- While a breaker rests (free_slots has said so) nothing starts in its lane; then one at a time, until one has ended well.
+-- A lane is looked at again within five minutes, whatever shuts it: whoever opens it may be killed before they say so.
 --
 -- KEYS
 --   1  paused     asynq:{<queue>}:paused     STRING
@@ -50,7 +51,7 @@ local paused, pending, active, lease, scheduled = KEYS[1], KEYS[2], KEYS[3], KEY
 local limits, waiting, slots, due, lanes, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local prefix, expires, run, timed = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 local limit, max_bytes = math.min(tonumber(ARGV[4]), 10), tonumber(ARGV[6])
-local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FALLBACK = 20, 10, 5, 20, 2000, 3600
+local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FARTHEST, FALLBACK = 20, 10, 5, 20, 2000, 300000, 3600
 
 if call('EXISTS', paused) == 1 then
   return { 'h' }
@@ -61,7 +62,7 @@ if not text then
 end
 local rules = read_rules(text)
 if #rules == 0 and call('ZCARD', due) == 0 then
-  call('DEL', limits, stats)
+  call('DEL', limits, stats, lanes)
   return { 'f' }
 end
 local lanes_of_task = lanes_of(rules)
@@ -119,7 +120,7 @@ local function load(names)
     local farthest = now + lane.rule.burst * lane.rule.interval
     lane.is_spent = tat > farthest and (is_charge == '+' or not lane.is_ruled)
     lane.tat = lane.is_spent and farthest or tat
-    lane.most = not lane.rule.is_strict and tonumber(value.concurrency) or lane.rule.concurrency
+    lane.most = lane.is_ruled and not lane.rule.is_strict and tonumber(value.concurrency) or lane.rule.concurrency
     lane.is_paused = lane.is_ruled and value.paused == true
     if lane.rule.is_fair then
       local at = lane.due
@@ -181,10 +182,10 @@ local function room(lane, id)
     count_slots(lane)
   end
   if lane.is_paused then
-    return 0, now + FALLBACK * 1000
+    return 0, now + FARTHEST
   end
   if (lane.rests_until or 0) > now then
-    return 0, lane.rests_until
+    return 0, math.min(lane.rests_until, now + FARTHEST)
   end
   if lane.most then
     if lane.used >= lane.most and not lane.holds[id] then
@@ -195,7 +196,7 @@ local function room(lane, id)
   local interval = lane.rule.interval
   local slack = now + (lane.rule.burst - 1) * interval - lane.tat
   if slack < 0 then
-    return 0, now - slack
+    return 0, math.min(now - slack, now + FARTHEST)
   end
   return interval > 0 and math.min(left, math.floor(slack / interval + 1e-9) + 1) or left
 end

@@ -1,11 +1,11 @@
 -- store_all: store the new tasks of a call, as far as they may be; tasks that are in each other's way are told apart. All come
--- into the same state and place.
+-- into the same state and place. `push` is how they come into the list of pending ones: LPUSH unless it says otherwise.
 --
 -- Each task has its arguments from `first` on: id, msg; where `each` is 4 or 6 also lock, ttl; where it is 6 also its score,
 -- group. Pending tasks are so since now_ns.
 -- RETURNS a letter for each task, as can_store
 -- needs: can_store store
-local function store_all(state, place, groups, task_prefix, first, each, now_ns)
+local function store_all(state, place, groups, task_prefix, first, each, now_ns, push)
   local MSG, LOCK, TTL, SCORE, GROUP = 1, 2, 3, 4, 5 -- behind the id
   local args, has_locks = ARGV, each > 2
   -- One look tells whether any id is taken; only then is each looked at by itself.
@@ -45,7 +45,7 @@ local function store_all(state, place, groups, task_prefix, first, each, now_ns)
   if groups then
     redis.call('SADD', groups, args[first + GROUP])
   end
-  redis.call(state == 'pending' and 'LPUSH' or 'ZADD', place, unpack(entries))
+  redis.call(push or state == 'pending' and 'LPUSH' or 'ZADD', place, unpack(entries))
   for n = 1, #tasks do
     if words[n] == 'a' then
       local at = first + each * (n - 1)

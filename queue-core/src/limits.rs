@@ -75,6 +75,8 @@ limits! {
     MAX_LANE_KEY_BYTES: usize = 96;
     /// Milliseconds after which a full lane is looked at again if nobody says that it has room.
     LANE_LOOK_MS: u64 = 2_000;
+    /// Milliseconds after which any lane is looked at again, whatever shuts it: whoever opens it may be killed before the lane is told.
+    LANE_FARTHEST_MS: u64 = 300_000;
     /// How long a slot may be left of a run that has ended: its server gives it back behind its report.
     SLOT_FREED_WITHIN: Duration = Duration::from_secs(1);
     /// Seconds after which a parked task becomes pending for servers that know nothing of limits, unless its limit says

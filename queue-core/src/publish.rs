@@ -5,6 +5,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::clock::secs_ceil;
+use crate::limits::LAST_SECOND;
+use crate::options::OptionError;
+
 /// The field of a task's hash that says how often and when it was published.
 pub const PUBLISHED: &str = "x_published";
 
@@ -38,11 +42,34 @@ pub struct PublishPolicy {
     pub restart: bool,
     /// Where a worker has the task, another one follows.
     pub follow: bool,
+    /// How long nothing has to be published under the key before the task runs, as its time says; for the check alone.
+    pub quiet: Option<Duration>,
     /// A task that is rescheduled again and again is due at the latest this long after its first publish. Seconds; a fraction is
     /// rounded up.
     pub max_wait: Option<Duration>,
     /// For so long, nothing else is published under the key. Milliseconds; a fraction is rounded up.
     pub window: Option<Duration>,
+}
+
+impl PublishPolicy {
+    /// Whether it can be meant.
+    ///
+    /// # Errors
+    /// When a time is zero, or a longest wait has nothing to limit.
+    pub fn check(&self) -> Result<(), OptionError> {
+        for (option, time) in [("debounce", self.quiet), ("max_wait", self.max_wait), ("throttle", self.window)] {
+            match time {
+                Some(Duration::ZERO) => return Err(OptionError::NoTime { option }),
+                Some(time) if secs_ceil(time) > LAST_SECOND => return Err(OptionError::TimeTooFar { option }),
+                _ => {}
+            }
+        }
+        match (self.max_wait, self.quiet) {
+            (Some(_), _) if !self.reschedule => Err(OptionError::NeedsReschedule),
+            (Some(max_wait), Some(quiet)) if max_wait < quiet => Err(OptionError::MaxWaitTooShort { max_wait, quiet }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What became of a task that was published.
@@ -125,5 +152,35 @@ impl Publications {
         let mut words = field.split(' ');
         let count = words.next()?.parse().ok()?;
         Some(Self { count, first: words.next()?.parse().ok()?, last: words.next()?.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_cannot_be_meant_are_refused() {
+        let secs = |secs| Some(Duration::from_secs(secs));
+        let policy = |quiet, max_wait, window| PublishPolicy {
+            reschedule: true,
+            quiet,
+            max_wait,
+            window,
+            ..PublishPolicy::default()
+        };
+        assert_eq!(policy(secs(5), secs(5), secs(1)).check(), Ok(()));
+        assert_eq!(policy(None, secs(1), None).check(), Ok(()));
+        for (refused, why) in [
+            (policy(secs(0), None, None), "debounce is 0s"),
+            (policy(None, secs(0), None), "max_wait is 0s"),
+            (policy(None, None, secs(0)), "throttle is 0s"),
+            (policy(None, None, secs(u64::MAX)), "throttle lies beyond"),
+            (policy(secs(5), secs(4), None), "max_wait is 4s, which is shorter than the debounce of 5s"),
+            (PublishPolicy { reschedule: false, ..policy(None, secs(4), None) }, "debounce, or reschedule"),
+        ] {
+            let error = refused.check().unwrap_err().to_string();
+            assert!(error.contains(why), "{refused:?}: {error}");
+        }
     }
 }

@@ -191,6 +191,7 @@ snippets! {
 
 scripts! {
     ENQUEUE = "enqueue";
+    ENQUEUE_FRONT = "enqueue_front";
     SCHEDULE = "schedule";
     ADD_TO_GROUP = "add_to_group";
     UNLOCK = "unlock";

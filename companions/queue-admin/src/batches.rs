@@ -9,12 +9,15 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::explain::Explanation;
 use crate::verb::Verb;
 
 /// Batches that one look reads.
 const LOOK: usize = 100;
 /// Batches that a search by state looks at before it answers.
 const SEARCHED: usize = 1_000;
+/// Tasks that are explained one by one for a batch.
+const EXPLAINED: usize = 10;
 
 /// A batch, and which batches are its children.
 #[derive(Debug, Clone, Serialize)]
@@ -25,6 +28,16 @@ pub struct BatchView {
     pub status: BatchStatus,
     /// The ids of its children.
     pub children: Vec<String>,
+}
+
+/// What a batch waits for, and why the first of its members of each queue and state does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchExplanation {
+    /// What it waits for.
+    pub batch: queue_redis::flow::Explanation,
+    /// Why the first task of each queue and state does not run; of ten of them.
+    pub tasks: Vec<Explanation>,
 }
 
 /// A batch in a tree of batches.
@@ -92,8 +105,30 @@ impl Inspector {
         skip: usize,
         most: usize,
     ) -> Result<(Vec<BatchStatus>, Option<usize>), Error> {
+        let searched = if state.is_some() || tag.is_some() { SEARCHED } else { most };
+        let is_wanted = |status: &BatchStatus| {
+            state.is_none_or(|state| status.state == state) && tag.is_none_or(|tag| status.tags.contains(tag))
+        };
+        self.search_batches(is_wanted, skip, most, searched).await
+    }
+
+    /// The same of broadcasts, which is always a search.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn broadcasts(&self, skip: usize, most: usize) -> Result<(Vec<BatchStatus>, Option<usize>), Error> {
+        self.search_batches(|status| status.quorum.is_some(), skip, most, SEARCHED).await
+    }
+
+    async fn search_batches(
+        &self,
+        is_wanted: impl Fn(&BatchStatus) -> bool,
+        skip: usize,
+        most: usize,
+        searched: usize,
+    ) -> Result<(Vec<BatchStatus>, Option<usize>), Error> {
         let flows = self.flows();
-        let end = skip.saturating_add(if state.is_some() || tag.is_some() { SEARCHED } else { most });
+        let end = skip.saturating_add(searched);
         let (mut found, mut at) = (Vec::new(), skip);
         loop {
             let (start, size) = (at, LOOK.min(end - at));
@@ -111,10 +146,7 @@ impl Inspector {
                     }
                     Ok(status) => status,
                 };
-                let fits = |status: &BatchStatus| {
-                    state.is_none_or(|state| status.state == state) && tag.is_none_or(|tag| status.tags.contains(tag))
-                };
-                found.extend(status.filter(fits));
+                found.extend(status.filter(&is_wanted));
                 if found.len() == most {
                     break;
                 }
@@ -144,6 +176,21 @@ impl Inspector {
     /// [`Error::BatchNotFound`], or when Redis cannot be asked or refuses.
     pub async fn batch_status(&self, id: &FlowId) -> Result<BatchStatus, Error> {
         self.flows().status(id).await?.ok_or_else(|| Error::BatchNotFound(id.to_string()))
+    }
+
+    /// What a batch waits for, and why its members do not run; of a thousand live members, and the first of each queue and state.
+    ///
+    /// # Errors
+    /// [`Error::BatchNotFound`], or when Redis cannot be asked or refuses.
+    pub async fn explain_batch(&self, id: &FlowId) -> Result<BatchExplanation, Error> {
+        let batch = self.flows().explain(id).await?.ok_or_else(|| Error::BatchNotFound(id.to_string()))?;
+        let waits = [TaskState::Pending, TaskState::Scheduled, TaskState::Retry].map(TaskState::as_str);
+        let stand = batch.members.iter().chain(&batch.callbacks);
+        let mut tasks = Vec::new();
+        for standing in stand.filter(|standing| waits.contains(&&*standing.state)).take(EXPLAINED) {
+            tasks.push(self.explain(&standing.queue, &standing.first).await?);
+        }
+        Ok(BatchExplanation { batch, tasks })
     }
 
     /// A batch and those below it, `most` of them, each before its children; and whether there are more.

@@ -9,6 +9,29 @@ use crate::role::Permission;
 #[error("it is no cursor of this list; begin anew without one")]
 pub struct BadCursor;
 
+/// What is wrong with the limits of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WhyUnreadable {
+    /// Somebody has written a text that is none of ours.
+    Text(String),
+    /// Something of another type stands in their place.
+    OtherType,
+}
+
+/// With what to do about it.
+impl std::fmt::Display for WhyUnreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(reason) => write!(f, "{reason}; `queuectl limit off` removes them"),
+            Self::OtherType => f.write_str(
+                "the key has another type, so something else has written there; `queuectl doctor --fix --dump FILE` removes it",
+            ),
+        }
+    }
+}
+
 /// Why something cannot be looked at or changed. An error of Redis, or of the way there, is [`Redis`](Self::Redis).
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -31,9 +54,20 @@ pub enum Error {
     /// There is no such queue.
     #[error("queue {0:?} not found")]
     QueueNotFound(String),
-    /// It is no limit, or those of the queue cannot be read.
+    /// It cannot be the name of a queue.
+    #[error(transparent)]
+    BadName(#[from] queue_core::OptionError),
+    /// It is no limit.
     #[error(transparent)]
     Limit(#[from] queue_core::limit::LimitError),
+    /// The limits of a queue cannot be read, so that no server of ours takes tasks from it.
+    #[error("the limits of queue {queue:?} cannot be read, so that nothing is taken from it: {why}")]
+    LimitsUnreadable {
+        /// Queue name.
+        queue: String,
+        /// What is wrong with them.
+        why: WhyUnreadable,
+    },
     /// The queue has no such limit.
     #[error("queue {queue:?} has no limit {limit:?}")]
     LimitNotFound {

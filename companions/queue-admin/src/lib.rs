@@ -51,12 +51,12 @@ mod wait;
 
 pub use admin::Admin;
 pub use audit::{Actor, AuditEntry, AuditPage, Outcome};
-pub use batches::{BatchView, Branch};
+pub use batches::{BatchExplanation, BatchView, Branch};
 pub use board::{Board, BoardRow};
 pub use bulk::{Changed, Cursor, Direction, Filter, FilterError, Listing, Progress, Searched};
 pub use change::Cancellation;
 pub use cron::{CronEntry, CronEvent};
-pub use error::{BadCursor, Error};
+pub use error::{BadCursor, Error, WhyUnreadable};
 pub use explain::{Explanation, Reason};
 pub use failures::{FailureGroup, FailureQueue, FailureSample, FailureScan, FailureTotals, Failures, Stretch};
 pub use groups::GroupInfo;

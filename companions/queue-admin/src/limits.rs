@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
-use queue_core::limit::{LaneChange, Limit, Limits};
+use queue_core::limit::{LaneChange, Limit, LimitError, Limits};
+use queue_core::options::check_limited_queue;
 use queue_core::registry::LIMITS;
 use queue_redis::broker::{Change, Holding, Seen};
 
 use super::Inspector;
-use crate::error::Error;
+use crate::error::{Error, WhyUnreadable};
 
 /// A limit, and what it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +67,7 @@ impl Inspector {
     /// # Errors
     /// When they cannot be read, or Redis cannot be asked or refuses.
     pub async fn limits(&self, queue: &str) -> Result<Vec<LimitInfo>, Error> {
-        let Some(text) = self.broker().limits_text(queue).await? else { return Ok(Vec::new()) };
-        let limits = Limits::read(&text)?;
+        let Some((_, limits)) = self.stored_limits(queue).await? else { return Ok(Vec::new()) };
         let keys = QueueKeys::new(queue);
         let mut look = redis::pipe();
         look.cmd("HGETALL").arg(keys.lane_changes()).cmd("HGETALL").arg(keys.limit_stats());
@@ -99,12 +99,33 @@ impl Inspector {
         Ok(found)
     }
 
+    /// The limits of a queue, as they stand in Redis and as they are read.
+    pub(crate) async fn stored_limits(&self, queue: &str) -> Result<Option<(Vec<u8>, Limits)>, Error> {
+        let spoilt = |why| Error::LimitsUnreadable { queue: queue.to_owned(), why };
+        match self.broker().limits_text(queue).await {
+            Err(error) if error.is_wrong_type() => Err(spoilt(WhyUnreadable::OtherType)),
+            Err(error) => Err(error.into()),
+            Ok(None) => Ok(None),
+            Ok(Some(text)) => match read_limits(&text) {
+                Ok(limits) => Ok(Some((text, limits))),
+                Err(why) => Err(spoilt(why)),
+            },
+        }
+    }
+
     /// Sets a limit of a queue, in the place of one of the same name. It holds for tasks that are taken from now on. A queue that never had
     /// a task is listed with it.
     ///
     /// # Errors
     /// When it is none, the limits there cannot be read, or Redis cannot be asked or refuses.
     pub async fn set_limit(&self, queue: &str, limit: Limit) -> Result<(), Error> {
+        check_limited_queue(queue)?;
+        let stored = self.stored_limits(queue).await?;
+        let is_new = stored.is_none_or(|(_, limits)| limits.rules.iter().all(|other| other.name != limit.name));
+        if is_new {
+            // Whoever removed a limit of this name may have been killed before its changes went with it.
+            self.forget_changes(queue, &limit.name).await?;
+        }
         self.change_limits(queue, |limits| Ok(limits.set(limit.clone())?)).await?;
         Ok(self.broker().publish_queue(queue).await?)
     }
@@ -135,11 +156,21 @@ impl Inspector {
     /// returns how many.
     ///
     /// # Errors
-    /// When Redis cannot be asked or refuses. It can be repeated.
+    /// [`Error::QueueNotFound`]; [`Error::LimitsUnreadable`] where something of another type stands in their place; when Redis cannot be
+    /// asked or refuses. It can be repeated.
     pub async fn remove_limits(&self, queue: &str) -> Result<u64, Error> {
         let (broker, keys) = (self.broker(), QueueKeys::new(queue));
+        let mut exist = redis::cmd("EXISTS");
+        exist.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lanes_due()).arg(keys.lane_slots());
+        let are_left: u64 = self.redis.query("EXISTS", exist.arg(keys.lane_changes())).await?;
+        if are_left == 0 {
+            self.require_queue(queue).await?;
+        }
         loop {
-            let text = broker.limits_text(queue).await?;
+            let text = match self.stored_limits(queue).await {
+                Err(Error::LimitsUnreadable { why: WhyUnreadable::Text(_), .. }) => broker.limits_text(queue).await?,
+                stored => stored?.map(|(text, _)| text),
+            };
             if text.is_none() || broker.set_limits(queue, text.as_deref(), &Limits::default().text()).await? {
                 break;
             }
@@ -231,15 +262,23 @@ impl Inspector {
     async fn change_limits(&self, queue: &str, change: impl Fn(&mut Limits) -> Result<(), Error>) -> Result<(), Error> {
         let broker = self.broker();
         for _ in 0..TRIES {
-            let text = broker.limits_text(queue).await?;
-            let mut limits = text.as_deref().map_or_else(|| Ok(Limits::default()), Limits::read)?;
-            change(&mut limits)?;
+            let (text, mut limits) = self.stored_limits(queue).await?.unzip();
+            let limits = limits.get_or_insert_default();
+            change(limits)?;
             if broker.set_limits(queue, text.as_deref(), &limits.text()).await? {
                 return Ok(());
             }
         }
         Err(Error::LimitsContended(queue.to_owned()))
     }
+}
+
+/// What stands in Redis, as limits.
+pub(crate) fn read_limits(text: &[u8]) -> Result<Limits, WhyUnreadable> {
+    Limits::read(&String::from_utf8_lossy(text)).map_err(|error| match error {
+        LimitError::Unreadable(reason) => WhyUnreadable::Text(reason),
+        error => WhyUnreadable::Text(error.to_string()),
+    })
 }
 
 /// A reply, or nothing where Redis has refused it.

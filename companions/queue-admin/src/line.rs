@@ -52,6 +52,8 @@ struct Line<'a> {
     #[serde(default, deserialize_with = "duration")]
     fallback: Option<Duration>,
     #[serde(default)]
+    front: bool,
+    #[serde(default)]
     headers: Option<BTreeMap<String, String>>,
 }
 
@@ -99,7 +101,7 @@ pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Reads a task: `type`, `payload` (a text is taken as it is, other JSON as its text) or `payload_base64`, `queue`, `max_retry`, `timeout`,
-/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority` or `only` or `labels`, `fallback`, `max_crashes`, `max_snoozes`,
+/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority` or `only` or `labels`, `fallback`, `front`, `max_crashes`, `max_snoozes`,
 /// `give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue`, `headers`. Durations are written `90s`, instants as in RFC 3339 or in Unix seconds, a backoff as
 /// [`RetryPolicy`] is.
 ///
@@ -144,6 +146,7 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         on_exhausted: line.on_exhausted,
         on_exhausted_queue: line.on_exhausted_queue,
         fallback: line.fallback,
+        front: line.front,
         family: family.map_err(|error| error.to_string())?,
         headers: line.headers.unwrap_or_default(),
         ..TaskOptions::new()
@@ -195,7 +198,7 @@ mod tests {
         let task = parse(
             br#"{"type":"t","queue":"q","max_retry":3,"timeout":"90s","deadline":1700000000,"at":"2023-11-14T22:13:20Z",
                 "unique":"1h30m","retention":"7d","task_id":"i","group":"g","priority":9,
-                "max_crashes":1,"max_snoozes":2,"give_up_after":"3h","backoff":"4s",
+                "max_crashes":1,"max_snoozes":2,"front":true,"give_up_after":"3h","backoff":"4s",
                 "on_exhausted":"alert","on_exhausted_queue":"ops","headers":{"k":"v"}}"#,
         )
         .unwrap();
@@ -211,6 +214,7 @@ mod tests {
             .task_id("i")
             .group("g")
             .priority(9)
+            .front()
             .max_crashes(1)
             .max_snoozes(2)
             .give_up_after(Duration::from_secs(3 * 3_600))

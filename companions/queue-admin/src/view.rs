@@ -496,6 +496,20 @@ impl From<&crate::Explanation> for Explanation {
     }
 }
 
+/// What a batch waits for, and why the first of its tasks of each queue and state does not run.
+#[derive(Debug, Serialize)]
+pub struct BatchExplanation {
+    #[serde(flatten)]
+    batch: queue_redis::flow::Explanation,
+    tasks: Vec<Explanation>,
+}
+
+impl From<crate::BatchExplanation> for BatchExplanation {
+    fn from(crate::BatchExplanation { batch, tasks }: crate::BatchExplanation) -> Self {
+        Self { batch, tasks: tasks.iter().map(Explanation::from).collect() }
+    }
+}
+
 /// A limit of a queue, and what it does.
 #[derive(Debug, Clone, Serialize)]
 pub struct Limit {

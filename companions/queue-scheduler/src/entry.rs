@@ -217,6 +217,9 @@ impl Entry {
         let rule = "it must be after the start";
         policy(ends.is_none_or(|ends| ends > starts), "ends", format!("{}", ends.unwrap_or(0)), rule)?;
         let composed = compose(task.clone(), TaskOptions::new().task_id("x"), 0)?;
+        if task.options.front {
+            return Err(queue_core::OptionError::NotInFront { what: "a periodic task" }.into());
+        }
         let options = option_text::format(&task.options);
         let name = match &self.name {
             Some(name) => name.clone(),

@@ -108,7 +108,11 @@ impl From<Error> for Problem {
             Error::Unaudited(_) => told(S::BAD_GATEWAY, "audit-refused"),
             Error::BadCursor(_) => told(S::BAD_REQUEST, "invalid-cursor"),
             Error::Forbidden { permission } => told(S::FORBIDDEN, "forbidden").with("permission", permission.as_str()),
+            Error::BadName(_) => told(S::BAD_REQUEST, "invalid-value"),
             Error::Limit(_) => told(S::BAD_REQUEST, "invalid-limit"),
+            Error::LimitsUnreadable { queue, .. } => {
+                told(S::CONFLICT, "limits-unreadable").with("queue", queue.as_str())
+            }
             Error::LimitNotFound { .. } => told(S::NOT_FOUND, "limit-not-found"),
             Error::LimitsContended(_) => told(S::CONFLICT, "changed-meanwhile"),
             Error::QueueNotFound(_) => told(S::NOT_FOUND, "queue-not-found"),

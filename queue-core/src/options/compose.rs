@@ -47,6 +47,31 @@ pub enum OptionError {
         /// What to do instead.
         instead: &'static str,
     },
+    /// A time of a publish that is none.
+    #[error("{option} is 0s, which is no time; leave it out, or give a longer one")]
+    NoTime {
+        /// The option in question.
+        option: &'static str,
+    },
+    /// A longest wait for a task that nothing puts off.
+    #[error(
+        "max_wait says how long a task is put off at the most, and nothing puts it off; debounce, or reschedule, too"
+    )]
+    NeedsReschedule,
+    /// A longest wait that is over before the quiet time.
+    #[error("max_wait is {max_wait:?}, which is shorter than the debounce of {quiet:?}; give a longer one")]
+    MaxWaitTooShort {
+        /// The longest wait.
+        max_wait: Duration,
+        /// The quiet time.
+        quiet: Duration,
+    },
+    /// A task that is to be taken next, and cannot be.
+    #[error("front has a task taken next, and {what} cannot be; leave front out")]
+    NotInFront {
+        /// What it is: `a task with a time`, say.
+        what: &'static str,
+    },
     /// The group name is empty or only white space.
     #[error("the group name is blank")]
     BlankGroup,
@@ -118,6 +143,8 @@ pub const MAX_NAME_LEN: usize = 1_024;
 pub enum Placement {
     /// Ready for a worker.
     Pending,
+    /// Ready for a worker, in front of all others.
+    Front,
     /// To be started at this Unix second.
     Scheduled {
         /// Unix seconds.
@@ -158,6 +185,9 @@ pub fn compose(task: RawTask, call: TaskOptions, now_ns: i64) -> Result<Composed
 /// # Errors
 /// When an option cannot be honoured; see [`OptionError`].
 pub fn compose_for(queue: &str, mut task: RawTask, now_ns: i64) -> Result<Composed, OptionError> {
+    if task.options.front {
+        return Err(OptionError::NotInFront { what: "what tasks are aggregated into" });
+    }
     (task.options.family, task.options.fallback) = (None, None);
     compose_checked(task, TaskOptions::new().queue(queue), now_ns, check_existing_queue_name)
 }
@@ -213,16 +243,21 @@ fn compose_checked(
     };
     let retention = options.retention.map_or(0, secs_ceil);
 
+    let in_front_is_no = |what| if options.front { Err(OptionError::NotInFront { what }) } else { Ok(()) };
     let start_ns = match options.process {
         None => now_ns,
         Some(ProcessTime::In(delay)) => now_ns.saturating_add(i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX)),
         Some(ProcessTime::At(instant)) => unix_ns(instant),
     };
     let placement = if start_ns > now_ns {
+        in_front_is_no("a task with a time")?;
         let at = start_ns.div_euclid(1_000_000_000) + i64::from(start_ns.rem_euclid(1_000_000_000) > 0);
         Placement::Scheduled { at }
     } else if options.group.is_some() {
+        in_front_is_no("a task in a group")?;
         Placement::Aggregating
+    } else if options.front {
+        Placement::Front
     } else {
         Placement::Pending
     };
@@ -351,6 +386,16 @@ pub fn check_existing_queue_name(queue: &str) -> Result<(), OptionError> {
     Ok(())
 }
 
+/// Checks the name of a queue that is to have limits. It need not exist yet, and may be part of another one: a priority, a server,
+/// labels.
+///
+/// # Errors
+/// As [`check_queue_name`] for the queue that it is a part of.
+pub fn check_limited_queue(queue: &str) -> Result<(), OptionError> {
+    check_existing_queue_name(queue)?;
+    check_queue_name(base_of(queue))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
@@ -462,6 +507,21 @@ mod tests {
         assert!(matches!(task.placement, Placement::Scheduled { .. }));
         assert_eq!(task.message.group_key, "g");
         assert_eq!(composed(RawTask::new("t").group("g")).placement, Placement::Aggregating);
+    }
+
+    #[test]
+    fn what_is_not_pending_at_once_cannot_be_in_front() {
+        let front = || RawTask::new("t").front();
+        assert_eq!(composed(front()).placement, Placement::Front);
+        assert_eq!(composed(RawTask::new("t").with(TaskOptions::new().front())).placement, Placement::Front);
+        assert_eq!(composed(front().process_at(UNIX_EPOCH)).placement, Placement::Front);
+        for (task, what) in [
+            (front().process_in(Duration::from_secs(1)), "a task with a time"),
+            (front().group("g"), "a task in a group"),
+        ] {
+            assert_eq!(compose(task, TaskOptions::new(), NOW).unwrap_err(), OptionError::NotInFront { what });
+        }
+        assert!(matches!(compose_for("q", front(), NOW), Err(OptionError::NotInFront { .. })));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use bytes::Bytes;
 
 pub(crate) use self::compose::check_task_type;
 pub use self::compose::{
-    Composed, MAX_NAME_LEN, OptionError, Placement, check_existing_queue_name, check_queue_name, compose, compose_for,
+    Composed, MAX_NAME_LEN, OptionError, Placement, check_existing_queue_name, check_limited_queue, check_queue_name,
+    compose, compose_for,
 };
 use crate::keys::DEFAULT_QUEUE;
 use crate::queue_name::{Family, QueueName};
@@ -74,6 +75,8 @@ pub struct TaskOptions {
     pub family: Option<Family>,
     /// See [`fallback`](Self::fallback).
     pub fallback: Option<Duration>,
+    /// See [`front`](Self::front).
+    pub front: bool,
     /// See [`header`](Self::header).
     pub headers: BTreeMap<String, String>,
 }
@@ -181,6 +184,16 @@ impl TaskOptions {
         self
     }
 
+    /// The task is pending in front of all others of its queue, so that it is taken next, by Go's servers too. Of several, the one that
+    /// was enqueued last is taken first, so that a steady stream of them lets the others wait for ever: a
+    /// [`priority`](Self::priority) does not. A task with a time or a group is refused, and so is one that is published, periodic or a member
+    /// of a batch. Where a limit lets it wait, it waits in its lane as any other; a retry goes behind the others.
+    #[must_use]
+    pub fn front(mut self) -> Self {
+        self.front = true;
+        self
+    }
+
     /// Only servers with this label may run the task; given more than once, only servers with all of them. It waits in a
     /// queue of its own (`mail}#gpu`). Of `priority`, `only` and `label` the last one counts. Defaults to any server of
     /// the queue.
@@ -225,6 +238,7 @@ impl TaskOptions {
             on_exhausted_queue: later.on_exhausted_queue.or(self.on_exhausted_queue),
             family: later.family.or(self.family),
             fallback: later.fallback.or(self.fallback),
+            front: later.front || self.front,
             headers: self.headers,
         }
     }
@@ -262,6 +276,13 @@ impl RawTask {
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = Some(payload.into());
+        self
+    }
+
+    /// As [`TaskOptions::front`].
+    #[must_use]
+    pub fn front(mut self) -> Self {
+        self.options.front = true;
         self
     }
 

@@ -1,4 +1,4 @@
-//! New tasks: `enqueue.lua`, `schedule.lua`, `add_to_group.lua`; and their locks: `unlock.lua`.
+//! New tasks: `enqueue.lua`, `enqueue_front.lua`, `schedule.lua`, `add_to_group.lua`; and their locks: `unlock.lua`.
 
 use queue_core::keys::QueueKeys;
 use queue_core::options::{Composed, Placement};
@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::{Broker, verdicts};
 use crate::error::Error;
-use crate::script::{ADD_TO_GROUP, ENQUEUE, SCHEDULE, UNLOCK, Word};
+use crate::script::{ADD_TO_GROUP, ENQUEUE, ENQUEUE_FRONT, SCHEDULE, Script, UNLOCK, Word};
 
 /// What became of a task that was to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,8 @@ fn verdict(word: Word) -> Option<EnqueueVerdict> {
 /// The state of a new task, the list or set it goes into, and since when it is pending (nanoseconds), or its score.
 pub(super) fn place_of(keys: &QueueKeys, task: &Composed, now_ns: i64) -> (&'static str, String, i64) {
     match task.placement {
-        Placement::Pending => ("pending", keys.pending(), now_ns),
+        // Whoever asks has refused a task in front.
+        Placement::Pending | Placement::Front => ("pending", keys.pending(), now_ns),
         Placement::Scheduled { at } => ("scheduled", keys.scheduled(), at),
         Placement::Aggregating => {
             ("aggregating", keys.group(&task.message.group_key), now_ns.div_euclid(1_000_000_000))
@@ -51,10 +52,33 @@ impl Broker {
     /// When Redis cannot be asked or refuses; then none is stored, unless the error
     /// [is ambiguous](Error::is_ambiguous).
     pub async fn enqueue(&self, queue: &str, tasks: &[Composed], now_ns: i64) -> Result<Vec<EnqueueVerdict>, Error> {
+        self.make_pending(&ENQUEUE, queue, tasks, now_ns).await
+    }
+
+    /// The same, in front of all that is pending; the last of them is taken first.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue).
+    pub async fn enqueue_front(
+        &self,
+        queue: &str,
+        tasks: &[Composed],
+        now_ns: i64,
+    ) -> Result<Vec<EnqueueVerdict>, Error> {
+        self.make_pending(&ENQUEUE_FRONT, queue, tasks, now_ns).await
+    }
+
+    async fn make_pending(
+        &self,
+        script: &'static Script,
+        queue: &str,
+        tasks: &[Composed],
+        now_ns: i64,
+    ) -> Result<Vec<EnqueueVerdict>, Error> {
         let keys = QueueKeys::new(queue);
         // Every argument costs Redis time.
         let locks = tasks.iter().any(|task| !task.message.unique_key.is_empty());
-        let mut call = ENQUEUE.call(1);
+        let mut call = script.call(1);
         call.arg(keys.pending()).arg(keys.task_prefix()).arg(now_ns).arg(if locks { 4 } else { 2 });
         for task in tasks {
             call.arg(&task.message.id).arg(&task.message.to_bytes()[..]);
@@ -62,7 +86,7 @@ impl Broker {
                 call.arg(&task.message.unique_key).arg(task.unique_ttl);
             }
         }
-        verdicts(ENQUEUE.name, &self.redis.run(&ENQUEUE, &call).await?, tasks.len(), verdict)
+        verdicts(script.name, &self.redis.run(script, &call).await?, tasks.len(), verdict)
     }
 
     /// Stores tasks, all of this queue and with [`Placement::Scheduled`], to be started later; 1 to
@@ -77,7 +101,7 @@ impl Broker {
         for task in tasks {
             let at = match task.placement {
                 Placement::Scheduled { at } => at,
-                Placement::Pending | Placement::Aggregating => 0,
+                Placement::Pending | Placement::Front | Placement::Aggregating => 0,
             };
             with_place(&mut call, task, at);
         }

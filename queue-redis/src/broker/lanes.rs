@@ -106,11 +106,11 @@ impl Broker {
         self.integer(&MEND_LANES, &call).await
     }
 
-    /// The limits of a queue as they stand in Redis; `None` where there are none.
+    /// The limits of a queue as they stand in Redis, whoever has written them; `None` where there are none.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn limits_text(&self, queue: &str) -> Result<Option<String>, Error> {
+    pub async fn limits_text(&self, queue: &str) -> Result<Option<Vec<u8>>, Error> {
         self.redis.query("GET", redis::cmd("GET").arg(QueueKeys::new(queue).rules())).await
     }
 
@@ -119,7 +119,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn set_limits(&self, queue: &str, before: Option<&str>, after: &str) -> Result<bool, Error> {
+    pub async fn set_limits(&self, queue: &str, before: Option<&[u8]>, after: &str) -> Result<bool, Error> {
         let mut after = after;
         loop {
             let keys = QueueKeys::new(queue);

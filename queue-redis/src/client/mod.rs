@@ -117,6 +117,7 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Pending,
+    Front,
     Scheduled,
     Group,
 }
@@ -125,6 +126,7 @@ impl Place {
     fn of(task: &Composed) -> Self {
         match task.placement {
             Placement::Pending => Place::Pending,
+            Placement::Front => Place::Front,
             Placement::Scheduled { .. } => Place::Scheduled,
             Placement::Aggregating => Place::Group,
         }
@@ -133,7 +135,7 @@ impl Place {
     /// How many tasks one call stores.
     fn batch_size(self) -> usize {
         match self {
-            Self::Pending => SHORT_BATCH,
+            Self::Pending | Self::Front => SHORT_BATCH,
             Self::Scheduled => SET_BATCH,
             // Groups are keys of their own, so that each task needs its own call.
             Self::Group => 1,
@@ -416,6 +418,7 @@ impl Store {
         self.list(queue).await?;
         match place {
             Place::Pending => self.broker.enqueue(queue, batch, now_ns).await,
+            Place::Front => self.broker.enqueue_front(queue, batch, now_ns).await,
             Place::Scheduled => self.broker.schedule(queue, batch).await,
             Place::Group => {
                 let now = now_ns.div_euclid(1_000_000_000);
@@ -469,7 +472,7 @@ fn judge(verdict: EnqueueVerdict, composed: Composed, now_ns: i64) -> Result<Tas
         EnqueueVerdict::Stored => {
             let now = chrono::DateTime::from_timestamp_nanos(now_ns);
             let (state, due) = match composed.placement {
-                Placement::Pending => (TaskState::Pending, Some(now)),
+                Placement::Pending | Placement::Front => (TaskState::Pending, Some(now)),
                 Placement::Scheduled { at } => (TaskState::Scheduled, chrono::DateTime::from_timestamp(at, 0)),
                 Placement::Aggregating => (TaskState::Aggregating, None),
             };

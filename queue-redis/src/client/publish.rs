@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
-use queue_core::limits::LAST_SECOND;
-use queue_core::options::Composed;
+use queue_core::options::{Composed, Placement};
 use queue_core::publish::{FOLLOW, PublishOutcome, PublishPolicy, TWIN_ENDS};
 use queue_core::{EncodeError, IntoTask, OptionError, RawTask, TaskInfo, TaskOptions, TaskState};
 
@@ -129,6 +128,7 @@ impl Publish {
     /// What is published while a worker has the task starts when that one has ended, quiet or not.
     pub fn debounce(mut self, quiet: Duration) -> Self {
         self.call = self.call.process_in(quiet);
+        self.policy.quiet = Some(quiet);
         self.reschedule().coalesce()
     }
 
@@ -140,8 +140,8 @@ impl Publish {
     }
 
     /// After a publish that has changed something, others under this key are [`Suppressed`](PublishOutcome::Suppressed) for so long,
-    /// whatever becomes of the task meanwhile; afterwards a task that has ended is [restarted](Self::restart). Zero is no window. Rounded up
-    /// to the millisecond, by the clock of Redis.
+    /// whatever becomes of the task meanwhile; afterwards a task that has ended is [restarted](Self::restart). Rounded up to the
+    /// millisecond, by the clock of Redis.
     ///
     /// Only publishes with a throttle heed the window.
     pub fn throttle(mut self, window: Duration) -> Self {
@@ -154,7 +154,8 @@ impl Publish {
     ///
     /// # Errors
     /// See [`EnqueueError`]; [`TaskIdConflict`](EnqueueError::TaskIdConflict) where something that is no task has the id. A task with
-    /// `unique` or a `group` is refused: [`OptionError::NotWithKey`].
+    /// `unique` or a `group` is refused: [`OptionError::NotWithKey`]; so are a time of zero, and a longest wait that is shorter than
+    /// the debounce, or has nothing to limit.
     pub async fn send(self) -> Result<Published, EnqueueError> {
         let Self { client, task, mut call, policy } = self;
         let now_ns = client.now_ns();
@@ -195,9 +196,10 @@ fn check(client: &Client, task: &Composed, policy: &PublishPolicy) -> Result<(),
     if !task.message.group_key.is_empty() {
         return Err(OptionError::NotWithKey { option: "a group", instead: "enqueue it into the group" }.into());
     }
-    if policy.window.is_some_and(|window| queue_core::clock::secs_ceil(window) > LAST_SECOND) {
-        return Err(OptionError::TimeTooFar { option: "throttle" }.into());
+    if task.placement == Placement::Front {
+        return Err(OptionError::NotInFront { what: "a task that is published under a key" }.into());
     }
+    policy.check()?;
     client.check_size(task)
 }
 

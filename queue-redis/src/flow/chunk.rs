@@ -78,6 +78,9 @@ pub(super) fn check(task: &RawTask, unsuitable: &dyn Fn(&'static str) -> BatchEr
     if task.options.group.is_some() {
         return Err(unsuitable("it has a group; what is aggregated is no longer the task that the batch waits for"));
     }
+    if task.options.front {
+        return Err(unsuitable("it is to be in front; members go behind what is pending"));
+    }
     Ok(())
 }
 

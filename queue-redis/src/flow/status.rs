@@ -272,6 +272,9 @@ pub struct BatchStatus {
     pub skipped: u64,
     /// Children that run on and cannot succeed unless something is run again.
     pub doomed: u64,
+    /// Of a broadcast, the type of its task.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
     /// Of a broadcast, how many members have to succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<u32>,
@@ -480,7 +483,8 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         skipped: count(MemberState::Skipped),
         doomed,
         of_servers: plan.as_ref().filter(|plan| plan.until.is_some()).map(|plan| ledger.of_servers(plan)),
-        quorum: plan.map(|plan| plan.quorum),
+        quorum: plan.as_ref().map(|plan| plan.quorum),
+        task_type: plan.map(|plan| plan.r#type),
         created: ledger.at("created"),
         committed: ledger.at("committed"),
         touched: ledger.at("touched"),

@@ -343,15 +343,17 @@ const OWN_NUMBERS: [(&str, usize); 30] = [
 #[test]
 fn bounds_in_scripts_are_those_of_queue_core() {
     use queue_core::limits::{
-        BIN_PIECE, HISTORY_EVENTS, HISTORY_TTL_SECS, LANE_FALLBACK_SECS, LANE_LOOK_MS, MAX_BATCH, MAX_BATCH_BYTES,
-        MAX_LANE_KEY_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
+        BIN_PIECE, HISTORY_EVENTS, HISTORY_TTL_SECS, LANE_FALLBACK_SECS, LANE_FARTHEST_MS, LANE_LOOK_MS, MAX_BATCH,
+        MAX_BATCH_BYTES, MAX_LANE_KEY_BYTES, MAX_TAKE_BYTES, SCHEDULER_AHEAD_SECS, SHORT_BATCH,
     };
     let [history_ttl, ahead] = [HISTORY_TTL_SECS, SCHEDULER_AHEAD_SECS].map(|secs| usize::try_from(secs).unwrap());
     // A range up to the hundredth ends at 99, counted from 0.
-    let [look, fallback] = [LANE_LOOK_MS, LANE_FALLBACK_SECS].map(|number| usize::try_from(number).unwrap());
+    let [look, farthest, fallback] =
+        [LANE_LOOK_MS, LANE_FARTHEST_MS, LANE_FALLBACK_SECS].map(|number| usize::try_from(number).unwrap());
     let of_tasks = [BIN_PIECE, MAX_BATCH, MAX_BATCH - 1, SHORT_BATCH, MAX_BATCH_BYTES, MAX_TAKE_BYTES];
     let shared =
-        [&of_tasks[..], &[history_ttl, HISTORY_EVENTS - 1, ahead, look, fallback, MAX_LANE_KEY_BYTES]].concat();
+        [&of_tasks[..], &[history_ttl, HISTORY_EVENTS - 1, ahead, look, farthest, fallback, MAX_LANE_KEY_BYTES]]
+            .concat();
     let mut unused: BTreeSet<_> = OWN_NUMBERS.into_iter().collect();
     for (name, text) in every_text() {
         let code = code(text);
@@ -369,7 +371,10 @@ fn bounds_in_scripts_are_those_of_queue_core() {
     let text = |name: &str| code(every_text().find(|(other, _)| *other == name).unwrap().1);
     let states = |name, expected: String| assert!(text(name).contains(&expected), "{name} has to say {expected:?}");
     states("dequeue_lanes", format!("math.min(tonumber(ARGV[4]), {LANE_BATCH})"));
-    states("dequeue_lanes", format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FALLBACK = {LANE_WINDOW}, "));
+    states(
+        "dequeue_lanes",
+        format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FARTHEST, FALLBACK = {LANE_WINDOW}, "),
+    );
     states("flow_claim", format!("now + {}, entry", FLOW_CLAIM.as_secs()));
     states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
     states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));

@@ -241,7 +241,7 @@ impl Queues {
         self.weight(queue) > 0 && !self.are_held()
     }
 
-    fn weight(&self, queue: usize) -> u32 {
+    pub(super) fn weight(&self, queue: usize) -> u32 {
         self.weight_of(self.served(queue))
     }
 
@@ -296,31 +296,13 @@ impl Queues {
         (limit.is_none() || !places.is_empty()).then_some(places)
     }
 
-    /// What each of these queues weighs beside the others. A family weighs together what its base does.
-    pub(super) fn shares_of(&self, open: &[usize]) -> Vec<u64> {
-        if !self.joins() {
-            return open.iter().map(|queue| u64::from(self.weight(*queue))).collect();
-        }
-        let mut highest: HashMap<usize, u8> = HashMap::new();
-        for served in open.iter().map(|queue| self.served(*queue)) {
-            let highest = highest.entry(served.base).or_default();
-            *highest = served.priority.max(*highest);
-        }
-        let part = |served: &Served| match self.joins.priorities {
-            Some(Priorities::Strict) => u64::from(highest.get(&served.base) == Some(&served.priority)),
-            _ => 1 << served.priority,
-        };
-        let mut whole: HashMap<usize, u64> = HashMap::new();
-        for served in open.iter().map(|queue| self.served(*queue)) {
-            *whole.entry(served.base).or_default() += part(served);
-        }
-        // A weight has 32 bits, a part 10; so many more keep the product below 2^63.
-        const SCALE: u64 = 1 << 20;
-        let share = |queue: &usize| {
-            let served = self.served(*queue);
-            u64::from(self.weight(*queue)) * SCALE * part(served) / whole.get(&served.base).map_or(1, |whole| *whole)
-        };
-        open.iter().map(share).collect()
+    pub(super) fn priority(&self, queue: usize) -> u8 {
+        self.served(queue).priority
+    }
+
+    /// How the queues of a family share what their base gets.
+    pub(super) fn priorities(&self) -> Option<Priorities> {
+        self.joins.priorities
     }
 
     /// A round of takes from these queues, the heaviest first.
@@ -334,56 +316,20 @@ impl Queues {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::server) mod tests {
     use super::*;
-    use crate::server::round::Share;
 
-    fn queues(weights: &[(&str, u32)], strict: bool) -> Queues {
+    pub(in crate::server) fn queues(weights: &[(&str, u32)], strict: bool) -> Queues {
         limited(weights, strict, &[])
     }
 
-    fn limited(weights: &[(&str, u32)], strict: bool, limits: &[(&str, usize)]) -> Queues {
+    pub(in crate::server) fn limited(weights: &[(&str, u32)], strict: bool, limits: &[(&str, usize)]) -> Queues {
         let weights: Vec<_> = weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
         let limits = limits.iter().map(|(name, most)| ((*name).to_owned(), *most)).collect();
         Queues::new(&weights, strict, &limits)
     }
 
-    fn counts(shares: &[Share]) -> Vec<(usize, usize)> {
-        shares.iter().map(|share| (share.queue, share.count)).collect()
-    }
-
-    fn new_round(queues: &Queues) -> Round<'_> {
-        queues.round((0..queues.count()).collect())
-    }
-
-    #[test]
-    fn shares_follow_the_weights_within_two_percent_over_100_000_tasks() {
-        let queues = queues(&[("low", 1), ("default", 3), ("critical", 6)], false);
-        let mut taken = [0_usize; 3];
-        let mut total = 0;
-        while total < 100_000 {
-            for Share { queue, count, .. } in new_round(&queues).shares(50) {
-                taken[queue] += count;
-                total += count;
-            }
-        }
-        for (queue, weight) in [(0, 0.6), (1, 0.3), (2, 0.1)] {
-            let share = taken[queue] as f64 / total as f64;
-            assert!((share - weight).abs() < 0.02, "{share} instead of {weight}");
-        }
-    }
-
-    #[test]
-    fn an_empty_queue_gives_its_slots_to_the_others() {
-        let queues = queues(&[("a", 1_000), ("b", 1)], false);
-        let mut round = new_round(&queues);
-        round.close(0);
-        assert_eq!(counts(&round.shares(10)), [(1, 10)]);
-        round.close(1);
-        assert!(round.shares(10).is_empty());
-    }
-
-    fn family(strict: bool, priorities: Priorities) -> Queues {
+    pub(in crate::server) fn family(strict: bool, priorities: Priorities) -> Queues {
         let weights = [("mail".to_owned(), 2), ("news".to_owned(), 1)];
         let joins = Joins { priorities: Some(priorities), ..Joins::default() };
         let queues = Queues::joining(&weights, strict, &BTreeMap::new(), joins);
@@ -393,48 +339,6 @@ mod tests {
         names.sort_unstable();
         assert_eq!((names, all), (vec!["mail}p0", "mail}p9"], true));
         queues
-    }
-
-    /// How many of so many slots each queue gets.
-    fn taken(queues: &Queues, slots: usize) -> BTreeMap<String, usize> {
-        let shares = new_round(queues).shares(slots);
-        shares.into_iter().map(|share| (queues.name(share.queue).to_string(), share.count)).collect()
-    }
-
-    #[test]
-    fn a_family_has_the_share_of_its_base_whatever_priorities_there_are() {
-        let shares = taken(&family(false, Priorities::Weighted), 100_000);
-        // 512, 32 and 1 of two thirds. A standard deviation of the largest is 154, of the smallest 11.
-        for (queue, expected, deviation) in
-            [("mail}p9", 62_630, 1_500), ("mail", 3_914, 600), ("mail}p0", 122, 110), ("news", 33_333, 1_500)]
-        {
-            assert!(shares[queue].abs_diff(expected) < deviation, "{queue}: {} for {expected}", shares[queue]);
-        }
-        let shares = taken(&family(false, Priorities::Strict), 100_000);
-        assert_eq!(shares.keys().collect::<Vec<_>>(), ["mail}p9", "news"]);
-        assert!(shares["news"].abs_diff(33_333) < 1_500);
-        let shares = taken(&family(true, Priorities::Weighted), 10_000);
-        assert!(!shares.contains_key("news") && shares["mail"] > 0, "{shares:?}");
-        assert_eq!(taken(&family(true, Priorities::Strict), 10), BTreeMap::from([("mail}p9".to_owned(), 10)]));
-    }
-
-    #[test]
-    fn what_is_for_this_server_comes_first_and_the_rest_is_not_kept_waiting() {
-        let labels = ["gpu".to_owned(), "eu".to_owned()].into();
-        let joins = Joins { name: Some("web-1".to_owned()), labels, ..Joins::default() };
-        let weights = [("mail".to_owned(), 2), ("news".to_owned(), 1)];
-        let queues = Queues::joining(&weights, false, &BTreeMap::new(), joins);
-        assert!(queues.joins() && !Queues::new(&weights, false, &BTreeMap::new()).joins());
-        let for_others = ["mail}p9", "mail}@web-2", "mail}#big", "mail}#big+gpu", "other}@web-1", "mail}x"];
-        assert_eq!(queues.join(&for_others.map(str::to_owned)), (vec![], true));
-        queues.join(&["mail}@web-1".to_owned()]);
-        let shares = taken(&queues, 100_000);
-        // 512 and 32 of two thirds. A standard deviation of the larger is 153.
-        for (queue, expected) in [("mail}@web-1", 62_745), ("mail", 3_922), ("news", 33_333)] {
-            assert!(shares[queue].abs_diff(expected) < 1_500, "{queue}: {} for {expected}", shares[queue]);
-        }
-        let labelled = ["mail}@web-1", "mail}#gpu", "mail}#eu+gpu", "news}#eu"].map(str::to_owned);
-        assert_eq!(queues.join(&labelled).0.len(), 3);
     }
 
     #[test]
@@ -538,54 +442,6 @@ mod tests {
         assert_eq!((joined.len(), all), (MAX_JOINED, true));
         let (joined, all) = queues.join(&levels.chain(["q7}p7".to_owned()]).collect::<Vec<_>>());
         assert_eq!((joined.len(), all, queues.count()), (0, false, 200 + MAX_JOINED));
-    }
-
-    #[test]
-    fn weights_can_be_changed_and_taken_back() {
-        let queues = queues(&[("a", 2), ("b", 1)], true);
-        assert_eq!(counts(&new_round(&queues).shares(10)), [(0, 10)]);
-        queues.weigh(&BTreeMap::from([("b".into(), 3)]));
-        assert_eq!(counts(&new_round(&queues).shares(10)), [(1, 10)]);
-        queues.weigh(&BTreeMap::from([("a".into(), 0)]));
-        assert_eq!((queues.is_open(0), queues.is_open(1)), (false, true));
-        queues.weigh(&BTreeMap::new());
-        assert_eq!(queues.weights().map(|(_, weight)| weight).collect::<Vec<_>>(), [2, 1]);
-        queues.hold(true);
-        assert!(!queues.is_open(0));
-    }
-
-    #[test]
-    fn queues_whose_weights_all_became_zero_are_asked_for_nothing() {
-        let queues = queues(&[("a", 2), ("b", 1)], false);
-        let mut round = new_round(&queues);
-        queues.weigh(&BTreeMap::from([("a".into(), 0), ("b".into(), 0)]));
-        assert!(round.shares(10).is_empty());
-    }
-
-    #[test]
-    fn strict_priority_asks_the_heaviest_queue_for_everything() {
-        let queues = queues(&[("low", 1), ("high", 2)], true);
-        let mut round = new_round(&queues);
-        assert_eq!(counts(&round.shares(10)), [(0, 10)]);
-        assert_eq!(&**round.name(0), "high");
-        round.close(0);
-        let low = round.shares(10)[0].queue;
-        assert_eq!(&**round.name(low), "low");
-    }
-
-    #[test]
-    fn a_queue_at_its_limit_leaves_its_slots_to_the_others() {
-        for strict in [false, true] {
-            let queues = limited(&[("a", 1_000), ("b", 1)], strict, &[("a", 3)]);
-            let mut round = new_round(&queues);
-            let shares = round.shares(10);
-            assert_eq!(counts(&shares), [(0, 3), (1, 7)], "strict: {strict}");
-            assert_eq!((shares[0].places.len(), shares[1].places.len()), (3, 0));
-            assert_eq!(counts(&new_round(&queues).shares(10)), [(1, 10)], "other takes are under way");
-            assert!(!queues.has_room(0) && queues.has_room(1));
-            drop(shares);
-            assert!(queues.has_room(0), "what was not taken is given back");
-        }
     }
 
     #[test]

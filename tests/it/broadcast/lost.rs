@@ -1,53 +1,13 @@
 //! A server that dies with the task in hand, and does not come back: the leader takes the task from it.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use queue_core::clock::ManualClock;
 use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::broker::Dequeued;
-use queue_redis::leader::Leader;
-use queue_redis::{BatchState, Broadcast, BroadcastStatus, To, Verdict, WorkerState, duties};
+use queue_redis::{BatchState, Broadcast, To, Verdict, WorkerState};
 
-use super::{Ran, flush, pretend, serve, states, until, vanish};
-use crate::support::{Fixture, PATIENCE};
+use super::{Looks, Ran, flush, pretend, serve, states, until, vanish};
+use crate::support::Fixture;
 
 const LOST: &str = "q}@c";
-
-/// A leader who is ahead of the time.
-struct Ahead {
-    clock: Arc<ManualClock>,
-    leader: Leader,
-}
-
-impl Ahead {
-    fn new(fixture: &Fixture) -> Self {
-        let clock = Arc::new(ManualClock::at_secs(SystemClock.now_secs()));
-        let known = duties::standard(&fixture.broker, clock.clone());
-        let leader = Leader::new(fixture.broker.clone(), clock.clone(), "leader", known.into());
-        Self { clock, leader }
-    }
-
-    async fn pass(&mut self, secs: u64) {
-        for _ in 0..secs {
-            self.clock.advance(Duration::from_secs(1));
-            self.leader.do_all().await.unwrap();
-        }
-    }
-
-    async fn until(&mut self, sent: &Broadcast, is_so: impl Fn(&BroadcastStatus) -> bool) -> BroadcastStatus {
-        let passing = async {
-            loop {
-                self.pass(15).await;
-                let status = sent.status().await.unwrap();
-                if is_so(&status) {
-                    return status;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, passing).await.expect("it comes to that")
-    }
-}
 
 /// `c` takes its task and dies.
 async fn die_with_it(fixture: &Fixture, sent: &Broadcast, others: WorkerState) {
@@ -64,16 +24,16 @@ async fn the_task_in_the_hands_of_a_dead_server_waits_again_within_two_minutes_a
     let (fixture, ran) = (Fixture::start().await, Ran::default());
     let servers = [serve(&fixture, &ran, "a").await, serve(&fixture, &ran, "b").await];
     pretend(&fixture, "c").await;
-    let mut ahead = Ahead::new(&fixture);
+    let mut looks = Looks::new(&fixture);
     let sent = flush(&fixture).send().await.unwrap();
     die_with_it(&fixture, &sent, WorkerState::Succeeded).await;
     let task = sent.status().await.unwrap().workers[2].task.clone();
     let state = async || fixture.inspector().task(LOST, &task).await.unwrap().state;
     assert_eq!(state().await, TaskState::Active);
-    ahead.pass(120).await;
+    looks.pass(120).await;
     assert_ne!(state().await, TaskState::Active);
     // The first crash has its task wait for 75 s at the most.
-    ahead.pass(100).await;
+    looks.pass(100).await;
     assert_eq!(state().await, TaskState::Pending);
     assert_eq!(sent.status().await.unwrap().verdict, Verdict::Open, "all have to succeed, and it may come back");
     let back = serve(&fixture, &ran, "c").await;
@@ -90,14 +50,14 @@ async fn a_cancel_that_met_a_dead_server_ends_the_broadcast() {
     for name in ["a", "b", "c"] {
         pretend(&fixture, name).await;
     }
-    let mut ahead = Ahead::new(&fixture);
+    let mut looks = Looks::new(&fixture);
     let sent = flush(&fixture).quorum(1).send().await.unwrap();
     die_with_it(&fixture, &sent, WorkerState::Waiting).await;
     assert!(sent.batch().cancel().await.unwrap());
     let cancelled = WorkerState::Cancelled;
     let status = until(&sent, &[("a", cancelled), ("b", cancelled), ("c", WorkerState::Gone)]).await;
     assert_eq!((status.verdict, status.over), (Verdict::Open, None));
-    let status = ahead.until(&sent, |status| status.over.is_some()).await;
+    let status = looks.until(&sent, |status| status.over.is_some()).await;
     assert_eq!((status.verdict, status.state), (Verdict::Missed, BatchState::Cancelled));
     assert_eq!(states(&status), [("a", cancelled), ("b", cancelled), ("c", cancelled)]);
 }
@@ -108,12 +68,12 @@ async fn a_task_that_may_not_crash_is_dead_and_the_quorum_goes_by_that() {
     let servers = [serve(&fixture, &ran, "a").await, serve(&fixture, &ran, "b").await];
     for (quorum, verdict) in [(3, Verdict::Missed), (2, Verdict::Reached)] {
         pretend(&fixture, "c").await;
-        let mut ahead = Ahead::new(&fixture);
+        let mut looks = Looks::new(&fixture);
         let task = RawTask::new("flush").payload("all").max_crashes(0);
         let to = To::servers(["a", "b", "c"]);
         let sent = fixture.client().broadcast(task).to(to).queue("q").quorum(quorum).send().await.unwrap();
         die_with_it(&fixture, &sent, WorkerState::Succeeded).await;
-        let status = ahead.until(&sent, |status| status.workers[2].state == WorkerState::Dead).await;
+        let status = looks.until(&sent, |status| status.workers[2].state == WorkerState::Dead).await;
         assert_eq!((status.verdict, status.state), (verdict, BatchState::Dead));
         let error = status.workers[2].error.as_deref().unwrap();
         assert!(error.contains("lease expired") && error.contains("c:7:id"), "{error}");

@@ -7,13 +7,16 @@ mod others;
 mod runs;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::RawTask;
+use queue_core::clock::ManualClock;
 use queue_core::registry::{ServerEntry, TARGETS};
 use queue_core::wire::ServerInfo;
 use queue_core::{Clock as _, SystemClock};
-use queue_redis::{Broadcast, BroadcastBuilder, BroadcastStatus, To, WorkerState};
+use queue_redis::leader::Leader;
+use queue_redis::{Broadcast, BroadcastBuilder, BroadcastStatus, To, WorkerState, duties};
 use queue_worker::{Failure, Handle, Job, Output, Router};
 use tokio::sync::Semaphore;
 
@@ -24,14 +27,14 @@ use crate::support::{Events, Fixture, PATIENCE, QUEUE, wait_for};
 struct Ran {
     events: Events,
     /// Servers that are named in it wait, until it has a permit.
-    slow: std::sync::Arc<(std::sync::Mutex<Vec<String>>, Semaphore)>,
-    dying: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+    slow: Arc<(std::sync::Mutex<Vec<String>>, Semaphore)>,
+    dying: Arc<std::sync::Mutex<Vec<String>>>,
 }
 
 impl Default for Ran {
     fn default() -> Self {
-        let slow = std::sync::Arc::new((std::sync::Mutex::default(), Semaphore::new(0)));
-        Self { events: Events::default(), slow, dying: std::sync::Arc::default() }
+        let slow = Arc::new((std::sync::Mutex::default(), Semaphore::new(0)));
+        Self { events: Events::default(), slow, dying: Arc::default() }
     }
 }
 
@@ -71,6 +74,49 @@ impl Ran {
             return Err(Failure::archive(format!("{server} cannot")));
         }
         Ok(Output(format!("done by {server}")))
+    }
+}
+
+/// A leader who looks when it is told to, at a time that is told to pass.
+struct Looks {
+    clock: Arc<ManualClock>,
+    leader: Leader,
+}
+
+impl Looks {
+    fn new(fixture: &Fixture) -> Self {
+        Self::at(fixture, Arc::new(ManualClock::at_secs(SystemClock.now_secs())))
+    }
+
+    /// Another leader, which knows nothing of what the one before has seen.
+    fn anew(self, fixture: &Fixture) -> Self {
+        Self::at(fixture, self.clock)
+    }
+
+    fn at(fixture: &Fixture, clock: Arc<ManualClock>) -> Self {
+        let known = duties::standard(&fixture.broker, clock.clone());
+        let leader = Leader::new(fixture.broker.clone(), clock.clone(), "leader", known.into());
+        Self { clock, leader }
+    }
+
+    async fn pass(&mut self, secs: u64) {
+        for _ in 0..secs.div_ceil(2) {
+            self.clock.advance(Duration::from_secs(2));
+            self.leader.do_all().await.unwrap();
+        }
+    }
+
+    async fn until(&mut self, sent: &Broadcast, is_so: impl Fn(&BroadcastStatus) -> bool) -> BroadcastStatus {
+        let passing = async {
+            loop {
+                self.pass(15).await;
+                let status = sent.status().await.unwrap();
+                if is_so(&status) {
+                    return status;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, passing).await.expect("it comes to that")
     }
 }
 

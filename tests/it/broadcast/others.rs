@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
-use queue_core::clock::ManualClock;
 use queue_core::flow::FlowId;
 use queue_core::{Clock as _, RawTask, SystemClock};
 use queue_redis::flow::Flows;
-use queue_redis::leader::Leader;
-use queue_redis::{BatchError, BatchState, Broadcast, To, Verdict, WorkerReport, WorkerState, duties};
+use queue_redis::{BatchError, BatchState, Broadcast, To, Verdict, WorkerReport, WorkerState};
 
-use super::{Ran, decided, flush, pretend, serve, states, until, vanish};
+use super::{Looks, Ran, decided, flush, pretend, serve, states, until, vanish};
 use crate::support::{Fixture, PATIENCE, eventually};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -20,28 +18,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn in_an_hour() -> SystemTime {
     SystemTime::from(SystemClock.now()) + HOUR
-}
-
-/// A leader who looks when it is told to, at a time that is told to pass.
-struct Looks {
-    clock: Arc<ManualClock>,
-    leader: Leader,
-}
-
-impl Looks {
-    fn new(fixture: &Fixture) -> Self {
-        let clock = Arc::new(ManualClock::at_secs(SystemClock.now_secs()));
-        let known = duties::standard(&fixture.broker, clock.clone());
-        let leader = Leader::new(fixture.broker.clone(), clock.clone(), "leader", known.into());
-        Self { clock, leader }
-    }
-
-    async fn pass(&mut self, secs: u64) {
-        for _ in 0..secs.div_ceil(2) {
-            self.clock.advance(Duration::from_secs(2));
-            self.leader.do_all().await.unwrap();
-        }
-    }
 }
 
 /// What a server writes that has ended its part, and that somebody else records.
@@ -298,15 +274,6 @@ async fn the_verdict_is_right_whatever_servers_do() {
     }
     if only.is_none() {
         assert!(joined > 5 && replaced > 5 && verdicts.len() == 3, "{joined} {replaced} {verdicts:?}");
-    }
-}
-
-impl Looks {
-    /// Another leader, which knows nothing of what the one before has seen.
-    fn anew(self, fixture: &Fixture) -> Self {
-        let known = duties::standard(&fixture.broker, self.clock.clone());
-        let leader = Leader::new(fixture.broker.clone(), self.clock.clone(), "leader", known.into());
-        Self { clock: self.clock, leader }
     }
 }
 

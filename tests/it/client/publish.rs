@@ -172,3 +172,95 @@ async fn of_many_who_coalesce_the_last_is_worked_last_and_no_two_at_once() {
     let waiting: usize = fixture.cmd(&["EXISTS", "asynq:{q}:pending", "asynq:{q}:scheduled", "asynq:{q}:active"]).await;
     assert_eq!(waiting, 0);
 }
+
+/// Ways to publish, each with whether what came last is worked last.
+type Way = (&'static str, bool, fn(Publish) -> Publish);
+const WAYS: [Way; 7] = [
+    ("keep", false, |publish| publish),
+    ("replace", false, Publish::replace),
+    ("reschedule", false, Publish::reschedule),
+    ("restart", false, Publish::restart),
+    ("coalesce", true, Publish::coalesce),
+    ("debounce", true, |publish| publish.debounce(SECOND).max_wait(2 * SECOND)),
+    ("throttle", false, |publish| publish.throttle(SECOND / 10)),
+];
+
+/// A server in a runtime of its own, which can die without a word.
+fn mortal(fixture: &Fixture, events: &Events) -> tokio::runtime::Runtime {
+    let (url, events) = (fixture.url().to_owned(), events.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.spawn(async move {
+        let tell = with(&events, async |events: Events, job: Job| {
+            events.tell(String::from_utf8_lossy(job.payload()).into_owned());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        });
+        let redis = queue_redis::Redis::lazy(&url, Default::default()).unwrap();
+        let server = Server::new(redis, Router::new(()).route("job", tell)).queues([(QUEUE, 1)]).concurrency(4);
+        let server = server.retry_policy(queue_worker::RetryPolicy::Fixed(Duration::ZERO));
+        let _running = server.start().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    runtime
+}
+
+/// What waits of a key, and what is worked, looked at in one step.
+const LOOK: &str = "local waits = 0
+    for _, id in ipairs({ 'k', 'k~' }) do
+      local state = redis.call('HGET', 'asynq:{q}:t:' .. id, 'state')
+      waits = waits + ((state == 'pending' or state == 'scheduled' or state == 'retry') and 1 or 0)
+    end
+    return { waits, redis.call('LLEN', 'asynq:{q}:active') }";
+
+/// 50 publish so often in one way, and a server dies with what it has; how many tasks waited at once, and whether it died.
+async fn publish_in_one_way((way, is_last_worked, how): Way, each: usize) -> (u64, bool) {
+    const PUBLISHERS: usize = 50;
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let (mut dying, other) = (Some(mortal(&fixture, &events)), mortal(&fixture, &events));
+    let mut publishers = JoinSet::new();
+    for publisher in 0..PUBLISHERS {
+        let client = Client::new(fixture.another_redis());
+        publishers.spawn(async move {
+            for n in 0..each {
+                how(client.publish(untitled(&format!("{publisher}.{n}"))).key("k")).await.unwrap();
+            }
+        });
+    }
+    let mut most = 0;
+    while !publishers.is_empty() {
+        let (waits, active): (u64, u64) = fixture.cmd(&["EVAL", LOOK, "0"]).await;
+        most = waits.max(most);
+        if active > 0
+            && let Some(dying) = dying.take_if(|_| publishers.len() < PUBLISHERS / 2)
+        {
+            tokio::task::spawn_blocking(|| dying.shutdown_timeout(SECOND)).await.unwrap();
+            // Its lease has ended.
+            for id in ["k", "k~"] {
+                fixture.run(&format!("ZADD asynq:{{q}}:lease XX 1 {id}")).await;
+            }
+        }
+        while publishers.try_join_next().is_some() {}
+    }
+    assert!(most <= 1 + u64::from(is_last_worked), "{way}: {most} waited");
+    let last = how(Client::new(fixture.another_redis()).publish(untitled("the last")).key("k")).await.unwrap();
+    eventually("all is worked", async || {
+        let left = ["EXISTS", "asynq:{q}:pending", "asynq:{q}:scheduled", "asynq:{q}:retry", "asynq:{q}:active"];
+        fixture.cmd::<usize>(&left).await == 0
+    })
+    .await;
+    let is_worked = is_last_worked || [Stored, Replaced, Restarted].contains(&last.outcome);
+    assert!(!is_worked || events.all().last().is_some_and(|last| last == "the last"), "{way}: {:?}", events.all());
+    assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "asynq:{q}:unique:*"]).await, [""; 0], "{way}");
+    let has_died = dying.is_none();
+    dying.into_iter().chain([other]).for_each(tokio::runtime::Runtime::shutdown_background);
+    (most, has_died)
+}
+
+/// Never more than one task of a key waits, whoever publishes it in whatever way, or two where the one that a dead server had is to be tried
+/// again; what came last is worked last, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_fifty_who_publish_one_key_while_a_server_dies_one_task_waits_and_nothing_is_left() {
+    let each: usize = std::env::var("QUEUE_PUBLISH_EACH").map_or(12, |each| each.parse().unwrap());
+    let ways = WAYS.into_iter().map(|way| publish_in_one_way(way, each));
+    let seen = futures_util::future::join_all(ways).await;
+    assert!(seen.iter().any(|(most, _)| *most > 0) && seen.iter().any(|(_, died)| *died), "too little: {seen:?}");
+}

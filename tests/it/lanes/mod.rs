@@ -7,6 +7,7 @@ mod fair;
 mod model;
 mod order;
 mod server;
+mod stranded;
 mod takes;
 
 use queue_core::limit::{Limit, LimitKey};

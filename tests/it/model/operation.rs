@@ -20,14 +20,17 @@ pub(crate) struct NewTask {
     /// Seconds that it is kept.
     pub(super) retention: Option<u16>,
     pub(super) max_retry: u8,
+    /// Where it has neither a time nor a group.
+    pub(super) front: bool,
 }
 
 impl NewTask {
     pub(super) fn any() -> impl Strategy<Value = Self> {
         let time = || prop::option::weighted(0.3, 1..400_u16);
         let group = prop::option::weighted(0.3, 0..2_u8);
-        (0..10_u8, 0..3_u8, 0..3_u8, prop::bool::weighted(0.3), group, time(), time(), 0..3_u8).prop_map(
-            |(id, task_type, payload, unique, group, delay, retention, max_retry)| Self {
+        let front = prop::bool::weighted(0.2);
+        (0..10_u8, 0..3_u8, 0..3_u8, prop::bool::weighted(0.3), group, time(), time(), 0..3_u8, front).prop_map(
+            |(id, task_type, payload, unique, group, delay, retention, max_retry, front)| Self {
                 id,
                 task_type,
                 payload,
@@ -36,6 +39,7 @@ impl NewTask {
                 delay,
                 retention,
                 max_retry,
+                front,
             },
         )
     }
@@ -172,7 +176,7 @@ impl Operation {
             16 => prop::collection::vec(NewTask::any(), 1..6).prop_map(Self::Store),
             12 => (NewTask::any(), any::<[bool; 4]>(), prop::bool::weighted(0.2), 1..30_u8).prop_map(
                 |(task, [replace, reschedule, restart, follow], throttle, call)| {
-                    let task = NewTask { unique: false, group: None, ..task };
+                    let task = NewTask { unique: false, group: None, front: false, ..task };
                     Self::Publish { task, replace, reschedule, restart, follow, throttle, call }
                 }
             ),

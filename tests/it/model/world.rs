@@ -59,7 +59,7 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn compose(&self, task: &NewTask) -> Composed {
-        let NewTask { id, task_type, payload, unique, group, delay, retention, max_retry } = task;
+        let NewTask { id, task_type, payload, unique, group, delay, retention, max_retry, front } = task;
         let mut raw = RawTask::new(format!("kind-{task_type}")).queue(QUEUE).task_id(id.to_string());
         raw = raw.payload(payload.to_string()).max_retry(u32::from(*max_retry));
         if *unique {
@@ -74,6 +74,9 @@ impl<'a> World<'a> {
         }
         if let Some(retention) = retention {
             raw = raw.retention(Duration::from_secs(u64::from(*retention)));
+        }
+        if *front && group.is_none() && delay.is_none() {
+            raw = raw.front();
         }
         compose(raw, TaskOptions::new(), self.now_ns()).unwrap()
     }
@@ -236,16 +239,20 @@ impl<'a> World<'a> {
     async fn store(&self, tasks: &[NewTask]) -> String {
         let (broker, now_ns) = (self.broker(), self.now_ns());
         let mut told = told(broker.publish_queue(QUEUE).await);
-        let (mut pending, mut scheduled) = (Vec::new(), Vec::new());
+        let (mut pending, mut front, mut scheduled) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks.iter().map(|task| self.compose(task)) {
             match task.placement {
                 Placement::Pending => pending.push(task),
+                Placement::Front => front.push(task),
                 Placement::Scheduled { .. } => scheduled.push(task),
                 Placement::Aggregating => told += &super::world::told(broker.add_to_group(&task, self.now()).await),
             }
         }
         if !pending.is_empty() {
             told += &super::world::told(broker.enqueue(QUEUE, &pending, now_ns).await);
+        }
+        if !front.is_empty() {
+            told += &super::world::told(broker.enqueue_front(QUEUE, &front, now_ns).await);
         }
         if !scheduled.is_empty() {
             told += &super::world::told(broker.schedule(QUEUE, &scheduled).await);

@@ -135,6 +135,7 @@ impl Fixture {
             let queue = task.message.queue.clone();
             let verdict = match task.placement {
                 Placement::Pending => self.broker.enqueue(&queue, &[task], NOW_NS).await.unwrap()[0],
+                Placement::Front => self.broker.enqueue_front(&queue, &[task], NOW_NS).await.unwrap()[0],
                 Placement::Scheduled { .. } => self.broker.schedule(&queue, &[task]).await.unwrap()[0],
                 Placement::Aggregating => self.broker.add_to_group(&task, NOW).await.unwrap(),
             };

@@ -15,6 +15,7 @@ mod dequeue_matching;
 mod done;
 mod duties;
 mod enqueue;
+mod enqueue_front;
 mod enqueue_tick;
 mod entry;
 mod extend_lease;

@@ -25,7 +25,8 @@ use super::{Inspector, ServerInfo};
 use queue_redis::Error as RedisError;
 use queue_redis::broker::CancelRequest;
 
-use crate::error::Error;
+use crate::error::{Error, WhyUnreadable};
+use crate::limits::read_limits;
 use queue_redis::Connection;
 
 /// Locks that are told of an id without a task.
@@ -75,6 +76,8 @@ struct Facts {
     group: Option<(String, u64, UnixSecond, UnixSecond)>,
     /// Of the lane that it waits in.
     lane: Option<Reason>,
+    /// What is wrong with the limits of the queue.
+    spoilt_limits: Option<WhyUnreadable>,
     /// Servers of the queue that know nothing of its limits.
     unaware: Vec<String>,
     deadline: Option<i64>,
@@ -132,8 +135,10 @@ impl Inspector {
         look.cmd("HMGET").arg(keys.task(id)).arg("owner").arg(CRASHES).arg("pending_since").arg(PUBLISHED);
         look.cmd("HMGET").arg(keys.task(id)).arg(&FIELDS);
         look.cmd("GET").arg(keys.paused()).cmd("EXISTS").arg(keys.removing());
-        look.cmd("SISMEMBER").arg(QUEUES).arg(queue).cmd("EXISTS").arg(keys.rules()).ignore_errors();
-        let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("explaining a task", &look).await?;
+        look.cmd("SISMEMBER").arg(QUEUES).arg(queue).cmd("GET").arg(keys.rules()).ignore_errors();
+        let mut replies: Vec<redis::RedisResult<redis::Value>> =
+            connection.pipeline("explaining a task", &look).await?;
+        let rules = replies.pop().unwrap_or(Ok(redis::Value::Nil));
         let mut replies = replies.into_iter().map(Result::ok);
         let [owner, crashes, since, published]: [Option<String>; 4] = parse(replies.next());
         facts.pending_since = since.and_then(|ns| Some(ns.parse::<i64>().ok()?.div_euclid(1_000_000_000)));
@@ -144,7 +149,11 @@ impl Inspector {
         facts.paused = parse(replies.next());
         facts.is_removing = parse(replies.next());
         facts.is_listed = parse(replies.next());
-        if parse(replies.next()) {
+        facts.spoilt_limits = match &rules {
+            Err(error) => (error.code() == Some("WRONGTYPE")).then_some(WhyUnreadable::OtherType),
+            Ok(text) => redis::from_redis_value(text.clone()).ok().and_then(|text: Vec<u8>| read_limits(&text).err()),
+        };
+        if !matches!(rules, Ok(redis::Value::Nil)) {
             facts.unaware = self.servers_unaware_of_limits().await?.remove(queue).unwrap_or_default();
         }
         facts.servers = match self.servers().await {
@@ -269,6 +278,9 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     let (mut stopped, mut slow) = (Vec::new(), Vec::new());
     if let Some(since) = &facts.paused {
         stopped.push(Reason::Paused { since: since.parse().ok().filter(|since| *since > 0).map(UnixSecond) });
+    }
+    if let Some(why) = &facts.spoilt_limits {
+        stopped.push(Reason::LimitsUnreadable { why: why.clone() });
     }
     if facts.is_removing {
         stopped.push(Reason::Removing);

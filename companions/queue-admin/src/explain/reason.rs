@@ -9,6 +9,8 @@ use queue_core::clock::UnixSecond;
 use queue_core::doctor::Fault;
 use queue_core::duration;
 
+use crate::error::WhyUnreadable;
+
 /// One reason, or something that one should know with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,6 +53,11 @@ pub enum Reason {
         paused: bool,
         /// When it becomes pending for servers that know nothing of limits.
         fallback: UnixSecond,
+    },
+    /// The limits of its queue cannot be read, so that servers of ours take nothing from it.
+    LimitsUnreadable {
+        /// What is wrong with them.
+        why: WhyUnreadable,
     },
     /// Its queue has limits, and some of its servers take tasks without asking for them.
     UnawareServers {
@@ -243,6 +250,7 @@ impl Reason {
             Self::Unlisted => "unlisted",
             Self::Scheduled { .. } => "scheduled",
             Self::Lane { .. } => "lane",
+            Self::LimitsUnreadable { .. } => "limits-unreadable",
             Self::UnawareServers { .. } => "unaware-servers",
             Self::Follows { .. } => "follows",
             Self::Retry { .. } => "retry",
@@ -329,6 +337,9 @@ impl fmt::Display for Reason {
                 })?;
                 next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")
+            }
+            Self::LimitsUnreadable { why } => {
+                write!(f, "the limits of its queue cannot be read, so that nothing is taken from it: {why}")
             }
             Self::UnawareServers { servers } => {
                 write!(

@@ -142,7 +142,7 @@ async fn row_with_limits(inspector: &Inspector, memory: &Memory, queue: &str) ->
             limits.into_iter().map(told).collect::<Vec<_>>().join("; ")
         }
         // The tasks can be shown all the same.
-        Err(error @ Error::Limit(_)) => harmless(&error.to_string()),
+        Err(error @ Error::LimitsUnreadable { .. }) => harmless(&error.to_string()),
         Err(error) => return Err(error),
     };
     Ok(QueueRow { limits, ..row })

@@ -63,9 +63,9 @@ const BATCH_HELP: &str = "\
 A line of a batch has `type` and any of `payload` (a string is taken as it is,
 any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
 `at`, `unique`, `retention`, `task_id`, `group`, `priority` (or `only`, or
-`labels`, an array; then `fallback`, too), `max_crashes`, `max_snoozes`,
-`give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue` and `headers`
-(an object):
+`labels`, an array; then `fallback`, too), `front`, `max_crashes`,
+`max_snoozes`, `give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue`
+and `headers` (an object):
 
   {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
 
@@ -125,6 +125,9 @@ struct OptionArgs {
     /// With --only or --label: when none of these workers was alive for so long, any of the queue may run it [default: never]
     #[arg(long, value_name = "D", value_parser = when::duration, conflicts_with = "priority")]
     fallback: Option<Duration>,
+    /// Have the task taken next, before all that is pending; the last one that comes so is the first
+    #[arg(long, conflicts_with_all = ["delay", "at", "group"])]
+    front: bool,
     /// Enqueue with --only or --label without looking who is alive: the task waits
     #[arg(long)]
     force: bool,
@@ -184,6 +187,7 @@ impl OptionArgs {
             on_exhausted_queue: self.on_exhausted_queue,
             family,
             fallback: self.fallback,
+            front: self.front,
             headers: self.headers.into_iter().collect(),
             ..TaskOptions::new()
         };

@@ -7,6 +7,7 @@ use queue_admin::payload::harmless;
 use queue_admin::{Admin, LimitInfo, view};
 use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
+use queue_core::options::check_limited_queue;
 
 use super::{now, queues};
 use crate::error::{CliError, complain};
@@ -212,18 +213,20 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
         limit = limit.breaker(breaker.rest(args.rest.0, args.rest.1));
     }
     limit.check().map_err(|error| CliError::Usage(error.to_string()))?;
+    check_limited_queue(&args.queue).map_err(|error| CliError::Usage(error.to_string()))?;
     let name = limit.name.clone();
     admin.set_limit(&args.queue, limit).await?;
+    let unaware = admin.inspector().servers_unaware_of_limits().await?;
     if out.json {
         let limits = admin.inspector().limits(&args.queue).await?;
         let info = limits.iter().find(|info| info.limit.name == name);
-        let unaware = admin.inspector().servers_unaware_of_limits().await?;
         return out.value(&info.map(|info| view::Limit::new(&args.queue, info, &unaware)));
     }
     let queue = &args.queue;
-    out.line(&format!(
-        "limit {name:?} of queue {queue:?} is set; servers of Go, and of older releases, do not know of it"
-    ))
+    let others = unaware.get(queue).map_or_else(String::new, |servers| {
+        format!("; servers of the queue that do not know of it: {}", harmless(&servers.join(", ")))
+    });
+    out.line(&format!("limit {name:?} of queue {queue:?} is set{others}"))
 }
 
 async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError> {
@@ -284,10 +287,9 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
         match inspector.limits(name).await {
             Ok(limits) => found.extend(limits.into_iter().map(|info| (name, info))),
             // Limits that somebody has spoilt cost no other queue its line.
-            Err(queue_admin::Error::Limit(error)) if queue.is_none() => complain(&format!(
-                "warning: the limits of the queue {name} cannot be read, so nothing is taken from it: {error}; \
-                 `queuectl limit off --queue {name}` removes them"
-            )),
+            Err(error @ queue_admin::Error::LimitsUnreadable { .. }) if queue.is_none() => {
+                complain(&format!("warning: {error}"));
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -51,6 +51,12 @@ async fn each_server_tells_its_result_and_the_quorum_its_exit_code() {
         "{shown}"
     );
     assert!(bench.run(&["batch", "show", "x"]).await.ok().contains("Quorum       2, reached\n"));
+    bench.run_with(&["batch", "create", "--id", "other", "--from", "-"], br#"{"type":"t"}"#).await.ok();
+    let listed = bench.run(&["broadcast", "ls", "--json"]).await.json();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "a batch is none: {listed}");
+    assert_eq!((&listed[0]["id"], &listed[0]["type"], &listed[0]["quorum"]), (&json!("x"), &json!("t"), &json!(2)));
+    let table = bench.run(&["broadcast", "ls"]).await.ok();
+    assert!(table.lines().nth(1).is_some_and(|line| line.starts_with("x ") && line.contains("reached")), "{table}");
 
     let waited = bench.run(&[&run[..], &["--quorum", "all", "--wait"]].concat()).await.ok();
     assert!(waited.contains("is reached: 2 of 2") && waited.contains("web-1   succeeded"), "{waited}");

@@ -165,6 +165,16 @@ async fn what_is_published_tells_its_outcome_and_what_stays_as_it_is_exits_with_
     assert_eq!((&told["outcome"], &told["state"]), (&json!("suppressed"), &json!(null)));
     assert!(told["window_ms"].as_u64().is_some_and(|left| (1..=3_600_000).contains(&left)), "{told}");
 
+    for (wrong, why) in [
+        ("--throttle 0s", "throttle is 0s"),
+        ("--debounce 0s", "debounce is 0s"),
+        ("--debounce 5s --max-wait 1s", "max_wait is 1s, which is shorter than the debounce of 5s"),
+        ("--coalesce --front", "a task that is published under a key cannot be"),
+        ("--coalesce --only web-1 --fallback 0s", "fallback is 0"),
+    ] {
+        let error = publish(wrong).await.failed(1);
+        assert!(error.contains(why), "{wrong}: {error}");
+    }
     for wrong in ["--debounce 1s --in 1s", "--max-wait 1s", "--publish never", "--wait --throttle 1s"] {
         publish(wrong).await.failed(2);
     }
@@ -172,4 +182,23 @@ async fn what_is_published_tells_its_outcome_and_what_stays_as_it_is_exits_with_
     let mut down = queuectl();
     down.args(["--redis", "redis://127.0.0.1:1", "enqueue", "t", "--key", "k", "--publish", "keep"]);
     finish(down, b"").await.failed(1);
+}
+
+#[tokio::test]
+async fn a_task_in_front_is_taken_next() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "first").await;
+    bench.run(&["enqueue", "t", "--task-id", "a", "--front"]).await.ok();
+    let line = r#"{"type":"t","task_id":"b","front":true}"#;
+    bench.run_with(&["enqueue", "--batch", "-"], line.as_bytes()).await.ok();
+    let pending: Vec<String> = bench.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
+    assert_eq!(pending, ["first", "a", "b"], "the last one is taken first");
+    for wrong in [&["--in", "1s"], &["--group", "g"]] {
+        bench.run(&[&["enqueue", "t", "--front"], &wrong[..]].concat()).await.failed(2);
+    }
+    let line = r#"{"type":"t","front":true,"in":"1h"}"#;
+    let refused = bench.run_with(&["enqueue", "--batch", "-"], line.as_bytes()).await.failed(1);
+    assert!(refused.contains("line 1: front has a task taken next, and a task with a time cannot be"), "{refused}");
+    let refused = bench.run_with(&["batch", "create", "--id", "b", "--from", "-"], line.as_bytes()).await.failed(1);
+    assert!(refused.contains("it is to be in front"), "{refused}");
 }

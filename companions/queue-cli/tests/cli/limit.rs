@@ -1,5 +1,7 @@
 //! Limits: `queuectl limit set`, `ls`, `lanes`, `key`, `rm`, `off`.
 
+use prost::Message as _;
+use queue_core::wire::{ServerInfo, Timestamp};
 use serde_json::json;
 
 use crate::support::Bench;
@@ -102,6 +104,14 @@ async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
         (&["--key", "type", "--breaker", "0%/20/1m"], "1 to 100 percent"),
         (&["--key", "type", "--breaker", "50%/20/1m", "--rest", "2m..1m"], "not longer than its longest"),
         (&["--key", "type", "--concurrency", "1", "--rest", "1m"], "--breaker"),
+        (&["--key", "type", "--rate", "1000000000/1ns"], "a millisecond at the least"),
+        (&["--key", "type", "--rate", "1000000000/1s"], "one start in a microsecond"),
+        (&["--key", "type", "--rate", "1/10000d"], "a year at the most"),
+        (&["--key", "type", "--concurrency", "1", "--type", "a*b"], "a star at its end"),
+        (&["--key", "type", "--concurrency", "1", "--fallback", "0s"], "a second to a year"),
+        (&["--key", "payload:/a~2", "--concurrency", "1"], "no path of a field"),
+        (&["--key", "type", "--concurrency", "1", "--queue", ""], "the queue name is blank"),
+        (&["--key", "type", "--concurrency", "1", "--queue", "a}:b"], "of another queue"),
     ] {
         let line = [&["limit", "set", "x"], more].concat();
         let error = bench.run(&line).await.failed(2);
@@ -109,4 +119,104 @@ async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
     }
     let error = bench.run(&["limit", "rm", "none"]).await;
     assert!(!error.failed(3).is_empty());
+    assert!(bench.run(&["limit", "off", "--queue", "nosuch"]).await.failed(3).contains("\"nosuch\" not found"));
+    // One for a priority of a queue is none of these.
+    bench.run(&["limit", "set", "x", "--key", "type", "--concurrency", "1", "--queue", "mail}p9"]).await.ok();
+}
+
+#[tokio::test]
+async fn who_sets_a_limit_learns_which_servers_do_not_know_of_it() {
+    let bench = Bench::new().await;
+    let set = ["limit", "set", "x", "--key", "type", "--concurrency", "1"];
+    assert_eq!(bench.run(&set).await.ok(), "limit \"x\" of queue \"default\" is set\n");
+    let go = ServerInfo {
+        host: "go".to_owned(),
+        pid: 7,
+        server_id: "u".to_owned(),
+        queues: [("default".to_owned(), 1)].into(),
+        status: "active".to_owned(),
+        start_time: Some(Timestamp { seconds: 5, nanos: 0 }),
+        ..ServerInfo::default()
+    };
+    bench.ask::<i64>(&["ZADD", "asynq:servers", "4000000000", "asynq:servers:{go:7:u}"]).await;
+    bench.set("asynq:servers:{go:7:u}", &go.encode_to_vec()).await;
+    let told = bench.run(&set).await.ok();
+    assert!(told.contains("is set; servers of the queue that do not know of it: go:7:u"), "{told}");
+}
+
+impl Bench {
+    async fn set(&self, key: &str, bytes: &[u8]) {
+        let client = redis::Client::open(self.redis.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("SET").arg(key).arg(bytes).exec_async(&mut connection).await.unwrap();
+    }
+}
+
+/// Somebody has written something else in the place of the limits.
+#[tokio::test]
+async fn limits_that_cannot_be_read_are_named_by_all_who_are_asked() {
+    let bench = Bench::new().await;
+    bench.enqueue("t", "waits").await;
+    let batch = r#"{"type":"t","queue":"default"}"#;
+    bench.run_with(&["batch", "create", "--id", "b", "--from", "-"], batch.as_bytes()).await.ok();
+    const KEY: &str = "asynq:{default}:x:rules";
+    for (write, why, remedy) in [
+        (["SET", KEY, "nothing"].as_slice(), "expected ident", "queuectl limit off"),
+        (&["SET", KEY, "{\"rules\":[{\"name\":\"x\"}]}"], "missing field", "queuectl limit off"),
+        (&["SADD", KEY, "x"], "another type", "queuectl doctor --fix --dump FILE"),
+    ] {
+        bench.ask::<redis::Value>(&["DEL", KEY]).await;
+        bench.ask::<redis::Value>(write).await;
+        let set = ["limit", "set", "x", "--key", "type", "--concurrency", "1"];
+        let key = ["limit", "key", "x", "k", "--pause"];
+        for command in [&set[..], &key, &["limit", "ls", "-q", "default"], &["limit", "lanes", "x"]] {
+            let error = bench.run(command).await.failed(1);
+            for part in ["the limits of queue \"default\" cannot be read", "nothing is taken from it", why, remedy] {
+                assert!(error.contains(part), "{command:?}: {part:?} in {error}");
+            }
+        }
+        let listed = bench.run(&["limit", "ls"]).await;
+        assert!(listed.stderr.contains("warning: the limits of queue \"default\" cannot be read"), "{listed:?}");
+        let explained = bench.run(&["explain", "waits"]).await.ok();
+        assert!(
+            explained.contains("the limits of its queue cannot be read") && explained.contains(remedy),
+            "{explained}"
+        );
+        let explained = bench.run(&["batch", "explain", "b"]).await.ok();
+        assert!(explained.contains("the first of them: the limits of its queue cannot be read"), "{explained}");
+        if remedy == "queuectl limit off" {
+            bench.run(&["limit", "off"]).await.ok();
+        } else {
+            let error = bench.run(&["limit", "off"]).await.failed(1);
+            assert!(error.contains("another type") && error.contains(remedy), "{error}");
+            bench.run(&["doctor", "--fix", "--dump", "dump"]).await;
+        }
+        assert_eq!(bench.ask::<u64>(&["EXISTS", KEY]).await, 0, "{remedy}");
+    }
+    bench.set(KEY, &[0xff, 0]).await;
+    bench.run(&["limit", "ls", "-q", "default"]).await.failed(1);
+    bench.run(&["limit", "off"]).await.ok();
+    assert_eq!(bench.ask::<u64>(&["EXISTS", KEY]).await, 0, "what is no text");
+}
+
+/// A member that waits in a lane says in which.
+#[tokio::test]
+async fn a_batch_says_why_its_members_wait() {
+    let bench = Bench::new().await;
+    bench.run(&["limit", "set", "x", "--key", "type", "--concurrency", "1"]).await.ok();
+    let batch = "{\"type\":\"t\"}\n{\"type\":\"t\"}\n";
+    bench.run_with(&["batch", "create", "--id", "b", "--from", "-"], batch.as_bytes()).await.ok();
+    let _worker = bench.worker(&["--exec", "t=sleep 600"]).await;
+    let explained = async || bench.run(&["batch", "explain", "b"]).await.ok();
+    let mut told = explained().await;
+    for _ in 0..500 {
+        if told.contains("waits in lane \"x:t\"") {
+            break;
+        }
+        told = explained().await;
+    }
+    assert!(told.contains("1 of its members: scheduled in queue default"), "{told}");
+    assert!(told.contains("the first of them: it waits in lane \"x:t\""), "{told}");
+    let json = bench.run(&["batch", "explain", "b", "--json"]).await.json();
+    assert_eq!(json["tasks"][0]["reasons"][0]["reason"], json!("lane"));
 }

@@ -205,7 +205,7 @@ impl Ticker {
         let Some(hook) = &self.on_tick else { return };
         let Ok(task) = schedule.compose(step.tick, self.clock.now_ns()) else { return };
         let state = match task.placement {
-            Placement::Pending => TaskState::Pending,
+            Placement::Pending | Placement::Front => TaskState::Pending,
             Placement::Scheduled { .. } => TaskState::Scheduled,
             Placement::Aggregating => TaskState::Aggregating,
         };

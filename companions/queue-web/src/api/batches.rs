@@ -1,8 +1,9 @@
 //! Batches and workflows.
 
 use axum::http::StatusCode;
+use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use queue_admin::Error;
+use queue_admin::{Error, view};
 use queue_core::flow::{FlowId, MemberState};
 use queue_redis::BatchState;
 use queue_redis::flow::{Member, NodeStatus};
@@ -10,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json as value};
 
 use super::queues::to_value;
-use super::tasks::{IN_LIST, shown};
+use super::tasks::{self, IN_LIST, shown};
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json};
 
@@ -102,10 +103,10 @@ pub(crate) async fn nodes(request: Request) -> Answer {
 
 pub(crate) async fn explain(request: Request) -> Answer {
     let id = id(&request)?;
-    let explained = request.inspector().flows().explain(&id).await?;
-    let mut explained = explained.ok_or_else(|| Error::BatchNotFound(id.to_string()))?;
-    explained.nodes = redacted(&request, explained.nodes);
-    json(&explained)
+    let mut explained = request.inspector().explain_batch(&id).await?;
+    explained.batch.nodes = redacted(&request, explained.batch.nodes);
+    explained.tasks = join_all(explained.tasks.into_iter().map(|task| tasks::redacted(&request, task))).await;
+    json(&view::BatchExplanation::from(explained))
 }
 
 /// Whether it is only to be counted what would be done.

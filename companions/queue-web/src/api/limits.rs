@@ -26,10 +26,17 @@ fn shown(request: &Request, queue: &str, info: &LimitInfo, unaware: &Unaware) ->
 }
 
 /// The limits of these queues. Who knows nothing of them does not matter where there are none.
-async fn of_queues(request: &Request, queues: &[String]) -> Answer {
-    let (inspector, mut items, mut unaware) = (request.inspector(), Vec::new(), None);
+async fn of_queues(request: &Request, queues: &[String], is_one: bool) -> Answer {
+    let (inspector, mut items, mut unaware, mut unreadable) = (request.inspector(), Vec::new(), None, Vec::new());
     for queue in inspector.limited_queues(queues).await? {
-        let limits = inspector.limits(&queue).await?;
+        let limits = match inspector.limits(&queue).await {
+            // Limits that somebody has spoilt cost no other queue its own.
+            Err(error @ Error::LimitsUnreadable { .. }) if !is_one => {
+                unreadable.push(value!({ "queue": queue, "detail": error.to_string() }));
+                continue;
+            }
+            limits => limits?,
+        };
         if unaware.is_none() {
             unaware = Some(inspector.servers_unaware_of_limits().await?);
         }
@@ -38,18 +45,22 @@ async fn of_queues(request: &Request, queues: &[String]) -> Answer {
             items.push(shown(request, &queue, info, unaware)?);
         }
     }
-    json(&value!({ "total": items.len(), "items": items }))
+    let mut told = value!({ "total": items.len(), "items": items });
+    if !unreadable.is_empty() {
+        told["unreadable"] = unreadable.into();
+    }
+    json(&told)
 }
 
 pub(crate) async fn all(request: Request) -> Answer {
     let queues = request.inspector().queues().await?;
     let queues: Vec<String> = queues.into_iter().filter(|queue| request.who.sees(queue)).collect();
-    of_queues(&request, &queues).await
+    of_queues(&request, &queues, false).await
 }
 
 pub(crate) async fn list(request: Request) -> Answer {
     let queue = request.queue()?.to_owned();
-    of_queues(&request, &[queue]).await
+    of_queues(&request, &[queue], true).await
 }
 
 /// A limit as it is asked for; its name stands in the path.

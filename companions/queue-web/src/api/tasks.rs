@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
-use queue_admin::{Cursor, Direction, Error, Filter, Listing, Reason, Verb, view};
+use queue_admin::{Cursor, Direction, Error, Explanation, Filter, Listing, Reason, Verb, view};
 use queue_core::{TaskInfo, TaskState};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
@@ -202,13 +202,18 @@ pub(crate) async fn cancel(request: Request) -> Answer {
 
 pub(crate) async fn explain(request: Request) -> Answer {
     let (queue, id) = (request.queue()?, &request.names[1]);
-    let inspector = request.inspector();
-    let mut found = inspector.explain(queue, id).await?;
-    if found.reasons.iter().any(|reason| matches!(reason, Reason::Lane { .. })) {
-        // Of limits that cannot be read, no key is told.
-        found = request.web.redact.explanation(found, &inspector.limits(queue).await.unwrap_or_default());
-    }
+    let found = redacted(&request, request.inspector().explain(queue, id).await?).await;
     json(&view::Explanation::from(&found))
+}
+
+/// The same without the key of a lane that is hidden in the task.
+pub(super) async fn redacted(request: &Request, found: Explanation) -> Explanation {
+    if !found.reasons.iter().any(|reason| matches!(reason, Reason::Lane { .. })) {
+        return found;
+    }
+    // Of limits that cannot be read, no key is told.
+    let limits = request.inspector().limits(&found.queue).await.unwrap_or_default();
+    request.web.redact.explanation(found, &limits)
 }
 
 /// The last attempts that failed, oldest first. Their errors are shown as the last error of the task is.

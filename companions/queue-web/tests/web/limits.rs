@@ -111,6 +111,33 @@ async fn lanes_are_told_by_key_page_by_page_and_changed_one_by_one() {
 }
 
 #[tokio::test]
+async fn limits_that_cannot_be_read_are_told_by_their_queue_and_cost_no_other_its_own() {
+    let place = Place::start().await;
+    place.limit().await;
+    place.put([task("x").queue("spoilt")]).await;
+    let site = place.of(Identity::new("ada", Role::Operator));
+    let fine = site.get("/limits").await.json();
+    assert_eq!((&fine["total"], fine.get("unreadable")), (&json!(1), None));
+    place.command::<redis::Value>("SET asynq:{spoilt}:x:rules nothing").await;
+    let all = site.get("/limits").await.json();
+    assert_eq!((&all["total"], &all["items"][0]["queue"]), (&json!(1), &json!(QUEUE)));
+    assert_eq!(all["unreadable"][0]["queue"], json!("spoilt"));
+    let one = site.get("/queues/spoilt/limits").await;
+    assert_eq!((one.status.as_u16(), &*one.code()), (409, "limits-unreadable"));
+    assert_eq!(one.json()["queue"], json!("spoilt"));
+    assert!(one.text.contains("queuectl limit off"), "{}", one.text);
+    let explained = site.get("/queues/spoilt/tasks/x/explain").await.json();
+    assert_eq!(explained["reasons"][0]["reason"], json!("limits-unreadable"));
+    place.command::<redis::Value>("DEL asynq:{spoilt}:x:rules").await;
+    place.command::<redis::Value>("SADD asynq:{spoilt}:x:rules x").await;
+    assert!(site.get("/queues/spoilt/limits").await.text.contains("another type"));
+    assert_eq!(site.send("DELETE", "/queues/spoilt/limits", "").await.code(), "limits-unreadable");
+    assert_eq!(site.send("DELETE", "/queues/none/limits", "").await.code(), "queue-not-found");
+    let blank = site.send("PUT", "/queues/%20/limits/x", r#"{"key":"type","concurrency":1}"#).await;
+    assert_eq!(blank.code(), "invalid-value", "{}", blank.text);
+}
+
+#[tokio::test]
 async fn keys_that_are_hidden_in_tasks_are_hidden_here_too() {
     let place = Place::start().await;
     place.limit().await;

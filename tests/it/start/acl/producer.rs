@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use queue_redis::{Client, EnqueueError, Redis, broker::Broker};
 
+use super::{DOCUMENT, documented, with_user};
 use crate::support::{Fixture, job};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -22,4 +23,18 @@ pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     }
     assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:pending"]).await, 4);
     assert_eq!(Broker::new(fixture.redis()).has_groups("q").await.ok(), Some(true));
+}
+
+#[tokio::test]
+async fn a_producer_needs_one_right_more_to_enqueue_in_front() {
+    let (fixture, redis) = with_user(&documented("producer")).await;
+    let client = Client::new(redis);
+    let refused = client.enqueue(job("a").front()).await.unwrap_err();
+    assert!(refused.to_string().contains("lacks a right"), "{refused}");
+    assert!(super::refused(&fixture, "producer").await.contains("rpush"));
+    assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "asynq:{q}:*"]).await, [""; 0], "nothing is half stored");
+    let line = "ACL SETUSER producer +rpush";
+    assert!(DOCUMENT.lines().any(|other| other == line));
+    fixture.run(line).await;
+    client.enqueue(job("a").front()).await.unwrap();
 }

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use queue_admin::payload::one_line;
+use queue_admin::{BatchExplanation, Explanation, view};
 use queue_core::flow::FlowId;
-use queue_redis::flow::{Explanation, Standing};
-use queue_redis::{BatchError, BatchState, CallbackState};
+use queue_redis::flow::Standing;
+use queue_redis::{BatchState, CallbackState};
 
 use super::summary;
 use crate::error::CliError;
@@ -24,16 +26,16 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let explained = session.client().flows().explain(&args.id).await?;
-    let explained = explained.ok_or_else(|| BatchError::Unknown { id: args.id.to_string() })?;
+    let explained = session.inspector().explain_batch(&args.id).await?;
     if out.json {
-        return out.value(&explained);
+        return out.value(&view::BatchExplanation::from(explained));
     }
     out.text(&describe(&explained))
 }
 
-fn describe(explained: &Explanation) -> String {
-    let Explanation { status, members, unseen, callbacks, children, nodes, todo, next_look, .. } = explained;
+fn describe(explained: &BatchExplanation) -> String {
+    let queue_redis::flow::Explanation { status, members, unseen, callbacks, children, nodes, todo, next_look, .. } =
+        &explained.batch;
     let mut text = format!("batch {:?} is {}\n", status.id, summary(status));
     let mut line = |what: String| {
         let _ = writeln!(text, "- {what}");
@@ -49,6 +51,7 @@ fn describe(explained: &Explanation) -> String {
     }
     for standing in members {
         line(format!("{} of its members: {}", standing.tasks, place(standing)));
+        reasons_of(standing, &explained.tasks).for_each(&mut line);
     }
     if *unseen > 0 {
         line(format!("{unseen} members more were not looked at"));
@@ -85,6 +88,7 @@ fn describe(explained: &Explanation) -> String {
     }
     for standing in callbacks {
         line(format!("a callback: {}", place(standing)));
+        reasons_of(standing, &explained.tasks).for_each(&mut line);
     }
     if status.dead > 0 {
         line(format!("`queuectl batch retry {} --dead` runs what is in the archive again", status.id));
@@ -96,6 +100,13 @@ fn describe(explained: &Explanation) -> String {
         line(format!("the leader of the servers looks after it next {}", when::distance(*next, now())));
     }
     text
+}
+
+/// Why the first of them does not run.
+fn reasons_of<'a>(standing: &Standing, tasks: &'a [Explanation]) -> impl Iterator<Item = String> + use<'a> {
+    let first = tasks.iter().find(|task| task.queue == standing.queue && task.id == standing.first);
+    let reasons = first.into_iter().flat_map(|task| &task.reasons);
+    reasons.map(|reason| format!("  the first of them: {}", one_line(&reason.to_string())))
 }
 
 fn place(standing: &Standing) -> String {

@@ -1,5 +1,6 @@
 //! `queuectl broadcast`.
 
+mod list;
 mod look;
 mod run;
 
@@ -14,6 +15,9 @@ use crate::session::Session;
 pub(crate) enum BroadcastCommand {
     /// Have several servers run a task, each of them once, and print the id
     Run(Box<run::RunArgs>),
+    /// Show the broadcasts, newest first
+    #[command(visible_alias = "list")]
+    Ls(list::ListArgs),
     /// Show how each server of a broadcast stands
     #[command(visible_alias = "inspect")]
     Show(look::ShowArgs),
@@ -24,6 +28,7 @@ crate::command::simple!(BroadcastCommand);
 async fn run(command: BroadcastCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         BroadcastCommand::Run(args) => run::run(*args, session, out).await,
+        BroadcastCommand::Ls(args) => list::list(args, session, out).await,
         BroadcastCommand::Show(args) => look::show(args, session, out).await,
     }
 }

@@ -143,6 +143,7 @@ async fn enqueue(world: &World, task: RawTask) -> Result<(), Error> {
     let Ok(composed) = composed else { return Ok(()) };
     match composed.placement {
         queue_core::options::Placement::Pending => world.broker.enqueue(QUEUE, &[composed], NOW).await.map(drop),
+        queue_core::options::Placement::Front => world.broker.enqueue_front(QUEUE, &[composed], NOW).await.map(drop),
         queue_core::options::Placement::Scheduled { .. } => world.broker.schedule(QUEUE, &[composed]).await.map(drop),
         queue_core::options::Placement::Aggregating => world.broker.add_to_group(&composed, NOW).await.map(drop),
     }

@@ -15,80 +15,19 @@
 //! assert!(limit.check().is_ok());
 //! ```
 
+mod breaker;
+mod key;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::breaker::Breaker;
+pub use self::key::LimitKey;
+use crate::clock::secs_ceil;
 use crate::limits::{LANE_FALLBACK_SECS, MAX_LANE_KEY_BYTES, MAX_LIMITS, MAX_WEIGHT};
-
-/// By what the tasks of a queue are told apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-#[non_exhaustive]
-pub enum LimitKey {
-    /// Not at all: the limit holds for all of them together. Of a limit for all types nothing is parked; less is taken.
-    Queue,
-    /// By their type.
-    Type,
-    /// By this header. A task without it is not limited.
-    Header(String),
-    /// By this field of a JSON payload of up to 4 KiB, `/account/id`. A task without it is not limited, nor is one whose
-    /// payload is encrypted.
-    Payload(String),
-}
-
-impl LimitKey {
-    /// By this header.
-    pub fn header(name: impl Into<String>) -> Self {
-        Self::Header(name.into())
-    }
-
-    /// By this field of the payload.
-    pub fn payload(path: impl Into<String>) -> Self {
-        Self::Payload(path.into())
-    }
-}
-
-impl fmt::Display for LimitKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Queue => f.write_str("queue"),
-            Self::Type => f.write_str("type"),
-            Self::Header(name) => write!(f, "header:{name}"),
-            Self::Payload(path) => write!(f, "payload:{path}"),
-        }
-    }
-}
-
-impl From<LimitKey> for String {
-    fn from(key: LimitKey) -> Self {
-        key.to_string()
-    }
-}
-
-impl TryFrom<String> for LimitKey {
-    type Error = LimitError;
-
-    fn try_from(text: String) -> Result<Self, LimitError> {
-        text.parse()
-    }
-}
-
-impl FromStr for LimitKey {
-    type Err = LimitError;
-
-    fn from_str(text: &str) -> Result<Self, LimitError> {
-        match text.split_once(':') {
-            None if text == "queue" => Ok(Self::Queue),
-            None if text == "type" => Ok(Self::Type),
-            Some(("header", name)) if !name.is_empty() => Ok(Self::header(name)),
-            Some(("payload", path)) if path.len() > 1 && path.starts_with('/') => Ok(Self::payload(path)),
-            _ => Err(LimitError::Key(text.to_owned())),
-        }
-    }
-}
 
 /// Why a limit is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +51,23 @@ pub enum LimitError {
     /// A number is zero.
     #[error("limit {0:?} lets nothing start, ever: pause the queue, or a key of the limit, instead")]
     Zero(String),
+    /// A rate that nobody can mean.
+    #[error("limit {0:?} cannot have this rate: {1}")]
+    Rate(String, &'static str),
+    /// A fallback that is none.
+    #[error("the fallback of limit {0:?} is a second to a year")]
+    Fallback(String),
+    /// A star that is not the end of the pattern, or no text at all.
+    #[error(
+        "{0:?} is no type of tasks: it is a whole one, or what types begin with and a star at its end, such as email:*"
+    )]
+    Type(String),
+    /// The path of a field of the payload is none.
+    #[error(
+        "{0:?} is no path of a field: write the names of the fields with a slash before each, such as /account/id; \
+         a name that is empty, or has a slash or a tilde in it, cannot be written: use a header"
+    )]
+    Path(String),
     /// Keys so long have names that nobody can say.
     #[error("{0:?} is longer than the {MAX_LANE_KEY_BYTES} bytes up to which a key can be named")]
     LongKey(String),
@@ -163,89 +119,6 @@ impl FromStr for LaneOrder {
     }
 }
 
-/// When nothing of a key starts for a while, because what has started has failed.
-///
-/// When so many percent of at least so many attempts have failed within a time, nothing of the key starts for a rest. Then one task
-/// starts; if it succeeds, all may start again, and if it fails, the next rest is twice as long, up to the longest.
-///
-/// ```
-/// use queue_core::limit::Breaker;
-///
-/// assert_eq!("50%/20/1m".parse(), Ok(Breaker::failures(50)));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Breaker {
-    /// How many percent of the attempts have to fail.
-    pub percent: u32,
-    /// Of how many attempts at least.
-    pub of: u32,
-    /// Within how many milliseconds, counted from the first.
-    pub within: u64,
-    /// For how many milliseconds nothing starts then.
-    pub rest: u64,
-    /// For how many at the most, when one after another has failed that was to find out whether it goes well again.
-    pub most: u64,
-}
-
-impl Breaker {
-    /// When so many percent have failed, of 20 at least within a minute; the first rest is 30 s, and the longest ten minutes.
-    pub fn failures(percent: u32) -> Self {
-        Self { percent, of: 20, within: 60_000, rest: 30_000, most: 600_000 }
-    }
-
-    /// Of how many attempts at least.
-    #[must_use]
-    pub fn of(self, attempts: u32) -> Self {
-        Self { of: attempts, ..self }
-    }
-
-    /// Within how long.
-    #[must_use]
-    pub fn within(self, time: Duration) -> Self {
-        Self { within: whole_millis(time), ..self }
-    }
-
-    /// For how long nothing starts then, and for how long at the most.
-    #[must_use]
-    pub fn rest(self, first: Duration, longest: Duration) -> Self {
-        Self { rest: whole_millis(first), most: whole_millis(longest), ..self }
-    }
-
-    fn check(&self) -> Result<(), &'static str> {
-        const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
-        match () {
-            () if !(1..=100).contains(&self.percent) => Err("the share of failures is 1 to 100 percent"),
-            () if self.of == 0 => Err("it takes one attempt at least"),
-            () if !(1..=DAY_MS).contains(&self.within) => Err("its time is a millisecond to a day"),
-            () if !(1..=self.most).contains(&self.rest) => Err("its first rest is not longer than its longest"),
-            () if self.most > DAY_MS => Err("its longest rest is a day at the most"),
-            () => Ok(()),
-        }
-    }
-}
-
-fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Without the rests: `50%/20/1m`.
-impl FromStr for Breaker {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split('/').collect();
-        let [percent, of, within] = parts[..] else {
-            return Err("it is a share of failures, a number of attempts and a time, such as 50%/20/1m".to_owned());
-        };
-        let number = |text: &str| text.parse::<u32>().map_err(|error| format!("{text:?} is no number: {error}"));
-        let percent = number(percent.strip_suffix('%').ok_or("the share of failures is written in percent: 50%")?)?;
-        let within = crate::duration::parse(within).map_err(|error| error.to_string())?;
-        Ok(Self::failures(percent).of(number(of)?).within(within))
-    }
-}
-
 /// A limit of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -283,6 +156,9 @@ pub struct Limit {
     #[serde(default = "fallback")]
     pub fallback: u64,
 }
+
+/// What lasts longer is a mistake of the unit, and of more than this the scripts could not reckon.
+const YEAR_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 
 fn one() -> u32 {
     1
@@ -363,7 +239,7 @@ impl Limit {
     /// After how long a task that waits becomes pending for servers that know nothing of limits. Default: an hour.
     #[must_use]
     pub fn fallback(mut self, after: Duration) -> Self {
-        self.fallback = after.as_secs().max(1);
+        self.fallback = u64::try_from(secs_ceil(after)).unwrap_or(u64::MAX);
         self
     }
 
@@ -398,8 +274,43 @@ impl Limit {
     /// Whether it can be one.
     ///
     /// # Errors
-    /// When its name is none, or it lets all start, or nothing.
+    /// When its name is none, it lets all start, or nothing, or has numbers or texts that nobody can mean.
     pub fn check(&self) -> Result<(), LimitError> {
+        self.check_stored()?;
+        if let Some(pattern) = self
+            .types
+            .iter()
+            .find(|pattern| pattern.find('*').unwrap_or(pattern.len()) + 1 < pattern.len() || pattern.is_empty())
+        {
+            return Err(LimitError::Type(pattern.clone()));
+        }
+        if let LimitKey::Payload(path) = &self.key
+            && path.split('/').skip(1).any(|name| name.is_empty() || name.contains('~'))
+        {
+            return Err(LimitError::Path(path.clone()));
+        }
+        if let (Some(rate), Some(per)) = (self.rate, self.per) {
+            let impossible = |why| Err(LimitError::Rate(self.name.clone(), why));
+            match () {
+                () if per > YEAR_MS => return impossible("its time is a year at the most"),
+                // What a rate has charged is kept in microseconds.
+                () if u64::from(rate) > per.saturating_mul(1_000) => {
+                    return impossible("more than one start in a microsecond is none: leave it out");
+                }
+                () if u64::from(self.burst).saturating_mul(per) / u64::from(rate) > YEAR_MS => {
+                    return impossible("such a burst takes more than a year to come back");
+                }
+                () => {}
+            }
+        }
+        if !(1..=YEAR_MS / 1_000).contains(&self.fallback) {
+            return Err(LimitError::Fallback(self.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// The same of one that is stored, perhaps by a release that knew fewer reasons to refuse it.
+    fn check_stored(&self) -> Result<(), LimitError> {
         let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(is_part) {
             return Err(LimitError::Name(self.name.clone()));
@@ -419,6 +330,9 @@ impl Limit {
         }
         if self.is_strict() && self.concurrency != Some(1) {
             return Err(LimitError::StrictConcurrency(self.name.clone()));
+        }
+        if self.rate.is_some_and(|rate| rate > 0) && self.per == Some(0) {
+            return Err(LimitError::Rate(self.name.clone(), "its time is a millisecond at the least"));
         }
         let numbers = [self.concurrency.map(u64::from), self.rate.map(u64::from), self.per, Some(self.burst.into())];
         if numbers.contains(&Some(0)) || self.rate.is_some() != self.per.is_some() {
@@ -446,7 +360,7 @@ impl Limits {
     /// When it cannot be read.
     pub fn read(text: &str) -> Result<Self, LimitError> {
         let limits: Self = serde_json::from_str(text).map_err(|error| LimitError::Unreadable(error.to_string()))?;
-        limits.rules.iter().try_for_each(Limit::check)?;
+        limits.rules.iter().try_for_each(Limit::check_stored)?;
         Ok(limits)
     }
 
@@ -519,6 +433,9 @@ impl LaneChange {
         if limit.is_strict() && self.concurrency.is_some_and(|most| most != 1) {
             return Err(LimitError::StrictConcurrency(limit.name.clone()));
         }
+        if self.concurrency == Some(0) {
+            return Err(LimitError::Zero(limit.name.clone()));
+        }
         match self.weight {
             Some(weight) if !limit.fair || !(1..=MAX_WEIGHT).contains(&weight) => Err(LimitError::Weight),
             _ => Ok(()),
@@ -531,29 +448,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_written_as_it_is_read() {
-        for text in ["queue", "type", "header:tenant", "payload:/account/id"] {
-            assert_eq!(text.parse::<LimitKey>().unwrap().to_string(), text);
-        }
-        for text in ["", "header", "header:", "payload:id", "payload:/", "tenant", "queue:x"] {
-            assert!(text.parse::<LimitKey>().is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
     fn a_limit_that_lets_all_or_nothing_start_is_none() {
         let limit = || Limit::new("tenant", LimitKey::Type);
         assert_eq!(limit().check(), Err(LimitError::Empty("tenant".to_owned())));
         for zero in [
             limit().concurrency(0),
             limit().rate(0, Duration::from_secs(1)),
-            limit().rate(5, Duration::ZERO),
             limit().rate(5, Duration::from_secs(1)).burst(0),
         ] {
             assert_eq!(zero.check(), Err(LimitError::Zero("tenant".to_owned())), "{zero:?}");
         }
+        let nothing = LaneChange { concurrency: Some(0), ..LaneChange::default() };
+        assert_eq!(nothing.check(&limit().concurrency(1)), Err(LimitError::Zero("tenant".to_owned())));
         for name in ["", "Tenant", "a b", "a:b", &"a".repeat(41)] {
             assert!(Limit::new(name, LimitKey::Type).concurrency(1).check().is_err(), "{name:?}");
+        }
+    }
+
+    /// A release that knows more reasons to refuse a limit goes by one that is stored.
+    #[test]
+    fn what_nobody_can_mean_is_refused_and_read_where_it_is_stored() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let limit = |key: &str| Limit::new("x", key.parse().unwrap());
+        let one = |key: &str| limit(key).concurrency(1);
+        let year = Duration::from_millis(YEAR_MS);
+        for fine in [
+            limit("type").rate(1_000_000, SECOND).burst(u32::MAX),
+            limit("type").rate(1, year),
+            one("payload:/a/b c").task_type("a").task_type("*").task_type("mail:*").fallback(year),
+        ] {
+            assert_eq!(fine.check(), Ok(()), "{fine:?}");
+        }
+        for (refused, why) in [
+            (limit("type").rate(1_000_000_000, Duration::from_nanos(1)), "a millisecond at the least"),
+            (limit("type").rate(1_000_001, SECOND), "more than one start in a microsecond"),
+            (limit("type").rate(1, year + SECOND), "a year at the most"),
+            (limit("type").rate(1, year).burst(2), "more than a year to come back"),
+            (one("type").task_type("a*b"), "a star at its end"),
+            (one("type").task_type("a**"), "a star at its end"),
+            (one("type").task_type(""), "a star at its end"),
+            (one("payload:/a~2"), "no path of a field"),
+            (one("payload:/a//b"), "no path of a field"),
+            (one("payload:/a/"), "no path of a field"),
+            (one("type").fallback(Duration::ZERO), "a second to a year"),
+            (one("type").fallback(year + SECOND), "a second to a year"),
+        ] {
+            let mut limits = Limits::default();
+            let error = limits.set(refused.clone()).unwrap_err().to_string();
+            assert!(error.contains(why), "{refused:?}: {error}");
+            let stored = Limits { v: 1, rules: vec![refused] };
+            let is_read = Limits::read(&stored.text()).is_ok();
+            assert_eq!(is_read, stored.rules[0].per != Some(0), "{stored:?}");
         }
     }
 
