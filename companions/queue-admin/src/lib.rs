@@ -63,7 +63,7 @@ pub use groups::GroupInfo;
 pub use health::{Advice, QueuePlace, RedisHealth, RoundTrips};
 pub use lanes::Lane;
 pub use limits::LimitInfo;
-pub use operations::{BinInfo, Operation, OperationSpec, OperationState, Pace, Work};
+pub use operations::{BinInfo, Operation, OperationSpec, OperationState, Pace, Rate, RateError, Work};
 pub use queue_core::clock::UnixSecond;
 pub use queues::QueueInfo;
 pub use role::{Permission, Role};

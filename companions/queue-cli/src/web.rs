@@ -1,5 +1,6 @@
 //! `queuectl web`: the dashboard and the REST API.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -124,7 +125,8 @@ fn token(name: &str, role: Role, out: &Output) -> Result<(), CliError> {
         return out.value(&serde_json::json!({ "token": token, "line": line }));
     }
     out.line(&token)?;
-    crate::error::complain(&format!("the line for the file of --tokens: {line}"));
+    // As it is: `2>> FILE` makes it part of a file.
+    let _ = std::io::stderr().lock().write_all(format!("# the line for the file of --tokens:\n{line}\n").as_bytes());
     Ok(())
 }
 

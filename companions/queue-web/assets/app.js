@@ -10,6 +10,7 @@ import { failure } from "./ui.js";
 import audit from "./pages/audit.js";
 import batch from "./pages/batch.js";
 import batches from "./pages/batches.js";
+import bin from "./pages/bin.js";
 import cron from "./pages/cron.js";
 import doctor from "./pages/doctor.js";
 import enqueue from "./pages/enqueue.js";
@@ -27,12 +28,14 @@ import task from "./pages/task.js";
 import tasks from "./pages/tasks.js";
 
 const PAGES = {
-  "": overview, queue, tasks, task, failures, groups, batches, batch, limits, operations, events, servers, cron, redis, doctor, audit, enqueue, settings: preferences,
+  "": overview, queue, tasks, task, failures, groups, batches, batch, limits, operations, bin, events, servers, cron, redis, doctor, audit, enqueue, settings: preferences,
 };
 const MENU = [
   ["", "Overview"], ["tasks", "Tasks"], ["failures", "Failures"], ["batches", "Batches"], ["limits", "Limits"], ["operations", "Operations"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["redis", "Redis"], ["doctor", "Doctor"], ["audit", "Audit"],
   ["enqueue", "Enqueue"], ["settings", "Settings"],
 ];
+/** What a page is about: where the address says it, what that is, and the page on which one is chosen. */
+const ABOUT = { queue: ["queue", "queue", ""], groups: ["queue", "queue", ""], task: ["id", "task", "tasks"], batch: ["id", "batch", "batches"], bin: ["id", "operation that has deleted tasks", "operations"] };
 
 let me = null;
 let shown = null;
@@ -65,7 +68,13 @@ async function draw(focus) {
     document.title = "Queues";
     if (focus) main.focus();
     watch(() => {}, signal);
-    await shows?.({ root, me, params: new URLSearchParams(location.search), signal, go, again: () => draw(false) });
+    const params = new URLSearchParams(location.search);
+    const [named, what, where] = ABOUT[name] ?? [];
+    if (named && !params.get(named)) {
+      show(root, h("h1", null, "Which one?"), h("p", null, `This page is about one ${what}, and its address names none. `, h("a", { href: `./${where}` }, "Choose one"), "."));
+      return;
+    }
+    await shows?.({ root, me, params, signal, go, again: () => draw(false) });
   } catch (error) {
     if (signal.aborted) return;
     show(main, failure(error), h("p", null, h("button", { onclick: () => draw(false) }, "Try again")));

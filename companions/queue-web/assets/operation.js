@@ -31,6 +31,11 @@ const actionOf = (me, work) => allowed(me, work === "restore" ? "bin.restore" : 
 export async function carryOut(me, wish, done) {
   try {
     const begun = await send("POST", "operations", { json: wish });
+    if (begun.rate) {
+      say(`It has begun, ${begun.rate} at the most. The page of operations tells how far it is.`);
+      done?.();
+      return;
+    }
     const operation = await ended(begun.id);
     const canUndo = wish.action === "delete" && operation.changed > 0 && actionOf(me, "restore");
     const undo = { word: "Undo", work: () => carryOut(me, { action: "restore", operation: begun.id }, done) };

@@ -1,6 +1,6 @@
 // What this browser remembers.
 
-const DEFAULTS = { theme: "auto", zone: "relative", keys: "on", payloads: "shown" };
+const DEFAULTS = { theme: "auto", zone: "relative", keys: "on", payloads: "shown", filters: [] };
 
 function read() {
   try {

@@ -73,7 +73,7 @@ export function spark(values, width = 90, height = 20) {
 }
 
 /** Asks whether something is meant. Many tasks want their number typed. */
-export function confirm({ question, subject, consequence, word, type }) {
+export function confirm({ question, subject, consequence, word, type, more }) {
   return new Promise((resolve) => {
     const typed = type ? h("input", { autocomplete: "off", "aria-label": `Type ${type} to go on` }) : null;
     const yes = h("button", { class: "bad", value: "yes", disabled: Boolean(type) }, word);
@@ -85,6 +85,7 @@ export function confirm({ question, subject, consequence, word, type }) {
         h("h2", { id: "question" }, question),
         h("p", { class: "mono" }, safe(subject)),
         h("p", null, consequence),
+        more && h("p", null, more),
         typed && h("p", null, `Type ${type} to go on: `, typed),
         h("div", { class: "bar" }, yes, h("button", { value: "no" }, "No"))));
     const before = document.activeElement;

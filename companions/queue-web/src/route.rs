@@ -94,7 +94,7 @@ fn routes() -> Vec<Route> {
         GET "/operations/{operation}" VIEW, [] "Operation" operations::one, "An operation, and how far it is";
         PATCH "/operations/{operation}" Need::Told, [] "Operation" operations::change, "Pause an operation, let it go on, or end it";
         GET "/bin" VIEW, [] "Bins" operations::bins, "What operations have deleted and can be restored";
-        GET "/bin/{operation}" VIEW, ["limit"] "Bin" operations::bin, "What an operation has deleted and can be restored, and some of the tasks";
+        GET "/bin/{operation}" VIEW, ["q" "state" "limit" "cursor"] "Bin" operations::bin, "What an operation has deleted and can be restored, and the tasks that fit a filter, page by page";
         DELETE "/bin/{operation}" Need::Do(Bin(BinVerb::Empty)), [] "Emptied" operations::empty, "Delete for good what an operation has put into the bin";
         GET "/tasks" VIEW, ["queue" "state" "q" "order" "limit" "cursor"] "Tasks" tasks::list, "Tasks of a queue that fit a filter, page by page";
         GET "/tasks/{id}" VIEW, [] "TaskList" tasks::everywhere, "The tasks of this id, in all queues";

@@ -114,6 +114,14 @@ async fn inspected(cluster: &Cluster, names: &[String; 3]) {
         inspector.delete_task(name, "look-7").await.unwrap();
         assert!(inspector.queue_memory(name).await.unwrap().is_some());
         assert_eq!(inspector.history(name, 2).await.unwrap().len(), 2);
+        // All of them at once, whatever node has them.
+        let board = inspector.board_of(sorted.clone()).await.unwrap();
+        let pending = board.rows.iter().find(|row| row.name == *name).map(|row| row.queue.as_ref().unwrap().pending);
+        assert_eq!((pending, board.rows.len()), (Some(249), 3));
+        let memory = inspector.queues_memory(&sorted).await.unwrap();
+        let at = sorted.iter().position(|other| other == name).unwrap();
+        assert!(memory.len() == 3 && memory[at] > Some(100 * 249), "{memory:?}");
+        assert_eq!(inspector.histories(&sorted, 2).await.unwrap().len(), 3);
         assert!(inspector.unpause(name).await.unwrap());
         assert_eq!(inspector.remove_queue(name, true).await.unwrap(), 249);
     }

@@ -8,6 +8,7 @@ mod one_task;
 mod operations;
 mod pages;
 mod remove_queue;
+mod replay;
 mod transfer;
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ const STATES: [TaskState; 6] = [
     TaskState::Pending,
 ];
 
-fn admin(inspector: &Inspector, role: Role) -> Admin {
+pub(super) fn admin(inspector: &Inspector, role: Role) -> Admin {
     Admin::new(inspector.clone(), Actor { name: "ada".to_owned(), role, via: "test", address: None })
 }
 
@@ -53,11 +53,11 @@ async fn tasks_of(fixture: &Fixture) -> Keyspace {
     fixture.keyspace().await.without("x:audit").without("x:op").without_relative_ttls()
 }
 
-async fn begin(admin: &Admin, spec: OperationSpec) -> Operation {
+pub(super) async fn begin(admin: &Admin, spec: OperationSpec) -> Operation {
     admin.start_operation(spec, None).await.unwrap()
 }
 
-async fn finish(inspector: &Inspector, id: &str) -> Operation {
+pub(super) async fn finish(inspector: &Inspector, id: &str) -> Operation {
     inspector.run_operation(id, Pace::Full, |_| {}).await.unwrap()
 }
 
@@ -91,9 +91,9 @@ async fn what_an_operation_has_deleted_comes_back_as_it_was() {
     assert!(locks.is_empty(), "{locks:?}");
     let bins = inspector.bins().await.unwrap();
     assert_eq!((bins.len(), bins[0].left(), bins[0].tasks[QUEUE]), (1, 18, 18));
-    let binned = inspector.binned_tasks(&deleted.id, 100).await.unwrap();
-    assert_eq!(binned.len(), 18);
-    assert!(binned.iter().any(|task| task.id == "retry-1" && task.state == TaskState::Retry));
+    let binned = inspector.binned_tasks(&deleted.id, &Filter::new(), None, 100, usize::MAX).await.unwrap();
+    assert_eq!((binned.tasks.len(), binned.searched.complete, binned.next), (18, true, None));
+    assert!(binned.tasks.iter().any(|task| task.id == "retry-1" && task.state == TaskState::Retry));
 
     let restored = finish(&inspector, &begin(&ada, OperationSpec::restore(&deleted.id)).await.id).await;
     assert_eq!((restored.state, restored.changed, restored.skipped), (OperationState::Done, 18, 0));
@@ -184,7 +184,7 @@ async fn an_operation_pauses_goes_on_and_ends_when_somebody_wants_it() {
     assert_eq!(paused.state, OperationState::Paused);
     assert!(inspector.open_operations().await.unwrap().is_empty());
     assert_eq!(ada.steer_operation(&id, OperationVerb::Resume).await.unwrap().state, OperationState::Queued);
-    assert_eq!(inspector.open_operations().await.unwrap(), [&*id]);
+    assert_eq!(inspector.open_operations().await.unwrap()[0].id, id);
     // While somebody has it, he hears of it after the page at hand.
     let pages = AtomicUsize::new(0);
     let (sender, mut pause) = tokio::sync::mpsc::unbounded_channel();
@@ -256,6 +256,65 @@ async fn a_bin_of_many_tasks_has_many_lists_and_goes_with_its_queue() {
     inspector.remove_queue(QUEUE, false).await.unwrap();
     let left: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:*"]).await;
     assert_eq!(left, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_bin_is_gone_through_page_by_page_and_searched_and_single_tasks_come_back() {
+    let (fixture, inspector) = start().await;
+    fixture.broker.publish_queue("other").await.unwrap();
+    let count = BIN_PIECE + 150;
+    fixture.put((0..count).map(|n| job(&format!("t{n}")).payload(format!(r#"{{"n":{}}}"#, n % 10)))).await;
+    fixture.put([job("t7").queue("other").payload(r#"{"n":7}"#)]).await;
+    let ada = admin(&inspector, Role::Admin);
+    let queues = vec!["other".to_owned(), QUEUE.to_owned()];
+    let id = begin(&ada, OperationSpec { queues, ..delete_all() }).await.id;
+    finish(&inspector, &id).await;
+    let pages = async |filter: &Filter, limit: usize, look_at: usize| {
+        let (mut ids, mut cursor, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = inspector.binned_tasks(&id, filter, cursor.as_ref(), limit, look_at).await.unwrap();
+            assert!(page.tasks.len() <= limit);
+            ids.extend(page.tasks.into_iter().map(|task| format!("{} {}", task.queue, task.id)));
+            pages += 1;
+            assert!(pages <= 100, "it goes round and round");
+            cursor = page.next;
+            assert_eq!(page.searched.complete, cursor.is_none());
+            if cursor.is_none() {
+                assert_eq!((page.searched.looked_at, page.searched.of), (count as u64 + 1, count as u64 + 1));
+                return (ids, pages);
+            }
+        }
+    };
+    let (all, _) = pages(&Filter::new(), 200, usize::MAX).await;
+    let distinct: std::collections::BTreeSet<&String> = all.iter().collect();
+    assert_eq!((all.len(), distinct.len(), all[0].as_str()), (count + 1, count + 1, "other t7"));
+    // As it is deleted: the newest first.
+    assert_eq!((all[1].as_str(), all[count].as_str()), (&*format!("q t{}", count - 1), "q t0"));
+    let sevens = Filter::new().payload("n", "7");
+    let (found, looks) = pages(&sevens, 50, 100).await;
+    assert_eq!((found.len(), looks), (count / 10 + 1, count.div_ceil(100)));
+    let cursor = inspector.binned_tasks(&id, &sevens, None, 1, usize::MAX).await.unwrap().next;
+    let wrong = inspector.binned_tasks(&id, &Filter::new(), cursor.as_ref(), 1, usize::MAX).await.unwrap_err();
+    assert!(matches!(wrong, Error::BadCursor(_)), "{wrong}");
+
+    // One that is there, one that was never, one in another list; another task has the id of the last.
+    fixture.put([job("t5")]).await;
+    let some = ["t1", "nobody", "t1140", "t5"].map(str::to_owned).to_vec();
+    for queue in ["", "elsewhere"] {
+        let spec =
+            OperationSpec { queues: vec![queue.to_owned()], ..OperationSpec::restore_ids(&id, QUEUE, some.clone()) };
+        assert!(ada.start_operation(spec, None).await.is_err(), "{queue}");
+    }
+    let unnamed = OperationSpec { queues: Vec::new(), ..OperationSpec::restore_ids(&id, QUEUE, some.clone()) };
+    assert!(matches!(ada.start_operation(unnamed, None).await.unwrap_err(), Error::OperationInvalid(_)));
+    let restored = finish(&inspector, &begin(&ada, OperationSpec::restore_ids(&id, QUEUE, some)).await.id).await;
+    assert_eq!((restored.state, restored.changed, restored.skipped), (OperationState::Done, 2, 1));
+    let mut pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    pending.sort();
+    assert_eq!(pending, ["t1", "t1140", "t5"]);
+    assert_eq!(inspector.bin(&id).await.unwrap().left(), count as u64 - 1);
+    let rest = finish(&inspector, &begin(&ada, OperationSpec::restore(&id)).await.id).await;
+    assert_eq!((rest.changed, rest.skipped), (count as u64 - 2, 1));
 }
 
 #[tokio::test]

@@ -55,9 +55,9 @@ pub(crate) trait Drive: Send {
     /// Told after each page; whether to go on.
     fn go_on(&mut self, progress: Progress) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// How many more may be changed after so many; an error where none may.
-    fn left(&self, _changed: u64) -> Result<u64, Error> {
-        Ok(u64::MAX)
+    /// How many of so many tasks may be changed now, after waiting until it is time; none where it is to end, an error where no more may be.
+    fn room(&mut self, _: Progress, wanted: usize) -> impl Future<Output = Result<usize, Error>> + Send {
+        async move { Ok(wanted) }
     }
 
     /// Deletes tasks.
@@ -188,6 +188,7 @@ impl Inspector {
         let mut connection = self.redis.pooled().await?;
         let places = self.places(&mut connection, &keys, states).await?;
         let of = total(&self.sizes(&mut connection, &places).await?);
+        drop(connection);
         let started = self.started(queue, filter, states).await?;
         let mut bulk = Bulk {
             inspector: self,
@@ -203,12 +204,17 @@ impl Inspector {
                 let mut walk = place.walk(true);
                 let mut again = false;
                 loop {
+                    // Not for longer: a change that keeps to a rate takes hours, and others want a connection too.
+                    let mut connection = self.redis.pooled().await?;
                     let Stretch { at, entries } = walk.next(&mut connection, PAGE).await?;
                     if entries.is_empty() {
                         break;
                     }
                     let matching = self.select(&mut connection, &keys, place, filter, &started, &entries).await?;
-                    let (gone, elsewhere) = bulk.change(place, at, &entries, matching).await?;
+                    drop(connection);
+                    let Some((gone, elsewhere)) = bulk.change(place, at, &entries, matching).await? else {
+                        return Ok(bulk.progress.so_far);
+                    };
                     again |= elsewhere;
                     walk.go_on(&entries, |id| gone.contains(id));
                     if !bulk.drive.go_on(bulk.progress).await? {
@@ -226,19 +232,20 @@ impl Inspector {
 
 impl<D: Drive> Bulk<'_, D> {
     /// Changes those of a page that match. Returns the ids that are no longer where they were because of
-    /// this, and whether some could not be found.
+    /// this, and whether some could not be found; `None` where it is to end.
     async fn change(
         &mut self,
         place: &Place,
         at: usize,
         page: &[Entry],
         mut matching: Vec<Entry>,
-    ) -> Result<(HashSet<Vec<u8>>, bool), Error> {
+    ) -> Result<Option<(HashSet<Vec<u8>>, bool)>, Error> {
         matching.retain(|(id, _)| !self.judged.contains(&self.hasher.hash_one(id)));
         let (mut gone, mut elsewhere) = (HashSet::new(), false);
         let mut rest = &matching[..];
         while !rest.is_empty() {
-            let room = match self.room(place) {
+            let room = match self.room(place, rest.len()).await {
+                Ok(0) => return Ok(None),
                 Ok(room) => room,
                 Err(error) => {
                     // What was done of this page is told all the same.
@@ -246,7 +253,7 @@ impl<D: Drive> Bulk<'_, D> {
                     return Err(error);
                 }
             };
-            let (batch, others) = rest.split_at(rest.len().min(room));
+            let (batch, others) = rest.split_at(room);
             rest = others;
             let ids: Vec<&[u8]> = batch.iter().map(|(id, _)| &id[..]).collect();
             // Where the first of them is by now, as far as it depends on us.
@@ -280,22 +287,20 @@ impl<D: Drive> Bulk<'_, D> {
             }
         }
         self.progress.looked_at += page.len() as u64;
-        Ok((gone, elsewhere))
+        Ok(Some((gone, elsewhere)))
     }
 
-    /// How many tasks the next call may change.
-    fn room(&self, place: &Place) -> Result<usize, Error> {
-        let batch = if place.state == TaskState::Pending { PENDING_BATCH } else { CHANGE_BATCH };
-        let left = self.drive.left(self.progress.so_far.changed)?;
-        let batch = batch.min(usize::try_from(left).unwrap_or(batch));
-        if self.verb != Verb::Archive {
-            return Ok(batch);
+    /// How many of so many tasks the next call may change.
+    async fn room(&mut self, place: &Place, wanted: usize) -> Result<usize, Error> {
+        let mut batch = wanted.min(if place.state == TaskState::Pending { PENDING_BATCH } else { CHANGE_BATCH });
+        if self.verb == Verb::Archive {
+            let archived = self.progress.so_far.changed;
+            match u64::from(ARCHIVE_MAX).saturating_sub(archived) {
+                0 => return Err(Error::ArchiveFull { queue: self.queue.to_owned(), archived }),
+                left => batch = batch.min(usize::try_from(left).unwrap_or(batch)),
+            }
         }
-        let archived = self.progress.so_far.changed;
-        match u64::from(ARCHIVE_MAX).saturating_sub(archived) {
-            0 => Err(Error::ArchiveFull { queue: self.queue.to_owned(), archived }),
-            left => Ok(batch.min(usize::try_from(left).unwrap_or(batch))),
-        }
+        self.drive.room(self.progress, batch).await
     }
 
     async fn apply(&mut self, seen: Seen<'_>, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_core::clock::date_from_secs;
+use queue_core::clock::{UnixSecond, date_from_secs};
 use queue_core::fingerprint::Fingerprint;
 use queue_core::{TaskMessage, TaskState};
 
@@ -41,6 +41,8 @@ pub struct Filter {
     pub(super) payload: Vec<(String, String)>,
     pub(super) texts: Vec<String>,
     pub(super) not: Vec<Self>,
+    /// No text says it: it is of one operation alone.
+    ended_by: Option<UnixSecond>,
 }
 
 impl Filter {
@@ -138,6 +140,13 @@ impl Filter {
         self
     }
 
+    /// Tasks that have neither failed nor succeeded after this second.
+    #[must_use]
+    pub(crate) fn ended_by(mut self, second: UnixSecond) -> Self {
+        self.ended_by = Some(second);
+        self
+    }
+
     /// Whether it names states.
     pub fn has_states(&self) -> bool {
         !self.states.is_empty()
@@ -172,7 +181,10 @@ impl Filter {
 
     /// Whether a task cannot be judged by where it is alone.
     pub(super) fn needs_hash(&self) -> bool {
-        self.older_than.is_some() || self.needs_message() || self.not.iter().any(Self::needs_hash)
+        self.older_than.is_some()
+            || self.ended_by.is_some()
+            || self.needs_message()
+            || self.not.iter().any(Self::needs_hash)
     }
 
     fn needs_message(&self) -> bool {
@@ -183,6 +195,20 @@ impl Filter {
             || !self.headers.is_empty()
             || !self.payload.is_empty()
             || !self.texts.is_empty()
+    }
+
+    /// Whether it applies to a task that is in no list of its state, whose score there was this.
+    pub(crate) fn applies(
+        &self,
+        state: TaskState,
+        message: &TaskMessage,
+        score: Option<i64>,
+        now: DateTime<Utc>,
+    ) -> bool {
+        let task = Candidate { state, message: Some(message), score, pending_since: None, started: None };
+        (self.states.is_empty() || self.states.contains(&state))
+            && self.may_be(message.id.as_bytes())
+            && self.matches(&task, now)
     }
 
     /// Whether an id may be one of those meant.
@@ -200,6 +226,11 @@ impl Filter {
             }
         }
         if self.not.iter().any(|not| not.matches(task, now)) {
+            return false;
+        }
+        if let (Some(UnixSecond(second)), Some(message)) = (self.ended_by, task.message)
+            && message.last_failed_at.max(message.completed_at) > second
+        {
             return false;
         }
         let Some(message) = task.message else { return !self.needs_message() };

@@ -44,6 +44,18 @@ pub struct Cursor {
 const MAX_CURSOR: usize = 8_192;
 
 impl Cursor {
+    /// A place in a list that others only take from, and of what else it is one.
+    pub(crate) fn plain(question: u64, of: &str, next: usize, looked_at: u64) -> Self {
+        let (state, anchors) = (TaskState::Pending, Vec::new());
+        Self { question, state, group: Some(of.to_owned()), next, anchors, looked_at }
+    }
+
+    /// What such a one says, if it is of the same list.
+    pub(crate) fn as_plain(&self, question: u64) -> Result<(&str, usize, u64), BadCursor> {
+        let of = self.group.as_deref().filter(|_| self.question == question);
+        Ok((of.ok_or(BadCursor)?, self.next, self.looked_at))
+    }
+
     pub(super) fn state(&self) -> TaskState {
         self.state
     }
@@ -198,7 +210,8 @@ impl Inspector {
     }
 }
 
-fn question(queue: &str, filter: &Filter, direction: Direction) -> u64 {
+/// What a cursor belongs to.
+pub(crate) fn question(queue: &str, filter: &Filter, direction: Direction) -> u64 {
     let mut hasher = DefaultHasher::new();
     (queue, filter.to_string(), direction).hash(&mut hasher);
     hasher.finish()

@@ -15,6 +15,7 @@ mod walk;
 pub use change::{Changed, Progress};
 pub(crate) use change::{Drive, Told};
 pub use filter::Filter;
+pub(crate) use list::question;
 pub use list::{Cursor, Direction, Listing, Searched};
 pub use text::FilterError;
 

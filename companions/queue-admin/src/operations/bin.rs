@@ -1,18 +1,18 @@
 //! What operations have deleted, and how it comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::keys::{self, QueueKeys};
-use queue_core::limits::{BIN_KEPT_SECS, CHANGE_BATCH, MAX_BATCH};
-use queue_core::{TaskInfo, TaskMessage, TaskState};
+use queue_core::limits::{BIN_KEPT_SECS, BIN_PIECE, CHANGE_BATCH, MAX_BATCH};
+use queue_core::{Clock as _, TaskInfo, TaskMessage, TaskState};
 use queue_redis::broker::{Bin, Undeleted};
 use serde::Serialize;
 
 use super::run::Step;
 use super::{MOST, Operation, PIECE};
-use crate::bulk::Drive as _;
+use crate::bulk::{Cursor, Direction, Drive as _, Filter, Listing, Searched, question};
 use crate::error::Error;
 use crate::{Inspector, Progress};
 
@@ -85,37 +85,65 @@ impl Inspector {
         Ok(sizes)
     }
 
-    /// Tasks in the bin of an operation, as they were, 1,000 of each queue at the most. One whose message cannot be read is left out.
+    /// The next page of the tasks in the bin of an operation to which a filter applies, as they were, in the order in which they were
+    /// deleted: at most `limit` of them, and after looking at no more than about `look_at`. What is restored between two pages makes the second
+    /// one leave out as many. One whose message cannot be read is left out.
     ///
     /// # Errors
-    /// As [`bin`](Self::bin).
-    pub async fn binned_tasks(&self, id: &str, most: usize) -> Result<Vec<TaskInfo>, Error> {
-        let operation = self.bin(id).await?.operation;
-        let mut tasks = Vec::new();
+    /// As [`bin`](Self::bin); [`Error::BadCursor`].
+    pub async fn binned_tasks(
+        &self,
+        id: &str,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+        look_at: usize,
+    ) -> Result<Listing, Error> {
+        let bin = self.bin(id).await?;
+        let question = question(id, filter, Direction::Oldest);
+        let (first, next, mut looked_at) =
+            cursor.map(|cursor| cursor.as_plain(question)).transpose()?.unwrap_or_default();
+        let (left, until) = (bin.left(), looked_at.saturating_add(look_at.max(1) as u64));
+        let now = self.clock.now();
         let mut connection = self.redis.pooled().await?;
-        for (queue, last) in &operation.pieces {
+        let (mut tasks, mut goes_on) = (Vec::new(), None);
+        'all: for (queue, last) in bin.operation.pieces.iter().filter(|(queue, _)| queue.as_str() >= first) {
             let keys = QueueKeys::new(queue);
-            for piece in 0..=*last {
-                let left = most.saturating_sub(tasks.len());
-                if left == 0 {
-                    return Ok(tasks);
-                }
-                let ids = self.binned_ids(&keys.bin_piece(id, piece), 0, left).await?;
+            // The place in all lists of the queue, each of which has so many ids at the most.
+            let mut at = if queue == first { next } else { 0 };
+            while (at / BIN_PIECE) as u64 <= *last {
+                let (piece, offset) = (at / BIN_PIECE, at % BIN_PIECE);
+                let size = MAX_BATCH.min(BIN_PIECE - offset);
+                let ids = self.binned_ids(&keys.bin_piece(id, piece as u64), offset, size).await?;
                 if ids.is_empty() {
+                    at = (piece + 1) * BIN_PIECE;
                     continue;
                 }
                 let mut fetch = redis::pipe();
                 for task in &ids {
-                    fetch.cmd("HMGET").arg([keys.bin_prefix(id).as_bytes(), task].concat()).arg("msg").arg("state");
+                    let key = [keys.bin_prefix(id).as_bytes(), task].concat();
+                    fetch.cmd("HMGET").arg(key).arg("msg").arg("state").arg("x_bin_score");
                 }
-                let found: Vec<(Option<Vec<u8>>, Option<String>)> = connection.pipeline("HMGET", &fetch).await?;
-                tasks.extend(found.into_iter().filter_map(|(message, state)| {
-                    let state: TaskState = state?.parse().ok()?;
-                    Some(TaskInfo::new(TaskMessage::from_bytes(message?.into()).ok()?, state))
-                }));
+                type Fields = (Option<Vec<u8>>, Option<String>, Option<f64>);
+                let found: Vec<Fields> = connection.pipeline("HMGET", &fetch).await?;
+                for (message, state, score) in found {
+                    if tasks.len() >= limit || looked_at >= until {
+                        goes_on = Some(Cursor::plain(question, queue, at, looked_at));
+                        break 'all;
+                    }
+                    (at, looked_at) = (at + 1, looked_at + 1);
+                    let state = state.and_then(|state| state.parse::<TaskState>().ok());
+                    let message = message.and_then(|message| TaskMessage::from_bytes(message.into()).ok());
+                    if let (Some(state), Some(message)) = (state, message)
+                        && filter.applies(state, &message, score.map(|score| score as i64), now)
+                    {
+                        tasks.push(TaskInfo::new(message, state));
+                    }
+                }
             }
         }
-        Ok(tasks)
+        let searched = Searched { looked_at, of: left.max(looked_at), complete: goes_on.is_none() };
+        Ok(Listing { tasks, unread: Vec::new(), next: goes_on, searched, moved: false })
     }
 
     async fn binned_ids(&self, piece: &str, from: usize, count: usize) -> Result<Vec<Bytes>, Error> {
@@ -130,7 +158,7 @@ impl Inspector {
             let keys = QueueKeys::new(queue);
             for piece in 0..=*last {
                 let list = keys.bin_piece(&operation.id, piece);
-                let ids = self.binned_ids(&list, 0, queue_core::limits::BIN_PIECE).await?;
+                let ids = self.binned_ids(&list, 0, BIN_PIECE).await?;
                 for ids in ids.chunks(MAX_BATCH) {
                     let prefix = keys.bin_prefix(&operation.id);
                     let tasks: Vec<Vec<u8>> = ids.iter().map(|id| [prefix.as_bytes(), id].concat()).collect();
@@ -148,41 +176,52 @@ impl Inspector {
 }
 
 impl<P: FnMut(Progress) + Send> Step<'_, P> {
-    /// Brings back what another operation has put into the bin of a queue. The order of the ids is the one in which they were deleted.
-    pub(super) async fn restore(&mut self, queue: &str, from: &str) -> Result<(), Error> {
+    /// Brings back what another operation has put into the bin of a queue, all or what has these ids. The order is the one in which
+    /// they were deleted.
+    pub(super) async fn restore(&mut self, queue: &str, from: &str, named: &[String]) -> Result<(), Error> {
         let source = self.inspector.operation(from).await?;
         let Some(last) = source.pieces.get(queue) else { return Ok(()) };
-        let of = self.inspector.bin_sizes(&source).await?.get(queue).copied().unwrap_or(0);
+        let named: HashSet<&[u8]> = named.iter().map(|id| id.as_bytes()).collect();
+        let of = match named.len() as u64 {
+            0 => self.inspector.bin_sizes(&source).await?.get(queue).copied().unwrap_or(0),
+            named => named,
+        };
         let mut progress = Progress { of, ..Progress::default() };
         let broker = self.inspector.broker();
         broker.publish_queue(queue).await?;
         for piece in 0..=*last {
             let list = QueueKeys::new(queue).bin_piece(from, piece);
-            let mut refused = 0;
+            let mut stay = 0;
             loop {
-                // Those that cannot come back stay at the head.
-                let ids = self.inspector.binned_ids(&list, refused, CHANGE_BATCH).await?;
+                // Those that cannot come back stay at the head, and so do those that nobody has named.
+                let size = if named.is_empty() { CHANGE_BATCH } else { BIN_PIECE };
+                let mut ids = self.inspector.binned_ids(&list, stay, size).await?;
                 if ids.is_empty() {
                     break;
                 }
-                self.inspector.look_at_the_clock().await?;
-                let bin = Bin::new(from, piece);
-                let words = broker.undelete_tasks(queue, &ids, bin, self.inspector.now_ms()).await?;
-                for word in words {
-                    let so_far = &mut progress.so_far;
-                    so_far.matched += 1;
-                    match word {
-                        Undeleted::Restored => so_far.changed += 1,
-                        Undeleted::Gone => so_far.skipped += 1,
-                        _ => {
-                            so_far.skipped += 1;
-                            refused += 1;
+                let all = ids.len();
+                ids.retain(|id| named.is_empty() || named.contains(&id[..]));
+                stay += all - ids.len();
+                for ids in ids.chunks(CHANGE_BATCH) {
+                    self.inspector.look_at_the_clock().await?;
+                    let bin = Bin::new(from, piece);
+                    let words = broker.undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await?;
+                    for word in words {
+                        let so_far = &mut progress.so_far;
+                        so_far.matched += 1;
+                        match word {
+                            Undeleted::Restored => so_far.changed += 1,
+                            Undeleted::Gone => so_far.skipped += 1,
+                            _ => {
+                                so_far.skipped += 1;
+                                stay += 1;
+                            }
                         }
                     }
-                }
-                progress.looked_at += ids.len() as u64;
-                if !self.go_on(progress).await? {
-                    return Ok(());
+                    progress.looked_at += ids.len() as u64;
+                    if !self.go_on(progress).await? {
+                        return Ok(());
+                    }
                 }
             }
         }

@@ -5,9 +5,11 @@
 //! in another state.
 
 mod bin;
+mod rate;
 mod run;
 
 pub use bin::BinInfo;
+pub use rate::{Rate, RateError};
 pub use run::Pace;
 
 use std::collections::BTreeMap;
@@ -80,7 +82,7 @@ fn yes() -> bool {
 pub struct OperationSpec {
     /// What.
     pub action: Work,
-    /// In which queues; when restoring, those of the other operation.
+    /// In which queues; when restoring without ids, those of the other operation.
     #[serde(default)]
     pub queues: Vec<String>,
     /// Which tasks, as [`Filter`] reads it. It names their states.
@@ -98,6 +100,9 @@ pub struct OperationSpec {
     /// It stops when so many were changed, and there is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u64>,
+    /// It changes no more than so many in a time, whoever carries it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// Why, in the words of whoever wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -119,6 +124,11 @@ impl OperationSpec {
         Self { queues: Vec::new(), operation: Some(operation.to_owned()), ..Self::on(Work::Restore, "") }
     }
 
+    /// The same for some tasks, of one of its queues.
+    pub fn restore_ids(operation: &str, queue: &str, ids: Vec<String>) -> Self {
+        Self { operation: Some(operation.to_owned()), ..Self::of_ids(Work::Restore, queue, ids) }
+    }
+
     fn on(action: Work, queue: &str) -> Self {
         Self {
             action,
@@ -128,6 +138,7 @@ impl OperationSpec {
             bin: true,
             operation: None,
             at_most: None,
+            rate: None,
             reason: None,
         }
     }
@@ -145,6 +156,8 @@ impl OperationSpec {
     fn check(&self) -> Result<(), Error> {
         let told = match self.action.verb() {
             None if self.operation.is_none() => "name the operation whose tasks are to be restored",
+            None if self.ids.len() > OPERATION_IDS => "too many ids; restore all of them",
+            None if self.rate.is_some() => "tasks are restored as fast as Redis has time for it; leave out the rate",
             None => return Ok(()),
             Some(_) if self.queues.is_empty() || self.queues.iter().any(String::is_empty) => "name the queues",
             Some(_) if self.filter.is_some() != self.ids.is_empty() => "say which tasks: by a filter, or by their ids",
@@ -255,6 +268,9 @@ pub struct Operation {
     /// The last list of its bin in each queue.
     #[serde(skip)]
     pieces: BTreeMap<String, u64>,
+    /// The Unix millisecond at which its rate lets it change another task.
+    #[serde(skip)]
+    next_ms: i64,
 }
 
 /// What the names of the fields begin with that say how many lists the bin of a queue has.
@@ -301,6 +317,7 @@ impl Operation {
             before: before.and_then(|(at, of)| Some((at.parse().ok()?, of.parse().ok()?))).unwrap_or_default(),
             audit,
             pieces: pieces.collect(),
+            next_ms: i64::try_from(number("next_ms")).unwrap_or(i64::MAX),
         })
     }
 
@@ -356,6 +373,11 @@ impl Inspector {
         let mut matched = BTreeMap::new();
         let Some(verb) = spec.action.verb() else {
             let of = self.operation(spec.operation.as_deref().unwrap_or_default()).await?;
+            if let [queue] = &spec.queues[..]
+                && !spec.ids.is_empty()
+            {
+                return Ok(BTreeMap::from([(queue.clone(), spec.ids.len() as u64)]));
+            }
             return self.bin_sizes(&of).await;
         };
         for queue in &spec.queues {
@@ -398,7 +420,13 @@ impl Admin {
             if inspector.bin_sizes(&of).await?.is_empty() {
                 return Err(Error::BinNotFound(of.id));
             }
-            spec.queues = of.spec.queues;
+            if spec.ids.is_empty() || spec.queues.is_empty() {
+                spec.queues = of.spec.queues.clone();
+            }
+            let is_one = matches!(&spec.queues[..], [queue] if of.spec.queues.contains(queue));
+            if !spec.ids.is_empty() && !is_one {
+                return Err(Error::OperationInvalid("ids are those of one queue of the operation; name it".to_owned()));
+            }
         }
         let actor = self.actor();
         let id = match key {

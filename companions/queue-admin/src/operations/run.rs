@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
+use queue_core::clock::UnixSecond;
 use queue_core::limits::BIN_PIECE;
 use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
 use tokio::time::{Instant, sleep};
@@ -16,6 +18,10 @@ use crate::{Changed, Inspector, Progress};
 const PAUSE_FACTOR: u32 = 4;
 /// The longest rest: the lease has to be renewed.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How often whoever waits because of a rate says that the operation is still its own, and hears what is wanted of it.
+const LISTEN_EVERY: Duration = Duration::from_secs(1);
+/// By how much a step that comes late because of what Redis or the machine is busy with may be made up for.
+const LATE_MS: i64 = 200;
 /// Tasks named by their ids that are changed in one step.
 const IDS_AT_ONCE: usize = 20;
 
@@ -47,10 +53,12 @@ impl Inspector {
         let running = [("state", OperationState::Running.as_str().to_owned())];
         let wish = self.broker().write_operation(id, &who, true, &running).await?;
         // Read behind the lease: whoever had it before has written more.
-        let operation = self.operation(id).await?;
-        if operation.started_at.is_none() {
-            let started = [("started_ms", self.now_ms().to_string())];
-            self.broker().write_operation(id, &who, true, &started).await?;
+        let mut operation = self.operation(id).await?;
+        let is_first = operation.started_at.is_none();
+        if is_first {
+            let now_ms = self.now_ms();
+            operation.started_at = DateTime::from_timestamp_millis(now_ms);
+            self.broker().write_operation(id, &who, true, &[("started_ms", now_ms.to_string())]).await?;
         }
         let mut step = Step {
             inspector: self,
@@ -63,6 +71,7 @@ impl Inspector {
             wish,
             since: Instant::now(),
             piece: None,
+            is_first,
         };
         let done = if wish == Wish::Run { step.work().await } else { Ok(()) };
         let Step { operation, who, wish, .. } = step;
@@ -85,15 +94,15 @@ impl Inspector {
         self.operation(id).await
     }
 
-    /// The ids of the operations that wait for somebody to begin or go on with them. One that a process has until now is among them.
+    /// The operations that wait for somebody to begin or go on with them. One that a process has until now is among them.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn open_operations(&self) -> Result<Vec<String>, Error> {
+    pub async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
         let open = |operation: &Operation| matches!(operation.state, OperationState::Queued | OperationState::Running);
         let operations = self.operations(MOST).await?;
         // The oldest first.
-        Ok(operations.into_iter().rev().filter(open).map(|operation| operation.id).collect())
+        Ok(operations.into_iter().rev().filter(open).collect())
     }
 }
 
@@ -111,6 +120,8 @@ pub(super) struct Step<'a, P> {
     queue_begun: Progress,
     /// The list of the bin that is being filled.
     piece: Option<u64>,
+    /// Whether no other process has begun it.
+    is_first: bool,
 }
 
 impl<P: FnMut(Progress) + Send> Step<'_, P> {
@@ -122,10 +133,16 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             self.queue_begun = self.begun;
             self.piece = None;
             match spec.action.verb() {
-                None => self.restore(queue, spec.operation.as_deref().unwrap_or_default()).await?,
+                None => self.restore(queue, spec.operation.as_deref().unwrap_or_default(), &spec.ids).await?,
                 Some(verb) if !spec.ids.is_empty() => self.change_ids(queue, verb, &spec.ids).await?,
                 Some(verb) => {
-                    let (filter, states) = spec.selection(verb)?;
+                    let (mut filter, states) = spec.selection(verb)?;
+                    // What has run for it and failed again is not run once more, which another process knows by nothing else; and
+                    // one that takes its time runs what was there when it began.
+                    if verb == Verb::Run && (spec.rate.is_some() || !self.is_first) {
+                        let began = self.operation.started_at.map_or(0, |at| at.timestamp());
+                        filter = filter.ended_by(UnixSecond(began));
+                    }
                     let inspector = self.inspector;
                     inspector.change_in(queue, &filter, &states, verb, self).await?;
                 }
@@ -140,17 +157,24 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
         Ok(())
     }
 
-    /// Tasks that are named one by one.
+    /// Tasks that are named one by one. Another process goes on behind those that were looked at.
     async fn change_ids(&mut self, queue: &str, verb: Verb, ids: &[String]) -> Result<(), Error> {
-        let mut progress = Progress { of: ids.len() as u64, ..Progress::default() };
-        for ids in ids.chunks(IDS_AT_ONCE) {
+        let looked_at = self.operation.looked_at.min(ids.len() as u64);
+        let mut progress = Progress { looked_at, of: ids.len() as u64, ..Progress::default() };
+        for ids in ids[looked_at as usize..].chunks(IDS_AT_ONCE) {
             for id in ids {
+                match self.room(progress, 1).await {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) => {
+                        self.go_on(progress).await?;
+                        return Err(error);
+                    }
+                }
                 let is_changed = if verb == Verb::Delete {
-                    self.left(progress.so_far.changed)?;
                     let broker = self.inspector.broker();
                     self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done()
                 } else {
-                    self.left(progress.so_far.changed)?;
                     match self.inspector.change_task(verb, queue, id).await {
                         Ok(is_changed) => is_changed,
                         Err(error @ (Error::Redis(_) | Error::QueueNotFound(_))) => return Err(error),
@@ -160,12 +184,40 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                 let so_far = &mut progress.so_far;
                 so_far.matched += 1;
                 *(if is_changed { &mut so_far.changed } else { &mut so_far.skipped }) += 1;
+                progress.looked_at += 1;
             }
-            progress.looked_at += ids.len() as u64;
             if !self.go_on(progress).await? {
                 break;
             }
         }
+        Ok(())
+    }
+
+    /// Writes down how far it is, and hears whether it is to go on.
+    async fn write(&mut self, progress: Progress, more: Option<(&'static str, String)>) -> Result<(), Error> {
+        let before = self.queue_begun;
+        let (done, done_before) = (progress.so_far, before.so_far);
+        let so_far = Changed {
+            matched: done_before.matched + done.matched,
+            changed: done_before.changed + done.changed,
+            skipped: done_before.skipped + done.skipped,
+            trimmed: done_before.trimmed.saturating_add(done.trimmed),
+        };
+        let looked_at = before.looked_at + progress.looked_at;
+        let now = Progress { looked_at, of: before.of.saturating_add(progress.of), so_far };
+        self.begun = now;
+        (self.told)(now);
+        let fields = [
+            ("looked_at", now.looked_at),
+            ("of", now.of),
+            ("matched", so_far.matched),
+            ("changed", so_far.changed),
+            ("skipped", so_far.skipped),
+            ("trimmed", so_far.trimmed),
+        ];
+        let fields = fields.map(|(name, number)| (name, number.to_string())).into_iter().chain(more);
+        let fields: Vec<_> = fields.collect();
+        self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
         Ok(())
     }
 
@@ -187,28 +239,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
 
 impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
     async fn go_on(&mut self, progress: Progress) -> Result<bool, Error> {
-        let before = self.queue_begun;
-        let (done, done_before) = (progress.so_far, before.so_far);
-        let so_far = Changed {
-            matched: done_before.matched + done.matched,
-            changed: done_before.changed + done.changed,
-            skipped: done_before.skipped + done.skipped,
-            trimmed: done_before.trimmed.saturating_add(done.trimmed),
-        };
-        let looked_at = before.looked_at + progress.looked_at;
-        let now = Progress { looked_at, of: before.of.saturating_add(progress.of), so_far };
-        self.begun = now;
-        (self.told)(now);
-        let fields = [
-            ("looked_at", now.looked_at),
-            ("of", now.of),
-            ("matched", so_far.matched),
-            ("changed", so_far.changed),
-            ("skipped", so_far.skipped),
-            ("trimmed", so_far.trimmed),
-        ];
-        let fields = fields.map(|(name, number)| (name, number.to_string()));
-        self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
+        self.write(progress, None).await?;
         if self.wish == Wish::Run && self.pace == Pace::Gentle {
             sleep((self.since.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)).await;
         }
@@ -216,11 +247,36 @@ impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
         Ok(self.wish == Wish::Run)
     }
 
-    fn left(&self, changed: u64) -> Result<u64, Error> {
-        let Some(at_most) = self.operation.spec.at_most else { return Ok(u64::MAX) };
-        match at_most.saturating_sub(self.queue_begun.so_far.changed + changed) {
-            0 => Err(Error::LimitReached { at_most }),
-            left => Ok(left),
+    async fn room(&mut self, progress: Progress, wanted: usize) -> Result<usize, Error> {
+        let mut room = wanted;
+        if let Some(at_most) = self.operation.spec.at_most {
+            let left = at_most.saturating_sub(self.queue_begun.so_far.changed + progress.so_far.changed);
+            if left == 0 {
+                return Err(Error::LimitReached { at_most });
+            }
+            room = room.min(usize::try_from(left).unwrap_or(room));
+        }
+        let Some(rate) = self.operation.spec.rate else { return Ok(room) };
+        room = room.min(rate.together());
+        loop {
+            self.inspector.look_at_the_clock().await?;
+            let now_ms = self.inspector.now_ms();
+            let next_ms = &mut self.operation.next_ms;
+            let wait_ms = next_ms.saturating_sub(now_ms);
+            // It is written before they are changed: whoever goes on after a death is never faster than the rate.
+            if wait_ms <= 0 {
+                *next_ms = (*next_ms).max(now_ms - LATE_MS).saturating_add(rate.time_of(room as u64));
+            }
+            let next = next_ms.to_string();
+            self.write(progress, Some(("next_ms", next))).await?;
+            self.since = Instant::now();
+            if self.wish != Wish::Run {
+                return Ok(0);
+            }
+            if wait_ms <= 0 {
+                return Ok(room);
+            }
+            sleep(Duration::from_millis(wait_ms.unsigned_abs()).min(LISTEN_EVERY)).await;
         }
     }
 

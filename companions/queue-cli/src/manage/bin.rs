@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use queue_admin::payload::{harmless, shorten};
-use queue_admin::{OperationSpec, view};
+use queue_admin::{Filter, OperationSpec, view};
 
 use super::now;
 use super::operation::{carry_out, which};
@@ -21,15 +21,25 @@ pub(crate) enum BinCommand {
     #[command(visible_alias = "list")]
     Ls,
     /// Show tasks that an operation has deleted and that can be restored
-    Show(ShowArgs),
+    Show(Box<ShowArgs>),
     /// Bring back what an operation has deleted: pending tasks are taken next, the others have the time that they had
-    Restore {
-        /// Id of the operation
-        #[arg(value_name = "ID")]
-        id: String,
-    },
+    Restore(RestoreArgs),
     /// Delete for good what an operation has put into the bin, so that Redis has its memory back
     Empty(EmptyArgs),
+}
+
+/// What to bring back.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Id of the operation
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Only the task with this id; may be given many times
+    #[arg(short, long = "task", value_name = "ID")]
+    tasks: Vec<String>,
+    /// The queue of these tasks; needed where the operation was about several
+    #[arg(short, long, value_name = "Q", requires = "tasks")]
+    queue: Option<String>,
 }
 
 /// What to show.
@@ -38,6 +48,9 @@ pub(crate) struct ShowArgs {
     /// Id of the operation
     #[arg(value_name = "ID")]
     id: String,
+    /// Only tasks to which this applies, as in `task ls --filter`
+    #[arg(long, value_name = "FILTER", default_value = "")]
+    filter: Filter,
     /// Most tasks to show
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     size: u32,
@@ -58,9 +71,11 @@ crate::command::simple!(BinCommand);
 async fn run(command: BinCommand, session: &Session, out: &Output) -> Result<(), CliError> {
     match command {
         BinCommand::Ls => list(session, out).await,
-        BinCommand::Show(args) => show(args, session, out).await,
-        BinCommand::Restore { id } => {
-            let operation = session.admin("cli").start_operation(OperationSpec::restore(&id), None).await?;
+        BinCommand::Show(args) => show(*args, session, out).await,
+        BinCommand::Restore(RestoreArgs { id, tasks, queue }) => {
+            let mut spec = OperationSpec::restore(&id);
+            (spec.ids, spec.queues) = (tasks, queue.into_iter().collect());
+            let operation = session.admin("cli").start_operation(spec, None).await?;
             carry_out(&operation.id, session, out).await
         }
         BinCommand::Empty(EmptyArgs { id, confirm }) => {
@@ -104,7 +119,7 @@ async fn list(session: &Session, out: &Output) -> Result<(), CliError> {
 async fn show(args: ShowArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
     let left = inspector.bin(&args.id).await?.left();
-    let tasks = inspector.binned_tasks(&args.id, args.size as usize).await?;
+    let tasks = inspector.binned_tasks(&args.id, &args.filter, None, args.size as usize, usize::MAX).await?.tasks;
     if out.json {
         return out.value(&tasks.into_iter().map(view::Task::from).collect::<Vec<_>>());
     }

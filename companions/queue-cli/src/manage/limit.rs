@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, LimitInfo, view};
+use queue_admin::{Admin, LimitInfo, Rate, view};
 use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
 use queue_core::options::check_limited_queue;
@@ -66,8 +66,8 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
     /// How many of one key may start in a time, such as 100/1m
-    #[arg(long, value_name = "N/DURATION", value_parser = rate)]
-    rate: Option<(u32, Duration)>,
+    #[arg(long, value_name = "N/DURATION")]
+    rate: Option<Rate>,
     /// How many may start at once after a rest
     #[arg(long, value_name = "N", default_value_t = 1)]
     burst: u32,
@@ -151,14 +151,6 @@ struct KeyChange {
     reset: bool,
 }
 
-/// `100/1m`; the time alone means one of it.
-fn rate(text: &str) -> Result<(u32, Duration), String> {
-    let (starts, per) = text.split_once('/').ok_or("it is a number, a slash and a duration, such as 100/1m")?;
-    let starts = starts.parse().map_err(|error| format!("{starts:?} is no number: {error}"))?;
-    let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
-    Ok((starts, when::duration(&per).map_err(|error| error.to_string())?))
-}
-
 /// `30s..10m`; one alone is both.
 fn rest(text: &str) -> Result<(Duration, Duration), String> {
     let (first, longest) = text.split_once("..").unwrap_or((text, text));
@@ -206,8 +198,8 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     if let Some(most) = args.concurrency {
         limit = limit.concurrency(most);
     }
-    if let Some((starts, per)) = args.rate {
-        limit = limit.rate(starts, per);
+    if let Some(rate) = args.rate {
+        limit = limit.rate(rate.count(), rate.per());
     }
     if let Some(breaker) = args.breaker {
         limit = limit.breaker(breaker.rest(args.rest.0, args.rest.1));

@@ -120,7 +120,8 @@ fn show(operation: &Operation, out: &Output) -> Result<(), CliError> {
         ("begun", instant(operation.started_at)),
         ("ended", instant(operation.ended_at)),
     ];
-    let optional = [("reason", operation.spec.reason.clone()), ("error", operation.error.clone())];
+    let rate = operation.spec.rate.map(|rate| rate.to_string());
+    let optional = [("rate", rate), ("reason", operation.spec.reason.clone()), ("error", operation.error.clone())];
     told.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     out.text(&facts(&told))
 }
@@ -130,7 +131,7 @@ pub(super) async fn carry_out(id: &str, session: &Session, out: &Output) -> Resu
     let bar = progress::bar("tasks", 0, "tasks");
     let told = |progress: Progress| {
         bar.set_length(progress.of);
-        bar.set_position(progress.looked_at);
+        bar.set_position(progress.looked_at.max(progress.so_far.matched));
     };
     let done = session.inspector().run_operation(id, Pace::Full, told).await;
     bar.finish_and_clear();

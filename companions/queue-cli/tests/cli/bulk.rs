@@ -79,7 +79,12 @@ async fn what_goes_into_the_bin_is_shown_and_restored_or_deleted_for_good() {
         shown.contains("scheduled") && shown.ends_with(&format!("2 of 30 tasks in the bin of {id:?}\n")),
         "{shown}"
     );
-    assert_eq!(words(&bench, &format!("bin restore {id}")).await.ok(), "30 tasks restored\n");
+    let shown = words(&bench, &format!("bin show {id} --filter payload.user.id:5 --json")).await.json();
+    assert_eq!((shown.as_array().unwrap().len(), &shown[0]["id"]), (1, &json!("11")));
+    assert_eq!(words(&bench, &format!("bin restore {id} --task 11")).await.ok(), "1 task restored\n");
+    words(&bench, &format!("bin restore {id} --queue default")).await.failed(2);
+    words(&bench, &format!("bin restore {id} --queue elsewhere --task 13")).await.failed(3);
+    assert_eq!(words(&bench, &format!("bin restore {id}")).await.ok(), "29 tasks restored\n");
     assert_eq!(count(&bench, TaskState::Scheduled).await, 60);
     let refused = words(&bench, &format!("bin restore {id}")).await.failed(3);
     assert!(refused.contains("nothing in the bin"), "{refused}");
@@ -92,10 +97,43 @@ async fn what_goes_into_the_bin_is_shown_and_restored_or_deleted_for_good() {
     assert_eq!(words(&bench, "bin ls").await.ok(), "the bin is empty\n");
     let listed = words(&bench, "operation ls --json").await.json();
     let actions: Vec<&str> = listed.as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
-    assert_eq!(actions, ["delete", "restore", "delete"]);
+    assert_eq!(actions, ["delete", "restore", "restore", "delete"]);
     assert!(words(&bench, &format!("operation show {id}")).await.ok().contains("default: 3 tasks by their ids"));
     assert!(words(&bench, &format!("operation pause {id}")).await.failed(4).contains("is over: done"));
     words(&bench, "operation show none").await.failed(3);
+}
+
+#[tokio::test]
+async fn tasks_are_run_at_a_rate_as_an_operation_that_another_process_can_go_on_with() {
+    let bench = scheduled(30).await;
+    let line = "task run -q default -s scheduled --type odd --rate 1000/s --at-most 9";
+    assert!(words(&bench, line).await.failed(2).contains("this would run 15 scheduled tasks"));
+    let would = words(&bench, &format!("{line} --dry-run")).await.ok();
+    assert_eq!(would, "would run 15 scheduled tasks of queue \"default\" that fit\n");
+    let done = words(&bench, &format!("{line} -y")).await;
+    assert_eq!(done.stdout, "9 tasks made pending; the operation is stopped\n");
+    assert!(done.failed(1).contains("limit-reached"));
+    assert_eq!(count(&bench, TaskState::Pending).await, 9);
+    // A process that is killed while it waits.
+    let mut command = bench.command();
+    command.args(["task", "run", "-q", "default", "-s", "scheduled", "--rate", "1/1h", "-y"]);
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    let id = loop {
+        let listed = words(&bench, "operation ls --json").await.json();
+        if let Some(found) = listed.as_array().unwrap().iter().find(|it| it["rate"] == "1/1h0m0s" && it["changed"] == 1)
+        {
+            break found["id"].as_str().unwrap().to_owned();
+        }
+    };
+    child.kill().await.unwrap();
+    let shown = words(&bench, &format!("operation show {id}")).await.ok();
+    assert!(shown.contains("1/1h0m0s") && shown.contains("running"), "{shown}");
+    words(&bench, &format!("operation cancel {id}")).await.ok();
+    assert_eq!(count(&bench, TaskState::Pending).await, 10);
+    for (more, told) in [("--rate 5", "such as 100/1m"), ("--at-most 5", "--rate")] {
+        let refused = words(&bench, &format!("task run -q default -s scheduled -y {more}")).await.failed(2);
+        assert!(refused.contains(told), "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -75,10 +75,12 @@ function one({ me, group, done }) {
       ["Type", safe(group.type)], ["Tasks", `${number(group.tasks)}: ${number(group.retry)} in retry, ${number(group.archived)} archived`],
       ["Their last failures", ["from ", time(group.first_failed_at), " to ", time(group.last_failed_at)]], ["Filter", h("code", null, q)],
     ]),
+    h("div", { class: "bar" }, h("span", { class: "dim" }, "All of them: "),
+      many({ me, queues: group.queues.map((it) => it.queue), states: [group.retry && "retry", group.archived && "archived"].filter(Boolean), q, done })),
     table("Where they are", [
       { head: "Queue", cell: (row) => queueLink(row.queue) }, { head: "State", cell: (row) => row.state },
       { head: "Tasks", n: true, cell: (row) => h("a", { href: page("tasks", { queue: row.queue, state: row.state, q }) }, number(row.count)) },
-      { head: "All of them", cell: (row) => h("div", { class: "bar" }, many({ me, queue: row.queue, state: row.state, q, done })) },
+      { head: "Those here", cell: (row) => h("div", { class: "bar" }, many({ me, queues: [row.queue], states: [row.state], q, done })) },
     ], lines),
     table("Those that failed last", [
       { head: "Task", cell: (task) => taskLink(task.queue, task.id, short(task.id, 60)) }, { head: "Queue", cell: (task) => safe(task.queue) },

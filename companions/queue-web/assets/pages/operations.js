@@ -1,6 +1,6 @@
 // Changes of many tasks, and what they have deleted.
 
-import { get, seg, send } from "../api.js";
+import { get, page, seg, send } from "../api.js";
 import { h, show, text } from "../dom.js";
 import { number, safe, short, time } from "../format.js";
 import { reread, watch } from "../live.js";
@@ -16,7 +16,7 @@ export default async function operations({ root, me, signal }) {
     return table(answer.items.length ? "Newest first, of the last seven days" : "There were none in the last seven days", [
       { head: "At", cell: (row) => time(row.created_at) },
       { head: "Who", cell: (row) => [safe(row.actor), h("span", { class: "dim" }, ` ${safe(row.via)}`)] },
-      { head: "What", cell: (row) => [h("strong", null, row.action), " ", which(row), row.reason ? h("div", { class: "dim" }, short(row.reason, 200)) : null] },
+      { head: "What", cell: (row) => [h("strong", null, row.action), " ", which(row), row.rate ? `, ${row.rate} at the most` : null, row.reason ? h("div", { class: "dim" }, short(row.reason, 200)) : null] },
       { head: "State", cell: (row) => [h("span", { "data-state": row.id, class: BAD.includes(row.state) ? "bad" : null }, row.state), row.error ? h("div", { class: "bad" }, short(row.error, 200)) : null] },
       { head: "Progress", cell: (row) => h("span", { "data-progress": row.id }, progress(row)) },
       { head: "In the bin", cell: (row) => inBin(left.get(row.id)) },
@@ -43,13 +43,15 @@ export default async function operations({ root, me, signal }) {
 
 const progress = (row) => `${number(row.changed)} changed, ${number(row.skipped)} skipped; looked at ${number(row.looked_at)} of ${number(row.of)}`;
 
-const which = (row) => {
+/** Which tasks it is about. */
+export const which = (row) => {
   const queues = safe(row.queues.join(", "));
   if (row.filter !== undefined) return [queues, ": ", h("code", null, short(row.filter, 200))];
-  return row.operation ? `${queues}: what ${safe(row.operation)} has deleted` : `${queues}: ${number(row.ids?.length ?? 0)} tasks by their ids`;
+  const some = row.ids?.length ? `${number(row.ids.length)} tasks of ` : "";
+  return row.operation ? `${queues}: ${some}what ${safe(row.operation)} has deleted` : `${queues}: ${number(row.ids?.length ?? 0)} tasks by their ids`;
 };
 
-const inBin = (bin) => (bin ? [number(Object.values(bin.tasks).reduce((sum, count) => sum + count, 0)), " until ", time(bin.until)] : "–");
+const inBin = (bin) => (bin ? [h("a", { href: page("bin", { id: bin.operation.id }) }, `${number(Object.values(bin.tasks).reduce((sum, count) => sum + count, 0))} tasks`), " until ", time(bin.until)] : "–");
 
 function buttons(me, row, bin, again) {
   const what = "this operation";

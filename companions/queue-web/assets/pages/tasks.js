@@ -4,10 +4,13 @@ import { get, page, send } from "../api.js";
 import { h, show } from "../dom.js";
 import { number, oneLine, safe, short, time } from "../format.js";
 import { carryOut } from "../operation.js";
-import { settings } from "../settings.js";
-import { STATES, allowed, confirm, failure, say, taskLink, tr } from "../ui.js";
+import { pager } from "../pager.js";
+import { set, settings } from "../settings.js";
+import { STATES, allowed, confirm, say, taskLink } from "../ui.js";
 
-const LIMIT = 50;
+/** What can be done to tasks in these states; to those in others, all but to cancel them. */
+const CAN = { active: ["cancel"], pending: ["archive", "delete"], archived: ["run", "delete"] };
+const MOST_FILTERS = 20;
 const INTO_THE_BIN = "They go into the bin, and can be restored for a day. Redis has their memory back when that is over, or the bin is emptied.";
 
 export default async function tasks({ root, me, params, signal, go }) {
@@ -32,71 +35,32 @@ export default async function tasks({ root, me, params, signal, go }) {
   const tabs = h("div", { class: "tabs" }, ["", ...STATES].map((name) =>
     h("a", { href: at({ state: name, order: "" }) + (name ? "" : "&state="), "aria-current": name === state ? "page" : null }, name || "all states")));
 
-  const told = h("p", { class: "dim", role: "status" }, "Reading …");
-  const columns = columnsOf(state);
-  const body = h("tbody", null);
-  const list = h("div", { class: "scroll" }, h("table", { class: "cards-small" },
-    h("caption", null, `Tasks of queue ${safe(queue)}`), h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.n ? "n" : null }, column.head)))), body));
-  const more = h("button", { type: "button", "data-next": true, hidden: true }, "Next page");
-  const stop = h("button", { type: "button", hidden: true }, "Stop searching");
-  const buttons = h("div", { class: "bar" });
-  show(root, h("h1", null, "Tasks"), form, tabs, told, list, h("div", { class: "bar" }, more, stop), buttons);
-  if (!queue) {
-    show(told, "There are no queues yet.");
-    return;
-  }
-
-  let cursor = null;
-  let found = 0;
-  let isStopped = false;
-  const read = async () => {
-    more.hidden = true;
-    let room = LIMIT;
-    isStopped = false;
-    try {
-      // Each answer is short; a search goes on by itself, and says how far it is.
-      do {
-        const answer = await get("tasks", { queue, state, q, order, limit: room, cursor }, signal);
-        found += answer.items.length;
-        room -= answer.items.length;
-        cursor = answer.next;
-        body.append(...answer.items.map((task) => tr(columns, task)));
-        const { looked_at, of, complete } = answer.searched;
-        const looked = complete ? `looked at all ${number(of)}` : `looked at ${number(looked_at)} of ${number(of)}`;
-        const moved = answer.moved ? " Tasks have come or gone so fast that some may be missing here." : "";
-        show(told, answer.total === null ? `Found ${number(found)}, ${looked}.${moved}` : `${number(found)} of ${number(answer.total)}.${moved}`);
-        stop.hidden = !(cursor && room > 0);
-      } while (cursor && room > 0 && !isStopped && !signal.aborted);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      show(told, failure(error));
-    }
-    stop.hidden = true;
-    more.hidden = !cursor;
-    more.textContent = isStopped ? "Search on" : "Next page";
+  const kept = settings.filters.filter((it) => it !== q);
+  const keep = (filters) => () => {
+    set("filters", filters.slice(0, MOST_FILTERS));
+    go(at({}), true);
   };
-  more.addEventListener("click", () => {
-    if (!isStopped) {
-      body.replaceChildren();
-      found = 0;
-    }
-    read();
-  });
-  stop.addEventListener("click", () => {
-    isStopped = true;
-  });
-  if (state) show(buttons, h("span", { class: "dim" }, "All that fit: "), many({ me, queue, state, q, done: () => go(at({})) }));
-  await read();
+  const saved = h("div", { class: "tabs" },
+    settings.filters.map((it) => h("span", null, h("a", { href: at({ q: it, state: "" }), "aria-current": it === q ? "page" : null }, short(it, 60)),
+      h("button", { type: "button", "aria-label": `Forget the filter ${it}`, onclick: keep(settings.filters.filter((other) => other !== it)) }, "×"))),
+    q && kept.length === settings.filters.length ? h("button", { type: "button", "data-keep": true, onclick: keep([q, ...kept]) }, "Keep this filter") : null);
+
+  const buttons = h("div", { class: "bar" });
+  const { parts, start } = pager({ caption: `Tasks of queue ${safe(queue)}`, columns: columnsOf(state), read: (more) => get("tasks", { queue, state, q, order, ...more }, signal), signal });
+  show(root, h("h1", null, "Tasks"), form, saved, tabs, queue ? parts : h("p", { role: "status" }, "There are no queues yet."), buttons);
+  if (!queue) return;
+  if (state) show(buttons, h("span", { class: "dim" }, "All that fit: "), many({ me, queues: [queue], states: [state], q, done: () => go(at({})) }));
+  await start();
 }
 
 /** What can be done to all tasks that fit: first they are counted. */
-export function many({ me, queue, state, q, done }) {
-  const possible = { active: ["cancel"], pending: ["archive", "delete"], archived: ["run", "delete"] }[state] ?? ["run", "archive", "delete"];
-  return possible.map((verb) => {
+export function many({ me, queues, states, q, done }) {
+  const possible = (verb) => states.every((state) => (CAN[state] ?? ["run", "archive", "delete"]).includes(verb));
+  return ["run", "archive", "delete", "cancel"].filter(possible).map((verb) => {
     const action = allowed(me, `tasks.${verb}`);
     if (!action) return null;
-    const filter = `state:${state} ${q}`.trim();
-    const wish = { action: verb, queues: [queue], filter };
+    const filter = [...states.map((state) => `state:${state}`), q].join(" ").trim();
+    const wish = { action: verb, queues, filter };
     const work = async () => {
       try {
         const { matched } = await send("POST", "operations", { json: { ...wish, dry_run: true } });
@@ -104,13 +68,15 @@ export function many({ me, queue, state, q, done }) {
           say("No task fits.");
           return;
         }
+        const rate = verb === "run" ? h("input", { name: "rate", size: 8, placeholder: "100/1m", autocomplete: "off" }) : null;
         const meant = await confirm({
-          question: `${action.word} ${number(matched)} tasks?`, subject: `${queue}: ${filter}`, consequence: verb === "delete" ? INTO_THE_BIN : action.consequence,
+          question: `${action.word} ${number(matched)} tasks?`, subject: `${queues.join(", ")}: ${filter}`, consequence: verb === "delete" ? INTO_THE_BIN : action.consequence,
           word: action.word, type: matched > 1000 ? matched : null,
+          more: rate && h("label", null, "No more than ", rate, " of them in a time; without it, as fast as Redis has time for them"),
         });
         if (!meant) return;
         say(`${action.word}: ${number(matched)} tasks …`);
-        await carryOut(me, { ...wish, at_most: Math.ceil(matched * 1.1) }, done);
+        await carryOut(me, { ...wish, at_most: Math.ceil(matched * 1.1), rate: rate?.value.trim() || undefined }, done);
       } catch (error) {
         say(error.message, true);
       }

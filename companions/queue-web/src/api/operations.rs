@@ -4,13 +4,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use queue_admin::{Error, Filter, FilterError, Operation, OperationSpec, OperationVerb, Pace};
+use queue_admin::{Cursor, Error, Filter, FilterError, Operation, OperationSpec, OperationVerb, Pace};
 use serde::Deserialize;
-use serde_json::{Value, json as value};
+use serde_json::json as value;
 use tracing::warn;
 
 use super::queues::to_value;
-use super::tasks::{IN_LIST, searching, shown};
+use super::tasks::{STRIDE, filter, pages, searching};
 use crate::Inner;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json, with_status};
@@ -72,7 +72,7 @@ pub(crate) async fn start(request: Request) -> Answer {
     }
     let key = request.headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     let operation = request.admin().start_operation(spec, key).await?;
-    carry_out(&request.web, operation.id.clone());
+    carry_out(&request.web, &operation);
     with_status(StatusCode::ACCEPTED, &operation)
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn change(request: Request) -> Answer {
     seen(&request, &request.names[0]).await?;
     let operation = request.admin().steer_operation(&request.names[0], verb).await?;
     if verb == OperationVerb::Resume {
-        carry_out(&request.web, operation.id.clone());
+        carry_out(&request.web, &operation);
     }
     json(&operation)
 }
@@ -106,14 +106,16 @@ pub(crate) async fn bins(request: Request) -> Answer {
 }
 
 pub(crate) async fn bin(request: Request) -> Answer {
-    let limit = request.number("limit", 50, 200)?;
-    let id = seen(&request, &request.names[0]).await?.id;
-    let bin = request.inspector().bin(&id).await?;
-    let tasks = request.inspector().binned_tasks(&id, limit).await?;
-    let items: Result<Vec<Value>, Problem> =
-        tasks.into_iter().map(|task| shown(&request, task, Some(IN_LIST))).collect();
-    let mut answer = to_value(&bin)?;
-    answer["items"] = items?.into();
+    let (of, filter, limit) = (&request, &filter(&request)?, request.number("limit", 50, 200)?);
+    let id = &seen(of, &request.names[0]).await?.id;
+    let bin = to_value(&of.inspector().bin(id).await?)?;
+    let read = |cursor: Option<Cursor>, left| async move {
+        of.inspector().binned_tasks(id, filter, cursor.as_ref(), left, STRIDE.max(left)).await
+    };
+    let mut answer = pages(of, filter, limit, read).await?;
+    for name in ["operation", "tasks", "until"] {
+        answer[name] = bin[name].clone();
+    }
     json(&answer)
 }
 
@@ -125,16 +127,18 @@ pub(crate) async fn empty(request: Request) -> Answer {
 
 /// Carries an operation out beside everything else, unless this process does so already. What Redis does not let it do is done by
 /// whoever looks for such operations next.
-fn carry_out(web: &Arc<Inner>, id: String) {
+fn carry_out(web: &Arc<Inner>, operation: &Operation) {
+    let id = operation.id.clone();
+    // What keeps to a rate mostly waits, for hours, and others are not to wait for it.
+    let takes_a_place = operation.spec.rate.is_none();
     let running = |web: &Inner| web.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
     if !running(web) {
         return;
     }
     let web = web.clone();
     tokio::spawn(async move {
-        if let Ok(_place) = web.operations.acquire().await
-            && let Err(error) = web.inspector.run_operation(&id, Pace::Gentle, |_| {}).await
-        {
+        let _place = if takes_a_place { web.operations.acquire().await.ok() } else { None };
+        if let Err(error) = web.inspector.run_operation(&id, Pace::Gentle, |_| {}).await {
             warn!(%error, operation = id, "an operation is left for now");
         }
         web.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
@@ -145,7 +149,7 @@ fn carry_out(web: &Arc<Inner>, id: String) {
 pub(crate) async fn look(web: Arc<Inner>) {
     loop {
         match web.inspector.open_operations().await {
-            Ok(open) => open.into_iter().for_each(|id| carry_out(&web, id)),
+            Ok(open) => open.iter().for_each(|operation| carry_out(&web, operation)),
             Err(error) => warn!(%error, "operations cannot be looked for"),
         }
         tokio::time::sleep(LOOK_EVERY).await;

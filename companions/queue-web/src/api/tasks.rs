@@ -21,7 +21,7 @@ const ALONE: usize = 64 * 1024;
 /// How long a search goes on before it answers with what it has found.
 pub(crate) const SEARCH_FOR: Duration = Duration::from_millis(300);
 /// Tasks that a search looks at between two pauses.
-const STRIDE: usize = 500;
+pub(crate) const STRIDE: usize = 500;
 /// A search reads for a fifth of the time, so that it takes Redis from nobody.
 pub(crate) const PAUSE_FACTOR: u32 = 4;
 /// Longest wait for the end of a task.
@@ -54,7 +54,7 @@ fn cut(bytes: &mut bytes::Bytes, limit: usize) {
 }
 
 /// The filter of a query: `q`, and `state` beside it.
-fn filter(request: &Request) -> Result<Filter, Problem> {
+pub(crate) fn filter(request: &Request) -> Result<Filter, Problem> {
     let mut filter: Filter = match request.param("q") {
         Some(text) => {
             text.parse().map_err(|error: queue_admin::FilterError| Problem::invalid("q", error.to_string()))?
@@ -90,29 +90,45 @@ pub(crate) async fn list(request: Request) -> Answer {
         Some("newest") => Direction::Newest,
         Some(_) => return Err(Problem::invalid("order", "order is oldest or newest")),
     };
+    let (of, filter) = (&request, &filter);
+    let read = |cursor: Option<Cursor>, left| async move {
+        of.inspector().list(queue, filter, direction, cursor.as_ref(), left, STRIDE.max(left)).await
+    };
+    json(&pages(of, filter, limit, read).await?)
+}
+
+/// Reads pages from the cursor of the request on, until there are so many tasks or the time of a search is over.
+pub(crate) async fn pages<F>(
+    request: &Request,
+    filter: &Filter,
+    limit: usize,
+    mut read: impl FnMut(Option<Cursor>, usize) -> F,
+) -> Result<Value, Problem>
+where
+    F: Future<Output = Result<Listing, Error>>,
+{
     let mut cursor: Option<Cursor> = request.param("cursor").map(str::parse).transpose().map_err(Error::BadCursor)?;
     let begun = Instant::now();
     // One page of all tasks costs nothing worth counting.
     let _searching = match filter.is_search() {
-        true => Some(searching(&request).await?),
+        true => Some(searching(request).await?),
         false => None,
     };
     let (mut items, mut moved) = (Vec::new(), false);
     loop {
         let started = Instant::now();
-        let left = limit - items.len();
-        let page: Listing =
-            request.inspector().list(queue, &filter, direction, cursor.as_ref(), left, STRIDE.max(left)).await?;
+        let page = read(cursor, limit - items.len()).await?;
         for task in page.tasks {
-            items.push(shown(&request, task, Some(IN_LIST))?);
+            items.push(shown(request, task, Some(IN_LIST))?);
         }
+        let queue = request.param("queue");
         items.extend(page.unread.iter().map(|id| value!({ "id": id, "queue": queue, "unreadable": true })));
         moved |= page.moved;
         cursor = page.next;
         let pause = started.elapsed() * PAUSE_FACTOR;
         if items.len() >= limit || cursor.is_none() || begun.elapsed() + pause >= SEARCH_FOR {
             let is_plain = !filter.is_search();
-            return json(&value!({
+            return Ok(value!({
                 "items": items,
                 "next": cursor.map(|cursor| cursor.to_string()),
                 "total": is_plain.then_some(page.searched.of),

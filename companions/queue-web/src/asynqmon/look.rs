@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::{StreamExt as _, stream};
 use queue_admin::{Error, Page, WorkerInfo};
 use queue_core::{Clock as _, SystemClock, TaskState};
 use serde_json::{Value, json as value};
@@ -17,8 +16,6 @@ use crate::request::{Answer, Request, json};
 const MOST: usize = 1_000;
 /// Days of the statistics of all queues, and of one.
 const DAYS: (usize, usize) = (90, 10);
-/// Queues that are looked at together.
-const AT_ONCE: usize = 8;
 
 /// `size` and `page`, which begins with 1; what is no number counts as asynqmon's own, as there.
 fn page(request: &Request) -> Result<Page, Problem> {
@@ -43,23 +40,15 @@ async fn seen(request: &Request) -> Result<Vec<String>, Error> {
     Ok(queues.into_iter().filter(|queue| request.who.sees(queue)).collect())
 }
 
-/// Nothing of a queue that was removed meanwhile.
-fn if_there<T>(seen: Result<T, Error>) -> Result<Option<T>, Error> {
-    match seen {
-        Err(Error::QueueNotFound(_)) => Ok(None),
-        seen => seen.map(Some),
-    }
-}
-
-async fn look_at(request: &Request, queue: String) -> Result<Option<Value>, Error> {
-    if_there(snapshot(request, &queue).await)
-}
-
+/// A queue that cannot be read is left out, and costs no other one.
 pub(super) async fn queues(request: Request) -> Answer {
-    let looks = stream::iter(seen(&request).await?).map(|queue| look_at(&request, queue)).buffered(AT_ONCE);
-    let found: Vec<Result<Option<Value>, Error>> = looks.collect().await;
-    let found: Vec<Option<Value>> = found.into_iter().collect::<Result<_, _>>()?;
-    json(&value!({ "queues": found.into_iter().flatten().collect::<Vec<_>>() }))
+    let inspector = request.inspector();
+    let board = inspector.board_of(seen(&request).await?).await?;
+    let infos: Vec<_> = board.rows.into_iter().filter_map(|row| row.queue.ok()).collect();
+    let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
+    let memory = inspector.queues_memory(&names).await?;
+    let shown = infos.iter().zip(memory).map(|(info, memory)| shape::snapshot(info, memory.unwrap_or_default()));
+    json(&value!({ "queues": shown.collect::<Vec<_>>() }))
 }
 
 pub(super) async fn queue(request: Request) -> Answer {
@@ -69,12 +58,10 @@ pub(super) async fn queue(request: Request) -> Answer {
 }
 
 pub(super) async fn stats(request: Request) -> Answer {
-    let mut stats = serde_json::Map::new();
-    for queue in seen(&request).await? {
-        if let Some(days) = if_there(request.inspector().history(&queue, DAYS.0).await)? {
-            stats.insert(queue.clone(), shape::days(&queue, &days));
-        }
-    }
+    let queues = seen(&request).await?;
+    let histories = request.inspector().histories(&queues, DAYS.0).await?;
+    let stats: serde_json::Map<_, _> =
+        queues.iter().zip(histories).map(|(queue, days)| (queue.clone(), shape::days(queue, &days))).collect();
     json(&value!({ "stats": stats }))
 }
 

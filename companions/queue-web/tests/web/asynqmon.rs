@@ -142,6 +142,53 @@ async fn what_may_not_be_seen_is_not_there() {
     }
 }
 
+/// What Redis reads at once is a round trip, or 16 KB of a large one; less than one for each queue.
+#[tokio::test]
+async fn all_queues_are_read_in_a_few_round_trips_and_one_that_cannot_be_read_costs_no_other() {
+    const QUEUES: usize = 60;
+    let place = Place::start().await;
+    place.furnish().await;
+    for n in 0..QUEUES {
+        let queue = format!("q{n}");
+        let hour = std::time::Duration::from_secs(3_600);
+        place.put((0..5).map(|t| task(&format!("t{t}")).queue(&queue))).await;
+        place.put([task("later").queue(&queue).process_in(hour), task("grouped").queue(&queue).group("g")]).await;
+    }
+    place.command::<i64>("SADD asynq:queues bad").await;
+    place.command::<String>("SET asynq:{bad}:retry text").await;
+    let site = place.open();
+    let reads = async || {
+        let info = place.command::<String>("INFO stats").await;
+        let line = info.lines().find_map(|line| line.strip_prefix("total_reads_processed:")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    get(&site, "queues").await;
+    for path in ["queues", "queue_stats", "v1/overview"] {
+        let before = reads().await;
+        let told = get(&site, path).await;
+        let count = reads().await - before;
+        assert!(told.status.is_success(), "{told:?}");
+        eprintln!("{path}: {count} reads for {QUEUES} queues");
+        assert!(count < QUEUES, "{path}: {count} reads for {QUEUES} queues");
+    }
+    let told = get(&site, "queues").await.json();
+    let told = told["queues"].as_array().unwrap();
+    let names: Vec<&str> = told.iter().map(|queue| queue["queue"].as_str().unwrap()).collect();
+    assert!(names.len() == QUEUES + 1 && names.contains(&QUEUE) && !names.contains(&"bad"), "{names:?}");
+    // The same as alone.
+    for queue in told {
+        let mut alone = get(&site, &format!("queues/{}", queue["queue"].as_str().unwrap())).await.json();
+        let mut queue = queue.clone();
+        for one in [&mut queue, &mut alone["current"]] {
+            for moving in ["timestamp", "latency_msec", "display_latency"] {
+                one[moving].take();
+            }
+        }
+        assert_eq!(queue, alone["current"]);
+        assert!(queue["memory_usage_bytes"].as_u64().unwrap() > 500, "{queue}");
+    }
+}
+
 #[tokio::test]
 async fn only_what_is_usual_in_a_state_is_possible_and_pages_have_a_bound() {
     let place = Place::start().await;

@@ -174,7 +174,7 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Devtools {
     }
 }
 
-const PAGES: [(&str, &str); 23] = [
+const PAGES: [(&str, &str); 28] = [
     ("", "queues, as of"),
     ("queue?queue=mail", "Queue mail"),
     ("tasks", "Tasks of queue"),
@@ -188,6 +188,11 @@ const PAGES: [(&str, &str); 23] = [
     ("batches", "release 42"),
     ("batches?state=open", "No batch is open"),
     ("batch?id=release", "roll-back"),
+    ("batch", "its address names none"),
+    ("queue", "its address names none"),
+    ("groups?queue=", "its address names none"),
+    ("task", "its address names none"),
+    ("bin", "its address names none"),
     ("limits", "2 in 1m"),
     ("limits?queue=mail&limit=tenant", "as for all"),
     ("events", "0 events heard"),
@@ -403,11 +408,70 @@ async fn what_was_deleted_by_mistake_is_brought_back_with_one_click() {
     pending(19).await;
     window.go(&format!("{}operations", served.address)).await;
     window.has("11 changed, 0 skipped; looked at 30 of 30").await;
+    // One of them alone, found on the page of the bin; then the others.
+    window.click("main a[href*='bin?']").await;
+    window.has("11 of 11").await;
+    window.browser.find(Locator::Css("input[name=q]")).await.unwrap().send_keys("t27").await.unwrap();
+    window.click("form[role=search] button").await;
+    window.has("Found 1, looked at all 11").await;
+    window.click("main tbody [data-action='bin.restore']").await;
+    window.has("Restore this task?").await;
+    window.click("dialog button[value=yes]").await;
+    pending(20).await;
+    window.has("Found 0, looked at all 10").await;
+    assert_eq!(place.state("t27").await, Some(queue_core::TaskState::Pending));
+    window.go(&format!("{}operations", served.address)).await;
+    window.has("10 tasks").await;
     window.click("[data-action='bin.restore']").await;
-    window.has("Undo 11 tasks?").await;
+    window.has("Undo 10 tasks?").await;
     window.click("dialog button[value=yes]").await;
     pending(30).await;
-    window.has("11 tasks restored").await;
+    window.has("10 tasks restored").await;
+    assert_eq!(window.faults(&served.address).await, [""; 0]);
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_is_kept_in_the_browser_and_its_tasks_run_again_at_a_rate() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.put((0..30).map(|n| task(&format!("t{n}")))).await;
+    place.inspector.archive_all(QUEUE, &queue_admin::Filter::new(), |_| {}).await.unwrap();
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((1_200, 900), false).await;
+    window.go(&format!("{}tasks?queue={QUEUE}&state=archived&q=t2", served.address)).await;
+    window.has("Found 11, looked at all 30").await;
+    window.click("[data-keep]").await;
+    window.has("×").await;
+    window.go(&format!("{}tasks?queue={QUEUE}&state=archived", served.address)).await;
+    window.has("30 of 30").await;
+    window.click("main .tabs a[href*='q=t2']").await;
+    window.has("Found 11").await;
+    window.click("main .tabs a[href*='state=archived']").await;
+    window.has("All that fit").await;
+    window.click("[data-many=run]").await;
+    window.has("Run 11 tasks?").await;
+    let rate = window.browser.find(Locator::Css("dialog input[name=rate]")).await.unwrap();
+    rate.send_keys("1/h").await.unwrap();
+    window.click("dialog button[value=yes]").await;
+    window.has("It has begun, 1/1h0m0s at the most").await;
+    window.go(&format!("{}operations", served.address)).await;
+    window.has("1 changed, 0 skipped").await;
+    window.has("1/1h0m0s at the most").await;
+    assert_eq!(place.inspector.queue(QUEUE).await.unwrap().pending, 1);
+    window.click("[data-action='operation.cancel']").await;
+    window.click("dialog button[value=yes]").await;
+    wait_for("it is cancelled", async || {
+        let operations = place.inspector.operations(1).await.unwrap();
+        (operations[0].state.as_str() == "cancelled" && operations[0].changed == 1).then_some(())
+    })
+    .await;
+    window.go(&format!("{}tasks?queue={QUEUE}", served.address)).await;
+    window.click("[aria-label='Forget the filter t2']").await;
+    wait_for("it is forgotten", async || (!window.text().await.contains('×')).then_some(())).await;
     assert_eq!(window.faults(&served.address).await, [""; 0]);
     window.close().await;
     served.end().await;

@@ -449,13 +449,53 @@ async fn an_operation_is_asked_for_watched_and_undone() {
     let bin = site.get(&format!("/bin/{id}?limit=2")).await.json();
     assert_eq!((&bin["tasks"][QUEUE], bin["items"].as_array().unwrap().len()), (&json!(250), 2));
     assert_eq!(bin["items"][0]["state"], "pending");
+    assert_eq!((&bin["total"], &bin["searched"]["complete"]), (&json!(250), &json!(false)));
+    let next = bin["next"].as_str().unwrap();
+    let second = site.get(&format!("/bin/{id}?limit=200&cursor={next}")).await.json();
+    assert_eq!((second["items"].as_array().unwrap().len(), &second["items"][0]["id"]), (200, &json!("t247")));
+    let found = site.get(&format!("/bin/{id}?q=t24&state=pending")).await.json();
+    assert_eq!((found["items"].as_array().unwrap().len(), &found["total"]), (11, &json!(null)));
+    assert_eq!(site.get(&format!("/bin/{id}?q=t24&cursor={next}")).await.code(), "invalid-cursor");
+    let one = format!(r#"{{"action":"restore","operation":"{id}","ids":["t7"]}}"#);
+    let one = site.send("POST", "/operations", &one).await.json();
+    assert_eq!((&ended(one["id"].as_str().unwrap()).await["changed"], &one["queues"]), (&json!(1), &json!([QUEUE])));
     let restore = format!(r#"{{"action":"restore","operation":"{id}"}}"#);
     let restore = site.send("POST", "/operations", &restore).await.json();
-    assert_eq!(ended(restore["id"].as_str().unwrap()).await["changed"], 250);
+    assert_eq!(ended(restore["id"].as_str().unwrap()).await["changed"], 249);
     assert_eq!(place.inspector.queue(QUEUE).await.unwrap().pending, 250);
     assert_eq!(site.get(&format!("/bin/{id}")).await.code(), "bin-not-found");
     let told = site.send("PATCH", &format!("/operations/{id}"), r#"{"state":"paused"}"#).await;
     assert_eq!((told.code().as_str(), &told.json()["state"]), ("wrong-state", &json!("done")));
+}
+
+/// More of them than a process has connections, and than it carries out at once of others.
+#[tokio::test]
+async fn operations_that_wait_because_of_their_rate_hold_up_nothing() {
+    let place = Place::start().await;
+    place.put((0..50).map(|n| task(&format!("t{n}")))).await;
+    let site = place.open();
+    let wish = |rate: &str| format!(r#"{{"action":"archive","queues":["{QUEUE}"],"filter":"state:pending"{rate}}}"#);
+    for _ in 0..10 {
+        let begun = site.send("POST", "/operations", &wish(r#","rate":"1/1h""#)).await;
+        assert_eq!((begun.status.as_u16(), &begun.json()["rate"]), (202, &json!("1/1h0m0s")), "{begun:?}");
+    }
+    wait_for("each has changed a task and waits", async || {
+        let told = site.get("/operations").await.json();
+        told["items"].as_array().unwrap().iter().all(|it| it["changed"] == 1 && it["state"] == "running").then_some(())
+    })
+    .await;
+    let other = site.send("POST", "/operations", &wish("")).await.json();
+    let done = wait_for("the other one ends", async || {
+        let told = site.get(&format!("/operations/{}", other["id"].as_str().unwrap())).await.json();
+        told["ended_at"].is_string().then_some(told)
+    })
+    .await;
+    assert_eq!((&done["state"], &done["changed"]), (&json!("done"), &json!(40)));
+    for rate in ["5", "0/s", "1/never"] {
+        let refused = site.send("POST", "/operations", &wish(&format!(r#","rate":"{rate}""#))).await;
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (400, "invalid-request"), "{refused:?}");
+        assert!(refused.text.contains("such as 100/1m"), "{refused:?}");
+    }
 }
 
 /// What a dashboard has begun that was killed, the next one ends.

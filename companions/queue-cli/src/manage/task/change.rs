@@ -2,14 +2,14 @@
 
 use clap::Args;
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, Changed, Filter, OperationSpec, Progress, Verb, Work};
+use queue_admin::{Admin, Changed, Filter, OperationSpec, Progress, Rate, Verb, Work};
 use queue_core::TaskState;
 use serde::Serialize;
 
 use super::super::operation;
 use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
-use crate::error::CliError;
+use crate::error::{CliError, complain};
 use crate::output::Output;
 use crate::progress::{self, thousands};
 use crate::session::Session;
@@ -36,6 +36,19 @@ pub(crate) struct ChangeArgs {
     dry_run: bool,
 }
 
+/// Which tasks to run, and how fast.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// No more than so many in a time, such as 100/1m, as an operation: it can be paused, and goes on elsewhere if this process ends
+    #[arg(long, value_name = "N/DURATION")]
+    rate: Option<Rate>,
+    /// Stop when so many were run and there is another one
+    #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
+}
+
 /// Which tasks to delete, and whether for good.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
@@ -49,6 +62,7 @@ pub(crate) struct DeleteArgs {
 const CHANGE_HELP: &str = "\
   queuectl task run -q mail --state archived --error timeout --older-than 1h
   queuectl task delete -q mail --state pending --type email:digest --where user.id=7
+  queuectl task run -q mail --state archived --filter fingerprint:v1-0b5c6a2f9d41 --rate 100/1m
 It says how many tasks there are and asks, unless --yes is given.";
 
 impl ChangeArgs {
@@ -80,25 +94,48 @@ pub(crate) struct AllArgs {
     confirm: ConfirmArgs,
 }
 
+pub(crate) async fn run_some(args: RunArgs, session: &Session, out: &Output) -> Result<(), CliError> {
+    let RunArgs { change: args, rate, at_most } = args;
+    let Some(rate) = rate.filter(|_| !args.dry_run) else { return run(Verb::Run, args, session, out).await };
+    let spec = spec(Work::Run, &format!("at {rate}"), args, session).await?;
+    operate(OperationSpec { rate: Some(rate), at_most, ..spec }, session, out).await
+}
+
 pub(crate) async fn delete(args: DeleteArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let DeleteArgs { change: args, bin } = args;
     if !bin || args.dry_run {
         return run(Verb::Delete, args, session, out).await;
     }
+    let spec = spec(Work::Delete, "into the bin", args, session).await?;
+    operate(spec, session, out).await
+}
+
+/// What an operation is to do, after asking whether that is meant.
+async fn spec(work: Work, how: &str, args: ChangeArgs, session: &Session) -> Result<OperationSpec, CliError> {
     args.check()?;
-    let spec = if args.ids.is_empty() {
-        let choice = Choice { action: Verb::Delete, queue: &args.queue, states: &args.states, filter: &args.filter };
-        choice.check()?;
-        let filter = args.filter.filter(&args.states);
-        let count = session.inspector().count(&args.queue, &filter).await?;
-        if count > 0 {
-            args.confirm.ask(&format!("delete {} into the bin", choice.describe(count))).await?;
-        }
-        OperationSpec::new(Work::Delete, &args.queue, &filter)
-    } else {
-        OperationSpec::of_ids(Work::Delete, &args.queue, args.ids)
+    let Some(action) = work.verb().filter(|_| args.ids.is_empty()) else {
+        return Ok(OperationSpec::of_ids(work, &args.queue, args.ids));
     };
+    let choice = Choice { action, queue: &args.queue, states: &args.states, filter: &args.filter };
+    choice.check()?;
+    let filter = args.filter.filter(&args.states);
+    let count = session.inspector().count(&args.queue, &filter).await?;
+    if count > 0 {
+        args.confirm.ask(&format!("{} {} {how}", action.as_str(), choice.describe(count))).await?;
+    }
+    Ok(OperationSpec::new(work, &args.queue, &filter))
+}
+
+async fn operate(spec: OperationSpec, session: &Session, out: &Output) -> Result<(), CliError> {
+    let takes_long = spec.rate.is_some();
     let operation = session.admin("cli").start_operation(spec, None).await?;
+    if takes_long {
+        let id = &operation.id;
+        complain(&format!(
+            "operation {id} goes on in a dashboard half a minute after this process ends, or by `queuectl operation resume {id}`; \
+             `queuectl operation pause {id}` and `cancel {id}` steer it"
+        ));
+    }
     operation::carry_out(&operation.id, session, out).await
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum TaskCommand {
     /// Ask the servers to stop working on tasks; they then count as failed and are retried
     Cancel(cancel::CancelArgs),
     /// Make tasks pending now, whatever they wait for, or ended as
-    Run(change::ChangeArgs),
+    Run(change::RunArgs),
     /// Move tasks to the archive, where nothing happens to them by itself
     Archive(change::ChangeArgs),
     /// Delete tasks, with the uniqueness locks they hold
@@ -62,7 +62,7 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
         TaskCommand::Inspect(args) => inspect::run(args, session, out).await,
         TaskCommand::Wait(args) => wait::run(args, session, out).await,
         TaskCommand::Cancel(args) => cancel::run(args, session, out).await,
-        TaskCommand::Run(args) => change::run(Verb::Run, args, session, out).await,
+        TaskCommand::Run(args) => change::run_some(args, session, out).await,
         TaskCommand::Archive(args) => change::run(Verb::Archive, args, session, out).await,
         TaskCommand::Delete(args) => change::delete(args, session, out).await,
         TaskCommand::Update(args) => update::run(args, session, out).await,
