@@ -68,7 +68,7 @@ async fn an_operation_keeps_to_its_rate_and_so_does_whoever_goes_on_with_it() {
     }
     let done = finish(&at(&fixture, NOW + 3 * HOUR), &id).await;
     assert_eq!((done.state, done.changed, done.matched), (OperationState::Done, 3, 3));
-    assert_eq!(done.spec.rate.unwrap().to_string(), "1/1h0m0s");
+    assert_eq!(done.spec.rate.unwrap().to_string(), "1/1h");
 }
 
 #[tokio::test]

@@ -46,7 +46,14 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.count, duration::format(self.per))
+        let mut per = duration::format(self.per);
+        // Go writes 1h0m0s.
+        for (zero, unit) in [("m0s", "m"), ("h0m", "h")] {
+            if let Some(begin) = per.strip_suffix(zero) {
+                per = format!("{begin}{unit}");
+            }
+        }
+        write!(f, "{}/{per}", self.count)
     }
 }
 
@@ -95,8 +102,15 @@ mod tests {
 
     #[test]
     fn a_rate_is_read_as_it_is_written_and_nothing_else_is() {
-        for (text, shown) in [("100/1m", "100/1m0s"), ("5/s", "5/1s"), ("1/1h30m", "1/1h30m0s"), ("3/7d", "3/168h0m0s")]
-        {
+        for (text, shown) in [
+            ("100/1m", "100/1m"),
+            ("5/s", "5/1s"),
+            ("7/1m30s", "7/1m30s"),
+            ("8/10m", "8/10m"),
+            ("9/1h0m5s", "9/1h0m5s"),
+            ("1/1h30m", "1/1h30m"),
+            ("3/7d", "3/168h"),
+        ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), shown);
             assert_eq!(shown.parse(), Ok(rate));

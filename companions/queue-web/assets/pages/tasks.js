@@ -72,7 +72,7 @@ export function many({ me, queues, states, q, done }) {
         const meant = await confirm({
           question: `${action.word} ${number(matched)} tasks?`, subject: `${queues.join(", ")}: ${filter}`, consequence: verb === "delete" ? INTO_THE_BIN : action.consequence,
           word: action.word, type: matched > 1000 ? matched : null,
-          more: rate && h("label", null, "No more than ", rate, " of them in a time; without it, as fast as Redis has time for them"),
+          more: rate && h("label", null, "No faster than ", rate, " (empty: as fast as Redis has time for it)"),
         });
         if (!meant) return;
         say(`${action.word}: ${number(matched)} tasks …`);
