@@ -45,16 +45,16 @@ pub use queue_worker::{
 pub mod admin {
     //! Looking at queues, tasks and servers, and changing tasks that no worker has: [`Inspector`].
     pub use queue_admin::{
-        Action, Actor, Admin, AuditEntry, AuditPage, BadCursor, BatchView, Board, BoardRow, Branch, Cancellation,
-        Changed, CronEntry, CronEvent, Cursor, DailyStats, Direction, EnqueueEvent, Error, Explanation, Filter,
-        FilterError, Given, GroupInfo, Heeded, Inspector, Lane, LimitInfo, Listing, Outcome, Page, Permission,
+        Action, Actor, Admin, AuditEntry, AuditPage, BadCursor, BatchExplanation, BatchView, Board, BoardRow, Branch,
+        Cancellation, Changed, CronEntry, CronEvent, Cursor, DailyStats, Direction, EnqueueEvent, Error, Explanation,
+        Filter, FilterError, Given, GroupInfo, Heeded, Inspector, Lane, LimitInfo, Listing, Outcome, Page, Permission,
         Progress, QueueInfo, Reason, Role, SchedulerEntry, Searched, ServerInfo, ServerVerb, UnixSecond, Verb, Waited,
-        WorkerInfo,
+        WhyUnreadable, WorkerInfo,
     };
     pub use queue_core::attempt::Attempt;
     pub use queue_core::flow::FlowId;
     pub use queue_core::forecast::{Drain, Forecast, Look, forecast};
-    pub use queue_core::limit::{LaneChange, LaneOrder, Limit, LimitError, LimitKey};
+    pub use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitError, LimitKey};
     pub use queue_core::registry::{Order, ServerEntry};
     pub use queue_redis::{ClusterNode, Copied, Doctor, Examination, Fault, Finding, Placement, Severity};
 }

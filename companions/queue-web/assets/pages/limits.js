@@ -12,7 +12,7 @@ export default async function limits({ root, me, params, signal, go, again }) {
   const lanes = h("div", null);
   show(root, h("h1", null, queue ? ["Limits of ", queueLink(queue)] : "Limits"), list, lanes, form({ me, queue, go }));
   const path = queue ? `queues/${seg(queue)}/limits` : "limits";
-  const read = () => into(list, () => get(path, {}, signal), (answer) => [table(answer.total ? `${number(answer.total)} limits` : "No limits", columns({ me, again }), answer.items), ...unaware(answer.items)]);
+  const read = () => into(list, () => get(path, {}, signal), (answer) => [table(answer.total ? `${number(answer.total)} limits` : "No limits", columns({ me, again }), answer.items), ...unaware(answer.items), ...unreadable(answer)]);
   await read();
   reread(list, read, signal);
   if (queue && name) await keys({ lanes, me, queue, name, signal, again });
@@ -32,6 +32,10 @@ const columns = ({ me, again }) => [
 function unaware(items) {
   const queues = new Map(items.filter((row) => row.unaware_servers.length).map((row) => [row.queue, row.unaware_servers]));
   return [...queues].map(([queue, servers]) => h("p", { class: "warn" }, `Queue ${safe(queue)} is served without regard to its limits by ${short(servers.join(", "), 400)}`));
+}
+
+function unreadable(answer) {
+  return (answer.unreadable ?? []).map((row) => h("p", { class: "bad" }, [queueLink(row.queue), ": ", short(row.detail, 400)]));
 }
 
 async function keys({ lanes, me, queue, name, signal, again }) {
