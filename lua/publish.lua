@@ -89,7 +89,8 @@ local word, moves = 'kept', false
 if waits[one.state] then
   if one.state == 'scheduled' and one.score ~= '' and not one.is_parked then
     -- What follows is due when there is nothing any more that it follows.
-    moves = allows('reschedule') or other and other.state ~= 'active'
+    local follows = other and (other.state == 'active' or waits[other.state])
+    moves = not follows and (other or allows('reschedule'))
   end
   word = allows('replace') and 'replaced' or allows('reschedule') and moves and 'rescheduled' or word
 else

@@ -379,3 +379,28 @@ async fn of_two_that_wait_the_one_that_was_published_last_is_replaced() {
     assert_eq!(publish(&fixture, job("a").payload("4"), &follow, 9, 4).await.0, Replaced);
     assert_eq!((&payload("a").await[..], &payload("a~").await[..]), (&b"4"[..], &b"3"[..]));
 }
+
+/// A debounce puts off what waits for its time, and not what waits for the end of another one.
+#[tokio::test]
+async fn what_follows_is_not_due_before_the_first_has_ended_also_while_that_is_retried() {
+    let fixture = Fixture::start().await;
+    let debounce = policy(&format!("{FOLLOW} reschedule"));
+    let task = |payload: &str| job("a").payload(payload.to_owned()).timeout(Duration::from_secs(60));
+    let soon = |payload: &str| task(payload).process_in(Duration::from_secs(5));
+    assert_eq!(publish(&fixture, task("1"), &debounce, 0, 1).await.0, Stored);
+    fixture.take().await;
+    let told = publish(&fixture, soon("2"), &debounce, 0, 2).await;
+    assert_eq!(told, (Follows, stands("2", TaskState::Scheduled, Some(NOW + 60))));
+    let told = publish(&fixture, soon("3"), &debounce, 1, 3).await;
+    assert_eq!(told, (Replaced, stands("3", TaskState::Scheduled, Some(NOW + 60))), "while it is active");
+    for line in [
+        "LREM asynq:{q}:active 0 a",
+        "ZREM asynq:{q}:lease a",
+        "ZADD asynq:{q}:retry 5000000000 a",
+        "HSET asynq:{q}:t:a state retry",
+    ] {
+        fixture.run(line).await;
+    }
+    let told = publish(&fixture, soon("4"), &debounce, 2, 4).await;
+    assert_eq!(told, (Replaced, stands("4", TaskState::Scheduled, Some(NOW + 60))), "while it is retried");
+}

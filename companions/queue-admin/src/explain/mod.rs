@@ -151,6 +151,7 @@ impl Inspector {
         facts.is_listed = parse(replies.next());
         facts.spoilt_limits = match &rules {
             Err(error) => (error.code() == Some("WRONGTYPE")).then_some(WhyUnreadable::OtherType),
+            Ok(redis::Value::Nil) => None,
             Ok(text) => redis::from_redis_value(text.clone()).ok().and_then(|text: Vec<u8>| read_limits(&text).err()),
         };
         if !matches!(rules, Ok(redis::Value::Nil)) {
