@@ -133,14 +133,21 @@ export const queueLink = (queue) => h("a", { href: page("queue", { queue }) }, s
 export const batchLink = (id, label) => h("a", { href: page("batch", { id }), class: "mono" }, safe(label ?? id));
 export const taskLink = (queue, id, label) => h("a", { href: page("task", { queue, id }), class: "mono" }, safe(label ?? id));
 
-/** Reads something and shows it, or why it cannot be read. */
+/** What is read for an element, the last of it. */
+const reads = new WeakMap();
+
+/** Reads something and shows it, or why it cannot be read; not if something else was asked for since, whose answer has come before. */
 export async function into(element, read, render) {
+  const asked = {};
+  reads.set(element, asked);
+  const draw = (what) => reads.get(element) === asked && show(element, what());
   try {
-    show(element, render(await read()));
+    const answer = await read();
+    draw(() => render(answer));
     return true;
   } catch (error) {
     if (error.name === "AbortError") return false;
-    show(element, failure(error));
+    draw(() => failure(error));
     return false;
   }
 }

@@ -113,6 +113,30 @@ async fn names_and_words_of_a_workflow_that_mean_harm_are_only_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_late_does_not_take_the_place_of_what_was_asked_for_later() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((800, 600), false).await;
+    window.go(&served.address).await;
+    let shown = window.script(
+        "return (async () => { const { into } = await import(document.querySelector('script').src.replace('app.js', 'ui.js')); \
+         const place = document.createElement('p'), text = (answer) => answer; \
+         let late; \
+         const first = into(place, () => new Promise((answer) => { late = answer; }), text); \
+         await into(place, async () => 'second', text); \
+         late('first'); \
+         await first; \
+         return place.textContent; })()",
+    );
+    assert_eq!(shown.await, "second");
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_many_members_is_leafed_through_and_one_with_many_nodes_is_drawn() {
     if !is_there() {
         return;
