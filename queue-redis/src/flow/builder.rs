@@ -14,6 +14,7 @@ use queue_core::{EncodeError, IntoTask, RawTask};
 
 use super::batch::{Batch, BatchError};
 use super::chunk::{Chunk, Tasks, as_member, check, erased};
+use super::status::{DESCRIPTION, METADATA, TAGS};
 use super::{Flows, duty};
 use crate::broker::Opening;
 use crate::broker::duties::MEMBERS;
@@ -291,10 +292,6 @@ impl BatchBuilder {
 }
 
 const STANDS_STILL_SECS: i64 = limits::FLOW_STANDS_STILL_AFTER.as_secs() as i64;
-
-const DESCRIPTION: &str = "description";
-pub(super) const TAGS: &str = "tags";
-pub(super) const METADATA: &str = "metadata";
 
 /// The key of the members with which a batch is made.
 const MADE: &str = ".made";

@@ -11,9 +11,13 @@ use queue_core::keys::{DUTIES, FLOWS, flow_prefix};
 use serde::Serialize;
 
 use super::Flows;
-use super::builder::{METADATA, TAGS};
 use super::duty::TREE;
 use crate::error::Error;
+
+/// What its maker says of a flow, by the names of the fields.
+pub(super) const DESCRIPTION: &str = "description";
+pub(super) const TAGS: &str = "tags";
+pub(super) const METADATA: &str = "metadata";
 
 /// A flow as it was at one moment.
 #[derive(Debug)]
@@ -469,7 +473,7 @@ pub(super) fn status_of(id: &FlowId, ledger: &Ledger) -> BatchStatus {
         id: id.to_string(),
         parent: ledger.number("parent").map(|parent| id.sibling(parent).to_string()),
         state,
-        description: ledger.text("description"),
+        description: ledger.text(DESCRIPTION),
         tags: ledger.json(TAGS),
         metadata: ledger.json(METADATA),
         total: all.map(count).sum(),

@@ -7,7 +7,7 @@ import { pause, trouble } from "../live.js";
 import { queueLink, table, taskLink, tr } from "../ui.js";
 
 const KINDS = [
-  "started", "progress", "succeeded", "failed", "archived", "snoozed", "revoked", "requeued", "cancelled", "lost", "forwarded", "server_started", "server_resized",
+  "enqueued", "started", "progress", "succeeded", "failed", "archived", "snoozed", "revoked", "requeued", "cancelled", "lost", "forwarded", "server_started", "server_resized",
   "server_stopped", "operator",
 ];
 const BAD = /^(failed|archived|lost|dropped|gap)$/;
