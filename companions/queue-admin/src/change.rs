@@ -42,9 +42,8 @@ impl Inspector {
     pub async fn run_task(&self, queue: &str, id: &str) -> Result<(), Error> {
         self.require_queue(queue).await?;
         let changes = self.broker().run_tasks(queue, Seen::Anywhere, &[id], self.clock.now_ns()).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyPending { queue, id }).await?;
-        self.tell_batches(Verb::Run, None, [id.as_bytes()]).await;
-        Ok(())
+        let already = |queue, id| Error::AlreadyPending { queue, id };
+        self.judge_and_tell((Verb::Run, None), queue, id, changes[0], already).await
     }
 
     /// Archives a task: it is kept, and nothing happens to it until somebody runs or deletes it, or 90 days
@@ -58,9 +57,8 @@ impl Inspector {
         self.require_queue(queue).await?;
         self.look_at_the_clock().await?;
         let (changes, _) = self.broker().archive_tasks(queue, Seen::Anywhere, &[id], self.clock.now_secs()).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::AlreadyArchived { queue, id }).await?;
-        self.tell_batches(Verb::Archive, None, [id.as_bytes()]).await;
-        Ok(())
+        let already = |queue, id| Error::AlreadyArchived { queue, id };
+        self.judge_and_tell((Verb::Archive, None), queue, id, changes[0], already).await
     }
 
     /// Deletes a task and the uniqueness lock it owns. What is left of a task that Go's Inspector trimmed
@@ -73,9 +71,8 @@ impl Inspector {
         self.require_queue(queue).await?;
         let from = if is_member(id.as_bytes()) { self.broker().state_of(queue, id).await? } else { None };
         let changes = self.broker().delete_tasks(queue, Seen::Anywhere, &[id]).await?;
-        self.judge(queue, id, changes[0], |queue, id| Error::TaskNotFound { queue, id }).await?;
-        self.tell_batches(Verb::Delete, from, [id.as_bytes()]).await;
-        Ok(())
+        let already = |queue, id| Error::TaskNotFound { queue, id };
+        self.judge_and_tell((Verb::Delete, from), queue, id, changes[0], already).await
     }
 
     /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers heard
@@ -105,9 +102,8 @@ impl Inspector {
             Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
             Canceled::Archived(change) => {
                 let already = |queue, id| Error::TaskNotFound { queue, id };
-                self.judge(queue, id, change, already).await?;
-                self.tell_batches(Verb::Archive, None, [id.as_bytes()]).await;
-                return Ok(Cancellation::Done);
+                let judged = self.judge_and_tell((Verb::Archive, None), queue, id, change, already).await;
+                return judged.map(|()| Cancellation::Done);
             }
             Canceled::Asked(heard) => heard,
         };
@@ -120,6 +116,21 @@ impl Inspector {
         })
     }
 
+    /// What the caller is told of a change, as [`judge`](Self::judge) says; what was done to a member, and from which state if that is known, its batch is told.
+    async fn judge_and_tell(
+        &self,
+        (verb, from): (Verb, Option<TaskState>),
+        queue: &str,
+        id: &str,
+        change: Change,
+        already: impl FnOnce(String, String) -> Error,
+    ) -> Result<(), Error> {
+        self.judge(queue, id, change, already).await?;
+        self.tell_batches(verb, from, [id.as_bytes()]).await;
+        Ok(())
+    }
+
+    /// What the caller is told of a change.
     async fn judge(
         &self,
         queue: &str,

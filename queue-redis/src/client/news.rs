@@ -3,8 +3,8 @@
 //! A client has no connection on which Redis would tell it who listens. So it asks while it enqueues, at most every
 //! [`AUDIENCE_POLL`], and never waits for the answer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_core::Clock;
@@ -12,11 +12,11 @@ use queue_core::clock::{UnixMilli, UnixSecond};
 use queue_core::event::{Event, Kind};
 use queue_core::limits::{AUDIENCE_POLL, EVENTS_GATHER};
 use queue_core::options::{Composed, Placement};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tracing::debug;
 
 use crate::broker::{Broker, EnqueueVerdict};
 use crate::error::Error;
-use tracing::debug;
 
 /// The time of a look that never comes.
 const NEVER: u64 = u64::MAX;
@@ -30,21 +30,23 @@ pub(super) struct News {
     look_at: AtomicU64,
     /// Whether somebody is about to write what has gathered.
     writes: AtomicBool,
-    /// The last task that asks or writes. A std mutex: held to put or take it.
-    under_way: Mutex<Option<JoinHandle<()>>>,
+    /// How many tasks ask or write.
+    under_way: watch::Sender<usize>,
 }
 
 impl News {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        let (look_at, writes, under_way) = Default::default();
-        Self { began: Instant::now(), clock, look_at, writes, under_way }
+        let (look_at, writes) = Default::default();
+        Self { began: Instant::now(), clock, look_at, writes, under_way: watch::Sender::new(0) }
     }
 
     /// Tells of those tasks of a call that were stored, if anybody listens.
     pub(super) fn stored(self: &Arc<Self>, broker: &Broker, batch: &[Composed], verdicts: &[EnqueueVerdict]) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NEVER);
         let due = self.look_at.load(Relaxed);
-        let looks = now >= due && due != NEVER;
+        let next = now.saturating_add(u64::try_from(AUDIENCE_POLL.as_millis()).unwrap_or(NEVER));
+        // Of the calls that find a look due, one begins it.
+        let looks = now >= due && due != NEVER && self.look_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
         if !looks && !broker.feed().is_heard() {
             return;
         }
@@ -53,11 +55,6 @@ impl News {
             if self.tell(broker, stored.map(|(task, _)| task)) {
                 self.write_soon(broker);
             }
-            return;
-        }
-        let next = now.saturating_add(u64::try_from(AUDIENCE_POLL.as_millis()).unwrap_or(NEVER));
-        if self.look_at.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
-            // Another call has begun to look.
             return;
         }
         let stored: Vec<Composed> = stored.map(|(task, _)| task.clone()).collect();
@@ -108,20 +105,19 @@ impl News {
         });
     }
 
-    fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
-        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(work));
+    fn run(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        self.under_way.send_modify(|count| *count += 1);
+        let news = self.clone();
+        tokio::spawn(async move {
+            work.await;
+            news.under_way.send_modify(|count| *count -= 1);
+        });
     }
 
     /// Waits until all is told, for so long at the most.
     pub(super) async fn told(&self, patience: Duration) {
-        let all = async {
-            loop {
-                let last = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some(last) = last else { return };
-                let _ = last.await;
-            }
-        };
-        let _ = tokio::time::timeout(patience, all).await;
+        let mut under_way = self.under_way.subscribe();
+        let _ = tokio::time::timeout(patience, under_way.wait_for(|count| *count == 0)).await;
     }
 
     fn now(&self) -> UnixMilli {
