@@ -47,7 +47,10 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
         cancel_grace: shared.options.cancel_grace,
         max_result_bytes: shared.options.max_result_bytes,
     };
-    if shared.cancels.by(&job).is_some() {
+    if job.run().leased_until() <= shared.now() {
+        // This process stood still while the attempt waited for its turn: somebody else may have the task.
+        job.cancel(CancelReason::LeaseLost);
+    } else if shared.cancels.by(&job).is_some() {
         job.cancel(CancelReason::Canceled);
     }
     if UniqueUntil::of(job.message()) == UniqueUntil::Start

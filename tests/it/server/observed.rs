@@ -1,8 +1,10 @@
 //! What a server tells those who observe it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use queue_core::{RawTask, TaskState};
+use queue_core::{Clock, RawTask, SystemClock, TaskState};
 use queue_worker::{End, Event, Failure, Job, Router, Server};
 
 use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
@@ -36,6 +38,35 @@ fn ends(events: &Events) -> Vec<String> {
     let mut ends: Vec<String> = events.all().into_iter().filter(|event| event.starts_with("end ")).collect();
     ends.sort();
     ends
+}
+
+/// A clock that the first handler sets forward: for the attempts that wait behind it, the process stood still.
+#[derive(Debug, Default)]
+struct Leaps(AtomicI64);
+
+impl Clock for Leaps {
+    fn now_ns(&self) -> i64 {
+        SystemClock.now_ns() + self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// It ran what others had done since, as soon as it went on.
+#[tokio::test]
+async fn an_attempt_whose_lease_ended_while_it_waited_for_its_turn_is_not_begun() {
+    let fixture = Fixture::start().await;
+    let clock = Arc::new(Leaps::default());
+    let leap = with(&clock, async |clock: Arc<Leaps>, _: Job| {
+        let _ = clock.0.compare_exchange(0, 3_600_000_000_000, Ordering::SeqCst, Ordering::SeqCst);
+    });
+    fixture.enqueue([job("a"), job("b")]).await;
+    let events = Events::default();
+    let server = observe(fixture.server(Router::new(()).route("job", leap)).clock(clock), &events);
+    let server = server.correct_clock(false).concurrency(2).start().await.unwrap();
+    eventually("both are done", async || ends(&events).len() == 3).await;
+    server.shutdown().await;
+    let mut ends: Vec<String> = ends(&events).iter().map(|end| end.replace(" b ", " a ")).collect();
+    ends.sort();
+    assert_eq!(ends, ["end a lease_lost Some(LeaseLost)", "end a succeeded None", "end a succeeded None"]);
 }
 
 #[tokio::test]
