@@ -60,7 +60,7 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
         None => is_go,
     };
     let fault = evidence.happened.iter().filter(during).find(met);
-    if let Some(fault) = fault {
+    if let Some(fault) = fault.or_else(|| stood_still(evidence, earlier, later)) {
         return Some(fault.kind.text());
     }
     // It has to be done, and deleted, before it can be stored once more, and that before the producer is answered.
@@ -69,6 +69,13 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
     let lost = met_producer(evidence, story)?;
     // A kernel may still send it when nobody waits for the answer any more.
     (done <= answered || lost.needs_namespaces()).then_some("enqueued again after a lost answer")
+}
+
+/// What stopped the second worker between its last look at the lease and the handler: it had taken the task before the
+/// first one, and begins what that one has done since.
+fn stood_still<'a>(evidence: &Evidence<'a>, earlier: &Attempt, later: &Attempt) -> Option<&'a Happened> {
+    let met = |fault: &&Happened| fault.kind == Kind::Zombie && fault.process == Some(later.process);
+    evidence.happened.iter().find(|fault| met(fault) && fault.from <= earlier.at && fault.to >= earlier.at)
 }
 
 /// Whether a healthy worker of ours may lose its task by this.
@@ -146,11 +153,11 @@ fn judge_checkpoints(story: &Story, findings: &mut Findings) {
     }
 }
 
-/// The result that is kept is that of the run that began last: all others had lost the task by then.
+/// The result that is kept is that of the run that took the task last: all others had lost it by then.
 fn judge_result(evidence: &Evidence<'_>, story: &Story, here: &[&Stored], findings: &mut Findings) {
-    let (Some(last), Some(result)) = (story.attempts.last(), here.first().and_then(|task| task.result.as_ref())) else {
-        return;
-    };
+    let had_it = |first: &Attempt, next: &Attempt| stood_still(evidence, first, next).is_none();
+    let last = story.attempts.iter().reduce(|first, next| if had_it(first, next) { next } else { first });
+    let (Some(last), Some(result)) = (last, here.first().and_then(|task| task.result.as_ref())) else { return };
     let by_go = story.attempts.iter().any(|attempt| evidence.history.is_go(attempt.process));
     let process = result.split(' ').next().and_then(|process| process.parse::<u16>().ok());
     if !by_go && process != Some(last.process) {

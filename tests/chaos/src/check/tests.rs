@@ -157,6 +157,20 @@ fn the_result_of_a_worker_that_had_lost_the_task_is_found() {
 }
 
 #[test]
+fn a_worker_that_stood_still_before_the_handler_may_begin_what_another_has_done() {
+    let name = name(Plan::Kept);
+    let runs = [(9, Step::Start(0), 2), (10, Step::Success, 2), (51, Step::Start(0), 1), (52, Step::Success, 1)];
+    let found = |process, from, result| {
+        let zombie = [Happened { kind: Kind::Zombie, process: Some(process), from, to: 50 }];
+        found(name, &after(&runs), &zombie, Some(stored(name, "completed", Some(result))))
+    };
+    assert_eq!(found(1, 4, "2 9"), []);
+    assert_eq!(found(1, 4, "1 51"), [Invariant::NotFenced]);
+    assert!(found(1, 11, "1 51").contains(&Invariant::NeedlessRun), "the other had ended before it stood still");
+    assert!(found(3, 4, "1 51").contains(&Invariant::NeedlessRun), "it was another process");
+}
+
+#[test]
 fn a_task_that_ends_otherwise_than_planned_or_too_early_is_found() {
     let archived = Some(stored(name(Plan::Plain), "archived", None));
     let ran = after(&[(3, Step::Start(0), 1), (4, Step::Success, 1)]);
