@@ -73,13 +73,13 @@ impl Admin {
         done
     }
 
-    /// As [`Inspector::change_task`].
+    /// As [`Inspector::change_task`], in the name of the actor.
     ///
     /// # Errors
     /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
     pub async fn change_task(&self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
         let target = Target { queue: Some(queue), ids: &[id], ..Target::default() };
-        let work = self.inspector.change_task(verb, queue, id);
+        let work = self.inspector.change_task(verb, queue, id, &self.actor.name);
         self.audited(Action::Task(verb), target, work, |changed| Some(u64::from(*changed))).await
     }
 
@@ -89,7 +89,7 @@ impl Admin {
     /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
     pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
         let target = Target { ids: &[id], ..Target::default() };
-        self.audited(Action::Task(Verb::Cancel), target, self.inspector.cancel(id), |_| None).await
+        self.audited(Action::Task(Verb::Interrupt), target, self.inspector.cancel(id), |_| None).await
     }
 
     /// As [`Inspector::cancel_for_good`], in the name of the actor.
@@ -103,7 +103,7 @@ impl Admin {
         self.audited(Action::Task(Verb::Cancel), target, work, changed).await
     }
 
-    /// As [`Inspector::change_all`].
+    /// As [`Inspector::change_all`], in the name of the actor.
     ///
     /// # Errors
     /// As there; [`Error::Forbidden`], [`Error::Unaudited`].
@@ -115,7 +115,7 @@ impl Admin {
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
         let target = Target { queue: Some(queue), filter: Some(filter.to_string()), ..Target::default() };
-        let work = self.inspector.change_all(verb, queue, filter, progress);
+        let work = self.inspector.change_all(verb, queue, filter, &self.actor.name, progress);
         self.audited(Action::Tasks(verb), target, work, |changed| Some(changed.changed)).await
     }
 

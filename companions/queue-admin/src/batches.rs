@@ -80,7 +80,7 @@ impl Inspector {
             Verb::Archive => MemberOutcome::Dead,
             Verb::Delete if from == Some(TaskState::Completed) => MemberOutcome::Ok,
             Verb::Delete => MemberOutcome::Removed,
-            Verb::Cancel => return,
+            Verb::Cancel | Verb::Interrupt => return,
         };
         let members = ids.into_iter().filter(|id| is_member(id));
         let members = members.filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?));

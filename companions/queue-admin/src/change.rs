@@ -31,6 +31,26 @@ pub enum Cancellation {
     Recorded,
 }
 
+impl Cancellation {
+    /// `done`, `ended`, `told` or `recorded`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Ended(_) => "ended",
+            Self::Told { .. } => "told",
+            Self::Recorded => "recorded",
+        }
+    }
+
+    /// The server that was told.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Told { server } => Some(server),
+            _ => None,
+        }
+    }
+}
+
 impl Inspector {
     /// Makes a task pending, whatever it is waiting for, or ended as: a worker takes it after those that are
     /// pending already. A task of a group leaves the group, and joins it again should it be retried. Its

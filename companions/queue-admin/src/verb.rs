@@ -3,9 +3,9 @@
 use queue_core::TaskState;
 use serde::Serialize;
 
-use crate::Inspector;
 use crate::error::Error;
 use crate::role::Permission;
+use crate::{Cancellation, Inspector};
 
 /// What can be done to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -17,8 +17,10 @@ pub enum Verb {
     Archive,
     /// Delete them, and the locks they own.
     Delete,
-    /// Ask their servers to stop them.
+    /// End those that run for good: they are not tried again.
     Cancel,
+    /// Ask their servers to stop this attempt, as asynq's tools do. It counts as failed, and they are retried.
+    Interrupt,
 }
 
 /// What can be done to a queue.
@@ -183,9 +185,12 @@ static ACTIONS: &[ActionInfo] = actions! {
     Task(Verb::Delete), "task.delete", "Delete", "deleted", Some('d'), "task delete",
         Some(("DELETE", "/queues/{queue}/tasks/{id}")), Delete, true,
         "It cannot be brought back.";
-    Task(Verb::Cancel), "task.cancel", "Cancel", "asked to stop", Some('c'), "task cancel",
+    Task(Verb::Cancel), "task.cancel", "Cancel", "told to end", Some('c'), "task cancel",
         Some(("POST", "/queues/{queue}/tasks/{id}/cancel")), Cancel, false,
-        "Its server is asked to stop it; it counts as failed and is retried.";
+        "It is stopped and goes to the archive, unless its handler succeeds all the same; it is not retried.";
+    Task(Verb::Interrupt), "task.interrupt", "Interrupt", "asked to stop", Some('i'), "task cancel --attempt",
+        Some(("POST", "/queues/{queue}/tasks/{id}/interrupt")), Cancel, false,
+        "Its server is asked to stop this attempt; it counts as failed and is retried.";
     Tasks(Verb::Run), "tasks.run", "Run", "made pending", Some('R'), "task run",
         Some(("POST", "/queues/{queue}/bulk")), Run, false,
         "They become pending now, whatever they were waiting for.";
@@ -195,9 +200,12 @@ static ACTIONS: &[ActionInfo] = actions! {
     Tasks(Verb::Delete), "tasks.delete", "Delete", "deleted", Some('D'), "task delete",
         Some(("POST", "/queues/{queue}/bulk")), Delete, true,
         "They cannot be brought back.";
-    Tasks(Verb::Cancel), "tasks.cancel", "Cancel", "asked to stop", Some('C'), "task cancel",
+    Tasks(Verb::Cancel), "tasks.cancel", "Cancel", "told to end", Some('C'), "task cancel",
         Some(("POST", "/queues/{queue}/bulk")), Cancel, false,
-        "Their servers are asked to stop them; they count as failed and are retried.";
+        "They are stopped and go to the archive, unless their handlers succeed all the same; they are not retried.";
+    Tasks(Verb::Interrupt), "tasks.interrupt", "Interrupt", "asked to stop", Some('I'), "task cancel --attempt",
+        Some(("POST", "/queues/{queue}/bulk")), Cancel, false,
+        "Their servers are asked to stop these attempts; they count as failed and are retried.";
     Update, "task.update", "Change the payload of", "changed", None, "task update",
         Some(("PUT", "/queues/{queue}/tasks/{id}/payload")), Update, false,
         "Its attempts from now on get the new payload; the old one is gone.";
@@ -301,15 +309,16 @@ impl Action {
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Run, Self::Archive, Self::Delete, Self::Cancel];
+    pub const ALL: [Self; 5] = [Self::Run, Self::Archive, Self::Delete, Self::Cancel, Self::Interrupt];
 
-    /// `run`, `archive`, `delete` or `cancel`.
+    /// `run`, `archive`, `delete`, `cancel` or `interrupt`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Run => "run",
             Self::Archive => "archive",
             Self::Delete => "delete",
             Self::Cancel => "cancel",
+            Self::Interrupt => "interrupt",
         }
     }
 
@@ -325,14 +334,15 @@ impl Verb {
             Self::Run => &[Scheduled, Retry, Archived, Aggregating],
             Self::Archive => &[Pending, Scheduled, Retry, Aggregating],
             Self::Delete => &[Pending, Scheduled, Retry, Archived, Completed, Aggregating],
-            Self::Cancel => &[Active],
+            Self::Cancel | Self::Interrupt => &[Active],
         }
     }
 
     pub(crate) fn check(self, state: TaskState) -> Result<(), Error> {
         let (verb, hint) = match (self, state) {
-            (Self::Cancel, TaskState::Active) => return Ok(()),
-            (Self::Cancel, _) => ("cancelled", "; delete them"),
+            (Self::Cancel | Self::Interrupt, TaskState::Active) => return Ok(()),
+            (Self::Cancel, _) => ("cancelled", "; archive or delete them"),
+            (Self::Interrupt, _) => ("interrupted", "; archive or delete them"),
             (Self::Run, TaskState::Active) => ("run", "; they are being worked on"),
             (Self::Run, TaskState::Pending) => ("run", "; a worker takes them when their turn comes"),
             (Self::Archive, TaskState::Active) => ("archived", "; cancel them, or wait until they are done"),
@@ -345,17 +355,19 @@ impl Verb {
 }
 
 impl Inspector {
-    /// Does this to one task. Returns `false` where no server was there to hear that it should be cancelled.
+    /// Does this to one task, in the name of somebody. Returns `false` where nothing came of it: the task that was to be
+    /// cancelled had ended before, or no server was there to hear that it should be interrupted.
     ///
     /// # Errors
-    /// As [`run_task`](Self::run_task), [`archive_task`](Self::archive_task), [`delete_task`](Self::delete_task) and
-    /// [`cancel`](Self::cancel).
-    pub async fn change_task(&self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
+    /// As [`run_task`](Self::run_task), [`archive_task`](Self::archive_task), [`delete_task`](Self::delete_task),
+    /// [`cancel_for_good`](Self::cancel_for_good) and [`cancel`](Self::cancel).
+    pub async fn change_task(&self, verb: Verb, queue: &str, id: &str, by: &str) -> Result<bool, Error> {
         match verb {
             Verb::Run => self.run_task(queue, id).await?,
             Verb::Archive => self.archive_task(queue, id).await?,
             Verb::Delete => self.delete_task(queue, id).await?,
-            Verb::Cancel => return Ok(self.cancel(id).await? > 0),
+            Verb::Cancel => return Ok(!matches!(self.cancel_for_good(queue, id, by).await?, Cancellation::Ended(_))),
+            Verb::Interrupt => return Ok(self.cancel(id).await? > 0),
         }
         Ok(true)
     }
@@ -374,7 +386,9 @@ mod tests {
             let possible: Vec<TaskState> = verb.possible().collect();
             assert!(verb.usual_states().iter().all(|state| possible.contains(state)), "{verb:?}");
         }
-        assert_eq!(Verb::Cancel.possible().collect::<Vec<_>>(), [TaskState::Active]);
+        for verb in [Verb::Cancel, Verb::Interrupt] {
+            assert_eq!(verb.possible().collect::<Vec<_>>(), [TaskState::Active]);
+        }
     }
 
     #[test]

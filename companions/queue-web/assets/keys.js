@@ -5,7 +5,7 @@ import { set, settings } from "./settings.js";
 
 const HELP = [
   ["1 … 9", "the pages in their order"], ["j, k", "next, previous row"], ["g, G", "first, last row"], ["Enter", "open"],
-  ["/", "filter"], ["r a d c", "run, archive, delete, cancel the task"], ["s", "pause or resume"], ["n", "next page"],
+  ["/", "filter"], ["r a d c i", "run, archive, delete, cancel the task, or interrupt its attempt"], ["s", "pause or resume"], ["n", "next page"],
   ["z", "relative, local or UTC times"], ["t", "theme"], ["Esc", "close"], ["?", "this help"],
 ];
 
@@ -44,7 +44,7 @@ export function listen(redraw) {
       set(name, values[(values.indexOf(settings[name]) + 1) % values.length]);
       redraw();
     };
-    const actions = { r: "run", a: "archive", d: "delete", c: "cancel" };
+    const actions = { r: "run", a: "archive", d: "delete", c: "cancel", i: "interrupt" };
     if (key === "?") help();
     else if (key === "j") step(1);
     else if (key === "k") step(-1);

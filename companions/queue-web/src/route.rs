@@ -88,9 +88,9 @@ fn routes() -> Vec<Route> {
         GET "/queues/{queue}/limits/{limit}/lanes" VIEW, ["cursor" "limit"] "Lanes" limits::lanes, "The keys of a limit under which tasks run or wait, or for which something is different";
         PUT "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::change, "Change what holds for one key of a limit";
         DELETE "/queues/{queue}/limits/{limit}/keys/{key}" Need::Do(Limit(LimitVerb::Key)), [] "KeyChanged" limits::reset, "Let hold for one key what holds for all";
-        POST "/queues/{queue}/bulk" Need::Told, [] "Bulk" tasks::bulk, "Run, archive, delete or cancel all tasks that fit; a dry run only counts them";
+        POST "/queues/{queue}/bulk" Need::Told, [] "Bulk" tasks::bulk, "Run, archive, delete, cancel or interrupt all tasks that fit; a dry run only counts them";
         GET "/operations" VIEW, ["limit"] "Operations" operations::list, "Operations of the last seven days, newest first";
-        POST "/operations" Need::Told, [] "Operation" operations::start, "Run, archive, delete or cancel many tasks, or restore what an operation has deleted, also if this process ends; a dry run only counts them";
+        POST "/operations" Need::Told, [] "Operation" operations::start, "Run, archive, delete, cancel or interrupt many tasks, or restore what an operation has deleted, also if this process ends; a dry run only counts them";
         GET "/operations/{operation}" VIEW, [] "Operation" operations::one, "An operation, and how far it is";
         PATCH "/operations/{operation}" Need::Told, [] "Operation" operations::change, "Pause an operation, let it go on, or end it";
         GET "/bin" VIEW, [] "Bins" operations::bins, "What operations have deleted and can be restored";
@@ -103,7 +103,8 @@ fn routes() -> Vec<Route> {
         DELETE "/queues/{queue}/tasks/{id}" Need::Do(Task(Verb::Delete)), [] "Changed" tasks::delete, "Delete a task";
         POST "/queues/{queue}/tasks/{id}/run" Need::Do(Task(Verb::Run)), [] "Changed" tasks::run, "Make a task pending";
         POST "/queues/{queue}/tasks/{id}/archive" Need::Do(Task(Verb::Archive)), [] "Changed" tasks::archive, "Archive a task";
-        POST "/queues/{queue}/tasks/{id}/cancel" Need::Do(Task(Verb::Cancel)), [] "Changed" tasks::cancel, "Ask the servers to stop a task";
+        POST "/queues/{queue}/tasks/{id}/cancel" Need::Do(Task(Verb::Cancel)), [] "Cancelled" tasks::cancel, "End a task for good, in whatever state it is";
+        POST "/queues/{queue}/tasks/{id}/interrupt" Need::Do(Task(Verb::Interrupt)), [] "Changed" tasks::interrupt, "Ask the servers to stop this attempt of a task";
         GET "/queues/{queue}/tasks/{id}/explain" VIEW, [] "Explanation" tasks::explain, "Why a task is not running";
         GET "/queues/{queue}/tasks/{id}/attempts" VIEW, [] "Attempts" tasks::attempts, "The last five attempts at servers of ours that failed, oldest first, and how many there were";
         GET "/queues/{queue}/tasks/{id}/log" VIEW, [] "TaskLog" tasks::log, "The last lines that a task has written down, oldest first, and how many there were before them";

@@ -56,14 +56,28 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses. It may have been recorded all the same.
     pub async fn request_cancel(&self, queue: &str, id: &str, by: &str, now_ms: i64) -> Result<(), Error> {
-        let name = record(queue, id);
+        self.request_cancels(queue, &[id], by, now_ms).await
+    }
+
+    /// The same for each of these tasks.
+    ///
+    /// # Errors
+    /// As there; some may have been recorded.
+    pub async fn request_cancels(&self, queue: &str, ids: &[&str], by: &str, now_ms: i64) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<String> = ids.iter().map(|id| record(queue, id)).collect();
         // Before it: should this process die in between, the leader looks all the same. And behind it: a look that
         // found nothing has ended the duty.
-        self.ask_for_duty(CANCEL, &name, now_ms.saturating_add(ANNOUNCED_MS)).await?;
+        self.ask_for_duties(CANCEL, &records, now_ms.saturating_add(ANNOUNCED_MS)).await?;
         let mut write = redis::cmd("HSET");
-        write.arg(keys::CANCELS).arg(&name).arg(format!("{now_ms} {} {by}", id.len()));
+        write.arg(keys::CANCELS);
+        for (record, id) in records.iter().zip(ids) {
+            write.arg(record).arg(format!("{now_ms} {} {by}", id.len()));
+        }
         self.redis.query::<()>("HSET", &write).await?;
-        self.ask_for_duty(CANCEL, &name, now_ms).await
+        self.ask_for_duties(CANCEL, &records, now_ms).await
     }
 
     /// Whether a task is to be canceled.

@@ -1,5 +1,6 @@
 //! What belongs to no queue alone, and who looks after it: `lead.lua`, `take_duties.lua`, `put_off_duty.lua`.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use queue_core::keys;
@@ -19,8 +20,19 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn ask_for_duty(&self, duty: &str, subject: &str, at_ms: i64) -> Result<(), Error> {
+        self.ask_for_duties(duty, &[subject], at_ms).await
+    }
+
+    /// The same with each of these, of which there has to be one.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn ask_for_duties(&self, duty: &str, subjects: &[impl Display], at_ms: i64) -> Result<(), Error> {
         let mut ask = redis::cmd("ZADD");
-        ask.arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{duty} {subject}"));
+        ask.arg(keys::DUTIES).arg("LT");
+        for subject in subjects {
+            ask.arg(at_ms).arg(format!("{duty} {subject}"));
+        }
         self.redis.query("ZADD", &ask).await
     }
 

@@ -213,13 +213,13 @@ async fn run_all_runs_a_task_once_that_comes_back_meanwhile() {
 }
 
 #[tokio::test]
-async fn cancel_all_without_a_server_says_that_nobody_heard() {
+async fn interrupt_all_without_a_server_says_that_nobody_heard() {
     let (fixture, inspector) = start().await;
     five_in_each_state(&fixture).await;
-    let changed = inspector.cancel_all(QUEUE, &Filter::new().payload("n", "3"), |_| {}).await.unwrap();
+    let changed = inspector.interrupt_all(QUEUE, &Filter::new().payload("n", "3"), |_| {}).await.unwrap();
     assert_eq!(counts(changed), (1, 0, 1));
-    let refused = inspector.cancel_all(QUEUE, &Filter::new().state(TaskState::Retry), |_| {}).await.unwrap_err();
-    assert_eq!(refused.to_string(), "tasks that are retry cannot be cancelled; delete them");
+    let refused = inspector.interrupt_all(QUEUE, &Filter::new().state(TaskState::Retry), |_| {}).await.unwrap_err();
+    assert_eq!(refused.to_string(), "tasks that are retry cannot be interrupted; archive or delete them");
 }
 
 /// Somebody whose call is cut off anywhere leaves each task as it was or changed, and the next call does the

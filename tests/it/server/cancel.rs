@@ -1,6 +1,6 @@
 //! Tasks that are canceled for good: wherever they are, they end, and are not tried again.
 
-use queue_admin::Cancellation;
+use queue_admin::{Cancellation, Filter};
 use queue_core::TaskState;
 use queue_worker::{Failure, Job, RetryPolicy, Router};
 
@@ -86,6 +86,31 @@ async fn a_server_whose_listener_is_cut_off_hears_of_it_when_it_is_back() {
     assert_eq!(info.last_error.as_deref(), Some("canceled by ann"));
     server.shutdown().await;
     assert_eq!(events.count(), 1, "it was not tried again");
+}
+
+#[tokio::test]
+async fn of_the_tasks_that_run_those_that_fit_are_ended_and_archived() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let other = |id: &str| queue_core::RawTask { task_type: "other".into(), ..job(id) };
+    fixture.enqueue([job("a"), job("b"), other("c")]).await;
+    let hang = async |job: Job| job.cancellation().cancelled().await;
+    let server = fixture.server(router(&events).route("other", hang)).concurrency(3);
+    let server = server.retry_policy(RetryPolicy::Fixed(std::time::Duration::ZERO)).start().await.unwrap();
+    events.wait(2).await;
+    fixture.in_state("c", TaskState::Active).await;
+    // One that waits is not of those that run.
+    fixture.put_in(TaskState::Scheduled, job("later")).await;
+    let changed = fixture.inspector().cancel_all(QUEUE, &Filter::new().task_type("job"), "ann", |_| {}).await.unwrap();
+    assert_eq!((changed.matched, changed.changed, changed.skipped), (2, 2, 0));
+    for id in ["a", "b"] {
+        let info = fixture.in_state(id, TaskState::Archived).await;
+        assert_eq!(info.last_error.as_deref(), Some("canceled by ann"));
+    }
+    fixture.in_state("c", TaskState::Active).await;
+    fixture.in_state("later", TaskState::Scheduled).await;
+    eventually("nothing is left of it", async || !fixture.cmd::<bool>(&["EXISTS", "asynq:x:cancels"]).await).await;
+    server.abort().await;
+    assert_eq!(events.count(), 2, "none was tried again");
 }
 
 /// A worker that is stopped hears nothing, and another one takes its task over when the lease is long over.

@@ -1,4 +1,4 @@
-//! Running, archiving, deleting and cancelling many tasks.
+//! Running, archiving, deleting, cancelling and interrupting many tasks.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,7 +32,7 @@ pub struct Changed {
     pub matched: u64,
     /// Those that were changed.
     pub changed: u64,
-    /// Those that were not: they had moved on when their turn came. For cancelling: nobody listened.
+    /// Those that were not: they had moved on when their turn came. For interrupting: nobody listened.
     pub skipped: u64,
     /// Older archived tasks that were deleted because the archive was full, or they were past their time.
     pub trimmed: u64,
@@ -52,6 +52,9 @@ pub struct Progress {
 
 /// Who has many tasks changed, and is heard in between.
 pub(crate) trait Drive: Send {
+    /// In whose name tasks are cancelled.
+    fn by(&self) -> &str;
+
     /// Told after each page; whether to go on.
     fn go_on(&mut self, progress: Progress) -> impl Future<Output = Result<bool, Error>> + Send;
 
@@ -72,12 +75,16 @@ pub(crate) trait Drive: Send {
     }
 }
 
-/// One who only wants to know.
-pub(crate) struct Told<P>(pub(crate) P);
+/// One with this name who only wants to know.
+pub(crate) struct Told<'a, P>(pub(crate) &'a str, pub(crate) P);
 
-impl<P: FnMut(Progress) + Send> Drive for Told<P> {
+impl<P: FnMut(Progress) + Send> Drive for Told<'_, P> {
+    fn by(&self) -> &str {
+        self.0
+    }
+
     async fn go_on(&mut self, progress: Progress) -> Result<bool, Error> {
-        (self.0)(progress);
+        (self.1)(progress);
         Ok(true)
     }
 }
@@ -109,7 +116,7 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.change_all(Verb::Run, queue, filter, progress).await
+        self.change_all(Verb::Run, queue, filter, "", progress).await
     }
 
     /// Archives tasks, as [`archive_task`](Self::archive_task) does (pending ones can be missed while somebody
@@ -126,7 +133,7 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.change_all(Verb::Archive, queue, filter, progress).await
+        self.change_all(Verb::Archive, queue, filter, "", progress).await
     }
 
     /// Deletes tasks and the locks they own, as [`delete_task`](Self::delete_task) does: all but the active
@@ -140,11 +147,11 @@ impl Inspector {
         filter: &Filter,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.change_all(Verb::Delete, queue, filter, progress).await
+        self.change_all(Verb::Delete, queue, filter, "", progress).await
     }
 
-    /// Asks every server to cancel the active tasks to which a filter applies. Those that no server was there
-    /// to hear count as skipped. A task of another queue with the same id is cancelled with it.
+    /// Ends the active tasks to which a filter applies for good, as [`cancel_for_good`](Self::cancel_for_good) does. A task of
+    /// another queue with the same id is interrupted.
     ///
     /// # Errors
     /// As [`run_all`](Self::run_all), for all tasks that are not active.
@@ -152,27 +159,44 @@ impl Inspector {
         &self,
         queue: &str,
         filter: &Filter,
+        by: &str,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
-        self.change_all(Verb::Cancel, queue, filter, progress).await
+        self.change_all(Verb::Cancel, queue, filter, by, progress).await
     }
 
-    /// Does this to the tasks to which a filter applies.
+    /// Asks every server to stop the attempts of the active tasks to which a filter applies, as [`cancel`](Self::cancel)
+    /// does. Those that no server was there to hear count as skipped. A task of another queue with the same id is
+    /// interrupted with it.
     ///
     /// # Errors
-    /// As [`run_all`](Self::run_all), [`archive_all`](Self::archive_all), [`delete_all`](Self::delete_all) and
-    /// [`cancel_all`](Self::cancel_all).
+    /// As [`run_all`](Self::run_all), for all tasks that are not active.
+    pub async fn interrupt_all(
+        &self,
+        queue: &str,
+        filter: &Filter,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Changed, Error> {
+        self.change_all(Verb::Interrupt, queue, filter, "", progress).await
+    }
+
+    /// Does this to the tasks to which a filter applies, in the name of somebody.
+    ///
+    /// # Errors
+    /// As [`run_all`](Self::run_all), [`archive_all`](Self::archive_all), [`delete_all`](Self::delete_all),
+    /// [`cancel_all`](Self::cancel_all) and [`interrupt_all`](Self::interrupt_all).
     pub async fn change_all(
         &self,
         verb: Verb,
         queue: &str,
         filter: &Filter,
+        by: &str,
         progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
         self.require_queue(queue).await?;
         let states = filter.states_of(verb.usual_states());
         states.iter().try_for_each(|state| verb.check(*state))?;
-        self.change_in(queue, filter, &states, verb, &mut Told(progress)).await
+        self.change_in(queue, filter, &states, verb, &mut Told(by, progress)).await
     }
 
     /// The same with states that were checked.
@@ -276,7 +300,7 @@ impl<D: Drive> Bulk<'_, D> {
                     }
                     Change::Applied | Change::Dropped => {
                         so_far.changed += 1;
-                        if self.verb != Verb::Cancel {
+                        if !matches!(self.verb, Verb::Cancel | Verb::Interrupt) {
                             gone.insert(id.to_vec());
                         }
                     }
@@ -317,14 +341,20 @@ impl<D: Drive> Bulk<'_, D> {
                 Ok(changes)
             }
             Verb::Cancel => {
-                let mut connection = self.inspector.redis.pooled().await?;
-                cancel(&mut connection, ids).await
+                // The record of a task is text.
+                let named: Vec<Option<&str>> = ids.iter().map(|id| std::str::from_utf8(id).ok()).collect();
+                let names: Vec<&str> = named.iter().copied().flatten().collect();
+                self.inspector.look_at_the_clock().await?;
+                broker.request_cancels(self.queue, &names, self.drive.by(), self.inspector.now_ms()).await?;
+                interrupt(&mut self.inspector.redis.pooled().await?, ids).await?;
+                Ok(named.iter().map(|name| name.map_or(Change::Gone, |_| Change::Applied)).collect())
             }
+            Verb::Interrupt => interrupt(&mut self.inspector.redis.pooled().await?, ids).await,
         }
     }
 }
 
-async fn cancel(connection: &mut Connection, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
+async fn interrupt(connection: &mut Connection, ids: &[&[u8]]) -> Result<Vec<Change>, Error> {
     let mut publish = redis::pipe();
     for id in ids {
         publish.cmd("PUBLISH").arg(queue_core::keys::CANCEL_CHANNEL).arg(id);

@@ -44,8 +44,10 @@ pub enum Work {
     Archive,
     /// Delete them; into the bin, unless that is not wanted.
     Delete,
-    /// Ask their servers to stop them.
+    /// End those that run for good.
     Cancel,
+    /// Ask their servers to stop this attempt.
+    Interrupt,
     /// Bring back what another operation has put into the bin.
     Restore,
 }
@@ -63,6 +65,7 @@ impl Work {
             Self::Archive => Some(Verb::Archive),
             Self::Delete => Some(Verb::Delete),
             Self::Cancel => Some(Verb::Cancel),
+            Self::Interrupt => Some(Verb::Interrupt),
             Self::Restore => None,
         }
     }
@@ -394,7 +397,7 @@ impl Inspector {
         Ok(matched)
     }
 
-    fn now_ms(&self) -> i64 {
+    pub(crate) fn now_ms(&self) -> i64 {
         self.clock.now_ns().div_euclid(1_000_000)
     }
 }

@@ -175,7 +175,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                     let broker = self.inspector.broker();
                     self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done()
                 } else {
-                    match self.inspector.change_task(verb, queue, id).await {
+                    match self.inspector.change_task(verb, queue, id, &self.operation.actor).await {
                         Ok(is_changed) => is_changed,
                         Err(error @ (Error::Redis(_) | Error::QueueNotFound(_))) => return Err(error),
                         Err(_) => false,
@@ -238,6 +238,10 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
 }
 
 impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
+    fn by(&self) -> &str {
+        &self.operation.actor
+    }
+
     async fn go_on(&mut self, progress: Progress) -> Result<bool, Error> {
         self.write(progress, None).await?;
         if self.wish == Wish::Run && self.pace == Pace::Gentle {

@@ -36,9 +36,10 @@ impl Asked for Verb {
 
     fn allowed(self, state: TaskState) -> Result<(), String> {
         let reason = match (self, state) {
-            (Self::Cancel, TaskState::Active) => return Ok(()),
-            (Self::Cancel, _) => "only a task that is active can be cancelled",
-            (_, TaskState::Active) => "a task that is active can only be cancelled: c",
+            (Self::Cancel | Self::Interrupt, TaskState::Active) => return Ok(()),
+            (Self::Cancel, _) => "only a task that is active can be cancelled; others can be archived or deleted",
+            (Self::Interrupt, _) => "only a task that is active can be interrupted",
+            (_, TaskState::Active) => "a task that is active can only be cancelled, c, or interrupted, i",
             (Self::Run, TaskState::Pending) => "it is pending already: the next free worker runs it",
             (Self::Run, TaskState::Completed) => "it is completed; it does not run again",
             (Self::Archive, TaskState::Archived) => "it is archived already",
@@ -95,7 +96,8 @@ impl Action {
             Self::Task { verb: Verb::Run, id, .. } => format!("task {id} is pending"),
             Self::Task { verb: Verb::Archive, id, .. } => format!("task {id} is archived"),
             Self::Task { verb: Verb::Delete, id, .. } => format!("task {id} is deleted"),
-            Self::Task { verb: Verb::Cancel, id, .. } => format!("asked the servers to stop task {id}"),
+            Self::Task { verb: Verb::Cancel, id, .. } => format!("task {id} is told to end; it is not retried"),
+            Self::Task { verb: Verb::Interrupt, id, .. } => format!("asked the servers to stop task {id}"),
         }
     }
 }

@@ -264,7 +264,10 @@ async fn perform(admin: &Admin, action: &Action, answers: &mpsc::Sender<Answer>)
         Action::Queue(QueueVerb::Resume, queue) => admin.pause(queue, false).await.map(drop)?,
         Action::Task { verb, queue, id } => {
             if !admin.change_task(*verb, queue, id).await? {
-                return Ok(format!("no server is listening, so nobody stops task {id}"));
+                return Ok(match verb {
+                    Verb::Interrupt => format!("no server is listening, so nobody stops task {id}"),
+                    _ => format!("task {id} had ended before"),
+                });
             }
         }
     }

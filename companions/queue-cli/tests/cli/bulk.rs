@@ -183,10 +183,19 @@ async fn tasks_are_chosen_by_their_error_and_running_ones_canceled() {
     assert_eq!(bench.task("u").await.state, TaskState::Archived);
     let asked = words(&bench, "task cancel -q default").await.failed(2);
     assert!(asked.contains("this would cancel 2 active tasks"), "{asked}");
-    assert_eq!(words(&bench, "task cancel -q default --type slow -y").await.ok(), "2 tasks are asked to stop\n");
+    let asked = words(&bench, "task cancel -q default --attempt").await.failed(2);
+    assert!(asked.contains("this would interrupt 2 active tasks"), "{asked}");
+    assert_eq!(words(&bench, "task cancel -q default --type slow -y").await.ok(), "2 tasks are told to end\n");
     for id in ["s1", "s2"] {
-        assert!(bench.wait_for(id, &[TaskState::Retry]).await.last_error.is_some());
+        let task = bench.wait_for(id, &[TaskState::Archived, TaskState::Retry]).await;
+        assert_eq!(task.state, TaskState::Archived);
+        assert!(task.last_error.unwrap().starts_with("canceled by "));
     }
+    bench.enqueue("slow", "s3").await;
+    bench.wait_for("s3", &[TaskState::Active]).await;
+    let interrupted = words(&bench, "task cancel -q default --attempt --type slow -y").await.ok();
+    assert_eq!(interrupted, "1 task is asked to stop\n");
+    bench.wait_for("s3", &[TaskState::Retry]).await;
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn cancel_kills_the_whole_group() {
     let _worker = bench.worker(&["--exec", DEAF]).await;
     bench.enqueue("deaf", "id").await;
     let pids = pids(&bench.path("pids"), 2).await;
-    let stdout = bench.run(&["task", "cancel", "id"]).await.ok();
+    let stdout = bench.run(&["task", "cancel", "--attempt", "id"]).await.ok();
     assert!(stdout.starts_with("asked 1 server to stop"), "{stdout}");
     let task = bench.wait_for("id", &[TaskState::Retry]).await;
     assert_eq!((task.retried, task.last_error.as_deref()), (1, Some("context canceled")));

@@ -303,7 +303,7 @@ async fn cancel_hangs_up() {
     let _worker = bench.worker(&["--http", &service.rule("*", "hang")]).await;
     bench.enqueue("a", "id").await;
     eventually("the request arrives", || !service.requests.lock().unwrap().is_empty()).await;
-    bench.run(&["task", "cancel", "id"]).await.ok();
+    bench.run(&["task", "cancel", "--attempt", "id"]).await.ok();
     let task = bench.wait_for("id", &ENDS).await;
     assert_eq!((task.state, task.last_error.as_deref()), (TaskState::Retry, Some("context canceled")));
     eventually("the service sees it", || !service.hung_up.lock().unwrap().is_empty()).await;

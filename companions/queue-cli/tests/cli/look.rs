@@ -142,7 +142,7 @@ async fn commands_say_what_is_missing_and_what_to_do() {
     for (arguments, code, reason) in [
         ("task ls --queue no --state pending", 3, "queue \"no\" not found; `queuectl queue ls`"),
         ("task inspect --queue default --id no", 3, "task \"no\" not found in queue \"default\""),
-        ("task cancel id", 4, "is pending and not running, so there is nothing to cancel"),
+        ("task cancel --attempt id", 4, "is pending and not running, so there is nothing to interrupt"),
         ("task cancel no", 3, "task \"no\" not found in any queue that is listed"),
         ("task ls --queue default --state done", 2, "unknown task state"),
     ] {
@@ -161,16 +161,23 @@ async fn a_cancelation_goes_on_after_an_id_that_nobody_has() {
     bench.enqueue("t", "runs").await;
     let worker = bench.worker(&["--exec", "*=sleep 600"]).await;
     bench.wait_for("runs", &[TaskState::Active]).await;
-    let done = bench.run(&["task", "cancel", "nobody", "runs"]).await;
+    let done = bench.run(&["task", "cancel", "--attempt", "nobody", "runs"]).await;
     assert!(done.stdout.starts_with("asked 1 server to stop working on task \"runs\""), "{done:?}");
     assert!(done.failed(3).contains("task \"nobody\" not found"));
     bench.wait_for("runs", &[TaskState::Retry]).await;
+    let done = bench.run(&["task", "cancel", "nobody", "runs"]).await;
+    assert_eq!(done.stdout, "task \"runs\" in queue \"default\": nobody worked on it; it is archived\n");
+    assert!(done.failed(3).contains("task \"nobody\" not found"));
+    let again = bench.run(&["task", "cancel", "runs"]).await.ok();
+    assert_eq!(again, "task \"runs\" in queue \"default\": it had ended before: it is archived\n");
     // One that no server hears of: its worker is gone, and its lease has not ended.
     bench.enqueue("t", "orphan").await;
     bench.wait_for("orphan", &[TaskState::Active]).await;
     worker.kill().await;
-    let stderr = bench.run(&["task", "cancel", "orphan"]).await.failed(1);
+    let stderr = bench.run(&["task", "cancel", "--attempt", "orphan"]).await.failed(1);
     assert!(stderr.contains("no server is listening"), "{stderr}");
+    let told = bench.run(&["task", "cancel", "orphan"]).await.ok();
+    assert_eq!(told, "task \"orphan\" in queue \"default\": recorded; no server that works on it listens now\n");
 }
 
 #[tokio::test]

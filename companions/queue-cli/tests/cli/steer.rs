@@ -97,7 +97,7 @@ async fn a_tender_ends_what_is_to_be_canceled_for_good_where_no_server_of_ours_r
     let broker = Broker::new(bench.redis.redis());
     let in_an_hour = queue_core::Clock::now_secs(&queue_core::SystemClock) + 3_600;
     broker.dequeue(&"default".into(), 1, &"run".into(), in_an_hour).await.unwrap();
-    let told = bench.run(&["task", "cancel", "--for-good", "id", "--json"]).await.json();
+    let told = bench.run(&["task", "cancel", "id", "--json"]).await.json();
     assert_eq!(told["outcome"], "recorded");
     for command in
         ["LREM asynq:{default}:active 1 id", "ZREM asynq:{default}:lease id", "LPUSH asynq:{default}:pending id"]

@@ -91,6 +91,12 @@ async function everywhere({ root, id, signal, go }) {
     : h("p", null, "No queue has a task of this id. One that succeeded without a retention leaves no trace.")));
 }
 
+/** How far a cancellation is. */
+const cancelled = ({ outcome, server }) => ({
+  done: "nobody worked on it; it is archived", told: `recorded, and ${safe(server)}, which works on it, was told`, ended: "it had ended before",
+  recorded: "recorded; no server that works on it listens now",
+})[outcome];
+
 function whole({ found, path, me, again, go }) {
   const { queue, id, state } = found;
   const button = (name, method, more, options) => act(me, name, {
@@ -100,7 +106,8 @@ function whole({ found, path, me, again, go }) {
     state !== "active" && state !== "pending" && button("task.run", "POST", "/run"),
     !["active", "archived", "completed"].includes(state) && button("task.archive", "POST", "/archive"),
     state !== "active" && button("task.delete", "DELETE", "", { done: () => go(page("tasks", { queue, state })) }),
-    state === "active" && button("task.cancel", "POST", "/cancel"),
+    state === "active" && button("task.cancel", "POST", "/cancel", { work: () => send("POST", `${path}/cancel`).then(cancelled) }),
+    state === "active" && button("task.interrupt", "POST", "/interrupt"),
     me.permissions.includes("enqueue") && h("a", { href: page("enqueue", { queue, from: id }) }, "Enqueue another one like it"),
   ];
   return [

@@ -8,8 +8,8 @@ import { pager } from "../pager.js";
 import { set, settings } from "../settings.js";
 import { STATES, allowed, confirm, say, taskLink } from "../ui.js";
 
-/** What can be done to tasks in these states; to those in others, all but to cancel them. */
-const CAN = { active: ["cancel"], pending: ["archive", "delete"], archived: ["run", "delete"] };
+/** What can be done to tasks in these states; to those in others, all but to stop them. */
+const CAN = { active: ["cancel", "interrupt"], pending: ["archive", "delete"], archived: ["run", "delete"] };
 const MOST_FILTERS = 20;
 const INTO_THE_BIN = "They go into the bin, and can be restored for a day. Redis has their memory back when that is over, or the bin is emptied.";
 
@@ -56,7 +56,7 @@ export default async function tasks({ root, me, params, signal, go }) {
 /** What can be done to all tasks that fit: first they are counted. */
 export function many({ me, queues, states, q, done }) {
   const possible = (verb) => states.every((state) => (CAN[state] ?? ["run", "archive", "delete"]).includes(verb));
-  return ["run", "archive", "delete", "cancel"].filter(possible).map((verb) => {
+  return ["run", "archive", "delete", "cancel", "interrupt"].filter(possible).map((verb) => {
     const action = allowed(me, `tasks.${verb}`);
     if (!action) return null;
     const filter = [...states.map((state) => `state:${state}`), q].join(" ").trim();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
-use queue_admin::{Cursor, Direction, Error, Explanation, Filter, Listing, Reason, Verb, view};
+use queue_admin::{Cancellation, Cursor, Direction, Error, Explanation, Filter, Listing, Reason, Verb, view};
 use queue_core::{TaskInfo, TaskState};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
@@ -176,17 +176,23 @@ fn if_match(request: &Request) -> Option<&str> {
     Some(tag.trim().trim_matches('"')).filter(|tag| *tag != "*")
 }
 
-/// Does this to one task that the sender may see; `false` where it was to be cancelled, and no server was there to hear it.
-pub(crate) async fn change_one(request: &Request, verb: Verb, queue: &str, id: &str) -> Result<bool, Problem> {
-    // A server may be told of any id. Only of those that the sender may see.
+/// Refuses what the sender may not see, or has seen otherwise.
+async fn check_version(request: &Request, queue: &str, id: &str) -> Result<(), Problem> {
     let version = request.inspector().task_version(queue, id).await?;
     if if_match(request).is_some_and(|seen| seen != version) {
         return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into());
     }
-    if verb == Verb::Cancel {
+    Ok(())
+}
+
+/// Does this to one task that the sender may see; `false` where nothing came of it, as [`Admin::change_task`](queue_admin::Admin::change_task) says.
+pub(crate) async fn change_one(request: &Request, verb: Verb, queue: &str, id: &str) -> Result<bool, Problem> {
+    // A server may be told of any id. Only of those that the sender may see.
+    check_version(request, queue, id).await?;
+    if verb == Verb::Interrupt {
         let state = request.inspector().task(queue, id).await?.state;
         if state != TaskState::Active {
-            let told = format!("task {id:?} is {state} and not running, so there is nothing to cancel");
+            let told = format!("task {id:?} is {state} and not running, so there is nothing to interrupt");
             return Err(Problem::new(StatusCode::CONFLICT, "wrong-state", told).with("state", state.as_str()));
         }
     }
@@ -212,8 +218,19 @@ pub(crate) async fn delete(request: Request) -> Answer {
 }
 
 /// `changed` is `false` where no server was there to hear it.
+pub(crate) async fn interrupt(request: Request) -> Answer {
+    change(request, Verb::Interrupt).await
+}
+
+/// `changed` is `false` where it had ended before.
 pub(crate) async fn cancel(request: Request) -> Answer {
-    change(request, Verb::Cancel).await
+    let (queue, id) = (request.queue()?, &request.names[1]);
+    check_version(&request, queue, id).await?;
+    let cancellation = request.admin().cancel_for_good(queue, id).await?;
+    json(&value!({
+        "action": Verb::Cancel, "queue": queue, "id": id, "changed": !matches!(cancellation, Cancellation::Ended(_)),
+        "outcome": cancellation.as_str(), "server": cancellation.server(),
+    }))
 }
 
 pub(crate) async fn explain(request: Request) -> Answer {
@@ -301,7 +318,8 @@ pub(crate) async fn bulk(request: Request) -> Answer {
     let queue = request.queue()?;
     let wish: Wish = request.json()?;
     let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == wish.action);
-    let verb = verb.ok_or_else(|| Problem::invalid("action", "the actions are run, archive, delete and cancel"))?;
+    let verb =
+        verb.ok_or_else(|| Problem::invalid("action", "the actions are run, archive, delete, cancel and interrupt"))?;
     let filter: Filter =
         wish.filter.parse().map_err(|error: queue_admin::FilterError| Problem::invalid("filter", error.to_string()))?;
     if !filter.has_states() {

@@ -67,7 +67,7 @@ pub(super) async fn batch(request: Request, verb: Verb) -> Answer {
         Verb::Run => value!({ "pending_ids": done, "error_ids": failed }),
         Verb::Archive => value!({ "archived_ids": done, "error_ids": failed }),
         Verb::Delete => value!({ "deleted_ids": done, "failed_ids": failed }),
-        Verb::Cancel => value!({ "canceled_ids": done, "error_ids": failed }),
+        Verb::Cancel | Verb::Interrupt => value!({ "canceled_ids": done, "error_ids": failed }),
     })
 }
 
@@ -81,6 +81,6 @@ pub(super) async fn all(request: Request, verb: Verb) -> Answer {
         Verb::Run => json(&value!({ "scheduled": changed })),
         Verb::Archive => json(&value!({ "archived": changed })),
         Verb::Delete => json(&value!({ "deleted": changed })),
-        Verb::Cancel => done(),
+        Verb::Cancel | Verb::Interrupt => done(),
     }
 }

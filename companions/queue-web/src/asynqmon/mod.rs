@@ -30,7 +30,7 @@ macro_rules! routes {
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     use Action::{Queue, Task, Tasks};
     use Need::Do;
-    use Verb::{Archive, Cancel, Delete, Run};
+    use Verb::{Archive, Delete, Interrupt, Run};
     const VIEW: Need = Need::See(Permission::View);
     routes! {
         GET "/queues" VIEW, queues();
@@ -53,9 +53,9 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         POST "/queues/{queue}/{list}/{id}:archive" Do(Task(Archive)), one(Archive);
         POST "/queues/{queue}/{list}:batch_archive" Do(Task(Archive)), batch(Archive);
         POST "/queues/{queue}/{list}:archive_all" Do(Tasks(Archive)), all(Archive);
-        POST "/queues/{queue}/{list}/{id}:cancel" Do(Task(Cancel)), one(Cancel);
-        POST "/queues/{queue}/{list}:batch_cancel" Do(Task(Cancel)), batch(Cancel);
-        POST "/queues/{queue}/{list}:cancel_all" Do(Tasks(Cancel)), all(Cancel);
+        POST "/queues/{queue}/{list}/{id}:cancel" Do(Task(Interrupt)), one(Interrupt);
+        POST "/queues/{queue}/{list}:batch_cancel" Do(Task(Interrupt)), batch(Interrupt);
+        POST "/queues/{queue}/{list}:cancel_all" Do(Tasks(Interrupt)), all(Interrupt);
         DELETE "/queues/{queue}/{list}/{id}" Do(Task(Delete)), one(Delete);
         POST "/queues/{queue}/{list}:batch_delete" Do(Task(Delete)), batch(Delete);
         DELETE "/queues/{queue}/{list}:delete_all" Do(Tasks(Delete)), all(Delete);

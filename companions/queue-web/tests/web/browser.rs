@@ -249,7 +249,7 @@ async fn texts_that_mean_harm_are_only_text() {
         place
             .put([RawTask::new(text).queue(text).task_id(text).payload(format!("{text}\0\u{7}")).header(text, text)])
             .await;
-        place.inspector.change_task(Verb::Archive, text, text).await.unwrap();
+        place.inspector.change_task(Verb::Archive, text, text, "ann").await.unwrap();
     }
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     place

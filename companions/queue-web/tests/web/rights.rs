@@ -18,7 +18,7 @@ fn may(role: Role, permission: &str) -> bool {
 }
 
 /// What each change needs, said once more.
-const CHANGES: [(&str, &str, &str); 29] = [
+const CHANGES: [(&str, &str, &str); 30] = [
     ("DELETE", "/queues/{queue}", "remove"),
     ("PUT", "/queues/{queue}/pause", "pause"),
     ("DELETE", "/queues/{queue}/pause", "pause"),
@@ -28,6 +28,7 @@ const CHANGES: [(&str, &str, &str); 29] = [
     ("POST", "/queues/{queue}/tasks/{id}/run", "run"),
     ("POST", "/queues/{queue}/tasks/{id}/archive", "archive"),
     ("POST", "/queues/{queue}/tasks/{id}/cancel", "cancel"),
+    ("POST", "/queues/{queue}/tasks/{id}/interrupt", "cancel"),
     ("PUT", "/queues/{queue}/tasks/{id}/payload", "update"),
     ("PUT", "/cron/{entry}/pause", "cron"),
     ("DELETE", "/cron/{entry}/pause", "cron"),
@@ -247,7 +248,7 @@ async fn what_is_hidden_is_in_no_answer() {
     wait_for("it is worked", worked).await;
     server.shutdown().await;
     place.put([secret("pending"), secret("archived"), secret("group").group("g")]).await;
-    place.inspector.change_task(queue_admin::Verb::Archive, QUEUE, "archived").await.unwrap();
+    place.inspector.change_task(queue_admin::Verb::Archive, QUEUE, "archived", "ann").await.unwrap();
     let rules = "headers = ['*token*']\n[payload]\n'email:*' = ['/card/number']";
     let web = Web::builder(place.redis.clone()).redact(Redact::from_toml(rules).unwrap()).build();
     let site = Site(web);

@@ -1,5 +1,6 @@
 //! What the routes answer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -147,7 +148,8 @@ async fn each_error_is_a_problem_with_its_code() {
         ("POST", q("/tasks/none/run"), "", 404, "task-not-found"),
         ("POST", q("/tasks/pending/run"), "", 409, "wrong-state"),
         ("POST", q("/tasks/archived/archive"), "", 409, "wrong-state"),
-        ("POST", q("/tasks/pending/cancel"), "", 409, "wrong-state"),
+        ("POST", q("/tasks/none/cancel"), "", 404, "task-not-found"),
+        ("POST", q("/tasks/pending/interrupt"), "", 409, "wrong-state"),
         ("PUT", q("/tasks/scheduled/payload"), "x", 428, "version-needed"),
         ("DELETE", q(""), "", 409, "queue-not-empty"),
         ("POST", q("/tasks"), "{", 400, "invalid-value"),
@@ -367,12 +369,34 @@ async fn the_end_of_a_task_is_waited_for() {
     let waiting = site.get(&path);
     let ending = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        place.inspector.change_task(Verb::Archive, QUEUE, "pending").await.unwrap();
+        place.inspector.change_task(Verb::Archive, QUEUE, "pending", "ann").await.unwrap();
     };
     let (told, ()) = tokio::join!(waiting, ending);
     assert_eq!((&told.json()["outcome"], &told.json()["task"]["state"]), (&json!("archived"), &json!("archived")));
     let told = site.get(&format!("/queues/{QUEUE}/tasks/scheduled?wait=50ms")).await.json();
     assert_eq!(told["outcome"], "timeout");
+}
+
+/// What was only told to servers is forgotten where none listens.
+#[tokio::test]
+async fn a_task_is_cancelled_for_good_and_the_answer_says_how_far_that_is() {
+    let place = Place::start().await;
+    place.limit().await;
+    place.put([task("waits"), task("many-1")]).await;
+    let site = place.open();
+    let cancel = async |id: &str| site.send("POST", &format!("/queues/{QUEUE}/tasks/{id}/cancel"), "").await.json();
+    let told = |id: &str, changed: bool, outcome: &str| json!({ "action": "cancel", "queue": QUEUE, "id": id, "changed": changed, "outcome": outcome, "server": null });
+    assert_eq!(cancel("waits").await, told("waits", true, "done"));
+    assert_eq!(place.state("waits").await, Some(TaskState::Archived));
+    assert_eq!(cancel("waits").await, told("waits", false, "ended"));
+    assert_eq!(cancel("a1").await, told("a1", true, "recorded"), "it runs, and nobody listens");
+    let interrupt = site.send("POST", &format!("/queues/{QUEUE}/tasks/g1/interrupt"), "").await.json();
+    assert_eq!(interrupt, json!({ "action": "interrupt", "queue": QUEUE, "id": "g1", "changed": false }));
+    let all = r#"{"action":"cancel","filter":"state:active"}"#;
+    let told = site.send("POST", &format!("/queues/{QUEUE}/bulk"), all).await.json();
+    assert_eq!((&told["matched"], &told["changed"]), (&json!(2), &json!(2)));
+    let records: Vec<String> = place.command("HKEYS asynq:x:cancels").await;
+    assert_eq!(BTreeSet::from_iter(records), BTreeSet::from([format!("a1 {QUEUE}"), format!("g1 {QUEUE}")]));
 }
 
 async fn ids(site: &Site, query: &str) -> (Vec<String>, Vec<Value>) {

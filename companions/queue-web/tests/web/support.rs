@@ -48,7 +48,7 @@ impl Place {
             task("aggregating").group("g"),
         ])
         .await;
-        self.inspector.change_task(Verb::Archive, QUEUE, "archived").await.unwrap();
+        self.inspector.change_task(Verb::Archive, QUEUE, "archived", "ann").await.unwrap();
     }
 
     /// A workflow `release` of which the first node has been worked: a signal `approve` is waited for, and what comes after that. In it, a

@@ -132,6 +132,7 @@ fn dash_refuses_what_a_state_does_not_allow() {
     keys(&mut model, "d");
     assert!(model.overlay.is_none() && picture(&model)[23].contains("can only be cancelled"));
     assert_eq!(keys(&mut model, "cy"), Some(on_task(Verb::Cancel, "a")));
+    assert_eq!(keys(&mut model, "iy"), Some(on_task(Verb::Interrupt, "a")));
 }
 
 #[test]

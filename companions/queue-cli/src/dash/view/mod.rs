@@ -167,8 +167,10 @@ fn bottom(model: &Model, cells: usize, palette: Palette) -> Line<'static> {
         Screen::Queue(_) => {
             format!("Enter open  ←→ state  n/p page  / filter{}", changes("  r run  a archive  d delete"))
         }
-        Screen::Task(_) => format!("↑↓ scroll{}  q back", changes("  r run  a archive  d delete  c cancel")),
-        Screen::Workers { .. } => format!("Enter task  / filter{}  q back", changes("  c cancel")),
+        Screen::Task(_) => {
+            format!("↑↓ scroll{}  q back", changes("  r run  a archive  d delete  c cancel  i interrupt"))
+        }
+        Screen::Workers { .. } => format!("Enter task  / filter{}  q back", changes("  c cancel  i interrupt")),
         Screen::Events { .. } => "Enter task  n/p page  / filter  q back".to_owned(),
         Screen::Batches { .. } => format!("Enter open  n/p page  / filter{}", changes("  r run dead  c cancel")),
         Screen::Batch(_) => format!("Enter open  / filter{}  q back", changes("  r run dead  c cancel")),

@@ -10,7 +10,7 @@ use crate::dash::action::Action;
 use crate::dash::model::{Model, Overlay};
 use crate::dash::text::{clean, wrap_words};
 
-const HELP: [(&str, &str); 17] = [
+const HELP: [(&str, &str); 18] = [
     ("↑ ↓  j k", "select a row; scroll a task"),
     ("← →  h l  Tab", "the tab beside this one"),
     ("Enter", "open what is selected"),
@@ -24,7 +24,8 @@ const HELP: [(&str, &str); 17] = [
     ("r", "run a task or an entry now, or what is dead of a batch"),
     ("a", "archive a task"),
     ("d", "delete a task, or a queue without tasks"),
-    ("c", "cancel a task that is active, or a batch"),
+    ("c", "cancel a task that is active, or a batch, for good"),
+    ("i", "stop the attempt of an active task; it is retried"),
     ("R A D C", "the same with all tasks of a tab or a group"),
     ("", "each of these asks first"),
     ("Ctrl-L  Ctrl-C", "draw everything anew; quit"),

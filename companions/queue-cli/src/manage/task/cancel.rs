@@ -14,6 +14,10 @@ use crate::output::Output;
 use crate::session::Session;
 
 /// Which tasks to cancel.
+///
+/// They end for good: they are archived and not tried again, also where no server listens now. A task that nobody
+/// works on is archived at once. For one that a server works on this is recorded until it has ended; a handler that
+/// succeeds all the same has succeeded.
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
     /// Task id
@@ -22,12 +26,9 @@ pub(crate) struct CancelArgs {
     /// All tasks of this queue that run, and fit
     #[arg(short, long, value_name = "Q")]
     queue: Option<String>,
-    /// End the tasks for good: they are archived and not tried again, also where no server listens now
-    ///
-    /// A task that nobody works on is archived at once. For one that a server works on this is recorded until it
-    /// has ended; a handler that succeeds all the same has succeeded.
-    #[arg(long, conflicts_with = "queue")]
-    for_good: bool,
+    /// Only ask the servers to stop the attempts that run, as `asynq task cancel` does; the tasks are retried
+    #[arg(long)]
+    attempt: bool,
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]
@@ -42,20 +43,19 @@ struct Asked<'a> {
 
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     if let Some(queue) = &args.queue {
-        let choice = Choice { action: Verb::Cancel, queue, states: &[TaskState::Active], filter: &args.filter };
+        let action = if args.attempt { Verb::Interrupt } else { Verb::Cancel };
+        let choice = Choice { action, queue, states: &[TaskState::Active], filter: &args.filter };
         return choice.run(args.confirm, false, session, out).await;
     }
     if !args.filter.is_empty() {
         return Err(CliError::Usage("--group, --type and the like go with --queue".to_owned()));
     }
     let admin = session.admin("cli");
-    if args.for_good {
-        return for_good(&args.ids, &admin, out).await;
-    }
     let mut failed = None;
     for id in &args.ids {
-        match cancel(&admin, id).await {
-            Ok(servers) => tell(id, servers, out)?,
+        let done = if args.attempt { interrupt(&admin, id, out).await } else { cancel(&admin, id, out).await };
+        match done {
+            Ok(()) => {}
             // One that ended meanwhile must not keep the others running.
             Err(CliError::Coded(code, text)) => {
                 if let Some(CliError::Coded(_, text)) = failed.replace(CliError::Coded(code, text)) {
@@ -76,47 +76,39 @@ struct Canceled<'a> {
     server: Option<&'a str>,
 }
 
-async fn for_good(ids: &[String], admin: &Admin, out: &Output) -> Result<(), CliError> {
-    for id in ids {
-        for task in everywhere(admin.inspector(), id).await? {
-            let queue = &task.queue;
-            let canceled = admin.cancel_for_good(queue, id).await?;
-            let (outcome, server, text) = match &canceled {
-                Cancellation::Done => ("done", None, "nobody worked on it; it is archived".to_owned()),
-                Cancellation::Ended(state) => ("ended", None, format!("it had ended before: it is {state}")),
-                Cancellation::Told { server } => {
-                    ("told", Some(&**server), format!("recorded, and {server}, which works on it, was told"))
-                }
-                Cancellation::Recorded => {
-                    ("recorded", None, "recorded; no server that works on it listens now".to_owned())
-                }
-            };
-            if out.json {
-                out.value(&Canceled { id, queue, outcome, server })?;
-            } else {
-                out.line(&format!("task {id:?} in queue {queue:?}: {text}"))?;
-            }
+async fn cancel(admin: &Admin, id: &str, out: &Output) -> Result<(), CliError> {
+    for task in everywhere(admin.inspector(), id).await? {
+        let queue = &task.queue;
+        let canceled = admin.cancel_for_good(queue, id).await?;
+        if out.json {
+            let (outcome, server) = (canceled.as_str(), canceled.server());
+            out.value(&Canceled { id, queue, outcome, server })?;
+            continue;
         }
+        let text = match &canceled {
+            Cancellation::Done => "nobody worked on it; it is archived".to_owned(),
+            Cancellation::Ended(state) => format!("it had ended before: it is {state}"),
+            Cancellation::Told { server } => format!("recorded, and {server}, which works on it, was told"),
+            Cancellation::Recorded => "recorded; no server that works on it listens now".to_owned(),
+        };
+        out.line(&format!("task {id:?} in queue {queue:?}: {text}"))?;
     }
     Ok(())
 }
 
-/// Asks the servers; how many there were.
-async fn cancel(admin: &Admin, id: &str) -> Result<u64, CliError> {
+/// Asks the servers to stop the attempt.
+async fn interrupt(admin: &Admin, id: &str, out: &Output) -> Result<(), CliError> {
     let tasks = everywhere(admin.inspector(), id).await?;
     if let Some(task) = tasks.first().filter(|_| tasks.iter().all(|task| task.state != TaskState::Active)) {
-        let text = format!("task {id:?} is {} and not running, so there is nothing to cancel", task.state);
+        let text = format!("task {id:?} is {} and not running, so there is nothing to interrupt", task.state);
         return Err(CliError::Coded(exit::REFUSED, text));
     }
-    match admin.cancel(id).await? {
-        0 => Err(CliError::failed_check(
-            "no server is listening, so nothing was canceled; `queuectl server ls` shows those that run",
-        )),
-        servers => Ok(servers),
+    let servers = admin.cancel(id).await?;
+    if servers == 0 {
+        return Err(CliError::failed_check(
+            "no server is listening, so nothing was interrupted; `queuectl server ls` shows those that run",
+        ));
     }
-}
-
-fn tell(id: &str, servers: u64, out: &Output) -> Result<(), CliError> {
     if out.json {
         return out.value(&Asked { id, servers_asked: servers });
     }

@@ -145,7 +145,8 @@ fn done(verb: Verb) -> &'static str {
         Verb::Run => "pending now",
         Verb::Archive => "archived",
         Verb::Delete => "deleted",
-        Verb::Cancel => "asked to stop",
+        Verb::Cancel => "told to end",
+        Verb::Interrupt => "asked to stop",
     }
 }
 
