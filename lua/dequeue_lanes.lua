@@ -12,7 +12,8 @@
 -- Under a fair limit, of all that is looked at and all that waits, the lane with the lowest turn gives the next one (start-time fair
 -- queueing): each start moves its turn by one over its weight. What is pending and not taken is parked. A lane that comes joins at the
 -- lowest turn, one that was shut one start behind it. One that has run empty keeps its turn until the others have come so far.
--- While a breaker rests (free_slots has said so) nothing starts in its lane; then one at a time, until one has ended well.
+-- While a breaker rests (free_slots has said so) nothing starts in its lane; then one at a time, until one has ended well. A lane of an
+-- adaptive rate has a part of it after a handler said that it is too much, see share_of.
 -- A lane is looked at again within five minutes, whatever shuts it: whoever opens it may be killed before they say so.
 --
 -- KEYS
@@ -35,7 +36,7 @@
 --   5  timed      1: say also since when each task was pending; else 0
 --   6  max_bytes  no more tasks once their messages have so many bytes
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane, and the lock that a dropped stub still names
+--   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane, prefix .. 'x:pace:' .. lane, and the lock that a dropped stub still names
 -- RETURNS letters, one for each task taken or dropped
 --   a  taken
 --   r  dropped, because there was an id without a message
@@ -45,7 +46,7 @@
 --   has not seen; the unix millisecond at which to look again (-1: when something changes);
 --   then in their order of each a id, msg, if timed pending_since (unix nanoseconds; empty when it is not known), and its lanes,
 --   separated by spaces; of each r id.
--- needs: first_ms is_finished is_wrong_type lanes_of make_active read_rules
+-- needs: first_ms is_finished is_wrong_type lanes_of make_active read_rules share_of
 local call = redis.call
 local paused, pending, active, lease, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local limits, waiting, slots, due, lanes, stats = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -85,22 +86,30 @@ end
 -- Lanes, as far as this call has to do with them: due is when to look at those who wait, nil where nobody does.
 local known, order, lowest, fair, fresh = {}, {}, 1, {}, {}
 local function load(names)
-  local new, tats, breakers, healths = {}, {}, {}, {}
+  local new, tats, breakers, healths, adaptive, paces = {}, {}, {}, {}, {}, {}
   for n = 1, #names do
     local name = names[n]
     if not known[name] then
       -- Without its rule, nothing holds a lane up any more.
-      local rule = by_name[string.match(name, '^[^:]*')]
-      known[name] = { name = name, rule = rule or { interval = 0, burst = 1 }, is_ruled = rule, holds = {} }
+      local ruled = by_name[string.match(name, '^[^:]*')]
+      local rule = ruled or { interval = 0, burst = 1 }
+      known[name] = { name = name, rule = rule, interval = rule.interval, is_ruled = ruled, holds = {} }
       new[#new + 1] = name
       tats[#tats + 1] = prefix .. 'x:tat:' .. name
-      if rule and rule.breaker then
+      if rule.breaker then
         breakers[#breakers + 1], healths[#healths + 1] = known[name], prefix .. 'x:health:' .. name
+      end
+      if rule.adapt then
+        adaptive[#adaptive + 1], paces[#paces + 1] = known[name], prefix .. 'x:pace:' .. name
       end
     end
   end
   if #new == 0 then
     return
+  end
+  paces = #paces > 0 and call('MGET', unpack(paces)) or {}
+  for n = 1, #adaptive do
+    adaptive[n].interval = adaptive[n].interval / share_of(paces[n], adaptive[n].rule, now)
   end
   local values, dues = call('MGET', unpack(tats)), call('ZMSCORE', due, unpack(new))
   local own = call('HMGET', lanes, unpack(new))
@@ -117,7 +126,7 @@ local function load(names)
     -- A handler may bring it as far as it likes.
     local is_charge, tat = string.match(values[n] or '', '^(%+?)([%d.]+)$')
     tat = math.max(tonumber(tat) or 0, now)
-    local farthest = now + lane.rule.burst * lane.rule.interval
+    local farthest = now + lane.rule.burst * lane.interval
     lane.is_spent = tat > farthest and (is_charge == '+' or not lane.is_ruled)
     lane.tat = lane.is_spent and farthest or tat
     lane.most = lane.is_ruled and not lane.rule.is_strict and tonumber(value.concurrency) or lane.rule.concurrency
@@ -193,7 +202,7 @@ local function room(lane, id)
     end
     left = math.max(lane.most - lane.used, 1)
   end
-  local interval = lane.rule.interval
+  local interval = lane.interval
   local slack = now + (lane.rule.burst - 1) * interval - lane.tat
   if slack < 0 then
     return 0, math.min(now - slack, now + FARTHEST)
@@ -247,8 +256,8 @@ local function start(id, msg, since, names, wait)
   max_bytes = max_bytes - #msg
   for n = 1, #names do
     local lane = known[names[n]]
-    if lane.rule.interval > 0 then
-      lane.tat, lane.is_spent = lane.tat + lane.rule.interval, true
+    if lane.interval > 0 then
+      lane.tat, lane.is_spent = lane.tat + lane.interval, true
     end
     if lane.rule.is_fair then
       lane.turn, lane.is_changed = lane.turn + lane.step, true

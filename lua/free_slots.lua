@@ -6,6 +6,7 @@
 -- call may come late, or twice. In a strict lane a task keeps its slot until it is over.
 -- A limit may have a breaker: when enough runs of a lane have ended badly, nothing starts there for a rest. Then one starts, and its end
 -- lets the others start, or doubles the rest. What ends during a rest had begun before it, and says nothing.
+-- An adaptive rate is halved where nothing is to start for a while, down to its least share.
 --
 -- KEYS
 --   1  lease      asynq:{<queue>}:lease    ZSET
@@ -22,11 +23,11 @@
 --   +4 for_ms     for how many milliseconds
 --   +5 is_well    1 if it has ended well, 0 if badly; empty where that says nothing
 -- DERIVED
---   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane
+--   prefix .. 't:' .. id, prefix .. 'x:tat:' .. lane, prefix .. 'x:health:' .. lane, prefix .. 'x:pace:' .. lane
 -- RETURNS how many lanes are to be looked at now
--- needs: first_ms is_finished nth read_rules
+-- needs: first_ms is_finished nth read_rules share_of
 local lease, rules, slots, due, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local prefix, DAY_MS = ARGV[1], 86400000
+local prefix, DAY_MS, SECOND_MS = ARGV[1], 86400000, 1000
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
@@ -76,6 +77,17 @@ local function judge(lane, rule, is_well)
   redis.call('SET', key, value, 'PX', math.ceil(rest) + DAY_MS)
   redis.pcall('HINCRBY', stats, rule.name .. ':opened', 1)
 end
+local function slow_down(lane, rule, for_ms)
+  local key = prefix .. 'x:pace:' .. lane
+  local share, from = share_of(redis.call('GET', key), rule, now)
+  -- Who was told beside the first, or while that one's time lasts, had begun at the rate of before.
+  if not from or from <= now then
+    share, from = math.max(share / 2, 1 / rule.adapt), math.ceil(now + math.max(for_ms, SECOND_MS))
+    local whole = from + math.ceil((1 - share) * 10) * rule.per
+    redis.call('SET', key, string.format('%.4f %.0f %.0f', share, from, whole), 'PX', math.ceil(whole - now))
+  end
+  return share
+end
 for n = 1, #ids do
   local id, lanes, limit, for_ms, is_well = nth(ARGV, 2, 5, n)
   local has_ended = not leased[n] and is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state'))
@@ -93,9 +105,11 @@ for n = 1, #ids do
     end
     if name == limit then
       local rule = rule_of(name) or { interval = 0, burst = 1 }
+      for_ms = tonumber(for_ms)
+      local interval = rule.adapt and rule.interval / slow_down(lane, rule, for_ms) or rule.interval
       refused[#refused + 1] = rule.name
-      held[lane] = math.max(held[lane] or 0, now + tonumber(for_ms) + (rule.burst - 1) * rule.interval)
-      farthest[lane] = now + rule.burst * rule.interval
+      held[lane] = math.max(held[lane] or 0, now + for_ms + (rule.burst - 1) * interval)
+      farthest[lane] = now + rule.burst * interval
     end
   end
 end

@@ -28,6 +28,7 @@ local function read_rules(text)
     hold(is_number(rule.concurrency, 1) and is_number(rule.burst, 1) and is_number(rule.fallback, 1))
     hold(is_number(rule.rate, 1) and is_number(rule.per, 1) and (rule.rate == nil) == (rule.per == nil))
     hold(rule.order == nil or rule.order == 'strict')
+    hold(rule.adapt == nil or is_number(rule.adapt, 2) and rule.rate)
     hold(rule.fair == nil or rule.fair == true and rule.order == nil)
     local breaker = rule.breaker
     for _, field in ipairs({ 'percent', 'of', 'within', 'rest', 'most' }) do

@@ -32,6 +32,18 @@ pub struct Lane {
     pub weight: Option<u32>,
     /// Until when its breaker lets nothing start; if that is past, one at a time, until one has succeeded.
     pub rests_until: Option<DateTime<Utc>>,
+    /// Where its adaptive rate is not whole, since a handler said that it was too much.
+    pub slowed: Option<Slowed>,
+}
+
+/// How an adaptive rate was slowed down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Slowed {
+    /// To how many percent of the rate, the last time. It has grown since.
+    pub percent: u32,
+    /// When it is whole again, if no handler says that it is too much until then.
+    pub until: DateTime<Utc>,
 }
 
 /// A name of a lane, and the blank that follows it in all entries. Redis has these in the order of their bytes, so they are taken in this order.
@@ -71,8 +83,11 @@ impl Inspector {
         if !info.limit.parks() {
             let LaneChange { concurrency, paused, weight, .. } = changed("");
             let (key, running) = (String::new(), info.running);
-            let rests_until = self.rests_until(queue, &info.limit, &[format!("{limit}:")]).await?.remove(0);
-            let lane = Lane { key, running, waiting: 0, next_look: None, concurrency, paused, weight, rests_until };
+            let lanes = [format!("{limit}:")];
+            let rests_until = self.rests_until(queue, &info.limit, &lanes).await?.remove(0);
+            let slowed = self.slowed(queue, &info.limit, &lanes).await?.remove(0);
+            let (waiting, next_look) = (0, None);
+            let lane = Lane { key, running, waiting, next_look, concurrency, paused, weight, rests_until, slowed };
             return Ok((vec![lane], None));
         }
         let written = info.changes.keys().map(|key| Ok([info.limit.lane(key)?.as_bytes(), b" "].concat()));
@@ -109,15 +124,18 @@ impl Inspector {
             false => connection.pipeline("looking at lanes", &look).await?,
         };
         let written = names.iter().map(|name| String::from_utf8_lossy(&name[..name.len() - 1]).into_owned());
-        let rests = self.rests_until(queue, &info.limit, &written.collect::<Vec<_>>()).await?;
-        let lanes = names.iter().zip(counts.chunks(3)).zip(rests).map(|((name, counts), rests_until)| {
+        let written: Vec<String> = written.collect();
+        let rests = self.rests_until(queue, &info.limit, &written).await?;
+        let paces = rests.into_iter().zip(self.slowed(queue, &info.limit, &written).await?);
+        let lanes = names.iter().zip(counts.chunks(3)).zip(paces).map(|((name, counts), (rests_until, slowed))| {
             let count = |at: usize| counts[at].unwrap_or(0.0) as u64;
             let due = counts[2].filter(|ms| *ms >= LANE_FIRST_MS as f64);
             let written = String::from_utf8_lossy(&name[limit.len() + 1..name.len() - 1]);
             let key = info.limit.key_of_lane(&written);
             let LaneChange { concurrency, paused, weight, .. } = changed(&key);
             let next_look = due.and_then(|ms| DateTime::from_timestamp_millis(ms.ceil() as i64));
-            Lane { key, running: count(0), waiting: count(1), next_look, concurrency, paused, weight, rests_until }
+            let (running, waiting) = (count(0), count(1));
+            Lane { key, running, waiting, next_look, concurrency, paused, weight, rests_until, slowed }
         });
         Ok((lanes.collect(), next))
     }
@@ -129,14 +147,40 @@ impl Inspector {
         limit: &Limit,
         lanes: &[String],
     ) -> Result<Vec<Option<DateTime<Utc>>>, Error> {
-        if limit.breaker.is_none() || lanes.is_empty() {
+        if limit.breaker.is_none() {
             return Ok(vec![None; lanes.len()]);
         }
-        let (keys, mut look) = (QueueKeys::new(queue), redis::cmd("MGET"));
-        look.arg(lanes.iter().map(|lane| keys.lane_health(lane)).collect::<Vec<_>>());
-        let found: Vec<Option<String>> = self.redis.query("MGET", &look).await?;
+        let keys = QueueKeys::new(queue);
+        let found = self.of_lanes(lanes, |lane| keys.lane_health(lane)).await?;
         Ok(found.iter().map(|health| rests_until(health.as_deref()?)).collect())
     }
+
+    /// How the adaptive rates of these lanes of a limit were slowed down.
+    async fn slowed(&self, queue: &str, limit: &Limit, lanes: &[String]) -> Result<Vec<Option<Slowed>>, Error> {
+        if limit.adapt.is_none() {
+            return Ok(vec![None; lanes.len()]);
+        }
+        let keys = QueueKeys::new(queue);
+        let found = self.of_lanes(lanes, |lane| keys.lane_pace(lane)).await?;
+        Ok(found.iter().map(|pace| slowed(pace.as_deref()?)).collect())
+    }
+
+    async fn of_lanes(&self, lanes: &[String], key: impl Fn(&str) -> String) -> Result<Vec<Option<String>>, Error> {
+        if lanes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::cmd("MGET");
+        look.arg(lanes.iter().map(|lane| key(lane)).collect::<Vec<_>>());
+        Ok(self.redis.query("MGET", &look).await?)
+    }
+}
+
+/// What stands in Redis of a lane with an adaptive rate.
+pub(crate) fn slowed(pace: &str) -> Option<Slowed> {
+    let mut words = pace.split(' ');
+    let share: f64 = words.next()?.parse().ok()?;
+    let until = DateTime::from_timestamp_millis(words.nth(1)?.parse().ok()?)?;
+    Some(Slowed { percent: (share * 100.0).round() as u32, until })
 }
 
 /// What stands in Redis of a lane with a breaker says until when it rests; `None` if it lets all start.

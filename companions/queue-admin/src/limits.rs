@@ -228,7 +228,7 @@ impl Inspector {
         Ok(changes.into_iter().filter(|change| change == &Change::Applied).count() as u64)
     }
 
-    /// Changes what holds for one key of a limit, or with `None` lets it be as for all; then a rest of its breaker ends, too.
+    /// Changes what holds for one key of a limit, or with `None` lets it be as for all; then a rest of its breaker ends, too, and its rate is whole again.
     ///
     /// # Errors
     /// When there is no such limit, [it cannot be changed so](LaneChange::check), or Redis cannot be asked or refuses.
@@ -251,9 +251,10 @@ impl Inspector {
                 self.redis.query::<()>("HSET", redis::cmd("HSET").arg(changes).arg(lane).arg(text)).await?;
             }
             None => {
-                let health = QueueKeys::new(queue).lane_health(&lane);
+                let keys = QueueKeys::new(queue);
+                let (health, pace) = (keys.lane_health(&lane), keys.lane_pace(&lane));
                 self.redis.query::<()>("HDEL", redis::cmd("HDEL").arg(changes).arg(lane)).await?;
-                self.redis.query::<()>("DEL", redis::cmd("DEL").arg(health)).await?;
+                self.redis.query::<()>("DEL", redis::cmd("DEL").arg(health).arg(pace)).await?;
             }
         }
         Ok(self.broker().look_at_lanes(queue).await?)

@@ -170,6 +170,7 @@ static QUEUE: &[KeyFamily] = &[
     ours("x:limit-stats", KeyType::Hash, Note, "limit off"),
     ours("x:tat:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:health:<lane>", KeyType::String, Note, "its TTL"),
+    ours("x:pace:<lane>", KeyType::String, Note, "its TTL"),
     ours("x:events", KeyType::Stream, Note, "its TTL"),
     ours("x:window:<md5>", KeyType::String, Note, "its TTL"),
     ours(BINNED, KeyType::Hash, Note, "its TTL; bin empty"),

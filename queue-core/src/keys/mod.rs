@@ -252,6 +252,11 @@ impl QueueKeys {
         self.with(&format!("x:health:{lane}"))
     }
 
+    /// STRING of the share of its rate at which a lane goes on whose limit has an adaptive one. Not asynq's.
+    pub fn lane_pace(&self, lane: &str) -> String {
+        self.with(&format!("x:pace:{lane}"))
+    }
+
     /// ZSET of ids of tasks that are stored once only, by the Unix second at which they are forgotten. Not asynq's.
     pub fn stored_once(&self) -> String {
         self.with("x:once")

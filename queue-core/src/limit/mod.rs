@@ -54,6 +54,9 @@ pub enum LimitError {
     /// A rate that nobody can mean.
     #[error("limit {0:?} cannot have this rate: {1}")]
     Rate(String, &'static str),
+    /// An adaptive rate that is none.
+    #[error("limit {0:?} cannot have an adaptive rate: {1}")]
+    Adaptive(String, &'static str),
     /// A fallback that is none.
     #[error("the fallback of limit {0:?} is a second to a year")]
     Fallback(String),
@@ -142,6 +145,9 @@ pub struct Limit {
     /// How many may start at once after a rest. In no window of `per` start more than `rate + burst - 1`.
     #[serde(default = "one")]
     pub burst: u32,
+    /// Down to one in how many starts the rate of a key goes where handlers say that it is too much. `None`: it stays what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<u32>,
     /// In which order the tasks of one key run.
     #[serde(default, skip_serializing_if = "is_free")]
     pub order: LaneOrder,
@@ -175,9 +181,9 @@ fn fallback() -> u64 {
 impl Limit {
     /// A limit that limits nothing yet.
     pub fn new(name: impl Into<String>, key: LimitKey) -> Self {
-        let (types, concurrency, rate, per, breaker) = Default::default();
+        let (types, concurrency, rate, per, adapt, breaker) = Default::default();
         let (name, burst, order, fallback) = (name.into(), one(), LaneOrder::Free, fallback());
-        Self { name, key, types, concurrency, rate, per, burst, order, fair: false, breaker, fallback }
+        Self { name, key, types, concurrency, rate, per, burst, adapt, order, fair: false, breaker, fallback }
     }
 
     /// How many of one key may run at once.
@@ -199,6 +205,15 @@ impl Limit {
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
+        self
+    }
+
+    /// The rate of a key adapts: when a handler says that it is [too much](crate::outcome::Failure::too_many), it is halved for
+    /// this key, down to one in so many starts, and each [`per`](Self::per) from the end of that pause on gives a tenth
+    /// of it back. What handlers say during the pause, or within a second, halves it once.
+    #[must_use]
+    pub fn adaptive(mut self, slowest: u32) -> Self {
+        self.adapt = Some(slowest);
         self
     }
 
@@ -303,6 +318,9 @@ impl Limit {
                 () => {}
             }
         }
+        if self.adapt.is_some_and(|slowest| slowest > 1_000) {
+            return Err(LimitError::Adaptive(self.name.clone(), "it goes down to a thousandth at the most"));
+        }
         if !(1..=YEAR_MS / 1_000).contains(&self.fallback) {
             return Err(LimitError::Fallback(self.name.clone()));
         }
@@ -327,6 +345,11 @@ impl Limit {
         }
         if self.concurrency.is_none() && self.rate.is_none() && !self.fair && self.breaker.is_none() {
             return Err(LimitError::Empty(self.name.clone()));
+        }
+        match self.adapt {
+            Some(_) if self.rate.is_none() => return Err(LimitError::Adaptive(self.name.clone(), "it has no rate")),
+            Some(0 | 1) => return Err(LimitError::Adaptive(self.name.clone(), "it goes down to a half at the least")),
+            _ => {}
         }
         if self.is_strict() && self.concurrency != Some(1) {
             return Err(LimitError::StrictConcurrency(self.name.clone()));

@@ -1,5 +1,6 @@
 //! Limits of a queue: what a take gives, what waits, and what becomes of it.
 
+mod adaptive;
 mod bars;
 mod breaker;
 mod doctor;

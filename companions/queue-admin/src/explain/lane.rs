@@ -8,7 +8,7 @@ use queue_redis::Connection;
 
 use super::{Reason, parse};
 use crate::error::Error;
-use crate::lanes::rests_until;
+use crate::lanes::{rests_until, slowed};
 
 /// So many of those who run in the lane are named.
 const NAMED: usize = 5;
@@ -26,7 +26,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to);
     look.cmd("ZRANGEBYLEX").arg(keys.lane_slots()).arg(&from).arg(&to).arg("LIMIT").arg(0).arg(NAMED);
     look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
-    look.cmd("GET").arg(keys.lane_health(lane));
+    look.cmd("GET").arg(keys.lane_health(lane)).cmd("GET").arg(keys.lane_pace(lane));
     look.cmd("HGET").arg(keys.lane_changes()).arg(lane);
     look.cmd("ZSCORE").arg(keys.scheduled()).arg(id).cmd("GET").arg(keys.rules()).ignore_errors();
     let replies: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at a lane", &look).await?;
@@ -35,7 +35,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     let (ahead, running): (u64, u64) = (parse(replies.next()), parse(replies.next()));
     let holders: Vec<String> = parse(replies.next());
     let (due, health): (Option<f64>, Option<String>) = (parse(replies.next()), parse(replies.next()));
-    let change: Option<String> = parse(replies.next());
+    let (pace, change): (Option<String>, Option<String>) = (parse(replies.next()), parse(replies.next()));
     let change: LaneChange = change.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let fallback: Option<f64> = parse(replies.next());
     let limits = Limits::read(&parse::<String>(replies.next())).unwrap_or_default();
@@ -59,6 +59,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
         turn,
         next_look: due.filter(|ms| *ms >= LANE_FIRST_MS as f64).map(second),
         rests_until: health.as_deref().and_then(rests_until).map(|until| UnixSecond(until.timestamp())),
+        slowed: pace.as_deref().and_then(slowed).map(|slowed| (slowed.percent, UnixSecond(slowed.until.timestamp()))),
         paused: change.paused,
         fallback: UnixSecond(fallback.unwrap_or(0.0) as i64),
     }))

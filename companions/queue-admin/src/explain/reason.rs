@@ -49,6 +49,9 @@ pub enum Reason {
         /// Until when the breaker of the limit lets nothing start there, because too much has failed; if that is past, one task at a
         /// time finds out whether it goes well again.
         rests_until: Option<UnixSecond>,
+        /// To how many percent an adaptive rate was slowed down the last time, because a handler said that it was too much, and when
+        /// it is whole again.
+        slowed: Option<(u32, UnixSecond)>,
         /// Whether somebody has paused the key.
         paused: bool,
         /// When it becomes pending for servers that know nothing of limits.
@@ -313,7 +316,7 @@ impl fmt::Display for Reason {
             Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again"),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
-            Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, paused, fallback } => {
+            Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, slowed, paused, fallback } => {
                 // Who is at turn stands first of all.
                 match since.0 {
                     0 => write!(f, "it is at turn in lane {lane:?}, and waits for room")?,
@@ -334,6 +337,9 @@ impl fmt::Display for Reason {
                 }
                 rests_until.iter().try_for_each(|at| {
                     write!(f, "; too much has failed there, so that nothing starts until {at}, and then one at a time until one succeeds")
+                })?;
+                slowed.iter().try_for_each(|(percent, until)| {
+                    write!(f, "; a handler said that it was too much, and the rate was cut to {percent} percent; it is whole again at {until}")
                 })?;
                 next_look.iter().try_for_each(|at| write!(f, "; the lane is looked at again at {at}"))?;
                 write!(f, "; asynq's tools show it as scheduled until {fallback}")

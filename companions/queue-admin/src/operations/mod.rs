@@ -487,7 +487,11 @@ impl Admin {
                 OperationVerb::Cancel => ("cancel", OperationState::Cancelled),
             };
             let hash = keys::operation(id);
-            inspector.redis.query::<()>("HSET", redis::cmd("HSET").arg(hash).arg("wish").arg(wish)).await?;
+            let mut write = redis::pipe();
+            // With its time: by now it may be forgotten.
+            write.atomic().cmd("HSET").arg(&hash).arg("wish").arg(wish).ignore();
+            write.cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
+            inspector.redis.pooled().await?.pipeline::<()>("HSET", &write).await?;
             // Nobody may have it: then this is all. Else whoever has it does the same.
             let goes_on = verb == OperationVerb::Resume && operation.state != OperationState::Paused;
             if !goes_on {

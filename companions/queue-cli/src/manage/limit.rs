@@ -71,6 +71,9 @@ pub(crate) struct SetArgs {
     /// How many may start at once after a rest
     #[arg(long, value_name = "N", default_value_t = 1)]
     burst: u32,
+    /// With --rate: halve it for a key whose handlers say that it is too much, down to this share, such as 1/16
+    #[arg(long, value_name = "1/N", value_parser = share, requires = "rate")]
+    adapt: Option<u32>,
     /// free, or strict: the tasks of a key run one after another, in their order, also over retries
     #[arg(long, value_name = "ORDER", default_value = "free")]
     order: LaneOrder,
@@ -146,9 +149,16 @@ struct KeyChange {
     /// Let it start again
     #[arg(long)]
     resume: bool,
-    /// Let hold what holds for all, and end a rest of its breaker
+    /// Let hold what holds for all, end a rest of its breaker, and make its rate whole again
     #[arg(long)]
     reset: bool,
+}
+
+/// `1/16`.
+fn share(text: &str) -> Result<u32, String> {
+    text.strip_prefix("1/")
+        .and_then(|slowest| slowest.parse().ok())
+        .ok_or_else(|| "it is a share such as 1/16".to_owned())
 }
 
 /// `30s..10m`; one alone is both.
@@ -201,6 +211,7 @@ async fn set(args: SetArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     if let Some(rate) = args.rate {
         limit = limit.rate(rate.count(), rate.per());
     }
+    limit = args.adapt.into_iter().fold(limit, Limit::adaptive);
     if let Some(breaker) = args.breaker {
         limit = limit.breaker(breaker.rest(args.rest.0, args.rest.1));
     }
@@ -260,7 +271,9 @@ async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, 
                 _ if lane.paused => "paused".to_owned(),
                 Some(at) if at > now() => format!("none until {}", when::date(at, now())),
                 Some(_) => "one at a time".to_owned(),
-                None => String::new(),
+                None => lane.slowed.map_or_else(String::new, |slowed| {
+                    format!("cut to {} %, whole again {}", slowed.percent, when::distance(slowed.until, now()))
+                }),
             },
         ]);
     }

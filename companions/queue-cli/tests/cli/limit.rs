@@ -24,7 +24,7 @@ async fn limits_are_set_shown_changed_for_a_key_and_removed() {
     let table = bench.run(&["limit", "ls", "-q", "default"]).await.ok();
     assert!(table.contains("header:tenant") && table.contains("100/1m") && table.contains("acme (paused)"), "{table}");
     let lanes = bench.run(&["limit", "lanes", "tenant", "--json"]).await.json();
-    let lane = json!([{ "key": "acme", "running": 0, "waiting": 0, "next_look": null, "concurrency": 5, "paused": true, "weight": null, "rests_until": null }]);
+    let lane = json!([{ "key": "acme", "running": 0, "waiting": 0, "next_look": null, "concurrency": 5, "paused": true, "weight": null, "rests_until": null, "slowed": null }]);
     assert_eq!(lanes, lane);
     let table = bench.run(&["limit", "lanes", "tenant"]).await.ok();
     assert!(table.lines().nth(1).is_some_and(|line| line.contains("acme") && line.ends_with("paused")), "{table}");
@@ -104,6 +104,9 @@ async fn what_limits_nothing_or_lets_nothing_start_is_refused() {
         (&["--key", "type", "--breaker", "0%/20/1m"], "1 to 100 percent"),
         (&["--key", "type", "--breaker", "50%/20/1m", "--rest", "2m..1m"], "not longer than its longest"),
         (&["--key", "type", "--concurrency", "1", "--rest", "1m"], "--breaker"),
+        (&["--key", "type", "--rate", "1/1s", "--adapt", "16"], "such as 1/16"),
+        (&["--key", "type", "--rate", "1/1s", "--adapt", "1/1"], "to a half at the least"),
+        (&["--key", "type", "--concurrency", "1", "--adapt", "1/16"], "--rate"),
         (&["--key", "type", "--rate", "1000000000/1ns"], "a millisecond to a year"),
         (&["--key", "type", "--rate", "1000000000/1s"], "one start in a microsecond"),
         (&["--key", "type", "--rate", "1/10000d"], "a millisecond to a year"),

@@ -50,7 +50,7 @@ async function keys({ lanes, me, queue, name, signal, again }) {
         { head: "Key", cell: (row) => h("b", null, short(row.key, 120) || "(all of the queue)") }, { head: "Running", n: true, cell: (row) => number(row.running) },
         { head: "Waiting", n: true, cell: (row) => h("span", { class: row.waiting ? "warn" : null }, number(row.waiting)) },
         { head: "Next look", cell: (row) => (row.waiting ? (row.next_look ? time(row.next_look) : "when a run ends") : "–") },
-        { head: "At once", n: true, cell: (row) => (row.concurrency === null ? "as for all" : number(row.concurrency)) }, { head: "State", cell: (row) => (row.paused ? h("span", { class: "warn" }, "paused") : row.rests_until ? h("span", { class: "warn" }, "too much failed; one tries after ", time(row.rests_until)) : row.weight === null ? "goes on" : `goes on, weight ${number(row.weight)}`) },
+        { head: "At once", n: true, cell: (row) => (row.concurrency === null ? "as for all" : number(row.concurrency)) }, { head: "State", cell: (row) => (row.paused ? h("span", { class: "warn" }, "paused") : row.rests_until ? h("span", { class: "warn" }, "too much failed; one tries after ", time(row.rests_until)) : row.slowed ? h("span", { class: "warn" }, `it was too much: cut to ${row.slowed.percent} %, whole again `, time(row.slowed.until)) : row.weight === null ? "goes on" : `goes on, weight ${number(row.weight)}`) },
         { head: "", cell: (row) => change({ me, path, name, row, again }) },
       ], answer.items),
       answer.next && h("button", { type: "button", "data-next": true, onclick: () => read(answer.next) }, "Next page"),
@@ -95,7 +95,7 @@ function one({ me, path, name, again }) {
 
 const FIELDS = [
   ["queue", "Queue", "default"], ["name", "Name", "tenant"], ["key", "By", "type, header:tenant, payload:/account/id, queue"], ["types", "Types", "email:* (all)"], ["concurrency", "At once", "2"],
-  ["rate", "Starts", "100/1m"], ["burst", "At once after a rest", "1"], ["breaker", "Rests when so much fails", "50%/20/1m"], ["order", "Order", ["free", "strict"]], ["fallback", "For other servers after, s", "3600"],
+  ["rate", "Starts", "100/1m"], ["burst", "At once after a rest", "1"], ["adapt", "Halved where it is too much, down to one in", "16"], ["breaker", "Rests when so much fails", "50%/20/1m"], ["order", "Order", ["free", "strict"]], ["fallback", "For other servers after, s", "3600"],
 ];
 const UNITS = { ms: 1, s: 1000, m: 60000, h: 3600000, d: 86400000 };
 
@@ -119,7 +119,7 @@ function form({ me, queue, go }) {
   const wish = () => {
     const value = (name) => inputs[name].value.trim();
     const limit = { key: value("key"), order: value("order"), types: value("types").split(/\s+/).filter(Boolean), ...(value("rate") ? starts(value("rate")) : {}), ...(value("breaker") ? breaker(value("breaker")) : {}) };
-    for (const name of ["concurrency", "burst", "fallback"]) if (value(name)) limit[name] = whole(value(name));
+    for (const name of ["concurrency", "burst", "adapt", "fallback"]) if (value(name)) limit[name] = whole(value(name));
     return limit;
   };
   const button = act(me, "limit.set", {

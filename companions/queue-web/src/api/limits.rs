@@ -75,6 +75,8 @@ struct NewLimit {
     /// Milliseconds.
     per: Option<u64>,
     burst: Option<u32>,
+    /// One in how many starts.
+    adapt: Option<u32>,
     #[serde(default)]
     order: LaneOrder,
     #[serde(default)]
@@ -86,7 +88,8 @@ struct NewLimit {
 
 pub(crate) async fn set(request: Request) -> Answer {
     let (queue, name) = (request.queue()?, &request.names[1]);
-    let NewLimit { key, types, concurrency, rate, per, burst, order, fair, breaker, fallback } = request.json()?;
+    let NewLimit { key, types, concurrency, rate, per, burst, adapt, order, fair, breaker, fallback } =
+        request.json()?;
     let mut limit = types.into_iter().fold(Limit::new(name, key), Limit::task_type);
     if order == LaneOrder::Strict {
         limit = limit.strict_order();
@@ -105,6 +108,7 @@ pub(crate) async fn set(request: Request) -> Answer {
             ));
         }
     };
+    limit = adapt.into_iter().fold(limit, Limit::adaptive);
     limit = breaker.into_iter().fold(limit, Limit::breaker);
     limit = burst.into_iter().fold(limit, Limit::burst);
     limit = fallback.into_iter().fold(limit, |limit, secs| limit.fallback(Duration::from_secs(secs)));

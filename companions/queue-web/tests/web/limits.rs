@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, QUEUE, Site, task};
 
 fn lane(key: &str, running: u64, waiting: u64) -> Value {
-    json!({ "key": key, "running": running, "waiting": waiting, "next_look": null, "concurrency": null, "paused": false, "weight": null, "rests_until": null })
+    json!({ "key": key, "running": running, "waiting": waiting, "next_look": null, "concurrency": null, "paused": false, "weight": null, "rests_until": null, "slowed": null })
 }
 
 /// Without when somebody looks, which is a time.
