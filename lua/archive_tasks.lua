@@ -12,7 +12,7 @@
 --   3  groups    asynq:{<queue>}:groups    SET
 -- ARGV
 --   1  prefix    asynq:{<queue>}:
---   2  from      state in which the tasks were seen; empty for one task: whichever it is in
+--   2  from      state in which the tasks were seen; of one task also empty, for any, or uncompleted, for any but that one
 --   3  at        of pending tasks: the place counted from the head at which the first was seen
 --   4  now       unix time in seconds
 --   5  cutoff    archived tasks of this second or earlier are too old

@@ -17,7 +17,7 @@
 --   7  piece     asynq:{<queue>}:x:bin:<op>:<n>  LIST; the pending list again without a bin
 -- ARGV
 --   1  prefix    asynq:{<queue>}:
---   2  from      state in which the tasks were seen; empty for one task: whichever it is in
+--   2  from      state in which the tasks were seen; of one task also empty, for any, or uncompleted, for any but that one
 --   3  seen_in   of aggregating tasks: the group in which they were seen
 --   4  at        of pending tasks: the place counted from the head at which the first was seen
 --   5  bin       asynq:{<queue>}:x:bin:<op>:t:, with which the names of the tasks in the bin begin; empty for none
@@ -70,15 +70,15 @@ if bin ~= '' and redis.call('LLEN', piece) + #ids > 1000 then
   return string.rep('b', #ids)
 end
 local places = from == 'pending' and find_pending(pending, ids, tonumber(at)) or {}
-local words, found = {}, {}
+local words, found, is_any = {}, {}, from == '' or from == 'uncompleted'
 for n = 1, #ids do
   local id = ids[n]
   local word, state, group = find_task(prefix, id, from)
-  if word == 'm' and from ~= '' and (not state or state == from) then
+  if word == 'm' and not is_any and (not state or state == from) then
     word, state = 'r', from
     group = from == 'aggregating' and (group or seen_in) or nil
   elseif word == 'm' and state then
-    word = from ~= '' and 'c' or state == 'active' and 'w' or 'r'
+    word = not is_any and 'c' or state == 'active' and 'w' or 'r'
   elseif word == 'p' then
     word, state = 'a', nowhere
   end

@@ -1,5 +1,5 @@
 -- find_task: in which state a task is, for whoever wants to change it; writes nothing. from is the state in
--- which it was seen; empty where that does not matter.
+-- which it was seen; empty where that does not matter, and uncompleted where it only must not have succeeded.
 -- RETURNS a letter, the state, and for an aggregating task its group
 --   a  in this state
 --   m  there is no such task; with a state, which may be '', when there is a hash without a message
@@ -20,7 +20,7 @@ local function find_task(prefix, id, from)
   if not fields[1] or fields[1] == '' then
     local is_stub = redis.call('EXISTS', task) == 1
     return 'm', is_stub and (is_state[state] and state or '') or nil, group
-  elseif from ~= '' and state ~= from then
+  elseif from == 'uncompleted' and state == 'completed' or from ~= '' and from ~= 'uncompleted' and state ~= from then
     return 'c', state
   elseif state == 'active' then
     return 'w', state

@@ -52,11 +52,11 @@ impl CancelDuty {
             // Go's servers let it be tried again.
             Some(_) => {
                 let now = now_ns.div_euclid(1_000_000_000);
-                let (changes, _) = self.broker.archive_tasks(queue, Seen::Anywhere, &[id], now).await?;
+                let (changes, _) = self.broker.archive_tasks(queue, Seen::Uncompleted, &[id], now).await?;
                 if changes[..] == [Change::Applied] {
                     self.tell(queue, id, &request.by, UnixMilli::of_ns(now_ns)).await;
                 }
-                matches!(changes[..], [Change::Applied | Change::Gone | Change::AlreadyThere])
+                matches!(changes[..], [Change::Applied | Change::Gone | Change::AlreadyThere | Change::MovedOn])
             }
         };
         if !ended {

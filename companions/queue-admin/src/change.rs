@@ -7,9 +7,9 @@ use queue_core::queue_name::{Family, QueueName, base_of};
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
-use crate::WorkerInfo;
 use crate::error::Error;
 use crate::verb::Verb;
+use crate::{ServerInfo, WorkerInfo};
 use queue_redis::broker::{Canceled, Change, MoveVerdict, PayloadChange, PayloadVerdict, Seen};
 
 /// How often a change is begun anew because the task was changed meanwhile.
@@ -22,7 +22,7 @@ pub enum Cancellation {
     Done,
     /// It had ended before, in this state.
     Ended(TaskState),
-    /// It is recorded, and this server (`<host>:<pid>`), which works on the task, listens.
+    /// It is recorded, and told to this server (`<host>:<pid>`), which works on the task, and was there within the last ten seconds.
     Told {
         /// Which.
         server: String,
@@ -120,6 +120,7 @@ impl Inspector {
         self.look_at_the_clock().await?;
         let heard = match self.broker().cancel_for_good(queue, id, by, self.clock.now_ns()).await? {
             Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
+            Canceled::Archived(Change::MovedOn) => return Ok(Cancellation::Ended(TaskState::Completed)),
             Canceled::Archived(change) => {
                 let already = |queue, id| Error::TaskNotFound { queue, id };
                 let judged = self.judge_and_tell((Verb::Archive, None), queue, id, change, already).await;
@@ -129,7 +130,17 @@ impl Inspector {
         };
         let has = |worker: &WorkerInfo| worker.task_id == id && worker.queue == queue;
         let servers = self.servers().await?;
-        let holder = servers.iter().find(|server| server.workers.iter().any(has));
+        let mut holder = servers.iter().find(|server| server.workers.iter().any(has));
+        if holder.is_none() {
+            // What a server works on, it lists a while later.
+            let look = redis::cmd("HGET").arg(QueueKeys::new(queue).task(id)).arg("owner").take();
+            let run: Option<String> = self.redis.query("HGET", &look).await?;
+            let has = |server: &&ServerInfo| {
+                let (ServerInfo { host, pid, id, .. }, run) = (server, run.as_deref().unwrap_or_default());
+                run.starts_with(&format!("{host}:{pid}:{id}:"))
+            };
+            holder = servers.iter().find(has);
+        }
         Ok(match holder {
             Some(server) if heard > 0 => Cancellation::Told { server: format!("{}:{}", server.host, server.pid) },
             _ => Cancellation::Recorded,

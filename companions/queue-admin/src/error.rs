@@ -125,7 +125,9 @@ pub enum Error {
     #[error("this key was used before, for another request")]
     KeyReused,
     /// There is no such server.
-    #[error("no server that is alive has the name or the id {0:?}; `queuectl server ls` shows them")]
+    #[error(
+        "no server that is alive has the name or the id {0:?}; `queuectl server ls` shows names, with --json ids too"
+    )]
     ServerNotFound(String),
     /// A server cannot be steered from here.
     #[error(

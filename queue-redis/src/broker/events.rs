@@ -76,8 +76,9 @@ impl Broker {
         Ok(())
     }
 
-    /// Notes that this one listens for another while. Returns whether that was so all the time since it said so last.
-    pub(crate) async fn listen(&self, who: &str, wanted: &Wanted, now_ms: i64) -> Result<bool, Error> {
+    /// Notes that this one listens for another while. Returns whether one who `was` there has done so until now; the same one, or
+    /// one from whose cursor it goes on.
+    pub(crate) async fn listen(&self, who: &str, was: &str, wanted: &Wanted, now_ms: i64) -> Result<bool, Error> {
         let mut write = redis::pipe();
         write.atomic();
         write.cmd("HGETALL").arg(keys::WATCHERS);
@@ -93,7 +94,7 @@ impl Broker {
         if !stale.is_empty() {
             connection.query::<()>("HDEL", redis::cmd("HDEL").arg(keys::WATCHERS).arg(stale)).await?;
         }
-        Ok(before.get(who).is_some_and(|json| until(json) > now_ms))
+        Ok(before.get(was).is_some_and(|json| until(json) > now_ms))
     }
 
     /// The next entries of streams, each from this id on: the range of `XRANGE` that begins there.

@@ -43,7 +43,8 @@ impl TaskLook {
 pub enum Canceled {
     /// A server works on it: that is recorded, and so many servers heard of it.
     Asked(u64),
-    /// Nobody works on it; what archiving it came to.
+    /// Nobody works on it; what archiving it came to: [`Change::Applied`], or [`Change::AlreadyThere`],
+    /// [`Change::Gone`], and [`Change::MovedOn`] where it has succeeded.
     Archived(Change),
 }
 
@@ -82,7 +83,8 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses. It may have been done all the same.
     pub async fn cancel_for_good(&self, queue: &str, id: &str, by: &str, now_ns: i64) -> Result<Canceled, Error> {
-        let (changes, _) = self.archive_tasks(queue, Seen::Anywhere, &[id], now_ns.div_euclid(1_000_000_000)).await?;
+        let (changes, _) =
+            self.archive_tasks(queue, Seen::Uncompleted, &[id], now_ns.div_euclid(1_000_000_000)).await?;
         if changes[0] != Change::Active {
             return Ok(Canceled::Archived(changes[0]));
         }

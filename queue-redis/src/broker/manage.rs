@@ -59,6 +59,8 @@ pub enum Seen<'a> {
     /// Not looked at: whichever state they are in. A pending task is searched for in the whole list, so this
     /// is for one at a time.
     Anywhere,
+    /// The same, but for tasks that have succeeded: those stay as they are.
+    Uncompleted,
     /// In one of the sorted sets.
     In(TaskState),
     /// In this group.
@@ -72,6 +74,7 @@ impl Seen<'_> {
     pub(super) fn state(&self) -> &'static str {
         match self {
             Self::Anywhere => "",
+            Self::Uncompleted => "uncompleted",
             Self::In(state) => state.as_str(),
             Self::InGroup(_) => TaskState::Aggregating.as_str(),
             Self::PendingAt(_) => TaskState::Pending.as_str(),

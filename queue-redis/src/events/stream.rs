@@ -82,6 +82,9 @@ struct Listening {
     clock: RedisClock,
     wanted: Wanted,
     who: Arc<str>,
+    /// The name of the one from whose cursor this one goes on, until it is known whether that one was heard until then. Its own name is
+    /// another one: whoever goes on from the same cursor later has to hear of what this one has missed.
+    before: Option<Arc<str>>,
     began: i64,
     sources: Vec<Source>,
     positions: Arc<Positions>,
@@ -99,18 +102,16 @@ impl Listening {
     async fn new(redis: &Redis, wanted: Wanted, since: Option<Cursor>) -> Result<Self, Error> {
         let clock = RedisClock::new(Arc::new(SystemClock));
         clock.compare(redis).await?;
-        let (who, began, positions) = match &since {
-            Some(cursor) => (cursor.who.clone(), cursor.began, cursor.positions()),
-            None => {
-                let began = clock.now_ns().div_euclid(1_000_000).saturating_sub(BEFORE_MS);
-                (uuid::Uuid::new_v4().to_string().into(), began, Positions::new())
-            }
+        let (before, began, positions) = match &since {
+            Some(cursor) => (Some(cursor.who.clone()), cursor.began, cursor.positions()),
+            None => (None, clock.now_ns().div_euclid(1_000_000).saturating_sub(BEFORE_MS), Positions::new()),
         };
         Ok(Self {
             broker: Broker::new(redis.clone()),
             clock,
             wanted,
-            who,
+            who: uuid::Uuid::new_v4().to_string().into(),
+            before,
             began,
             sources: Vec::new(),
             positions: Arc::new(positions),
@@ -156,7 +157,9 @@ impl Listening {
         let now = self.now_ms();
         let lasts = i64::try_from(HEARD_FOR.as_millis()).unwrap_or(i64::MAX);
         self.wanted.until = now.saturating_add(lasts);
-        let was_heard = self.broker.listen(&self.who, &self.wanted, now).await?;
+        let was = self.before.as_ref().unwrap_or(&self.who);
+        let was_heard = self.broker.listen(&self.who, was, &self.wanted, now).await?;
+        self.before = None;
         self.list().await?;
         let is_first = self.renewed.is_none();
         if is_first && self.is_resumed {

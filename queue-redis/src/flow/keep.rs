@@ -405,11 +405,11 @@ impl Flows {
         Ok(is_done)
     }
 
-    /// Deletes a task of a flow that is cancelled, in whichever state it is. One that runs is cancelled for good: a server that was only asked
+    /// Deletes a task of a flow that is cancelled, unless it has succeeded, which is then told of it. One that runs is cancelled for good: a server that was only asked
     /// to stop it would have it tried again.
     async fn stop_task(&self, queue: &str, member: &MemberId) -> Result<Option<Change>, Error> {
         let task = member.to_string();
-        let change = self.broker.delete_tasks(queue, Seen::Anywhere, &[&task]).await?.first().copied();
+        let change = self.broker.delete_tasks(queue, Seen::Uncompleted, &[&task]).await?.first().copied();
         if change == Some(Change::Active) {
             let (by, now_ms) = (format!("its batch {}", member.flow), self.clock.now_ns().div_euclid(1_000_000));
             self.broker.request_cancel(queue, &task, &by, now_ms).await?;

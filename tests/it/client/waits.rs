@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, TaskState};
-use queue_redis::broker::{Canceled, Change};
+use queue_redis::broker::{Canceled, Change, Seen};
 use queue_redis::{Client, Finished, Redis, RedisOptions, TaskHandle, WaitError};
 use queue_worker::{Failure, Job, Output, Router};
 
@@ -202,6 +202,12 @@ async fn a_task_is_canceled_for_good_in_whatever_state_it_is() {
     assert!(matches!(handle.wait(PATIENCE).await.unwrap(), Finished::Archived(_)));
     assert_eq!(canceled(&handle).await, Canceled::Archived(Change::AlreadyThere));
     assert_eq!(canceled(&client.handle("q", "nobody")).await, Canceled::Archived(Change::Gone));
+    // It was put into the archive, and its batch told that it had died.
+    fixture.put_in(TaskState::Completed, job("completed")).await;
+    assert_eq!(canceled(&client.handle("q", "completed")).await, Canceled::Archived(Change::MovedOn));
+    let spared = fixture.broker.delete_tasks("q", Seen::Uncompleted, &["completed"]).await.unwrap();
+    assert_eq!(spared, [Change::MovedOn]);
+    fixture.in_state("completed", TaskState::Completed).await;
     let hang = with(&events, async |events: Events, job: Job| {
         events.tell(job.id());
         job.cancellation().cancelled().await;

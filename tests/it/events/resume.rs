@@ -76,6 +76,9 @@ async fn who_comes_back_late_is_told_that_something_is_missing() {
     assert_eq!(next(&mut events).await.event.kind, Kind::Gap);
     tell(&broker, &["b"]).await;
     assert_eq!(next(&mut events).await.event.id.as_deref(), Some("b"));
+    // The first one has told nobody what it has missed.
+    let mut events = Events::of(&fixture.redis()).since(carried(&cursor)).stream().await.unwrap();
+    assert_eq!(next(&mut events).await.event.kind, Kind::Gap);
 }
 
 #[tokio::test]

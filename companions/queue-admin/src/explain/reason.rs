@@ -447,7 +447,7 @@ impl fmt::Display for Reason {
                 match server {
                     Some(server) => write!(f, "{server} has not confirmed yet"),
                     None => {
-                        f.write_str("whoever takes it does not start it, and the leader archives it within two seconds")
+                        f.write_str("a server of ours that takes it does not start it, and the server that leads, if there is one, archives it within two seconds once nobody works on it")
                     }
                 }
             }

@@ -279,7 +279,7 @@ async fn a_choice_that_cannot_be_made_is_wrong_usage() {
         ("task run -q default -s scheduled --where user", "PATH=VALUE"),
         ("task run -q default -s scheduled --header =v", "NAME=VALUE"),
         ("task run -q default -s scheduled --older-than 5", "invalid duration"),
-        ("task cancel 0 -q default", "cannot be used with"),
+        ("task cancel 0 -q default --type even", "without ids"),
         ("task cancel 0 --type even", "go with --queue"),
         ("task cancel", "ID"),
     ] {

@@ -168,6 +168,15 @@ async fn a_cancelation_goes_on_after_an_id_that_nobody_has() {
     let done = bench.run(&["task", "cancel", "nobody", "runs"]).await;
     assert_eq!(done.stdout, "task \"runs\" in queue \"default\": nobody worked on it; it is archived\n");
     assert!(done.failed(3).contains("task \"nobody\" not found"));
+    for queue in ["one", "two"] {
+        bench.run(&["enqueue", "t", "--task-id", "twin", "--queue", queue]).await.ok();
+    }
+    let stderr = bench.run(&["task", "cancel", "twin"]).await.failed(4);
+    assert!(stderr.contains("is in several queues: one, two; say which with --queue"), "{stderr}");
+    let told = bench.run(&["task", "cancel", "twin", "-q", "two"]).await.ok();
+    assert_eq!(told, "task \"twin\" in queue \"two\": nobody worked on it; it is archived\n");
+    assert!(bench.run(&["task", "inspect", "-q", "one", "-i", "twin"]).await.ok().contains("pending"));
+    bench.run(&["task", "cancel", "--attempt", "twin", "-q", "two"]).await.failed(2);
     let again = bench.run(&["task", "cancel", "runs"]).await.ok();
     assert_eq!(again, "task \"runs\" in queue \"default\": it had ended before: it is archived\n");
     // One that no server hears of: its worker is gone, and its lease has not ended.

@@ -93,7 +93,7 @@ async function everywhere({ root, id, signal, go }) {
 
 /** How far a cancellation is. */
 const cancelled = ({ outcome, server }) => ({
-  done: "nobody worked on it; it is archived", told: `recorded, and ${safe(server)}, which works on it, was told`, ended: "it had ended before",
+  done: "nobody worked on it; it is archived", told: `recorded, and told to ${safe(server)}, which works on it`, ended: "it had ended before",
   recorded: "recorded; no server that works on it listens now",
 })[outcome];
 

@@ -6,8 +6,8 @@ use queue_core::TaskState;
 use serde::Serialize;
 
 use super::change::Choice;
-use super::everywhere;
 use super::select::FilterArgs;
+use super::{everywhere, queue_of};
 use crate::confirm::ConfirmArgs;
 use crate::error::{CliError, complain, exit};
 use crate::output::Output;
@@ -21,9 +21,9 @@ use crate::session::Session;
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
     /// Task id
-    #[arg(value_name = "ID", required_unless_present = "queue", conflicts_with = "queue")]
+    #[arg(value_name = "ID", required_unless_present = "queue")]
     ids: Vec<String>,
-    /// All tasks of this queue that run, and fit
+    /// Those of this queue; without ids, all that run there, and fit
     #[arg(short, long, value_name = "Q")]
     queue: Option<String>,
     /// Only ask the servers to stop the attempts that run, as `asynq task cancel` does; the tasks are retried
@@ -42,18 +42,27 @@ struct Asked<'a> {
 }
 
 pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    if let Some(queue) = &args.queue {
+    if let Some(queue) = args.queue.as_ref().filter(|_| args.ids.is_empty()) {
         let action = if args.attempt { Verb::Interrupt } else { Verb::Cancel };
         let choice = Choice { action, queue, states: &[TaskState::Active], filter: &args.filter };
         return choice.run(args.confirm, false, session, out).await;
     }
     if !args.filter.is_empty() {
-        return Err(CliError::Usage("--group, --type and the like go with --queue".to_owned()));
+        return Err(CliError::Usage("--group, --type and the like go with --queue, and without ids".to_owned()));
+    }
+    if args.attempt && args.queue.is_some() {
+        return Err(CliError::Usage(
+            "servers are asked to stop an id in whichever queue it is; leave --queue out".to_owned(),
+        ));
     }
     let admin = session.admin("cli");
     let mut failed = None;
     for id in &args.ids {
-        let done = if args.attempt { interrupt(&admin, id, out).await } else { cancel(&admin, id, out).await };
+        let done = if args.attempt {
+            interrupt(&admin, id, out).await
+        } else {
+            cancel(&admin, id, args.queue.as_deref(), out).await
+        };
         match done {
             Ok(()) => {}
             // One that ended meanwhile must not keep the others running.
@@ -76,24 +85,23 @@ struct Canceled<'a> {
     server: Option<&'a str>,
 }
 
-async fn cancel(admin: &Admin, id: &str, out: &Output) -> Result<(), CliError> {
-    for task in everywhere(admin.inspector(), id).await? {
-        let queue = &task.queue;
-        let canceled = admin.cancel_for_good(queue, id).await?;
-        if out.json {
-            let (outcome, server) = (canceled.as_str(), canceled.server());
-            out.value(&Canceled { id, queue, outcome, server })?;
-            continue;
-        }
-        let text = match &canceled {
-            Cancellation::Done => "nobody worked on it; it is archived".to_owned(),
-            Cancellation::Ended(state) => format!("it had ended before: it is {state}"),
-            Cancellation::Told { server } => format!("recorded, and {server}, which works on it, was told"),
-            Cancellation::Recorded => "recorded; no server that works on it listens now".to_owned(),
-        };
-        out.line(&format!("task {id:?} in queue {queue:?}: {text}"))?;
+async fn cancel(admin: &Admin, id: &str, queue: Option<&str>, out: &Output) -> Result<(), CliError> {
+    let queue = match queue {
+        Some(queue) => queue.to_owned(),
+        None => queue_of(admin.inspector(), id).await?,
+    };
+    let canceled = admin.cancel_for_good(&queue, id).await?;
+    if out.json {
+        let (outcome, server) = (canceled.as_str(), canceled.server());
+        return out.value(&Canceled { id, queue: &queue, outcome, server });
     }
-    Ok(())
+    let text = match &canceled {
+        Cancellation::Done => "nobody worked on it; it is archived".to_owned(),
+        Cancellation::Ended(state) => format!("it had ended before: it is {state}"),
+        Cancellation::Told { server } => format!("recorded, and told to {server}, which works on it"),
+        Cancellation::Recorded => "recorded; no server that works on it listens now".to_owned(),
+    };
+    out.line(&format!("task {id:?} in queue {queue:?}: {text}"))
 }
 
 /// Asks the servers to stop the attempt.

@@ -31,7 +31,7 @@ pub(crate) enum TaskCommand {
     Inspect(inspect::InspectArgs),
     /// Wait until a task ends, and print its result
     Wait(wait::WaitArgs),
-    /// Ask the servers to stop working on tasks; they then count as failed and are retried
+    /// End tasks for good: they are archived and not tried again; or only stop their attempts
     Cancel(cancel::CancelArgs),
     /// Make tasks pending now, whatever they wait for, or ended as
     Run(change::RunArgs),
@@ -85,4 +85,15 @@ async fn everywhere(inspector: &Inspector, id: &str) -> Result<Vec<TaskInfo>, Cl
         return Err(CliError::Coded(exit::NOT_FOUND, text));
     }
     Ok(found)
+}
+
+/// The queue in which the task of this id is; an error where it is none, or several.
+async fn queue_of(inspector: &Inspector, id: &str) -> Result<String, CliError> {
+    let found = everywhere(inspector, id).await?;
+    if let [one] = &found[..] {
+        return Ok(one.queue.clone());
+    }
+    let queues: Vec<&str> = found.iter().map(|task| &*task.queue).collect();
+    let text = format!("task {id:?} is in several queues: {}; say which with --queue", queues.join(", "));
+    Err(CliError::Coded(exit::REFUSED, text))
 }

@@ -6,8 +6,8 @@ use queue_core::limits::HIGHEST_PRIORITY;
 use queue_core::queue_name::Family;
 use serde::Serialize;
 
-use super::everywhere;
-use crate::error::{CliError, exit};
+use super::queue_of;
+use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
 
@@ -57,16 +57,7 @@ pub(crate) async fn run(args: MoveArgs, session: &Session, out: &Output) -> Resu
     let id = &args.id;
     let from = match args.queue {
         Some(queue) => queue,
-        None => {
-            let found = everywhere(admin.inspector(), id).await?;
-            if let [one] = &found[..] {
-                one.queue.clone()
-            } else {
-                let queues: Vec<&str> = found.iter().map(|task| &*task.queue).collect();
-                let text = format!("task {id:?} is in several queues: {}; say which with --queue", queues.join(", "));
-                return Err(CliError::Coded(exit::REFUSED, text));
-            }
-        }
+        None => queue_of(admin.inspector(), id).await?,
     };
     let queue = admin.move_task(&from, id, to).await?;
     if out.json {
