@@ -25,7 +25,7 @@ const fn kind(name: &str) -> &'static str {
 
 pub(crate) const FILES: &[File] = files! {
     "app.css" "icon.svg" "app.js" "api.js" "dom.js" "format.js" "graph.js" "keys.js" "live.js" "operation.js" "pager.js" "settings.js" "ui.js"
-    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/bin.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/failures.js" "pages/groups.js" "pages/limits.js" "pages/operations.js" "pages/overview.js" "pages/queue.js"
+    "pages/audit.js" "pages/batch.js" "pages/batches.js" "pages/bin.js" "pages/cron.js" "pages/doctor.js" "pages/enqueue.js" "pages/events.js" "pages/failures.js" "pages/groups.js" "pages/limits.js" "pages/login.js" "pages/operations.js" "pages/overview.js" "pages/queue.js"
     "pages/redis.js" "pages/servers.js" "pages/settings.js" "pages/task.js" "pages/tasks.js"
 };
 

@@ -3,7 +3,7 @@
 //! # What is here
 //!
 //! * [`Web`]: the dashboard and the REST API of one Redis; [`Web::router`] nests anywhere.
-//! * [`Identity`], [`Tokens`]: who may do what. [`Redact`]: what nobody sees.
+//! * [`Identity`], [`Tokens`], [`Users`]: who may do what. [`Redact`]: what nobody sees.
 //! * [`Address`], [`Listening`]: serves the router alone, on a port or a Unix socket.
 //!
 //! There is no queue logic here: all that is read or changed goes through `queue_admin`.
@@ -16,16 +16,19 @@ mod feed;
 mod guard;
 mod http;
 mod live;
+mod login;
 mod openapi;
 mod problem;
 mod redact;
 mod request;
 mod route;
 mod serve;
+mod users;
 
 pub use auth::{Identity, TokenError, Tokens, new_token};
 pub use redact::{Redact, RedactError};
 pub use serve::{Address, AddressError, Listening};
+pub use users::{HashError, UserError, Users, new_user};
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +42,7 @@ use crate::auth::Auth;
 
 /// The dashboard and the REST API of one Redis.
 ///
-/// Without [`tokens`](Builder::tokens) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
+/// Without [`tokens`](Builder::tokens), [`users`](Builder::users) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
 /// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to hosts that are [named](Builder::host): else
 /// any page in a browser on this machine could use it, by a name that leads here (DNS rebinding).
 #[derive(Clone)]
@@ -122,9 +125,16 @@ impl Web {
 }
 
 impl Builder {
-    /// Asks for one of these tokens.
+    /// Asks for one of these tokens, beside [`users`](Self::users) if there are any.
     pub fn tokens(mut self, tokens: Tokens) -> Self {
-        self.auth = Auth::Tokens(tokens);
+        self.auth = self.auth.with(Some(tokens), None);
+        self
+    }
+
+    /// Has these people log in on a page, with name and password, beside [`tokens`](Self::tokens) if there are any. The pages
+    /// themselves are then answered to everybody: there is nothing in them. Sessions are kept in the memory of this [`Web`].
+    pub fn users(mut self, users: Users) -> Self {
+        self.auth = self.auth.with(None, Some(Arc::new(login::Login::new(users))));
         self
     }
 

@@ -7,6 +7,7 @@ mod failures;
 mod feed;
 mod limits;
 mod live;
+mod login;
 mod pages;
 mod rights;
 mod routes;
