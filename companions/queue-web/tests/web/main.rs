@@ -1,6 +1,7 @@
 //! The dashboard and its API on a real Redis, and its pages in a real browser.
 
 mod asynqmon;
+mod axe;
 mod batches;
 mod browser;
 mod failures;
