@@ -2,12 +2,16 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Duration;
 
+use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use queue_admin::Role;
 use queue_web::{Address, Redact, Tokens, Users, Web, new_token, new_user};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use tracing::info;
+use url::Url;
 
 use crate::command::{Alone, Command, Running};
 use crate::error::CliError;
@@ -16,6 +20,7 @@ use crate::interrupt;
 use crate::logging::LogFormat;
 use crate::output::Output;
 use crate::session::Session;
+use crate::worker::causes;
 
 /// Where to serve the dashboard, and to whom.
 #[derive(Debug, Args)]
@@ -44,6 +49,10 @@ pub(crate) struct WebArgs {
     /// Hide what this TOML file names
     #[arg(long, value_name = "FILE")]
     redact: Option<PathBuf>,
+
+    /// Answer asynqmon's route for metrics from the Prometheus at this URL
+    #[arg(long, value_name = "URL", value_parser = prometheus_url)]
+    prometheus: Option<Url>,
 
     /// Refuse every change, whoever wants it
     #[arg(long)]
@@ -213,6 +222,36 @@ fn read(flag: &str, file: &Path) -> Result<String, CliError> {
         .map_err(|error| CliError::failed(format!("{flag}: cannot read {}: {error}", file.display())))
 }
 
+/// How long a connection to Prometheus may take, and an answer of it.
+const CONNECT: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(25);
+
+fn prometheus_url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).ok();
+    let url = url.filter(|url| ["http", "https"].contains(&url.scheme()) && url.query().is_none());
+    url.filter(|url| url.fragment().is_none()).ok_or("this is no URL with http or https and without a query")
+}
+
+/// Asks the Prometheus at this address.
+fn asking(url: &Url) -> Result<impl Fn(String) -> Asking + Send + Sync + 'static, CliError> {
+    // Somebody else (the Redis connection) may have chosen it already, which serves us as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().connect_timeout(CONNECT).timeout(PATIENCE);
+    let client = client.build().map_err(|error| CliError::failed(format!("cannot speak HTTP: {error}")))?;
+    let base = url.as_str().trim_end_matches('/').to_owned();
+    Ok(move |asked: String| {
+        let request = client.get(format!("{base}{asked}"));
+        let asking: Asking = Box::pin(async move {
+            let body = async { request.send().await?.bytes().await }.await;
+            // Without the URL, which may hold a password.
+            body.map_err(|error| causes(&error.without_url()))
+        });
+        asking
+    })
+}
+
+type Asking = Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
+
 async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let mut web = Web::builder(session.redis().clone()).read_only(args.read_only);
     if let Some(file) = &args.tokens {
@@ -226,6 +265,9 @@ async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliEr
     if let Some(file) = &args.redact {
         let redact = Redact::from_toml(&read("--redact", file)?);
         web = web.redact(redact.map_err(|error| CliError::failed(format!("--redact: {}: {error}", file.display())))?);
+    }
+    if let Some(url) = &args.prometheus {
+        web = web.prometheus(asking(url)?);
     }
     web = args.hosts.iter().fold(web, |web, host| web.host(host));
     if args.insecure_no_auth && !args.has_login() {

@@ -58,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Vec<String>,
     pub(crate) redact: Redact,
     pub(crate) read_only: bool,
+    pub(crate) prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
     pub(crate) live: live::Live,
     pub(crate) feed: feed::Feed,
     pub(crate) checkup: api::doctor::Checkup,
@@ -94,6 +95,7 @@ pub struct Builder {
     hosts: Vec<String>,
     redact: Redact,
     read_only: bool,
+    prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
 }
 
 impl fmt::Debug for Builder {
@@ -106,7 +108,7 @@ impl Web {
     /// A dashboard of this Redis: for local use, without login.
     pub fn builder(redis: Redis) -> Builder {
         let (auth, redact) = (Auth::Open, Redact::default());
-        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false }
+        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false, prometheus: None }
     }
 
     /// The router: nest it under any path. It has a fallback of its own, and needs no state.
@@ -169,6 +171,17 @@ impl Builder {
         self
     }
 
+    /// Answers asynqmon's route `metrics` from a Prometheus that scrapes asynq's exporter or ours. `ask` gets what comes behind the
+    /// address of that Prometheus, such as `/api/v1/query_range?query=…`, and gives the body of its answer, whatever its status, or
+    /// why there is none. Without it, there is no such route.
+    pub fn prometheus<F>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<bytes::Bytes, String>> + Send + 'static,
+    {
+        self.prometheus = Some(Arc::new(move |asked| Box::pin(ask(asked))));
+        self
+    }
+
     /// Looks through this inspector, for example one with the clock of a test.
     pub fn inspector(mut self, inspector: Inspector) -> Self {
         self.inspector = Some(inspector);
@@ -177,7 +190,7 @@ impl Builder {
 
     /// The dashboard. Nothing is asked of Redis before somebody looks.
     pub fn build(self) -> Web {
-        let Self { redis, inspector, auth, hosts, redact, read_only } = self;
+        let Self { redis, inspector, auth, hosts, redact, read_only, prometheus } = self;
         let inspector = inspector.unwrap_or_else(|| Inspector::new(redis.clone()));
         let inner = Inner {
             client: Client::new(redis.clone()),
@@ -197,6 +210,7 @@ impl Builder {
             hosts,
             redact,
             read_only,
+            prometheus,
         };
         Web { inner: Arc::new(inner) }
     }

@@ -170,3 +170,19 @@ async fn people_have_lines_of_a_file_that_are_made_of_their_passwords() {
     let refused = words(&bench, "web --users users").await.failed(1);
     assert!(refused.contains("--users: users: line 2: no such role") && !refused.contains(&hash), "{refused}");
 }
+
+/// What it asks is compared with asynqmon in tests/interop.
+#[tokio::test]
+async fn a_prometheus_has_an_address_whose_password_is_told_to_nobody() {
+    let bench = Bench::new().await;
+    for url in ["prometheus:9090", "ftp://u:secret@host", "http://u:secret@host/?a=b", "http://u:secret@["] {
+        let refused = words(&bench, &format!("web --prometheus {url}")).await.failed(2);
+        assert!(refused.contains("http or https"), "{refused}");
+    }
+    // Nobody listens there.
+    let url = "http://u:secret@127.0.0.1:1/";
+    let (address, mut child) = start(&bench, &["--addr", "127.0.0.1:0", "--prometheus", url]).await;
+    let (code, body) = get(&address, "/api/metrics", "").await;
+    assert!(code == "502" && body.contains("Prometheus cannot be asked") && !body.contains("secret"), "{code} {body}");
+    child.kill().await.unwrap();
+}

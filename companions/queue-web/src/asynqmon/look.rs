@@ -35,7 +35,7 @@ async fn snapshot(request: &Request, queue: &str) -> Result<Value, Error> {
 }
 
 /// The queues that the sender may see.
-async fn seen(request: &Request) -> Result<Vec<String>, Error> {
+pub(super) async fn seen(request: &Request) -> Result<Vec<String>, Error> {
     let queues = request.inspector().queues().await?;
     Ok(queues.into_iter().filter(|queue| request.who.sees(queue)).collect())
 }
