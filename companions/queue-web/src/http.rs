@@ -15,10 +15,11 @@ use futures_util::StreamExt as _;
 use crate::Inner;
 use crate::asynqmon;
 use crate::guard;
-use crate::login::{self, Session};
+use crate::login::{self, Login};
 use crate::problem::Problem;
 use crate::request::{Answer, Request, query};
 use crate::route::{find, table};
+use crate::session::Session;
 
 /// Most bytes of a body. One of many tasks is as large as one of one task may be.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -113,7 +114,7 @@ async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
 }
 
 /// What is answered to everybody where people log in on a page: the files of the pages, in which there is nothing, and the login.
-async fn before_login(web: &Inner, login: &Arc<login::Login>, parts: &Parts, body: Body) -> Answer {
+async fn before_login(web: &Inner, login: &Arc<Login>, parts: &Parts, body: Body) -> Answer {
     match (&parts.method, parts.uri.path()) {
         (&Method::POST, "/login") => {
             guard::check_origin(parts, &web.hosts)?;

@@ -8,6 +8,7 @@
 //!
 //! There is no queue logic here: all that is read or changed goes through `queue_admin`.
 
+mod access;
 mod api;
 mod assets;
 mod asynqmon;
@@ -23,6 +24,7 @@ mod redact;
 mod request;
 mod route;
 mod serve;
+mod session;
 mod users;
 
 pub use auth::{Identity, TokenError, Tokens, new_token};
@@ -38,7 +40,7 @@ use queue_admin::Inspector;
 use queue_core::limits::OPERATIONS_AT_ONCE;
 use queue_redis::{Client, Redis};
 
-use crate::auth::Auth;
+use crate::access::Auth;
 
 /// The dashboard and the REST API of one Redis.
 ///

@@ -1,9 +1,8 @@
-//! How people log in, and for how long.
+//! How people log in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::extract::ConnectInfo;
@@ -17,11 +16,9 @@ use tracing::{info, warn};
 use crate::auth::{Identity, digest, random};
 use crate::problem::Problem;
 use crate::request::Answer;
+use crate::session::{Session, locked};
 use crate::users::Users;
 
-/// How long a session lasts in which nothing is asked for, and any.
-const IDLE: Duration = Duration::from_secs(3_600);
-const LONGEST: Duration = Duration::from_secs(12 * 3_600);
 /// Most sessions of one person: for another one, the oldest ends.
 const SESSIONS: usize = 20;
 /// Attempts that may fail at once, and the time after which there is another one: of one address, and of a name at one.
@@ -38,42 +35,6 @@ const LONGEST_TEXT: usize = 1_024;
 pub(crate) const MAX_BODY: usize = 2 * 6 * LONGEST_TEXT + 256;
 
 const COOKIE: &str = "queue-session";
-
-/// The time from a login to a logout.
-#[derive(Debug)]
-pub(crate) struct Session {
-    began: Instant,
-    used: Mutex<Instant>,
-    has_ended: AtomicBool,
-}
-
-impl Session {
-    fn new(now: Instant) -> Self {
-        Self { began: now, used: Mutex::new(now), has_ended: AtomicBool::new(false) }
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        let is_idle = now.duration_since(*locked(&self.used)) >= IDLE;
-        is_idle || now.duration_since(self.began) >= LONGEST || self.has_ended.load(Ordering::Acquire)
-    }
-
-    /// Whether it still goes on, and if so, it is used now.
-    fn is_used(&self, now: Instant) -> bool {
-        let goes_on = !self.is_over(now);
-        if goes_on {
-            *locked(&self.used) = now;
-        }
-        goes_on
-    }
-
-    pub(crate) fn goes_on(&self) -> bool {
-        self.is_used(Instant::now())
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whose attempts are counted: those of an address, where one is known, and at it those of a name.
 type Who = (Option<IpAddr>, Option<[u8; 32]>);
@@ -219,7 +180,7 @@ impl Login {
     fn begin(&self, who: Identity, now: Instant) -> String {
         let (cookie, mut sessions) = (random(), locked(&self.sessions));
         sessions.retain(|_, who| who.session().is_some_and(|session| !session.is_over(now)));
-        let began = |who: &Identity| who.session().map(|session| session.began);
+        let began = |who: &Identity| who.session().map(|session| session.began());
         let of_this = || sessions.iter().filter(|(_, other)| other.name() == who.name());
         let oldest = of_this().min_by_key(|(_, other)| began(other)).map(|(key, _)| *key);
         if of_this().count() >= SESSIONS
@@ -240,7 +201,7 @@ impl Login {
 /// Takes a session away; the streams in it end, too.
 fn finish(sessions: &mut HashMap<[u8; 32], Identity>, key: &[u8; 32]) {
     if let Some(session) = sessions.remove(key).as_ref().and_then(Identity::session) {
-        session.has_ended.store(true, Ordering::Release);
+        session.end();
     }
 }
 
@@ -277,19 +238,6 @@ mod tests {
 
     fn with(cookie: &str) -> HeaderMap {
         HeaderMap::from_iter([(header::COOKIE, cookie.parse().unwrap())])
-    }
-
-    #[test]
-    fn a_session_ends_when_nothing_is_asked_for_and_in_any_case_after_half_a_day() {
-        let (begin, minute) = (Instant::now(), Duration::from_secs(60));
-        let idle = Session::new(begin);
-        assert!(idle.is_used(begin + 59 * minute) && idle.is_used(begin + 118 * minute));
-        assert!(!idle.is_used(begin + 178 * minute) && idle.is_over(begin + 179 * minute));
-        let busy = Session::new(begin);
-        for at in 1..24 {
-            assert!(busy.is_used(begin + at * 30 * minute), "{at}");
-        }
-        assert!(!busy.is_used(begin + 24 * 30 * minute));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use queue_core::{Clock as _, SystemClock};
 use serde_json::value::RawValue;
 
-use super::look::seen;
 use crate::api::tasks::searching;
 use crate::problem::Problem;
 use crate::request::{Answer, Request, json};
@@ -74,13 +73,9 @@ fn seconds(request: &Request, name: &str, range: std::ops::RangeInclusive<i64>) 
 
 /// Seconds between two values, as in asynqmon: 3,000 to some thousands of them.
 fn step(duration: i64) -> i64 {
-    match duration {
-        ..=21_600 => 10,
-        ..=86_400 => 60,
-        ..=691_200 => 180,
-        ..=2_592_000 => 600,
-        longer => longer / 3_000,
-    }
+    const STEPS: [(i64, i64); 4] = [(6 * HOUR, 10), (DAY, 60), (8 * DAY, 180), (30 * DAY, 600)];
+    let known = STEPS.into_iter().find(|(longest, _)| duration <= *longest);
+    known.map_or(duration / 3_000, |(_, step)| step)
 }
 
 /// The label by which the queues are chosen that are asked for and seen; nothing for all.
@@ -90,7 +85,7 @@ async fn matcher(request: &Request) -> Result<String, Problem> {
     let queues = match (request.who.sees_all(), wanted.is_empty()) {
         (true, true) => return Ok(String::new()),
         (true, false) => wanted,
-        (false, true) => seen(request).await?,
+        (false, true) => request.queues_seen().await?,
         (false, false) => wanted.into_iter().filter(|queue| request.who.sees(queue)).collect(),
     };
     let names: Vec<String> = queues.iter().map(|queue| literal(queue)).collect();
