@@ -10,7 +10,7 @@ GO ?= go
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Install redis-server, tmux and Chromium where they are missing
+setup: ## Install redis-server, tmux, Chromium and axe-core where they are missing
 	@./scripts/setup
 
 demo: ## See it work: a private Redis, tasks of every kind, what became of each

@@ -38,10 +38,10 @@ func (f *fixture) startMonitor(prometheus string) *monitor {
 }
 
 // startWeb is our dashboard, to be asked as asynqmon is.
-func (f *fixture) startWeb() *monitor {
+func (f *fixture) startWeb(more ...string) *monitor {
 	f.t.Helper()
 	socket := filepath.Join(filepath.Dir(f.socket), "web.sock")
-	cmd := child.Command(queuectl(f.t), "web", "--redis", f.url, "--addr", "unix:"+socket)
+	cmd := child.Command(queuectl(f.t), append([]string{"web", "--redis", f.url, "--addr", "unix:" + socket}, more...)...)
 	if err := cmd.Start(); err != nil {
 		f.t.Fatalf("start queuectl web: %v", err)
 	}
@@ -390,8 +390,13 @@ func compareShown(t *testing.T, what string, ours, wanted map[string]any) {
 // of Go's, and both look again.
 func TestWebAnswersAsAsynqmonDoes(t *testing.T) {
 	t.Parallel()
-	ours, gos := newMonSide(t, true, ""), newMonSide(t, false, "")
-	webs := map[*monSide]*monitor{ours: ours.startWeb(), gos: gos.startWeb()}
+	// A Prometheus that answers with what it is asked.
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"asked": %q}`, r.URL.Path+"?"+r.URL.Query().Encode())
+	}))
+	t.Cleanup(prometheus.Close)
+	ours, gos := newMonSide(t, true, prometheus.URL), newMonSide(t, false, prometheus.URL)
+	webs := map[*monSide]*monitor{ours: ours.startWeb("--prometheus", prometheus.URL+"/"), gos: gos.startWeb("--prometheus", prometheus.URL)}
 	look := func(what string) {
 		t.Helper()
 		for side, web := range webs {
@@ -417,6 +422,12 @@ func TestWebAnswersAsAsynqmonDoes(t *testing.T) {
 	delete(want, cancel)
 	compareShown(t, "changing", got, want)
 	look("after")
+	for _, window := range []string{"endtime=1700000000", "endtime=1700000000&duration=60", "endtime=1700000000&duration=90000&queues=run,archive:2", "endtime=1700000000&duration=9000000"} {
+		got, want := changed.mon.get("metrics?"+window), ours.mon.get("metrics?"+window)
+		if len(got.(map[string]any)) != 9 || !reflect.DeepEqual(got, want) {
+			t.Errorf("of Prometheus, ours asks %v, asynqmon %v", got, want)
+		}
+	}
 	ours.queuectl("cron", "run", "e")
 	events := "scheduler_entries/e/enqueue_events"
 	if got, want := changed.mon.get(events), ours.mon.get(events); !reflect.DeepEqual(alike(got), alike(want)) {

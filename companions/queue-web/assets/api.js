@@ -40,6 +40,8 @@ async function ask(method, path, { params, body, headers, signal } = {}) {
   }
   const isJson = /json/.test(response.headers.get("content-type") ?? "");
   const value = isJson ? await response.json() : {};
+  // Nobody has logged in, or the session is over.
+  if (response.status === 401 && value.login) window.dispatchEvent(new Event("login"));
   if (!response.ok) throw new ApiError(response.status, value);
   if (value !== null && typeof value === "object") Object.defineProperty(value, "etag", { value: response.headers.get("etag") });
   return value;
@@ -53,6 +55,9 @@ export const send = (method, path, { params, json, body, headers } = {}) =>
     body: json === undefined ? body : JSON.stringify(json),
     headers: { ...(json === undefined ? {} : { "content-type": "application/json" }), ...headers },
   });
+
+/** After a stream was refused: a browser does not tell why, but a request does, and has somebody log in if it is that. */
+export const refused = () => get("me").catch(() => {});
 
 /** The address of a page. Pages are one level deep, and names stand in the query. */
 export function page(name, params) {

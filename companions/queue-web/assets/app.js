@@ -6,7 +6,7 @@ import { safe } from "./format.js";
 import { listen } from "./keys.js";
 import { watch } from "./live.js";
 import { apply } from "./settings.js";
-import { failure } from "./ui.js";
+import { failure, say } from "./ui.js";
 import audit from "./pages/audit.js";
 import batch from "./pages/batch.js";
 import batches from "./pages/batches.js";
@@ -18,6 +18,7 @@ import events from "./pages/events.js";
 import failures from "./pages/failures.js";
 import groups from "./pages/groups.js";
 import limits from "./pages/limits.js";
+import login, { logout } from "./pages/login.js";
 import operations from "./pages/operations.js";
 import overview from "./pages/overview.js";
 import queue from "./pages/queue.js";
@@ -39,6 +40,8 @@ const ABOUT = { queue: ["queue", "queue", ""], groups: ["queue", "queue", ""], t
 
 let me = null;
 let shown = null;
+/** Whether somebody is asked to log in: the document is loaded anew after that. */
+let asks = false;
 
 const nameOf = (address) => address.pathname.slice(base.pathname.length);
 
@@ -49,11 +52,25 @@ function top(current) {
     h("a", { href: `./${name}`, "aria-current": name === current ? "page" : null }, label));
   const who = me.login ? `${me.name}, ${me.role}` : "no login";
   show(document.getElementById("top"), h("strong", null, "Queues"), h("nav", { "aria-label": "Pages" }, links),
-    h("span", { class: "who" }, safe(who), me.read_only ? ", read-only" : ""));
+    h("span", { class: "who" }, safe(who), me.read_only ? ", read-only" : ""), me.session && h("button", { type: "button", onclick: () => logout().catch(({ message }) => say(message, true)) }, "Log out"));
+}
+
+/** Asks for a name and a password, in the place of the page. */
+function ask() {
+  if (asks) return;
+  asks = true;
+  shown?.abort();
+  shown = new AbortController();
+  const root = h("div", null);
+  document.querySelectorAll("dialog").forEach((dialog) => dialog.remove());
+  show(document.getElementById("top"), h("strong", null, "Queues"));
+  show(document.getElementById("main"), root);
+  login({ root, signal: shown.signal });
 }
 
 /** Shows the page of the address. */
 async function draw(focus) {
+  if (asks) return;
   shown?.abort();
   shown = new AbortController();
   const { signal } = shown;
@@ -98,6 +115,7 @@ document.addEventListener("click", (event) => {
   go(address);
 });
 window.addEventListener("popstate", () => draw(true));
+window.addEventListener("login", ask);
 
 apply();
 listen(() => draw(false));

@@ -1,6 +1,6 @@
 // The stream of overviews: one for the page, closed while nobody sees it.
 
-import { url } from "./api.js";
+import { refused, url } from "./api.js";
 
 const listeners = new Set();
 let source = null;
@@ -34,6 +34,7 @@ function open() {
     if (source?.readyState === EventSource.CLOSED) {
       close();
       again = setTimeout(open, 5000);
+      refused();
     }
   });
 }

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use queue_admin::Role;
 use sha2::{Digest as _, Sha256};
+
+use crate::session::Session;
 
 /// Who sends a request, and what this one may do.
 #[derive(Debug, Clone)]
@@ -17,12 +18,14 @@ pub struct Identity {
     role: Role,
     /// Patterns of queues; empty for all.
     queues: Vec<String>,
+    /// Where this one has logged in.
+    session: Option<Arc<Session>>,
 }
 
 impl Identity {
     /// Somebody who may do this in all queues.
     pub fn new(name: impl Into<String>, role: Role) -> Self {
-        Self { name: name.into(), role, queues: Vec::new() }
+        Self { name: name.into(), role, queues: Vec::new(), session: None }
     }
 
     /// Confines this one to queues of these names, with a `*` at the end of those that begin like this. Others do not exist for
@@ -31,6 +34,15 @@ impl Identity {
     pub fn queues(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.queues = patterns.into_iter().map(Into::into).collect();
         self
+    }
+
+    pub(crate) fn in_session(mut self, session: Arc<Session>) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
+        self.session.as_ref()
     }
 
     /// Whether all of these queues are there for this one.
@@ -68,17 +80,22 @@ pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A token, and its line for a file of tokens. It has 256 random bits, so that nobody guesses it, and a plain hash suffices.
+/// A token, and its line for a file of tokens. Nobody guesses it, so a plain hash suffices.
 pub fn new_token(name: &str, role: Role) -> (String, String) {
-    let bits =
-        [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()]
-            .concat();
-    let token = URL_SAFE_NO_PAD.encode(Sha256::digest(bits));
+    let token = random();
     let line = format!("{name}:{}:{}", role.as_str(), hex(&digest(&token)));
     (token, line)
 }
 
-fn digest(token: &str) -> [u8; 32] {
+/// A text of 256 random bits.
+pub(crate) fn random() -> String {
+    let bits =
+        [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()]
+            .concat();
+    URL_SAFE_NO_PAD.encode(Sha256::digest(bits))
+}
+
+pub(crate) fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -118,35 +135,12 @@ impl Tokens {
     /// # Errors
     /// When a line is none of those, a name stands there twice, or there is no token at all.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
-        let mut tokens = Self::default();
-        for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let fail = |reason| TokenError { line: at, reason };
-            let mut parts = line.splitn(4, ':');
-            let (Some(name), Some(role), Some(hash)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(fail("a part is missing"));
-            };
-            let role =
-                Role::ALL.into_iter().find(|known| known.as_str() == role).ok_or_else(|| fail("no such role"))?;
-            let hash = from_hex(hash).ok_or_else(|| fail("the hash has not 64 hexadecimal digits"))?;
-            if name.is_empty() || tokens.known.iter().any(|(_, known)| known.name == name) {
-                return Err(fail("the name is empty or stands there twice"));
-            }
-            let patterns = parts.next().map(|queues| queues.split(',').map(str::trim).collect::<Vec<_>>());
-            if patterns.as_ref().is_some_and(|patterns| patterns.iter().any(|pattern| pattern.is_empty())) {
-                return Err(fail("the name of a queue is empty"));
-            }
-            tokens.known.push((hash, Identity::new(name, role).queues(patterns.unwrap_or_default())));
-        }
-        if tokens.known.is_empty() {
-            return Err(TokenError { line: text.lines().count(), reason: "there is no token" });
-        }
-        Ok(tokens)
+        let hash = |text: &str| from_hex(text).ok_or("the hash has not 64 hexadecimal digits");
+        let known = lines(text, hash).map_err(|(line, reason)| TokenError { line, reason })?;
+        Ok(Self { known })
     }
 
-    fn find(&self, headers: &HeaderMap) -> Option<Identity> {
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Identity> {
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, rest) = value.split_once(' ')?;
         let (name, token) = match scheme.to_ascii_lowercase().as_str() {
@@ -167,6 +161,40 @@ impl Tokens {
     }
 }
 
+/// Reads a file of lines `name:role:secret` or `name:role:secret:queues`, or says which line is none and why. What stands for the secret
+/// is not repeated.
+pub(crate) fn lines<T>(
+    text: &str,
+    read: impl Fn(&str) -> Result<T, &'static str>,
+) -> Result<Vec<(T, Identity)>, (usize, &'static str)> {
+    let mut known: Vec<(T, Identity)> = Vec::new();
+    for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let fail = |reason| (at, reason);
+        let mut parts = line.splitn(4, ':');
+        let (Some(name), Some(role), Some(secret)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(fail("a part is missing"));
+        };
+        let role = Role::ALL.into_iter().find(|known| known.as_str() == role).ok_or_else(|| fail("no such role"))?;
+        let secret = read(secret).map_err(fail)?;
+        if name.is_empty() || known.iter().any(|(_, known)| known.name == name) {
+            return Err(fail("the name is empty or stands there twice"));
+        }
+        let patterns = parts.next().map(|queues| queues.split(',').map(str::trim).collect::<Vec<_>>());
+        if patterns.as_ref().is_some_and(|patterns| patterns.iter().any(|pattern| pattern.is_empty())) {
+            return Err(fail("the name of a queue is empty"));
+        }
+        known.push((secret, Identity::new(name, role).queues(patterns.unwrap_or_default())));
+    }
+    if known.is_empty() {
+        Err((text.lines().count(), "there is no line but blank ones and comments"))
+    } else {
+        Ok(known)
+    }
+}
+
 fn from_hex(text: &str) -> Option<[u8; 32]> {
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -176,30 +204,6 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
     }
     Some(bytes)
-}
-
-pub(crate) type Identify = dyn Fn(&Parts) -> Option<Identity> + Send + Sync;
-
-/// How requests are told apart.
-#[derive(Clone)]
-pub(crate) enum Auth {
-    Open,
-    Tokens(Tokens),
-    Custom(Arc<Identify>),
-}
-
-impl Auth {
-    pub(crate) fn identify(&self, parts: &Parts) -> Option<Identity> {
-        match self {
-            Self::Open => Some(Identity::new("anybody", Role::Admin)),
-            Self::Tokens(tokens) => tokens.find(&parts.headers),
-            Self::Custom(identify) => identify(parts),
-        }
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
-    }
 }
 
 #[cfg(test)]

@@ -9,13 +9,17 @@ use axum::extract::{ConnectInfo, OriginalUri, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 
 use crate::Inner;
 use crate::asynqmon;
 use crate::guard;
+use crate::login::{self, Login};
 use crate::problem::Problem;
 use crate::request::{Answer, Request, query};
 use crate::route::{find, table};
+use crate::session::Session;
 
 /// Most bytes of a body. One of many tasks is as large as one of one task may be.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -49,9 +53,12 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
     if web.auth.is_open() {
         guard::check_host(parts, &web.hosts)?;
     }
-    let Some(who) = web.auth.identify(parts) else { return Err(unauthenticated()) };
-    guard::check_origin(parts, &web.hosts)?;
     let area = area(path);
+    if let (Some(login), Area::Pages) = (web.auth.login(), &area) {
+        return before_login(web, login, parts, body).await;
+    }
+    let Some(who) = web.auth.identify(parts) else { return Err(unauthenticated(web.auth.login().is_some())) };
+    guard::check_origin(parts, &web.hosts)?;
     let (routes, below) = match area {
         Area::Ours(below) => (table(), below),
         Area::Asynqmon(below) => (asynqmon::table(), below),
@@ -74,19 +81,11 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
     {
         return Err(Problem::invalid(unknown, format!("there is no parameter {unknown:?} here")));
     }
-    let body = tokio::time::timeout(BODY_LIMIT, to_bytes(body, MAX_BODY)).await;
-    let body =
-        body.map_err(|_| Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"))?;
-    let body = body.map_err(|_| {
-        Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too-large",
-            format!("the body has more than {MAX_BODY} bytes, or broke off"),
-        )
-    })?;
+    let body = read(body, MAX_BODY).await?;
     let address =
         parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| address.ip().to_string());
     let waits = query.contains_key("wait");
+    let session = who.session().cloned();
     let request = Request { web: web.clone(), who, names, query, headers: parts.headers.clone(), body, address };
     let work = (route.work)(request);
     if waits {
@@ -100,7 +99,46 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
             Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))
         });
     }
-    tokio::time::timeout(ANSWER_LIMIT, work).await.map_err(late)?
+    let answer = tokio::time::timeout(ANSWER_LIMIT, work).await.map_err(late)?;
+    Ok(while_logged_in(answer?, session))
+}
+
+async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+    let body = tokio::time::timeout(BODY_LIMIT, to_bytes(body, most)).await;
+    let body =
+        body.map_err(|_| Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"))?;
+    body.map_err(|_| {
+        let told = format!("the body has more than {most} bytes, or broke off");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", told)
+    })
+}
+
+/// What is answered to everybody where people log in on a page: the files of the pages, in which there is nothing, and the login.
+async fn before_login(web: &Inner, login: &Arc<Login>, parts: &Parts, body: Body) -> Answer {
+    match (&parts.method, parts.uri.path()) {
+        (&Method::POST, "/login") => {
+            guard::check_origin(parts, &web.hosts)?;
+            login.enter(parts, &read(body, login::MAX_BODY).await?).await
+        }
+        (&Method::POST, "/logout") => {
+            guard::check_origin(parts, &web.hosts)?;
+            Ok(login.leave(&parts.headers))
+        }
+        (_, "/login" | "/logout") => Err(no_route(&[Method::POST])),
+        _ => page(web, parts),
+    }
+}
+
+/// A stream ends with the session in which it was asked for, before anything more of it is told.
+fn while_logged_in(answer: Response, session: Option<Arc<Session>>) -> Response {
+    let is_stream = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    match session {
+        Some(session) if is_stream => answer.map(|body| {
+            let events = body.into_data_stream();
+            Body::from_stream(events.take_while(move |_| std::future::ready(session.goes_on())))
+        }),
+        _ => answer,
+    }
 }
 
 /// Whose routes a path leads to, with what is below their root.
@@ -122,8 +160,14 @@ fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
     path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn unauthenticated() -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "name a token: as Bearer, or as the password of its name")
+/// Where people log in on a page, browsers are not to ask for a name and a password by themselves; `login` has the page do so.
+fn unauthenticated(has_page: bool) -> Problem {
+    let told = |detail| Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail);
+    if has_page {
+        let problem = told("log in, or name a token").with("login", true);
+        return problem.header(header::WWW_AUTHENTICATE, "Bearer realm=\"queue\"");
+    }
+    told("name a token: as Bearer, or as the password of its name")
         .header(header::WWW_AUTHENTICATE, "Basic realm=\"queue\", charset=\"UTF-8\"")
 }
 

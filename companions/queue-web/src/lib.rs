@@ -3,11 +3,12 @@
 //! # What is here
 //!
 //! * [`Web`]: the dashboard and the REST API of one Redis; [`Web::router`] nests anywhere.
-//! * [`Identity`], [`Tokens`]: who may do what. [`Redact`]: what nobody sees.
+//! * [`Identity`], [`Tokens`], [`Users`]: who may do what. [`Redact`]: what nobody sees.
 //! * [`Address`], [`Listening`]: serves the router alone, on a port or a Unix socket.
 //!
 //! There is no queue logic here: all that is read or changed goes through `queue_admin`.
 
+mod access;
 mod api;
 mod assets;
 mod asynqmon;
@@ -16,16 +17,20 @@ mod feed;
 mod guard;
 mod http;
 mod live;
+mod login;
 mod openapi;
 mod problem;
 mod redact;
 mod request;
 mod route;
 mod serve;
+mod session;
+mod users;
 
 pub use auth::{Identity, TokenError, Tokens, new_token};
 pub use redact::{Redact, RedactError};
 pub use serve::{Address, AddressError, Listening};
+pub use users::{HashError, UserError, Users, new_user};
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +40,11 @@ use queue_admin::Inspector;
 use queue_core::limits::OPERATIONS_AT_ONCE;
 use queue_redis::{Client, Redis};
 
-use crate::auth::Auth;
+use crate::access::Auth;
 
 /// The dashboard and the REST API of one Redis.
 ///
-/// Without [`tokens`](Builder::tokens) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
+/// Without [`tokens`](Builder::tokens), [`users`](Builder::users) or [`identify`](Builder::identify) nobody logs in, and everybody who is let in is an admin.
 /// Then only requests to `localhost`, `127.0.0.1` and `[::1]` are answered, and to hosts that are [named](Builder::host): else
 /// any page in a browser on this machine could use it, by a name that leads here (DNS rebinding).
 #[derive(Clone)]
@@ -55,6 +60,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Vec<String>,
     pub(crate) redact: Redact,
     pub(crate) read_only: bool,
+    pub(crate) prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
     pub(crate) live: live::Live,
     pub(crate) feed: feed::Feed,
     pub(crate) checkup: api::doctor::Checkup,
@@ -91,6 +97,7 @@ pub struct Builder {
     hosts: Vec<String>,
     redact: Redact,
     read_only: bool,
+    prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
 }
 
 impl fmt::Debug for Builder {
@@ -103,7 +110,7 @@ impl Web {
     /// A dashboard of this Redis: for local use, without login.
     pub fn builder(redis: Redis) -> Builder {
         let (auth, redact) = (Auth::Open, Redact::default());
-        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false }
+        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false, prometheus: None }
     }
 
     /// The router: nest it under any path. It has a fallback of its own, and needs no state.
@@ -122,9 +129,16 @@ impl Web {
 }
 
 impl Builder {
-    /// Asks for one of these tokens.
+    /// Asks for one of these tokens, beside [`users`](Self::users) if there are any.
     pub fn tokens(mut self, tokens: Tokens) -> Self {
-        self.auth = Auth::Tokens(tokens);
+        self.auth = self.auth.with(Some(tokens), None);
+        self
+    }
+
+    /// Has these people log in on a page, with name and password, beside [`tokens`](Self::tokens) if there are any. The pages
+    /// themselves are then answered to everybody: there is nothing in them. Sessions are kept in the memory of this [`Web`].
+    pub fn users(mut self, users: Users) -> Self {
+        self.auth = self.auth.with(None, Some(Arc::new(login::Login::new(users))));
         self
     }
 
@@ -159,6 +173,17 @@ impl Builder {
         self
     }
 
+    /// Answers asynqmon's route `metrics` from a Prometheus that scrapes asynq's exporter or ours. `ask` gets what comes behind the
+    /// address of that Prometheus, such as `/api/v1/query_range?query=…`, and gives the body of its answer, whatever its status, or
+    /// why there is none. Without it, there is no such route.
+    pub fn prometheus<F>(mut self, ask: impl Fn(String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<bytes::Bytes, String>> + Send + 'static,
+    {
+        self.prometheus = Some(Arc::new(move |asked| Box::pin(ask(asked))));
+        self
+    }
+
     /// Looks through this inspector, for example one with the clock of a test.
     pub fn inspector(mut self, inspector: Inspector) -> Self {
         self.inspector = Some(inspector);
@@ -167,7 +192,7 @@ impl Builder {
 
     /// The dashboard. Nothing is asked of Redis before somebody looks.
     pub fn build(self) -> Web {
-        let Self { redis, inspector, auth, hosts, redact, read_only } = self;
+        let Self { redis, inspector, auth, hosts, redact, read_only, prometheus } = self;
         let inspector = inspector.unwrap_or_else(|| Inspector::new(redis.clone()));
         let inner = Inner {
             client: Client::new(redis.clone()),
@@ -187,6 +212,7 @@ impl Builder {
             hosts,
             redact,
             read_only,
+            prometheus,
         };
         Web { inner: Arc::new(inner) }
     }

@@ -59,6 +59,12 @@ impl Request {
         if self.who.sees(queue) { Ok(queue) } else { Err(Error::QueueNotFound(queue.clone()).into()) }
     }
 
+    /// The queues that the sender may see.
+    pub(crate) async fn queues_seen(&self) -> Result<Vec<String>, Error> {
+        let queues = self.inspector().queues().await?;
+        Ok(queues.into_iter().filter(|queue| self.who.sees(queue)).collect())
+    }
+
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
         self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }

@@ -247,7 +247,7 @@ fn failed(error: reqwest::Error) -> Failure {
 }
 
 /// The error and its causes; reqwest's own text says no more than that sending failed.
-fn causes(error: &reqwest::Error) -> String {
+pub(crate) fn causes(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

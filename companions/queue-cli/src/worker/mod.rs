@@ -27,6 +27,7 @@ use queue_worker::{Priorities, RetryPolicy, Router, Server, Unhandled};
 use self::command::Command;
 use self::exec::Exec;
 use self::header::Headers;
+pub(crate) use self::http::causes;
 use self::http::{Http, Target};
 use self::metrics::Served;
 use self::rule::{Pattern, Rule};

@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 
 use crate::support::{Bench, Done};
+use crate::terminal::Terminal;
 
 async fn words(bench: &Bench, line: &str) -> Done {
     bench.run(&line.split(' ').collect::<Vec<_>>()).await
@@ -114,4 +115,74 @@ async fn every_action_of_the_table_has_its_command() {
         let help = words(&bench, &format!("{} --help", info.command)).await.ok();
         assert!(help.contains(&format!("queuectl {}", info.command)), "{}: {help}", info.name);
     }
+}
+
+#[tokio::test]
+async fn people_have_lines_of_a_file_that_are_made_of_their_passwords() {
+    let bench = Bench::new().await;
+    let make = ["web", "hash-password", "ada", "--role", "admin"];
+    // On a pipe, the first line; on a terminal, twice, and it is not shown.
+    let line = bench.run_with(&make, b"correct horse\r\nmore\n").await.ok();
+    assert!(line.starts_with("ada:admin:$argon2id$v=19$") && line.ends_with('\n') && !line.contains("horse"), "{line}");
+    let json =
+        bench.run_with(&["web", "hash-password", "ada", "--role", "admin", "--json"], b"correct horse").await.json();
+    assert!(json["line"].as_str().unwrap().starts_with("ada:admin:$argon2id$"), "{json}");
+    let typed = async |second: &str| {
+        let mut command = bench.command();
+        command.args(make);
+        let mut terminal = Terminal::run(command);
+        terminal.wait_for("Password: ").await;
+        terminal.type_in("staple batt\n");
+        terminal.wait_for("Once more: ").await;
+        terminal.type_in(&format!("{second}\n"));
+        terminal.end().await
+    };
+    let (code, seen) = typed("staple batt").await;
+    assert!(code == Some(0) && seen.contains("ada:admin:$argon2id$") && !seen.contains("staple"), "{code:?} {seen}");
+    let (code, seen) = typed("staple butt").await;
+    assert!(code == Some(2) && seen.contains("these are two passwords") && !seen.contains("staple"), "{code:?} {seen}");
+    for (input, name) in
+        [("short\n", "ada"), ("", "ada"), ("correct horse", "a:b"), ("correct horse", "#a"), ("correct horse", " a")]
+    {
+        bench.run_with(&["web", "hash-password", name, "--role", "admin"], input.as_bytes()).await.failed(2);
+    }
+    std::fs::write(bench.path("users"), format!("# people\n{line}")).unwrap();
+    let (address, mut child) = start(&bench, &["--addr", "0.0.0.0:0", "--users", "users"]).await;
+    let address = address.replace("0.0.0.0", "127.0.0.1");
+    assert_eq!(get(&address, "/api/v1/me", "").await.0, "401");
+    assert_eq!(get(&address, "/", "").await.0, "200");
+    let body = r#"{"name":"ada","password":"correct horse"}"#;
+    let host = address.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    let head = format!(
+        "POST /login HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let cookie = answer.split_once("set-cookie: ").unwrap().1.split(';').next().unwrap();
+    let (code, me) = get(&address, "/api/v1/me", &format!("cookie: {cookie}\r\n")).await;
+    assert!(code == "200" && me.contains(r#""name":"ada""#), "{me}");
+    child.kill().await.unwrap();
+    let hash = line.trim().rsplit('$').next().unwrap().to_owned();
+    std::fs::write(bench.path("users"), format!("{line}eve:root:{hash}\n")).unwrap();
+    let refused = words(&bench, "web --users users").await.failed(1);
+    assert!(refused.contains("--users: users: line 2: no such role") && !refused.contains(&hash), "{refused}");
+}
+
+/// What it asks is compared with asynqmon in tests/interop.
+#[tokio::test]
+async fn a_prometheus_has_an_address_whose_password_is_told_to_nobody() {
+    let bench = Bench::new().await;
+    for url in ["prometheus:9090", "ftp://u:secret@host", "http://u:secret@host/?a=b", "http://u:secret@["] {
+        let refused = words(&bench, &format!("web --prometheus {url}")).await.failed(2);
+        assert!(refused.contains("http or https"), "{refused}");
+    }
+    // Nobody listens there.
+    let url = "http://u:secret@127.0.0.1:1/";
+    let (address, mut child) = start(&bench, &["--addr", "127.0.0.1:0", "--prometheus", url]).await;
+    let (code, body) = get(&address, "/api/metrics", "").await;
+    assert!(code == "502" && body.contains("Prometheus cannot be asked") && !body.contains("secret"), "{code} {body}");
+    child.kill().await.unwrap();
 }

@@ -1,6 +1,6 @@
 // What happens to tasks and servers, as it happens.
 
-import { page, url } from "../api.js";
+import { page, refused, url } from "../api.js";
 import { h, show } from "../dom.js";
 import { duration, number, safe, short, time } from "../format.js";
 import { pause, trouble } from "../live.js";
@@ -80,6 +80,7 @@ export default function events({ root, params, signal, go }) {
       if (source.readyState !== EventSource.CLOSED) return;
       close();
       state.again = setTimeout(open, 5000);
+      refused();
     });
   };
   const turn = () => (document.hidden ? close() : open());

@@ -45,6 +45,7 @@ pub(crate) async fn me(request: Request) -> Answer {
         "queues": who.patterns(),
         "read_only": web.read_only,
         "login": !web.auth.is_open(),
+        "session": who.session().is_some(),
         "permissions": permissions,
         "actions": actions.collect::<Vec<_>>(),
     }))

@@ -34,16 +34,10 @@ async fn snapshot(request: &Request, queue: &str) -> Result<Value, Error> {
     Ok(shape::snapshot(&info, memory.unwrap_or_default()))
 }
 
-/// The queues that the sender may see.
-async fn seen(request: &Request) -> Result<Vec<String>, Error> {
-    let queues = request.inspector().queues().await?;
-    Ok(queues.into_iter().filter(|queue| request.who.sees(queue)).collect())
-}
-
 /// A queue that cannot be read is left out, and costs no other one.
 pub(super) async fn queues(request: Request) -> Answer {
     let inspector = request.inspector();
-    let board = inspector.board_of(seen(&request).await?).await?;
+    let board = inspector.board_of(request.queues_seen().await?).await?;
     let infos: Vec<_> = board.rows.into_iter().filter_map(|row| row.queue.ok()).collect();
     let names: Vec<String> = infos.iter().map(|info| info.name.clone()).collect();
     let memory = inspector.queues_memory(&names).await?;
@@ -58,7 +52,7 @@ pub(super) async fn queue(request: Request) -> Answer {
 }
 
 pub(super) async fn stats(request: Request) -> Answer {
-    let queues = seen(&request).await?;
+    let queues = request.queues_seen().await?;
     let histories = request.inspector().histories(&queues, DAYS.0).await?;
     let stats: serde_json::Map<_, _> =
         queues.iter().zip(histories).map(|(queue, days)| (queue.clone(), shape::days(queue, &days))).collect();

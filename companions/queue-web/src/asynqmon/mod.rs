@@ -2,6 +2,7 @@
 
 mod change;
 mod look;
+pub(crate) mod metrics;
 mod shape;
 
 use std::sync::LazyLock;
@@ -16,6 +17,7 @@ use crate::route::{Need, Route};
 
 use self::change::{all, batch, one, pause, remove};
 use self::look::{entries, events, groups, queue, queues, redis_info, servers, stats, task, tasks};
+use self::metrics::metrics;
 
 macro_rules! routes {
     ($($method:ident $path:literal $need:expr, $work:ident($($more:expr),*);)*) => {
@@ -41,6 +43,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         GET "/queue_stats" VIEW, stats();
         GET "/servers" VIEW, servers();
         GET "/redis_info" VIEW, redis_info();
+        GET "/metrics" VIEW, metrics();
         GET "/scheduler_entries" VIEW, entries();
         GET "/scheduler_entries/{entry}/enqueue_events" VIEW, events();
         GET "/queues/{queue}/tasks/{id}" VIEW, task();

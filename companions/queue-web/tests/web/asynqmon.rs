@@ -238,3 +238,60 @@ async fn once_redis_refuses_the_other_ids_are_not_tried() {
     let calls = place.command::<String>("INFO commandstats").await;
     assert!(calls.contains("cmdstat_sismember:calls=1,"), "{calls}");
 }
+
+/// That it is asked the same as by asynqmon is seen in tests/interop.
+#[tokio::test]
+async fn series_come_from_a_prometheus_and_are_of_the_queues_that_somebody_sees() {
+    let place = Place::start().await;
+    place.put([task("a"), task("b").queue("vault"), task("c").queue("mail.fast")]).await;
+    let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let with = |who: Identity, answer: &'static str| {
+        let asked = asked.clone();
+        let web = Web::builder(place.redis.clone()).identify(move |_| Some(who.clone())).prometheus(move |path| {
+            asked.lock().unwrap().push(path);
+            let told = if answer.is_empty() { Err("nobody answers".to_owned()) } else { Ok(answer.into()) };
+            async { told }
+        });
+        Site(web.build())
+    };
+    let all = with(Identity::new("ada", Role::Viewer), r#"{"data":[1.50,"1e400"]}"#);
+    let told = get(&all, "metrics?endtime=7200&queues=x%22%7D,.*").await;
+    assert_eq!(told.status, StatusCode::OK, "{told:?}");
+    assert!(told.text.contains(r#""queue_size":{"data":[1.50,"1e400"]}"#), "as it was answered: {told:?}");
+    let paths: Vec<String> = std::mem::take(&mut *asked.lock().unwrap());
+    assert_eq!(paths.len(), 9);
+    let query = |path: &str| {
+        let address = url::Url::parse(&format!("http://p{path}")).unwrap();
+        let pairs: Vec<(String, String)> = address.query_pairs().into_owned().collect();
+        assert_eq!((pairs[1].1.as_str(), pairs[2].1.as_str(), pairs[3].1.as_str()), ("3600", "7200", "10"));
+        pairs[0].1.clone()
+    };
+    assert!(paths.iter().any(|path| query(path) == r#"asynq_queue_size{queue=~"x\"\\}|\\.\\*"}"#), "{paths:?}");
+    // Whoever is confined to some queues gets no series of others, whatever is asked for.
+    let bob = with(Identity::new("bob", Role::Viewer).queues(["mail*"]), "{}");
+    for (path, wanted) in [
+        ("metrics?endtime=7200", r#""mail|mail\\.fast""#),
+        ("metrics?endtime=7200&queues=vault,mail", r#""mail""#),
+        ("metrics?endtime=7200&queues=vault", r#""""#),
+        ("metrics?endtime=7200&queues=mail%7Cvault", r#""mail\\|vault""#),
+    ] {
+        assert_eq!(get(&bob, path).await.status, StatusCode::OK, "{path}");
+        let paths: Vec<String> = std::mem::take(&mut *asked.lock().unwrap());
+        for path in &paths {
+            let query = query(path);
+            assert!(query.contains(&format!("queue=~{wanted}")) && !query.contains("{}"), "{query}");
+        }
+    }
+    for path in
+        ["metrics?duration=0", "metrics?duration=x", "metrics?endtime=-1", "metrics?duration=9223372036854775807"]
+    {
+        assert_eq!(get(&all, path).await.status, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert!(asked.lock().unwrap().is_empty());
+    for (answer, said) in [("", "nobody answers"), ("<html>", "it answers no JSON")] {
+        let told = get(&with(Identity::new("ada", Role::Viewer), answer), "metrics").await;
+        assert_eq!((told.status, told.text.contains(said)), (StatusCode::BAD_GATEWAY, true), "{told:?}");
+    }
+    let told = get(&place.open(), "metrics").await;
+    assert_eq!((told.status, told.text.contains("--prometheus")), (StatusCode::NOT_FOUND, true), "{told:?}");
+}

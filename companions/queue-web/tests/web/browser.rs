@@ -174,7 +174,7 @@ impl fantoccini::wd::WebDriverCompatibleCommand for Devtools {
     }
 }
 
-const PAGES: [(&str, &str); 28] = [
+pub(crate) const PAGES: [(&str, &str); 28] = [
     ("", "queues, as of"),
     ("queue?queue=mail", "Queue mail"),
     ("tasks", "Tasks of queue"),

@@ -185,6 +185,8 @@ async fn a_group_is_looked_at_and_run_in_a_browser_and_its_texts_are_only_text()
     window.click("dialog button[value=yes]").await;
     window.has("2 tasks made pending").await;
     assert_eq!(place.state("a1").await, Some(TaskState::Pending));
+    // Else the question is still about what was archived, too.
+    window.has("1: 1 in retry, 0 archived").await;
     // The whole cause, wherever its tasks are.
     window.click("main > div > div > .bar [data-many=delete]").await;
     window.has("Delete 1 tasks?").await;

@@ -1,12 +1,14 @@
 //! The dashboard and its API on a real Redis, and its pages in a real browser.
 
 mod asynqmon;
+mod axe;
 mod batches;
 mod browser;
 mod failures;
 mod feed;
 mod limits;
 mod live;
+mod login;
 mod pages;
 mod rights;
 mod routes;
