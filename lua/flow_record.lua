@@ -11,10 +11,11 @@
 --   then for each group of outcomes, of at most 100 in all
 --   +1 number   of the flow
 --   +2 outcome  ok, failing, dead, removed, cancelled, again or void: see flow_move, with a dot and the run behind it if that is not the
---              first one of these members; callback; rules, to apply them only; nodes or after, to look again at nodes, see flow_walk
+--              first one of these members; callback; rules, to apply them only; nodes or after, to look again at nodes, see flow_walk;
+--              counts, to put counters right that are still as they were found
 --   +3 count    how many words follow
 --   +4 word     the numbers of members; of a callback its event, generation and outcome; of nodes the first one; of after a
---              member and from where on in the list of those that wait for it
+--              member and from where on in the list of those that wait for it; of each counter its field, what was found, what is right
 -- DERIVED
 --   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', ':runs', ':signals', and those of its ancestors
 -- RETURNS how many outcomes were new; how many were of flows that are gone; and what the caller has to do, see flow_claim
@@ -57,6 +58,17 @@ while at < #groups do
     end
     local members = outcome == 'after' and { { words[1], tonumber(words[2]) } } or {}
     has_todo = flow_walk(todo, prefix, flow, members, outcome == 'nodes' and tonumber(words[1])) or has_todo
+    outcome = 'rules'
+  elseif outcome == 'counts' then
+    -- Every move of a member changes counters: as long as they are the same, so are the states that were counted.
+    local is_same = true
+    for n = 1, count, 3 do
+      is_same = is_same and (flow[words[n]] or '') == words[n + 1]
+    end
+    for n = 1, is_same and count or 0, 3 do
+      flow_set(flow, words[n], words[n + 2])
+      moved = 1
+    end
     outcome = 'rules'
   elseif outcome ~= 'rules' and not flow['fired:success'] then
     local members

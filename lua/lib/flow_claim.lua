@@ -6,7 +6,7 @@
 --   or node that it names, or nothing
 local function flow_claim(todo, prefix, now)
   local claimed, bytes = { now + 1800 }, 0
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', 0, 25)) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', '0', '25')) do
     local flow, event = string.match(entry, '^call (%d+) (%a+) ')
     local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)
     local kind, node, number = string.match(entry, '^(%a+) (%d+) (%d+)')

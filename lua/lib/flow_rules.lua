@@ -5,8 +5,8 @@
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_load flow_save flow_set flow_tolerate flow_walk
 local function flow_rules(todo, prefix, flow, now)
-  local function count(state)
-    return tonumber(flow['c' .. state]) or 0
+  local function count(counter)
+    return tonumber(flow[counter]) or 0
   end
   local function is_over(event)
     local callback = flow['callback:' .. event]
@@ -26,8 +26,8 @@ local function flow_rules(todo, prefix, flow, now)
   end
 
   for level = 1, 25 do
-    local live = count(1) + count(2) + count(3) + count(9) + count(10) + count(12)
-    local bad = count(5) + count(6) + count(10) + count(12) + (flow.cancelled and 0 or count(7)) - (tonumber(flow.tolerated) or 0)
+    local live = count('c1') + count('c2') + count('c3') + count('c9') + count('c10') + count('c12')
+    local bad = count('c5') + count('c6') + count('c10') + count('c12') + (flow.cancelled and 0 or count('c7')) - (tonumber(flow.tolerated) or 0)
     for _, event in ipairs({ 'complete', 'success' }) do
       if flow['callback:' .. event] == 'dead' then
         bad = bad + 1
@@ -51,7 +51,7 @@ local function flow_rules(todo, prefix, flow, now)
     if bad > 0 and not flow['fired:death'] then
       fire('death')
     end
-    if is_whole and count(1) + count(2) + count(9) + count(10) == 0 and not flow['fired:complete'] then
+    if is_whole and count('c1') + count('c2') + count('c9') + count('c10') == 0 and not flow['fired:complete'] then
       fire('complete')
     end
     local completed = flow['callback:complete']

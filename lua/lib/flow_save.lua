@@ -3,11 +3,13 @@ local function flow_save(prefix, flow)
   local key = prefix .. flow.number .. ':flow'
   local set, gone = {}, {}
   for field in pairs(flow.changed) do
-    if flow[field] == nil then
+    local value = flow[field]
+    if value == nil then
       gone[#gone + 1] = field
     else
       set[#set + 1] = field
-      set[#set + 1] = flow[field]
+      -- What Redis makes of a number takes four times as long.
+      set[#set + 1] = type(value) == 'number' and string.format('%d', value) or value
     end
   end
   if #set > 0 then

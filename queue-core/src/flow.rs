@@ -301,8 +301,8 @@ impl FlowId {
     /// # Errors
     /// When the name cannot be one.
     pub fn root_named(name: &str) -> Result<Self, FlowIdError> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-        if (1..=64).contains(&name.len()) && name.chars().all(is_part) {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        if (1..=64).contains(&name.len()) && name.bytes().all(is_part) {
             Ok(Self { root: name.to_owned(), number: 0 })
         } else {
             Err(FlowIdError(name.chars().take(80).collect()))
@@ -318,6 +318,11 @@ impl FlowId {
     /// The name of the tree: the id of its root.
     pub fn root(&self) -> &str {
         &self.root
+    }
+
+    /// The same, and the id is taken apart.
+    pub fn into_root(self) -> String {
+        self.root
     }
 
     /// Its number in the tree; 0 is the root.
@@ -431,8 +436,9 @@ impl fmt::Display for MemberId {
 }
 
 /// A number as it is printed: without sign, blanks or leading zeros.
-fn plain_number<T: std::str::FromStr + ToString>(text: &str) -> Option<T> {
-    text.parse().ok().filter(|number: &T| number.to_string() == text)
+fn plain_number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_plain)
 }
 
 /// Whether a task belongs to a flow, by its id.

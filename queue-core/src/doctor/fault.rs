@@ -134,6 +134,27 @@ faults! {
     /// Outcomes that nobody records.
     UnrecordedOutcome "unrecorded-outcomes" Warning "members of batches have ended, and nobody records it, so that the batches wait",
         "start a server of ours: the one of them that leads records it within seconds";
+    /// A tree that nobody looks after.
+    UnlistedBatch "unlisted-batch" Error "a batch is not listed, or nobody will look after it: tools do not show it, and what it waits for may be missed",
+        "the repair lists it, and has the leader look at it";
+    /// A listed tree, or a child, without a ledger.
+    LostBatch "lost-batch" Error "the ledger of a batch is gone: what its tasks tell is dropped, and its callbacks do not come",
+        "the repair unlists it, or has the batch that waits for this child count it as removed; make it anew";
+    /// Keys of a tree whose root is gone.
+    StrayLedger "stray-ledger" Warning "a key of a batch is left over, whose ledger is gone",
+        "the repair copies it to the dump file and deletes it";
+    /// Counters that are not what the states say.
+    BatchCount "batch-count" Error "a batch counts its members otherwise than their states say, so that it may end too early or never",
+        "the repair counts them anew; so does the leader, when nothing has moved for 30 s";
+    /// Members that should have tasks.
+    MissingMember "missing-member" Warning "members of a batch count as sent, and there are no such tasks",
+        "the repair counts them as removed, unless they have told their end; so does the leader, when nothing has moved for 30 s";
+    /// What follows from the ledger is not carried out.
+    UndoneBatch "undone-batch" Warning "something is to be done for a batch, a callback to be enqueued, say, and nobody does it",
+        "start a server of ours; the repair has the leader look at it at once";
+    /// Nodes are missing in parts.
+    BrokenWorkflow "broken-workflow" Error "parts of a workflow are gone, so that nodes cannot run",
+        "`queuectl workflow cancel` ends it; make it anew";
     /// A slot without a lease.
     StaleSlot "stale-slot" Warning "a slot of a limit is held by a task that is over",
         "the repair gives it back; a take that finds the lane full does the same";

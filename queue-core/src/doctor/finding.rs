@@ -161,6 +161,15 @@ pub enum Repair {
         /// Queue name.
         queue: String,
     },
+    /// A flow is looked after again.
+    Flow {
+        /// The name of the root of its tree.
+        root: String,
+        /// Its number in the tree.
+        flow: u32,
+        /// What is done.
+        repair: FlowRepair,
+    },
     /// A member of a global set is removed.
     Unlist {
         /// Name of the set.
@@ -175,6 +184,19 @@ pub enum Repair {
         /// Unix second.
         before: i64,
     },
+}
+
+/// What helps a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowRepair {
+    /// Its tree is listed.
+    List,
+    /// The leader looks at its tree.
+    LookAt,
+    /// Its members are counted anew.
+    Count,
+    /// Its members are looked for.
+    Probe,
 }
 
 /// Entries that were found in a set of lanes, or are missing there, at most 100.

@@ -8,7 +8,7 @@ mod redis;
 mod task;
 
 pub use fault::{Fault, Severity};
-pub use finding::{Finding, LaneEntries, Repair};
+pub use finding::{Finding, FlowRepair, LaneEntries, Repair};
 pub use judge::{Judgement, judge};
 pub use redis::{Fact, Identity, Info, RedisFacts, Role, judge_info, judge_start, read_info};
 pub use task::{Entry, Remedy, Suspect, Target, Whereabouts};

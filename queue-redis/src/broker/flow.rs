@@ -103,6 +103,16 @@ pub(crate) enum Record {
     Nodes(u32, u32),
     /// Those are to be looked at that wait for a member, from this place of their list on.
     After(u32, u32, u32),
+    /// Counters that are to be put right.
+    Counts(u32, Vec<Recount>),
+}
+
+/// A counter of a flow that is wrong: its field, what was found there, and what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Recount {
+    pub(crate) field: String,
+    pub(crate) found: String,
+    pub(crate) count: u64,
 }
 
 /// What a look at a tree has shown.
@@ -306,6 +316,10 @@ impl Broker {
                     Record::Rules(flow) => call.arg(flow).arg("rules").arg(0),
                     Record::Nodes(flow, from) => call.arg(flow).arg("nodes").arg(1).arg(from),
                     Record::After(flow, member, at) => call.arg(flow).arg("after").arg(2).arg(member).arg(at),
+                    Record::Counts(flow, counts) => {
+                        let group = call.arg(flow).arg("counts").arg(3 * counts.len());
+                        counts.iter().fold(group, |group, it| group.arg(&it.field).arg(&it.found).arg(it.count))
+                    }
                 };
             }
         };

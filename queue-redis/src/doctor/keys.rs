@@ -8,6 +8,7 @@ use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::queue_name::base_of;
 use queue_core::{TaskMessage, TaskState};
 
+use super::flows;
 use super::lanes::LaneSet;
 use super::names::{Name, parse};
 use super::{Examination, Holder, Round, Step, Trail, mark};
@@ -35,12 +36,17 @@ impl Examination {
         cursor: u64,
     ) -> Result<Vec<Finding>, Error> {
         let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg("asynq:{*").arg("COUNT").arg(SCAN);
+        // Batches belong to no queue, and the leader looks after them.
+        let with_trees = matches!(round, Round::Names) && self.only.is_none() && !self.only_harmless;
+        let pattern = if with_trees { "asynq:*{*" } else { "asynq:{*" };
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN);
         let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&node, "SCAN", &scan).await?;
         if next != 0 {
             self.steps.push_front(Step::Keys { round, node, cursor: next });
         }
-        let named = found.into_iter().filter_map(|key| {
+        let (of_trees, found) = found.into_iter().partition(|key| key.starts_with(flows::BEGINNING));
+        let findings = self.trees(connection, of_trees).await?;
+        let named = Vec::into_iter(found).filter_map(|key| {
             let name = parse(&key, |queue| self.listed.contains(queue))?;
             let is_wanted = !self.only_harmless
                 || matches!(name.family.role, KeyRole::Task | KeyRole::Holder | KeyRole::Group)
@@ -49,10 +55,11 @@ impl Examination {
             (is_wanted && self.is_meant(&name.queue)).then_some((key, name))
         });
         let named = named.collect();
-        match round {
-            Round::Names => self.names(connection, named).await,
-            Round::Hashes => self.hashes(connection, named).await,
-        }
+        let more = match round {
+            Round::Names => self.names(connection, named).await?,
+            Round::Hashes => self.hashes(connection, named).await?,
+        };
+        Ok(findings.into_iter().chain(more).collect())
     }
 
     async fn names(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {
@@ -100,6 +107,9 @@ impl Examination {
     /// What is to be done once the names of all keys are known.
     pub(super) fn plan(&mut self) {
         self.steps.push_back(Step::Listing);
+        if self.only.is_none() && !self.only_harmless {
+            self.steps.push_back(Step::ListedTrees { cursor: 0 });
+        }
         for (queue, facts) in &self.facts {
             // Before the tasks, of which there may be too many for a server to look at all of them.
             for set in &facts.lanes {

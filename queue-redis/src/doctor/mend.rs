@@ -94,6 +94,7 @@ impl Doctor {
                 broker.reclaim(queue, group, set, cutoff).await?;
                 Ok(true)
             }
+            Repair::Flow { root, flow, repair } => self.mend_flow(root, *flow, *repair).await,
             Repair::Lanes { queue, entries } => Ok(broker.mend_lanes(queue, entries).await? > 0),
             Repair::ListQueue { queue } => {
                 broker.publish_queue(queue).await?;

@@ -2,17 +2,18 @@
 //! `queue_core::doctor`.
 //!
 //! * `names`: which queue and family a key belongs to, without I/O.
-//! * `keys`, `walk`, `lanes`, `fleet`: the steps of an [`Examination`].
+//! * `keys`, `walk`, `lanes`, `flows`, `fleet`: the steps of an [`Examination`].
 //! * `mend`: repairs.
 
 mod fleet;
+mod flows;
 mod keys;
 mod lanes;
 mod mend;
 mod names;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -162,6 +163,15 @@ enum Step {
     Groups {
         queue: String,
     },
+    /// The next trees of flows that are listed.
+    ListedTrees {
+        cursor: u64,
+    },
+    /// Trees of which something may have been on its way are looked at again.
+    TreesAgain {
+        roots: BTreeSet<String>,
+        not_before: Instant,
+    },
     /// All tasks were seen.
     Unhandled,
     /// The next groups that a queue lists.
@@ -258,7 +268,7 @@ impl Examination {
 
     async fn take_step(&mut self) -> Result<Option<Vec<Finding>>, Error> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
-        if let Step::SlotsAgain { not_before, .. } = &step {
+        if let Step::SlotsAgain { not_before, .. } | Step::TreesAgain { not_before, .. } = &step {
             tokio::time::sleep_until(*not_before).await;
         }
         self.doctor.clock.refresh(&self.doctor.redis).await?;
@@ -284,6 +294,8 @@ impl Examination {
             Step::ListedGroups { queue, cursor } => self.listed_groups(connection, queue, cursor).await,
             Step::Lanes { queue, set, cursor } => self.lanes(connection, queue, set, cursor).await,
             Step::SlotsAgain { queue, slots, .. } => lanes::stale_slots(connection, &queue, &slots).await,
+            Step::ListedTrees { cursor } => self.listed_trees(connection, cursor).await,
+            Step::TreesAgain { roots, .. } => self.trees_again(connection, roots).await,
             Step::Walk { queue, holder, at, trail } => self.walk(connection, queue, holder, at, trail).await,
         };
         match found {

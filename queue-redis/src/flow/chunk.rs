@@ -52,13 +52,9 @@ impl Chunk {
                 return Ok(chunk);
             };
             let at = position + chunk.tasks.len() as u64;
-            let refused = |source: EnqueueError| BatchError::Refused { position: at, source };
-            let task = task.map_err(|error| refused(error.into()))?;
-            check(&task, &|reason| BatchError::Unsuitable { position: at.to_string(), reason })?;
+            let task = task.map_err(|error| BatchError::Refused { position: at, source: error.into() })?;
             bytes += task.payload.as_ref().map_or(0, Bytes::len);
-            let composed = as_member(task, now_ns).map_err(refused)?;
-            client.check_size(&composed).map_err(refused)?;
-            chunk.tasks.push(composed);
+            chunk.tasks.push(checked(client, task, at, now_ns)?);
         }
         Ok(chunk)
     }
@@ -68,6 +64,15 @@ impl Chunk {
         let first = self.tasks.first().map_or("", |task| &task.message.queue);
         self.tasks.iter().all(|task| task.message.queue == first).then_some(first)
     }
+}
+
+/// A task as it is stored, if it can be a member.
+pub(super) fn checked(client: &Client, task: RawTask, position: u64, now_ns: i64) -> Result<Composed, BatchError> {
+    let refused = |source: EnqueueError| BatchError::Refused { position, source };
+    check(&task, &|reason| BatchError::Unsuitable { position: position.to_string(), reason })?;
+    let composed = as_member(task, now_ns).map_err(refused)?;
+    client.check_size(&composed).map_err(refused)?;
+    Ok(composed)
 }
 
 /// What a task of a batch cannot have.

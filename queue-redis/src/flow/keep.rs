@@ -115,30 +115,28 @@ impl Flows {
     }
 
     /// The second that the ids of the tree's tasks name.
-    pub(super) async fn born(&self, root: &str) -> Result<Option<i64>, Error> {
+    pub(crate) async fn born(&self, root: &str) -> Result<Option<i64>, Error> {
         let key = [&keys::flow_prefix(root), "0:flow"].concat();
         self.broker.redis().query("HGET", redis::cmd("HGET").arg(key).arg("born")).await
     }
 
     /// Looks where the members of a flow are that stands still, and records what nobody has told: the task was deleted, or lost,
-    /// or somebody's program has moved it.
-    async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
+    /// or somebody's program has moved it. Its counters are put right, if somebody has written into its ledger.
+    pub(crate) async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
         let id = flow_of(root, flow);
+        self.recount(&id, born).await?;
         let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
-        let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
-        // What has still to be enqueued is not missing.
-        let todo = [&keys::flow_prefix(root), "todo"].concat();
-        let todo: Vec<String> =
-            self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
-        let run = format!("run {flow} ");
-        let number = |rest: &str| rest.split(' ').next()?.parse().ok();
-        let to_run: HashSet<u32> = todo.iter().filter_map(|entry| number(entry.strip_prefix(&run)?)).collect();
-        let is_ours = |number: &u32| ledger.is_task(*number) && !to_run.contains(number);
-        let open: Vec<u32> = ledger.numbers(is_open).filter(is_ours).collect();
-        for numbers in open.chunks(PROBED_AT_ONCE) {
-            let member = |number: &u32| MemberId { flow: id.clone(), born, part: ledger.part(*number) };
-            let ids: Vec<(String, MemberId)> =
-                numbers.iter().map(|number| (ledger.queue_of(*number).to_owned(), member(number))).collect();
+        for (number, _) in self.without_ledger(&id, &ledger).await? {
+            let child = MemberId { flow: id.clone(), born, part: Part::Member(number, 1) };
+            self.record(vec![(child, MemberOutcome::Removed)]).await?;
+        }
+        let to_run = self.to_run(&id).await?;
+        let mut open = self.open_tasks(&id, born, &ledger, &to_run);
+        loop {
+            let ids: Vec<(String, MemberId)> = open.by_ref().take(PROBED_AT_ONCE).collect();
+            if ids.is_empty() {
+                break;
+            }
             let states = self.states_of(&ids).await?;
             let mut known = Outcomes::new();
             let mut missing = Vec::new();

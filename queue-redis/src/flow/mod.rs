@@ -5,6 +5,7 @@
 //! there it goes into the ledger, whose script applies the rules. What follows from them stands in the ledger's list of
 //! things to be done until somebody has carried it out. `docs/flows.md` is the whole story.
 
+mod audit;
 mod batch;
 mod broadcast;
 mod builder;
@@ -26,15 +27,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use queue_core::Clock;
 use queue_core::exhausted::FollowUp;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 use queue_core::limits;
+use queue_core::{Clock, IntoTask};
 
+pub(crate) use self::audit::miscounted;
 pub use self::batch::{Added, Batch, BatchError};
 pub use self::broadcast::{Broadcast, BroadcastBuilder};
 pub use self::builder::BatchBuilder;
 pub use self::cast::TendCast;
+pub(crate) use self::duty::TREE;
 pub use self::duty::{TendQueue, TendTree};
 pub use self::explain::{Explanation, Standing};
 pub use self::node::{Edge, NodeStatus, ParentError, Parents, SignalStatus};
@@ -257,6 +260,19 @@ impl Client {
         Batch::named(self.clone(), id).await
     }
 
+    /// Whether these tasks can be members of batches, without a question to Redis: what [`BatchBuilder::add_all`] and [`Batch::add_all`] refuse
+    /// in the midst of a long list can be found before anything is added. Whoever holds the uniqueness lock of one is not looked for.
+    ///
+    /// # Errors
+    /// [`BatchError::Unsuitable`] and [`BatchError::Refused`] name the first that cannot be one by its position, from 0.
+    pub fn check_members<T: IntoTask>(&self, tasks: impl IntoIterator<Item = T>) -> Result<(), BatchError> {
+        let now_ns = self.now_ns();
+        (0..).zip(tasks).try_for_each(|(position, task)| {
+            let task = task.into_task().map_err(|error| BatchError::Refused { position, source: error.into() })?;
+            chunk::checked(self, task, position, now_ns).map(drop)
+        })
+    }
+
     /// What can be done to batches without a handle of one.
     pub fn flows(&self) -> Flows {
         Flows::new(self.broker().clone(), self.clock().clone())
@@ -281,19 +297,17 @@ fn flow_of(root: &str, number: u32) -> FlowId {
 
 /// Outcomes by tree, and for each the calls that write them, of at most [`limits::FLOW_MAX_RECORD`] numbers. Those of one member keep their order.
 fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
-    let mut trees: BTreeMap<Tree, Vec<Vec<Record>>> = BTreeMap::new();
-    let mut sizes: BTreeMap<Tree, usize> = BTreeMap::new();
+    // The calls of each tree, and how many numbers the last one has.
+    let mut trees: BTreeMap<Tree, (Vec<Vec<Record>>, usize)> = BTreeMap::new();
     for (id, outcome) in outcomes {
-        let tree = (id.flow.root().to_owned(), id.born);
-        let size = sizes.entry(tree.clone()).or_default();
-        let calls = trees.entry(tree).or_default();
+        let flow = id.flow.number();
+        let (calls, size) = trees.entry((id.flow.into_root(), id.born)).or_default();
         if calls.is_empty() || *size >= limits::FLOW_MAX_RECORD {
             calls.push(Vec::new());
             *size = 0;
         }
         *size += 1;
         let Some(records) = calls.last_mut() else { continue };
-        let flow = id.flow.number();
         match id.part {
             Part::Member(number, run) => match records.last_mut() {
                 Some(Record::Members(known, same, now, numbers)) if (*known, *same, *now) == (flow, outcome, run) => {
@@ -310,7 +324,7 @@ fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
             },
         }
     }
-    trees
+    trees.into_iter().map(|(tree, (calls, _))| (tree, calls)).collect()
 }
 
 /// The outcomes that an entry of a list tells, which `lua/lib/tell.lua` has written; `None` if it is no such entry.

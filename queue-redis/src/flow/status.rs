@@ -73,6 +73,11 @@ impl Ledger {
         self.numbers.contains_key("committed")
     }
 
+    /// The Unix second until which members may be on their way into their queues.
+    pub(super) fn adding_until(&self) -> i64 {
+        self.number("adding").unwrap_or(0)
+    }
+
     /// Whether no more members can come.
     pub(super) fn is_closed(&self) -> bool {
         ["over", "cancelled", "abandoned", "fired:success"].iter().any(|field| self.numbers.contains_key(*field))

@@ -307,7 +307,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 30] = [
+const OWN_NUMBERS: [(&str, usize); 31] = [
     ("varint", 128),              // varints of protobuf
     ("message_field", 128),       // likewise
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
@@ -332,6 +332,7 @@ const OWN_NUMBERS: [(&str, usize); 30] = [
     ("store_once", 86_400),       // seconds for which an id is remembered
     ("store_once", 3_600),        // and where there are too many
     ("flow_claim", 1_800),        // seconds for which what was claimed may be stored
+    ("flow_move", 32),            // members that lie between two which are read together
     ("flow_move", 100_000),       // how far beyond its last member a flow believes in one whose reservation was lost
     ("flow_may_grow", 1_000),     // generations of flows that are looked through
     ("flow_reserve_numbers", 60), // seconds for which members may be on their way

@@ -173,6 +173,14 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::UnreadableRules,
         Fault::UnawareServer,
         Fault::EmptyQueue,
+        // Of batches: `flows/tampered.rs`.
+        Fault::UnlistedBatch,
+        Fault::LostBatch,
+        Fault::StrayLedger,
+        Fault::BatchCount,
+        Fault::MissingMember,
+        Fault::UndoneBatch,
+        Fault::BrokenWorkflow,
         // Of targets: `server/targets.rs`.
         Fault::SharedName,
         Fault::Unhandled,

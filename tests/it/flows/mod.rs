@@ -7,6 +7,7 @@ mod left_alone;
 mod model;
 mod reruns;
 mod signals;
+mod tampered;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::ready;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 
 use futures_util::{Stream, StreamExt as _, stream};
@@ -37,17 +37,20 @@ impl Reading {
     /// Opens a file of tasks (`-`: standard input), one on each line. It is read on a thread of its own, so that the next lines are
     /// parsed while Redis stores the last ones, and in chunks, so that its length does not matter.
     pub(crate) fn open(file: &Path) -> Result<(impl Stream<Item = Numbered<RawTask>> + use<>, Self), CliError> {
-        let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
-        let input: Box<dyn Read + Send> = if is_stdin(file) {
-            Box::new(io::stdin())
-        } else {
-            Box::new(File::open(file).map_err(|error| cannot_read(&name, error))?)
-        };
+        let (name, input) = open(file)?;
+        Ok(Self::of(name, input))
+    }
+
+    /// Reads what is opened already.
+    pub(crate) fn of(
+        name: String,
+        input: Box<dyn Read + Send>,
+    ) -> (impl Stream<Item = Numbered<RawTask>> + use<>, Self) {
         // One chunk waits while another is stored.
         let (send, mut chunks) = mpsc::channel(1);
         let thread = tokio::task::spawn_blocking(move || read(input, &send));
         let tasks = stream::poll_fn(move |context| chunks.poll_recv(context)).flat_map(stream::iter);
-        Ok((tasks, Self { name, thread }))
+        (tasks, Self { name, thread })
     }
 
     /// Tells, after the last task, whether that was the end of the file.
@@ -59,7 +62,35 @@ impl Reading {
     }
 }
 
-fn cannot_read(name: &str, error: impl std::fmt::Display) -> CliError {
+/// A file (`-`: standard input), and its name for people.
+fn open(file: &Path) -> Result<(String, Box<dyn Read + Send>), CliError> {
+    if is_stdin(file) {
+        return Ok(("standard input".to_owned(), Box::new(io::stdin())));
+    }
+    let name = file.display().to_string();
+    let input = File::open(file).map_err(|error| cannot_read(&name, error))?;
+    Ok((name, Box::new(input)))
+}
+
+/// The same, so that it can be read twice: what is no plain file goes through one that nobody else can open, and that is gone with this process.
+pub(crate) async fn open_twice(file: &Path) -> Result<(String, File), CliError> {
+    if file.is_file() && !is_stdin(file) {
+        let name = file.display().to_string();
+        let input = File::open(file).map_err(|error| cannot_read(&name, error))?;
+        return Ok((name, input));
+    }
+    let (name, mut input) = open(file)?;
+    let spooled = tokio::task::spawn_blocking(move || {
+        let mut spooled = tempfile::tempfile()?;
+        io::copy(&mut input, &mut spooled)?;
+        spooled.rewind()?;
+        Ok(spooled)
+    });
+    let spooled: io::Result<File> = spooled.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    Ok((name.clone(), spooled.map_err(|error| cannot_read(&name, error))?))
+}
+
+pub(crate) fn cannot_read(name: &str, error: impl std::fmt::Display) -> CliError {
     CliError::failed(format!("cannot read {name}: {error}"))
 }
 

@@ -60,7 +60,7 @@ async fn each_end_of_a_batch_has_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_no_task_is_named_and_what_was_added_is_not_added_again() {
+async fn a_line_that_is_no_task_is_named_and_nothing_is_added() {
     let bench = Bench::new().await;
     let create = ["batch", "create", "--from", "-", "--id", "import"];
     let stderr = bench.run_with(&create, b"{\"type\":\"t\"}\nnonsense\n").await.failed(1);
@@ -69,14 +69,17 @@ async fn a_line_that_is_no_task_is_named_and_what_was_added_is_not_added_again()
     let broken = members(1_500) + "\n{\"type\":\"t\",\"task_id\":\"mine\"}\n" + &members(10);
     let stderr = bench.run_with(&create, broken.as_bytes()).await.failed(1);
     assert!(stderr.contains("line 1502: the task cannot belong to a batch: it has an id of its own"), "{stderr}");
-    assert!(stderr.contains("has 1000 members from this file and is not committed"), "{stderr}");
-    let state = bench.run(&["batch", "show", "import", "--json"]).await.json()["state"].clone();
-    assert_eq!(state, json!("open"));
+    // A plain file is read from its beginning twice; what is too long for a task is found as well.
+    let large = members(1_200) + &json!({"type": "t", "payload": "x".repeat(17 << 20)}).to_string();
+    std::fs::write(bench.path("large.jsonl"), &large).unwrap();
+    let stderr = bench.run(&["batch", "create", "--from", "large.jsonl"]).await.failed(1);
+    assert!(stderr.contains("line 1201: ") && stderr.contains("nothing was added"), "{stderr}");
+    assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
     // Corrected, and then once more.
     let corrected = broken.replace(",\"task_id\":\"mine\"", "");
-    for _ in 0..2 {
+    for existed in [false, true] {
         let created = bench.run_with(&[&create[..], &["--json"]].concat(), corrected.as_bytes()).await.json();
-        assert_eq!(created, json!({"id": "import", "members": 1_511, "duplicates": 0, "existed": true}));
+        assert_eq!(created, json!({"id": "import", "members": 1_511, "duplicates": 0, "existed": existed}));
         assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 1_511);
     }
     let longer = corrected + &members(1_000);
@@ -181,6 +184,9 @@ async fn members_are_added_to_a_batch_until_it_is_committed() {
         let added = bench.run_with(&add, members(3).as_bytes()).await.json();
         assert_eq!(added, json!({"id": "b", "members": 3, "duplicates": 0}));
     }
+    let broken = members(1_100) + "{\"type\":\"\"}\n";
+    let stderr = bench.run_with(&["batch", "add", "b", "--from", "-"], broken.as_bytes()).await.failed(1);
+    assert!(stderr.contains("line 1101: ") && stderr.contains("nothing was added"), "{stderr}");
     assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 5);
     let explained = bench.run(&["batch", "explain", "b"]).await.ok();
     assert!(explained.starts_with("batch \"b\" is open: 0 of 5 members succeeded, 5 sent\n"), "{explained}");

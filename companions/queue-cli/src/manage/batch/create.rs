@@ -1,5 +1,7 @@
 //! `queuectl batch create` and `batch add`.
 
+use std::fs::File;
+use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
@@ -8,11 +10,11 @@ use clap::Args;
 use futures_util::{Stream, StreamExt as _};
 use queue_core::RawTask;
 use queue_core::flow::FlowId;
-use queue_redis::{Added, Batch, BatchBuilder, BatchError};
+use queue_redis::{Added, Batch, BatchBuilder, BatchError, Client};
 use serde::Serialize;
 
 use super::warn_if_existed;
-use crate::enqueue::batch::{CHUNK_LINES, Reading};
+use crate::enqueue::batch::{CHUNK_LINES, Reading, cannot_read, open_twice};
 use crate::error::{CliError, complain};
 use crate::lines::Numbered;
 use crate::output::Output;
@@ -80,17 +82,17 @@ pub(crate) struct AddArgs {
 }
 
 const ADD_HELP: &str = "\
-The lines are those of `queuectl batch create`. The batch must not be committed yet:
+The lines are those of `queuectl batch create`, and checked before the first is added. The batch must not be committed yet:
 `queuectl batch create --open` makes one that is not, `queuectl batch commit` says that
 all members are there. A batch to which nobody adds for half an hour is abandoned.";
 
 const CREATE_HELP: &str = "\
 The lines are those of `queuectl enqueue --batch`, without `task_id` and `group`.
-Members run as soon as they are enqueued, a thousand lines at a time. A line that
-is no task ends the command (1) before the thousand that it is in; the batch is
-not committed then, and is abandoned after half an hour. Correct the line and give the
-same command with --id: what is in the batch is not added again. The same helps
-when the command was killed.";
+The file is read twice: where a line is no task, the command names it and ends (1),
+and nothing is added. Standard input goes through a temporary file for that. Then the
+members run as soon as they are enqueued, a thousand lines at a time. When the command
+was killed, give it again with --id: what is in the batch is not added again. A batch
+that is not committed is abandoned after half an hour.";
 
 fn id(text: &str) -> Result<String, String> {
     FlowId::root_named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
@@ -113,12 +115,12 @@ struct Created {
 }
 
 pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let (first, chunks) = Chunks::open(&args.from).await?;
+    let mut chunks = Chunks::open(&args.from, &session.client()).await?;
     let is_open = args.open;
     let batch = builder(args, session).open().await?;
     let mut added = Added::default();
     let filled = async {
-        fill(&batch, Some("lines"), first, chunks, &mut added).await?;
+        fill(&batch, Some("lines"), &mut chunks, &mut added).await?;
         if is_open { Ok(()) } else { Ok(batch.commit().await?) }
     };
     filled.await.map_err(|error| unfinished(error, &batch, &added))?;
@@ -127,10 +129,10 @@ pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Re
 }
 
 pub(crate) async fn add(args: AddArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let (first, chunks) = Chunks::open(&args.from).await?;
+    let mut chunks = Chunks::open(&args.from, &session.client()).await?;
     let batch = session.client().batch_of(&args.id.to_string()).await?;
     let mut added = Added::default();
-    fill(&batch, args.name.as_deref(), first, chunks, &mut added).await?;
+    fill(&batch, args.name.as_deref(), &mut chunks, &mut added).await?;
     tell(&batch, added, None, out)
 }
 
@@ -196,15 +198,9 @@ fn builder(args: CreateArgs, session: &Session) -> BatchBuilder {
 }
 
 /// Adds the tasks.
-async fn fill(
-    batch: &Batch,
-    key: Option<&str>,
-    first: Vec<(u64, RawTask)>,
-    mut chunks: Chunks,
-    added: &mut Added,
-) -> Result<(), CliError> {
-    let mut chunk = first;
+async fn fill(batch: &Batch, key: Option<&str>, chunks: &mut Chunks, added: &mut Added) -> Result<(), CliError> {
     for number in 0_u64.. {
+        let chunk = chunks.next().await?;
         if chunk.is_empty() {
             break;
         }
@@ -216,7 +212,6 @@ async fn fill(
         let more = more.map_err(|error| at_line(error, &lines))?;
         added.members += more.members;
         added.duplicates += more.duplicates;
-        chunk = chunks.next().await?;
     }
     Ok(())
 }
@@ -257,15 +252,33 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// The first tasks of a file, and the others. A file whose beginning is wrong leaves nothing behind.
-    async fn open(file: &Path) -> Result<(Vec<(u64, RawTask)>, Self), CliError> {
-        let (tasks, reading) = Reading::open(file)?;
-        let mut chunks = Self { tasks: Box::pin(tasks.chunks(CHUNK_LINES)), reading: Some(reading) };
-        let first = chunks.next().await.map_err(|error| match error {
+    /// The tasks of a file, every line of which can be a member: one that is wrong leaves nothing behind.
+    async fn open(file: &Path, client: &Client) -> Result<Self, CliError> {
+        let (name, mut file) = open_twice(file).await?;
+        let again = |error| cannot_read(&name, error);
+        let mut chunks = Self::of(name.clone(), file.try_clone().map_err(again)?);
+        chunks.check(client).await.map_err(|error| match error {
             CliError::Failed(text) => CliError::Failed(text + "; nothing was added"),
             error => error,
         })?;
-        Ok((first, chunks))
+        file.rewind().map_err(again)?;
+        Ok(Self::of(name, file))
+    }
+
+    fn of(name: String, file: File) -> Self {
+        let (tasks, reading) = Reading::of(name, Box::new(file));
+        Self { tasks: Box::pin(tasks.chunks(CHUNK_LINES)), reading: Some(reading) }
+    }
+
+    /// Goes through all of them.
+    async fn check(&mut self, client: &Client) -> Result<(), CliError> {
+        loop {
+            let (lines, tasks): (Vec<u64>, Vec<RawTask>) = self.next().await?.into_iter().unzip();
+            if tasks.is_empty() {
+                return Ok(());
+            }
+            client.check_members(tasks).map_err(|error| at_line(error, &lines))?;
+        }
     }
 
     /// The next tasks with the numbers of their lines; none at the end of the file.

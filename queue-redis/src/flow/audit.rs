@@ -1,0 +1,164 @@
+//! Whether ledgers are what they should be, whoever has written into them, and what puts them right.
+
+use std::collections::{HashMap, HashSet};
+
+use queue_core::flow::{FlowId, MemberId, MemberState};
+use queue_core::keys::{FLOWS, flow_prefix};
+
+use super::Flows;
+use super::duty::TREE;
+use super::status::{Ledger, flow_key};
+use crate::broker::{Record, Recount};
+use crate::error::Error;
+
+/// States of so many members are counted; of a larger flow they are not.
+const MOST_STATES: usize = 2 * 1024 * 1024;
+
+/// What the counters of a flow should be, where they are something else. The fields of its hash, and the bytes of `states`.
+pub(crate) fn miscounted(fields: &HashMap<String, String>, states: &[u8]) -> Vec<Recount> {
+    let mut counts = [0_u64; 16];
+    for byte in states {
+        counts[usize::from(byte >> 4)] += 1;
+        counts[usize::from(byte & 15)] += 1;
+    }
+    let counters = MemberState::ALL.into_iter().filter(|state| *state != MemberState::Void);
+    let counters = counters.map(|state| (format!("c{}", state as u8), counts[state as usize]));
+    let wrong = counters.filter_map(|(field, count)| {
+        let found = fields.get(&field).cloned().unwrap_or_default();
+        let is_right = if found.is_empty() { count == 0 } else { found == count.to_string() };
+        (!is_right).then_some(Recount { field, found, count })
+    });
+    wrong.collect()
+}
+
+impl Flows {
+    /// The counters of a flow that disagree with the states of its members, at one moment.
+    pub(crate) async fn count(&self, id: &FlowId) -> Result<Vec<Recount>, Error> {
+        let prefix = flow_key(id);
+        let (flow, states) = ([&prefix, "flow"].concat(), [&prefix, "states"].concat());
+        let mut look = redis::pipe();
+        look.atomic().cmd("HGETALL").arg(flow).cmd("GETRANGE").arg(states).arg(0).arg(MOST_STATES / 2);
+        let (fields, states): (HashMap<String, String>, Vec<u8>) =
+            self.broker.redis().pipeline("HGETALL", &look).await?;
+        let is_whole = states.len() <= MOST_STATES / 2;
+        Ok(if fields.is_empty() || !is_whole { Vec::new() } else { miscounted(&fields, &states) })
+    }
+
+    /// Lists a tree once more, so that it is looked at and shown; whether it is there.
+    pub(crate) async fn list_again(&self, id: &FlowId) -> Result<bool, Error> {
+        let key = [&flow_key(&id.sibling(0)), "flow"].concat();
+        let redis = self.broker.redis();
+        let created: Option<i64> = redis.query("HGET", redis::cmd("HGET").arg(key).arg("created")).await?;
+        let Some(created) = created else { return Ok(false) };
+        redis.query::<()>("ZADD", redis::cmd("ZADD").arg(FLOWS).arg("NX").arg(created).arg(id.root())).await?;
+        self.look_now(id.root()).await?;
+        Ok(true)
+    }
+
+    /// Has a tree looked at by the leader as soon as there is one.
+    pub(crate) async fn look_now(&self, root: &str) -> Result<(), Error> {
+        self.broker.ask_for_duty(TREE, root, self.clock.now_ns().div_euclid(1_000_000)).await
+    }
+
+    /// Puts the counters of a flow right, and carries out what follows; whether any was wrong.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses; it may be tried again.
+    pub(crate) async fn recount(&self, id: &FlowId, born: Option<i64>) -> Result<bool, Error> {
+        let wrong = self.count(id).await?;
+        if wrong.is_empty() {
+            return Ok(false);
+        }
+        let (new, _, claimed) = self.broker.flow_record(id.root(), born, &[Record::Counts(id.number(), wrong)]).await?;
+        self.carry_out(id.root(), born, claimed).await?;
+        Ok(new > 0)
+    }
+
+    /// The children of a flow that are gone, and from which it still waits to hear.
+    pub(crate) async fn lost_children(&self, id: &FlowId) -> Result<Vec<FlowId>, Error> {
+        let Some(ledger) = self.ledger(id).await? else { return Ok(Vec::new()) };
+        Ok(self.without_ledger(id, &ledger).await?.into_iter().map(|(_, kid)| id.sibling(kid)).collect())
+    }
+
+    /// Members that stand for flows which are gone, and from which the flow still waits to hear, and the numbers of those flows.
+    pub(super) async fn without_ledger(&self, id: &FlowId, ledger: &Ledger) -> Result<Vec<(u32, u32)>, Error> {
+        let is_live = |number: &u32| matches!(ledger.state(*number), MemberState::Sent | MemberState::Failing);
+        let mut live: Vec<(u32, u32)> =
+            ledger.kids.iter().filter(|(number, _)| is_live(number)).map(|(number, kid)| (*number, *kid)).collect();
+        live.sort_unstable();
+        if live.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for (_, kid) in &live {
+            look.cmd("EXISTS").arg([&flow_key(&id.sibling(*kid)), "flow"].concat());
+        }
+        let there: Vec<bool> = self.broker.redis().pipeline("EXISTS", &look).await?;
+        Ok(live.into_iter().zip(there).filter(|(_, is_there)| !is_there).map(|(lost, _)| lost).collect())
+    }
+
+    /// Members of a flow that count as sent and have no tasks, of the first `most` that do: their queues and ids. What has still
+    /// to be enqueued, or is just being added, is not missing.
+    pub(crate) async fn without_task(
+        &self,
+        id: &FlowId,
+        now_secs: i64,
+        most: usize,
+    ) -> Result<Vec<(String, MemberId)>, Error> {
+        let born = self.born(id.root()).await?;
+        let Some(ledger) = self.ledger(id).await?.filter(|ledger| ledger.adding_until() < now_secs) else {
+            return Ok(Vec::new());
+        };
+        let to_run = self.to_run(id).await?;
+        let open = self.open_tasks(id, born, &ledger, &to_run).take(most).collect::<Vec<_>>();
+        let states = self.states_of(&open).await?;
+        let gone: Vec<_> =
+            open.into_iter().zip(states).filter(|(_, state)| state.is_none()).map(|(it, _)| it).collect();
+        let moved = self.moved(&gone).await?;
+        Ok(gone.into_iter().zip(moved).filter(|(_, moved)| moved.is_none()).map(|(it, _)| it).collect())
+    }
+
+    /// The nodes of a flow that have still to be enqueued.
+    pub(super) async fn to_run(&self, id: &FlowId) -> Result<HashSet<u32>, Error> {
+        let todo = [&flow_prefix(id.root()), "todo"].concat();
+        let todo: Vec<String> =
+            self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
+        let run = format!("run {} ", id.number());
+        let number = |rest: &str| rest.split(' ').next()?.parse().ok();
+        Ok(todo.iter().filter_map(|entry| number(entry.strip_prefix(&run)?)).collect())
+    }
+
+    /// The members of a flow that should be in a queue: the queue and the id of each.
+    pub(super) fn open_tasks<'a>(
+        &self,
+        id: &'a FlowId,
+        born: Option<i64>,
+        ledger: &'a Ledger,
+        to_run: &'a HashSet<u32>,
+    ) -> impl Iterator<Item = (String, MemberId)> + use<'a> {
+        let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
+        let numbers = ledger.numbers(is_open).filter(|number| ledger.is_task(*number) && !to_run.contains(number));
+        numbers.map(move |number| {
+            (ledger.queue_of(number).to_owned(), MemberId { flow: id.clone(), born, part: ledger.part(number) })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_what_the_states_say() {
+        let fields = |fields: &[(&str, &str)]| {
+            fields.iter().map(|(field, text)| ((*field).to_owned(), (*text).to_owned())).collect::<HashMap<_, _>>()
+        };
+        // Members 0 to 4: sent, succeeded, succeeded, void, doomed.
+        let states = [0x24, 0x40, 0xa0];
+        assert!(miscounted(&fields(&[("c2", "1"), ("c4", "2"), ("c10", "1"), ("c5", "0")]), &states).is_empty());
+        let wrong = miscounted(&fields(&[("c2", "2"), ("c4", "x"), ("c5", "1")]), &states);
+        let wrong: Vec<_> = wrong.iter().map(|it| (&it.field[..], &it.found[..], it.count)).collect();
+        assert_eq!(wrong, [("c2", "2", 1), ("c4", "x", 2), ("c5", "1", 0), ("c10", "", 1)]);
+        assert!(miscounted(&fields(&[]), &[]).is_empty());
+    }
+}

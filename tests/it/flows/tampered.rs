@@ -1,0 +1,192 @@
+//! What somebody has written behind the ledger's back, the doctor finds.
+
+use queue_core::{Clock as _, SystemClock};
+use queue_redis::flow::Flows;
+use queue_redis::{Batch, BatchState, Fault, Finding};
+
+use super::{Ran, callback, client, member, over, router, server, tend};
+use crate::doctor::{examine, fix};
+use crate::support::Fixture;
+
+const OF_BATCHES: [Fault; 8] = [
+    Fault::UnlistedBatch,
+    Fault::LostBatch,
+    Fault::StrayLedger,
+    Fault::BatchCount,
+    Fault::MissingMember,
+    Fault::UndoneBatch,
+    Fault::BrokenWorkflow,
+    Fault::WrongType,
+];
+
+/// What is found of batches, `fault subject: detail` each.
+async fn found(fixture: &Fixture) -> Vec<String> {
+    let all = examine(&fixture.inspector()).await.into_iter().filter(|found| OF_BATCHES.contains(&found.fault));
+    let line = |found: Finding| format!("{} {}: {}", found.fault.as_str(), found.subject, found.detail);
+    all.map(line).collect()
+}
+
+/// Mends what was found, after which nothing of batches is found any more.
+async fn mended(fixture: &Fixture) -> Vec<Fault> {
+    let (mended, _) = fix(&fixture.inspector()).await;
+    assert_eq!(found(fixture).await, [""; 0], "mended");
+    mended.into_iter().filter(|fault| OF_BATCHES.contains(fault)).collect()
+}
+
+/// A batch of three, before anything was done to it.
+async fn three(fixture: &Fixture) -> (Batch, String) {
+    let tasks = [member("ok"), member("ok"), member("ok")];
+    let batch = client(fixture).batch().id("b").on_success(callback("success")).add_all(tasks).await.unwrap();
+    assert_eq!(found(fixture).await, [""; 0], "before any damage");
+    (batch, "asynq:x:{b}:0:flow".to_owned())
+}
+
+/// Works everything off.
+async fn worked(fixture: &Fixture, batch: &Batch) -> queue_redis::BatchStatus {
+    let ran = Ran::default();
+    let server = server(fixture, router(&ran)).start().await.unwrap();
+    let status = over(batch).await;
+    server.shutdown().await;
+    status
+}
+
+#[tokio::test]
+async fn a_batch_that_nobody_looks_after_is_listed_again() {
+    let fixture = Fixture::start().await;
+    let (batch, _) = three(&fixture).await;
+    for (set, entry) in [("asynq:x:flows", "b"), ("asynq:x:duties", "flow b")] {
+        let removed: i64 = fixture.cmd(&["ZREM", set, entry]).await;
+        assert_eq!((removed, found(&fixture).await), (1, vec!["unlisted-batch b: ".to_owned()]), "{set}");
+        assert_eq!(mended(&fixture).await, [Fault::UnlistedBatch]);
+        let score: Option<f64> = fixture.cmd(&["ZSCORE", set, entry]).await;
+        assert!(score.is_some(), "{set}");
+    }
+    assert_eq!(worked(&fixture, &batch).await.state, BatchState::Succeeded);
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_gone_is_missed() {
+    let fixture = Fixture::start().await;
+    let (_, ledger) = three(&fixture).await;
+    fixture.run(&format!("DEL {ledger}")).await;
+    fixture.run("ZADD asynq:x:flows 1700000000 b").await;
+    let mut lines = found(&fixture).await;
+    lines.sort();
+    let expected = ["lost-batch b: ", "stray-ledger asynq:x:{b}:0:about: ", "stray-ledger asynq:x:{b}:0:states: "];
+    // The key of its additions, too.
+    assert!(expected.iter().all(|line| lines.contains(&(*line).to_owned())), "{lines:?}");
+    assert!(mended(&fixture).await.contains(&Fault::LostBatch));
+    assert_eq!(super::flow_keys(&fixture).await, [""; 0]);
+    let listed: i64 = fixture.cmd(&["ZCARD", "asynq:x:flows"]).await;
+    assert_eq!(listed, 0);
+}
+
+#[tokio::test]
+async fn a_child_whose_ledger_is_gone_is_counted_as_removed() {
+    let fixture = Fixture::start().await;
+    let client = client(&fixture);
+    let batch = client.batch().id("b").on_settled(callback("settled")).open().await.unwrap();
+    batch.child().add_all([member("ok")]).await.unwrap();
+    batch.add_all([member("ok")]).await.unwrap();
+    batch.commit().await.unwrap();
+    fixture.run("DEL asynq:x:{b}:1:flow").await;
+    assert_eq!(found(&fixture).await, ["lost-batch b: b:1, a child that it waits for"]);
+    assert_eq!(mended(&fixture).await, [Fault::LostBatch]);
+    let status = worked(&fixture, &batch).await;
+    assert_eq!((status.state, status.removed, status.succeeded), (BatchState::Dead, 1, 1));
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named() {
+    let fixture = Fixture::start().await;
+    three(&fixture).await;
+    fixture.run("DEL asynq:x:{b}:todo").await;
+    fixture.run("SADD asynq:x:{b}:todo x").await;
+    assert_eq!(found(&fixture).await, ["wrong-type asynq:x:{b}:todo: a set instead of a zset"]);
+    assert_eq!(mended(&fixture).await, [Fault::WrongType]);
+}
+
+#[tokio::test]
+async fn counters_that_are_not_what_the_states_say_are_counted_anew() {
+    let fixture = Fixture::start().await;
+    let (batch, ledger) = three(&fixture).await;
+    // It would succeed before its last member has.
+    fixture.run(&format!("HSET {ledger} c2 2 c4 1")).await;
+    assert_eq!(found(&fixture).await, [r#"batch-count b: c2 is "2" and not 3, c4 is "1" and not 0"#]);
+    assert_eq!(mended(&fixture).await, [Fault::BatchCount]);
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.sent, status.succeeded), (3, 0));
+    let status = worked(&fixture, &batch).await;
+    assert_eq!((status.state, status.succeeded, status.total), (BatchState::Succeeded, 3, 3));
+}
+
+#[tokio::test]
+async fn the_leader_counts_a_batch_anew_that_stands_still() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_success(callback("success")).add_all([member("ok")]).await.unwrap();
+    let ran = Ran::default();
+    let server = server(&fixture, router(&ran));
+    let ledger = format!("asynq:x:{{{}}}:0:flow", batch.id());
+    // One that is not there: nothing would end it.
+    fixture.run(&format!("HSET {ledger} c2 2")).await;
+    let server = server.start().await.unwrap();
+    super::until(&batch, "its member", |status| status.succeeded == 1).await;
+    assert_eq!(batch.status().await.unwrap().sent, 1);
+    let long_ago = (SystemClock.now_secs() - 3_600).to_string();
+    fixture.run(&format!("HSET {ledger} touched {long_ago} looked {long_ago} adding 0")).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(over(&batch).await.state, BatchState::Succeeded);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_member_whose_task_is_gone_is_missed() {
+    let fixture = Fixture::start().await;
+    let (batch, ledger) = three(&fixture).await;
+    let ids: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    fixture.run(&format!("DEL asynq:{{q}}:t:{}", ids[1])).await;
+    fixture.run(&format!("LREM asynq:{{q}}:pending 1 {}", ids[1])).await;
+    // It may still be on its way there.
+    assert_eq!(found(&fixture).await, [""; 0]);
+    fixture.run(&format!("HSET {ledger} adding 0")).await;
+    assert_eq!(found(&fixture).await, [format!("missing-member b: {}", ids[1])]);
+    assert_eq!(mended(&fixture).await, [Fault::MissingMember]);
+    let status = worked(&fixture, &batch).await;
+    assert_eq!((status.removed, status.succeeded), (1, 2));
+}
+
+#[tokio::test]
+async fn what_nobody_carries_out_is_found_and_looked_at() {
+    let fixture = Fixture::start().await;
+    let (batch, _) = three(&fixture).await;
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(SystemClock));
+    let now = SystemClock.now_secs();
+    let late = ((now + 20) * 1_000).to_string();
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:duties", "XX", &late, "flow b"]).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:{b}:todo", "0", "rules 0"]).await;
+    assert_eq!(found(&fixture).await, [r#"undone-batch b: "rules 0""#]);
+    let mended: Vec<Fault> = fix(&fixture.inspector()).await.0;
+    assert!(mended.contains(&Fault::UndoneBatch), "{mended:?}");
+    let duty: f64 = fixture.cmd(&["ZSCORE", "asynq:x:duties", "flow b"]).await;
+    assert!(duty <= (now + 5) as f64 * 1_000.0, "{duty}");
+    flows.tend("b").await.unwrap();
+    assert_eq!(found(&fixture).await, [""; 0]);
+    assert_eq!(worked(&fixture, &batch).await.state, BatchState::Succeeded);
+    // Nobody leads, and the look is overdue: then there is nothing that the doctor could do.
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:{b}:todo", "0", "rules 0"]).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:duties", &((now - 60) * 1_000).to_string(), "flow b"]).await;
+    assert_eq!(found(&fixture).await, [r#"undone-batch b: "rules 0""#]);
+    assert!(!fix(&fixture.inspector()).await.0.contains(&Fault::UndoneBatch));
+}
+
+#[tokio::test]
+async fn a_workflow_in_pieces_is_found() {
+    let fixture = Fixture::start().await;
+    let workflow = client(&fixture).workflow().id("w").task("a", member("ok")).task("b", member("ok")).after(["a"]);
+    workflow.start().await.unwrap();
+    assert_eq!(found(&fixture).await, [""; 0], "before any damage");
+    fixture.run("HDEL asynq:x:{w}:0:names b").await;
+    assert_eq!(found(&fixture).await, ["broken-workflow w: 1 of 2 nodes have no name"]);
+    fixture.run("HDEL asynq:x:{w}:0:messages 1").await;
+    assert_eq!(found(&fixture).await, ["broken-workflow w: 1 of 2 nodes have no task"]);
+}
