@@ -51,7 +51,7 @@ func TestATaskThatGoWorksOnIsCanceledForGood(t *testing.T) {
 	}, "default")
 	f.enqueueID("hang", "x")
 	server.waitRun("x")
-	told := f.queuectl("task", "cancel", "--for-good", "x", "--json")
+	told := f.queuectl("task", "cancel", "x", "--json")
 	if !strings.Contains(told, `"outcome":"told"`) && !strings.Contains(told, `"outcome":"recorded"`) {
 		t.Errorf("queuectl answers %s", told)
 	}

@@ -92,7 +92,7 @@ fn calls(text: &str) -> Vec<Vec<String>> {
             let call = call.split(" #").next().unwrap_or_default();
             // What is left open here is closed in another piece of the line.
             let words = shell_words::split(call).unwrap_or_default();
-            let ends = |word: &String| ["|", "||", ">", "&", "…", "&&"].contains(&word.as_str());
+            let ends = |word: &String| ["|", "||", ">", ">>", "&", "…", "&&"].contains(&word.as_str());
             let words = words.into_iter().take_while(|word| !ends(word));
             calls.push(words.map(|word| word.trim_end_matches(')').to_owned()).collect());
         }
