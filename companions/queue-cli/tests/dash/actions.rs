@@ -109,12 +109,14 @@ async fn a_running_task_is_cancelled_from_the_workers_of_its_server() {
     terminal.wait_for(">long");
     terminal.press(&["d"]);
     terminal.wait_for("can only be cancelled");
-    terminal.press(&["c"]);
+    terminal.press(&["i"]);
+    terminal.wait_for("Interrupt this task of mail?");
+    terminal.press(&["n", "c"]);
     terminal.wait_for("Cancel this task of mail?");
     terminal.press(&["y"]);
-    terminal.wait_for("asked the servers to stop task long");
-    let task = fleet.until("long", TaskState::Retry).await;
-    assert_eq!(task.retried, 1);
+    terminal.wait_for("task long is told to end; it is not retried");
+    let task = fleet.until("long", TaskState::Archived).await;
+    assert!(task.last_error.unwrap().starts_with("canceled by "));
     terminal.wait_for("this server works on nothing");
 }
 

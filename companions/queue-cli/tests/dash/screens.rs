@@ -112,7 +112,7 @@ async fn every_view_fits_80_by_24() {
 
 
 
- ? help  ↑↓ scroll  r run  a archive  d delete  c cancel  q back",
+ ? help  ↑↓ scroll  r run  a archive  d delete  c cancel  i interrupt  q back",
     );
     terminal.press(&["2"]);
     terminal.wait_for(" 1/8 ");
