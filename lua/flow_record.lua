@@ -69,7 +69,6 @@ while at < #groups do
       flow_set(flow, words[n], words[n + 2])
       moved = 1
     end
-    outcome = 'rules'
   elseif outcome ~= 'rules' and not flow['fired:success'] then
     local members
     outcome, words = flow_runs(prefix, flow, outcome, words)

@@ -121,7 +121,8 @@ pub enum Repair {
     Key {
         /// Its name.
         key: Bytes,
-        /// For a lock: only if the task that it names (key, message) is as it was.
+        /// For a lock: only if the task that it names (key, message) is as it was. For what is left of a batch: only if the
+        /// root (key, nothing) has not been made again.
         holder: Option<(Bytes, Bytes)>,
     },
     /// A group is listed if it has tasks, else it is not.

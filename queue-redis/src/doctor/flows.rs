@@ -90,8 +90,9 @@ impl Examination {
                 let Some(family) = family(key).filter(|_| found != "none") else { continue };
                 if found != family.key_type.as_str() {
                     findings.push(wrong_type(None, key, &found, family));
-                } else if !has_root {
-                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+                } else if !has_root && rest != "0:flow" {
+                    let holder = Some(([&flow_prefix(root), "0:flow"].concat().into(), Bytes::new()));
+                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder };
                     findings.push(Finding::new(Fault::StrayLedger, None, key).repair(repair));
                 } else if rest == "0:flow" && self.reported.insert(mark(FLOWS, root)) {
                     match self.tree(connection, root, false).await {

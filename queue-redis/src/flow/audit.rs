@@ -82,7 +82,8 @@ impl Flows {
 
     /// Members that stand for flows which are gone, and from which the flow still waits to hear, and the numbers of those flows.
     pub(super) async fn without_ledger(&self, id: &FlowId, ledger: &Ledger) -> Result<Vec<(u32, u32)>, Error> {
-        let is_live = |number: &u32| matches!(ledger.state(*number), MemberState::Sent | MemberState::Failing);
+        // A node whose turn has not come is found when that comes.
+        let is_live = |number: &u32| ledger.state(*number).is_live() && ledger.state(*number) != MemberState::Waiting;
         let mut live: Vec<(u32, u32)> =
             ledger.kids.iter().filter(|(number, _)| is_live(number)).map(|(number, kid)| (*number, *kid)).collect();
         live.sort_unstable();

@@ -127,7 +127,7 @@ impl Flows {
         self.recount(&id, born).await?;
         let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
         for (number, _) in self.without_ledger(&id, &ledger).await? {
-            let child = MemberId { flow: id.clone(), born, part: Part::Member(number, 1) };
+            let child = MemberId { flow: id.clone(), born, part: ledger.part(number) };
             self.record(vec![(child, MemberOutcome::Removed)]).await?;
         }
         let to_run = self.to_run(&id).await?;
@@ -205,6 +205,9 @@ impl Flows {
 
     /// What the hashes of tasks say of their states; `None` where there is no task.
     pub(super) async fn states_of(&self, ids: &[(String, MemberId)]) -> Result<Vec<Option<String>>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut look = redis::pipe();
         for (queue, id) in ids {
             look.cmd("HGET").arg(QueueKeys::new(queue).task(&id.to_string())).arg("state");

@@ -101,7 +101,7 @@ async fn a_member_that_comes_back_from_the_bin_is_no_longer_removed() {
 }
 
 /// Puts a task that is pending into a queue of the same family.
-async fn move_to(fixture: &Fixture, id: &str, queue: &str) {
+pub(super) async fn move_to(fixture: &Fixture, id: &str, queue: &str) {
     fixture.broker.publish_queue(queue).await.unwrap();
     let _: String =
         fixture.cmd(&["RENAME", &format!("asynq:{{q}}:t:{id}"), &format!("asynq:{{{queue}}}:t:{id}")]).await;

@@ -75,6 +75,13 @@ async fn a_line_that_is_no_task_is_named_and_nothing_is_added() {
     let stderr = bench.run(&["batch", "create", "--from", "large.jsonl"]).await.failed(1);
     assert!(stderr.contains("line 1201: ") && stderr.contains("nothing was added"), "{stderr}");
     assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
+    // What can be read once goes through another file, whatever it is called.
+    let stderr = bench.run_with(&["batch", "create", "--from", "/dev/stdin"], broken.as_bytes()).await.failed(1);
+    assert!(stderr.contains("line 1502: "), "{stderr}");
+    let id = bench.run_with(&["batch", "create", "--from", "/dev/stdin"], members(3).as_bytes()).await.ok();
+    let shown = bench.run(&["batch", "show", id.trim(), "--json"]).await.json();
+    assert_eq!(shown["total"], json!(3));
+    bench.run(&["batch", "cancel", id.trim(), "--yes"]).await.ok();
     // Corrected, and then once more.
     let corrected = broken.replace(",\"task_id\":\"mine\"", "");
     for existed in [false, true] {
