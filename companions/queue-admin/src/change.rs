@@ -7,6 +7,7 @@ use queue_core::queue_name::{Family, QueueName, base_of};
 use queue_core::{Clock as _, TaskMessage, TaskState};
 
 use super::Inspector;
+use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::verb::Verb;
 use crate::{ServerInfo, WorkerInfo};
@@ -14,42 +15,6 @@ use queue_redis::broker::{Canceled, Change, MoveVerdict, PayloadChange, PayloadV
 
 /// How often a change is begun anew because the task was changed meanwhile.
 const ATTEMPTS: usize = 5;
-
-/// What became of the wish that a task ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cancellation {
-    /// Nobody worked on it, and it is archived.
-    Done,
-    /// It had ended before, in this state.
-    Ended(TaskState),
-    /// It is recorded, and told to this server (`<host>:<pid>`), which works on the task, and was there within the last ten seconds.
-    Told {
-        /// Which.
-        server: String,
-    },
-    /// It is recorded; no server has said that it works on the task, or none listens.
-    Recorded,
-}
-
-impl Cancellation {
-    /// `done`, `ended`, `told` or `recorded`.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Ended(_) => "ended",
-            Self::Told { .. } => "told",
-            Self::Recorded => "recorded",
-        }
-    }
-
-    /// The server that was told.
-    pub fn server(&self) -> Option<&str> {
-        match self {
-            Self::Told { server } => Some(server),
-            _ => None,
-        }
-    }
-}
 
 impl Inspector {
     /// Makes a task pending, whatever it is waiting for, or ended as: a worker takes it after those that are
@@ -117,6 +82,9 @@ impl Inspector {
         if matches!(state, TaskState::Archived | TaskState::Completed) {
             return Ok(Cancellation::Ended(state));
         }
+        // Of a run that ends soon, nothing is left to be seen afterwards.
+        let look = redis::cmd("HGET").arg(QueueKeys::new(queue).task(id)).arg("owner").take();
+        let run: Option<String> = self.redis.query("HGET", &look).await?;
         self.look_at_the_clock().await?;
         let heard = match self.broker().cancel_for_good(queue, id, by, self.clock.now_ns()).await? {
             Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
@@ -133,8 +101,6 @@ impl Inspector {
         let mut holder = servers.iter().find(|server| server.workers.iter().any(has));
         if holder.is_none() {
             // What a server works on, it lists a while later.
-            let look = redis::cmd("HGET").arg(QueueKeys::new(queue).task(id)).arg("owner").take();
-            let run: Option<String> = self.redis.query("HGET", &look).await?;
             let has = |server: &&ServerInfo| {
                 let (ServerInfo { host, pid, id, .. }, run) = (server, run.as_deref().unwrap_or_default());
                 run.starts_with(&format!("{host}:{pid}:{id}:"))

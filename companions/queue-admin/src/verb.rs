@@ -3,9 +3,10 @@
 use queue_core::TaskState;
 use serde::Serialize;
 
+use crate::Inspector;
+use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::role::Permission;
-use crate::{Cancellation, Inspector};
 
 /// What can be done to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -23,7 +23,11 @@ async fn a_task_that_runs_is_stopped_and_archived_and_the_record_goes() {
     let server = fixture.server(router(&events)).retry_policy(RetryPolicy::Fixed(std::time::Duration::ZERO));
     let server = server.start().await.unwrap();
     events.wait(1).await;
-    eventually("it listens", async || fixture.broker.cancel("nobody").await.unwrap() > 0).await;
+    let inspector = fixture.inspector();
+    eventually("it listens and is listed", async || {
+        fixture.broker.cancel("nobody").await.unwrap() > 0 && !inspector.servers().await.unwrap().is_empty()
+    })
+    .await;
     // Although it has not listed the task yet.
     let answer = fixture.inspector().cancel_for_good(QUEUE, "a", "ann").await.unwrap();
     assert!(matches!(answer, Cancellation::Told { .. }), "{answer:?}");
