@@ -20,7 +20,7 @@ local function find_task(prefix, id, from)
   if not fields[1] or fields[1] == '' then
     local is_stub = redis.call('EXISTS', task) == 1
     return 'm', is_stub and (is_state[state] and state or '') or nil, group
-  elseif from == 'uncompleted' and state == 'completed' or from ~= '' and from ~= 'uncompleted' and state ~= from then
+  elseif not (from == '' or from == state or from == 'uncompleted' and state ~= 'completed') then
     return 'c', state
   elseif state == 'active' then
     return 'w', state

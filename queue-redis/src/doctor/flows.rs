@@ -95,18 +95,23 @@ impl Examination {
                     let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder };
                     findings.push(Finding::new(Fault::StrayLedger, None, key).repair(repair));
                 } else if rest == "0:flow" && self.reported.insert(mark(FLOWS, root)) {
-                    match self.tree(connection, root, false).await {
-                        Err(error) if error.is_wrong_type() => {}
-                        of_tree => findings.extend(of_tree?),
-                    }
+                    findings.extend(self.tree(connection, root, false).await?);
                 }
             }
         }
         Ok(findings)
     }
 
-    /// What is wrong with a tree; what may only be on its way is looked at again.
-    pub(super) async fn tree(
+    /// What is wrong with a tree. A key of another type among its own is found by its name.
+    async fn tree(&mut self, connection: &mut Connection, root: &str, is_again: bool) -> Result<Vec<Finding>, Error> {
+        match self.look_at_tree(connection, root, is_again).await {
+            Err(error) if error.is_wrong_type() => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
+    /// The same; what may only be on its way is looked at again.
+    async fn look_at_tree(
         &mut self,
         connection: &mut Connection,
         root: &str,
@@ -267,10 +272,7 @@ impl Examination {
     ) -> Result<Vec<Finding>, Error> {
         let mut findings = Vec::new();
         for root in roots {
-            match self.tree(connection, &root, true).await {
-                Err(error) if error.is_wrong_type() => {}
-                of_tree => findings.extend(of_tree?),
-            }
+            findings.extend(self.tree(connection, &root, true).await?);
         }
         Ok(findings)
     }

@@ -7,29 +7,12 @@ use queue_core::keys::{FLOWS, flow_prefix};
 
 use super::Flows;
 use super::duty::TREE;
-use super::status::{Ledger, flow_key};
+use super::status::{Ledger, flow_key, miscounted};
 use crate::broker::{Record, Recount};
 use crate::error::Error;
 
 /// States of so many members are counted; of a larger flow they are not.
 const MOST_STATES: usize = 2 * 1024 * 1024;
-
-/// What the counters of a flow should be, where they are something else. The fields of its hash, and the bytes of `states`.
-pub(crate) fn miscounted(fields: &HashMap<String, String>, states: &[u8]) -> Vec<Recount> {
-    let mut counts = [0_u64; 16];
-    for byte in states {
-        counts[usize::from(byte >> 4)] += 1;
-        counts[usize::from(byte & 15)] += 1;
-    }
-    let counters = MemberState::ALL.into_iter().filter(|state| *state != MemberState::Void);
-    let counters = counters.map(|state| (format!("c{}", state as u8), counts[state as usize]));
-    let wrong = counters.filter_map(|(field, count)| {
-        let found = fields.get(&field).cloned().unwrap_or_default();
-        let is_right = if found.is_empty() { count == 0 } else { found == count.to_string() };
-        (!is_right).then_some(Recount { field, found, count })
-    });
-    wrong.collect()
-}
 
 impl Flows {
     /// The counters of a flow that disagree with the states of its members, if nothing of it moves.
@@ -151,24 +134,5 @@ impl Flows {
         numbers.map(move |number| {
             (ledger.queue_of(number).to_owned(), MemberId { flow: id.clone(), born, part: ledger.part(number) })
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_are_what_the_states_say() {
-        let fields = |fields: &[(&str, &str)]| {
-            fields.iter().map(|(field, text)| ((*field).to_owned(), (*text).to_owned())).collect::<HashMap<_, _>>()
-        };
-        // Members 0 to 4: sent, succeeded, succeeded, void, doomed.
-        let states = [0x24, 0x40, 0xa0];
-        assert!(miscounted(&fields(&[("c2", "1"), ("c4", "2"), ("c10", "1"), ("c5", "0")]), &states).is_empty());
-        let wrong = miscounted(&fields(&[("c2", "2"), ("c4", "x"), ("c5", "1")]), &states);
-        let wrong: Vec<_> = wrong.iter().map(|it| (&it.field[..], &it.found[..], it.count)).collect();
-        assert_eq!(wrong, [("c2", "2", 1), ("c4", "x", 2), ("c5", "1", 0), ("c10", "", 1)]);
-        assert!(miscounted(&fields(&[]), &[]).is_empty());
     }
 }

@@ -124,12 +124,14 @@ impl Flows {
     /// or somebody's program has moved it. Its counters are put right, if somebody has written into its ledger.
     pub(crate) async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
         let id = flow_of(root, flow);
-        self.recount(&id, born).await?;
         let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
-        for (number, _) in self.without_ledger(&id, &ledger).await? {
-            let child = MemberId { flow: id.clone(), born, part: ledger.part(number) };
-            self.record(vec![(child, MemberOutcome::Removed)]).await?;
+        if ledger.seems_miscounted() && self.recount(&id, born).await? {
+            // What follows from that may have ended it.
+            return Ok(());
         }
+        let lost = self.without_ledger(&id, &ledger).await?.into_iter();
+        let child = |(number, _)| MemberId { flow: id.clone(), born, part: ledger.part(number) };
+        self.record(lost.map(|lost| (child(lost), MemberOutcome::Removed)).collect()).await?;
         let to_run = self.to_run(&id).await?;
         let mut open = self.open_tasks(&id, born, &ledger, &to_run);
         loop {
@@ -406,8 +408,8 @@ impl Flows {
         Ok(is_done)
     }
 
-    /// Deletes a task of a flow that is cancelled, unless it has succeeded, which is then told of it. One that runs is cancelled for good: a server that was only asked
-    /// to stop it would have it tried again.
+    /// Deletes a task of a flow that is cancelled. One that has succeeded stays: the flow is told so. One that runs is cancelled for good: a
+    /// server that was only asked to stop it would have it tried again.
     async fn stop_task(&self, queue: &str, member: &MemberId) -> Result<Option<Change>, Error> {
         let task = member.to_string();
         let change = self.broker.delete_tasks(queue, Seen::Uncompleted, &[&task]).await?.first().copied();

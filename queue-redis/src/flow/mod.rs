@@ -32,7 +32,6 @@ use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 use queue_core::limits;
 use queue_core::{Clock, IntoTask};
 
-pub(crate) use self::audit::miscounted;
 pub use self::batch::{Added, Batch, BatchError};
 pub use self::broadcast::{Broadcast, BroadcastBuilder};
 pub use self::builder::BatchBuilder;
@@ -44,6 +43,7 @@ pub use self::node::{Edge, NodeStatus, ParentError, Parents, SignalStatus};
 pub use self::record::Recorder;
 pub use self::report::{BroadcastStatus, WorkerReport, WorkerState};
 pub use self::rerun::Rerun;
+pub(crate) use self::status::miscounted;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus, Member};
 pub use self::workflow::WorkflowBuilder;
 use crate::broker::{Broker, Claimed, Record, StoredOnce};

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Flows;
 use super::duty::TREE;
+use crate::broker::Recount;
 use crate::error::Error;
 
 /// What its maker says of a flow, by the names of the fields.
@@ -71,6 +72,11 @@ impl Ledger {
     /// Whether all members are there that its maker has given it.
     pub(super) fn is_committed(&self) -> bool {
         self.numbers.contains_key("committed")
+    }
+
+    /// Whether its counters disagree with the states of its members. It was not read at one moment, so that this may be an error.
+    pub(super) fn seems_miscounted(&self) -> bool {
+        !miscounted(&self.numbers, &self.states).is_empty()
     }
 
     /// The Unix second until which members may be on their way into their queues.
@@ -428,6 +434,23 @@ impl Flows {
     }
 }
 
+/// What the counters of a flow should be, where they are something else. The fields of its hash, and the bytes of `states`.
+pub(crate) fn miscounted(fields: &HashMap<String, String>, states: &[u8]) -> Vec<Recount> {
+    let mut counts = [0_u64; 16];
+    for byte in states {
+        counts[usize::from(byte >> 4)] += 1;
+        counts[usize::from(byte & 15)] += 1;
+    }
+    let counters = MemberState::ALL.into_iter().filter(|state| *state != MemberState::Void);
+    let counters = counters.map(|state| (format!("c{}", state as u8), counts[state as usize]));
+    let wrong = counters.filter_map(|(field, count)| {
+        let found = fields.get(&field).cloned().unwrap_or_default();
+        let is_right = if found.is_empty() { count == 0 } else { found == count.to_string() };
+        (!is_right).then_some(Recount { field, found, count })
+    });
+    wrong.collect()
+}
+
 /// What the keys of one flow begin with.
 pub(super) fn flow_key(id: &FlowId) -> String {
     format!("{}{}:", flow_prefix(id.root()), id.number())
@@ -515,4 +538,23 @@ fn callback_of(ledger: &Ledger, event: Event) -> Option<CallbackStatus> {
     };
     let message = ledger.callback(event).unwrap_or_default();
     Some(CallbackStatus { event: event.as_str(), r#type: message.r#type, queue: message.queue, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_what_the_states_say() {
+        let fields = |fields: &[(&str, &str)]| {
+            fields.iter().map(|(field, text)| ((*field).to_owned(), (*text).to_owned())).collect::<HashMap<_, _>>()
+        };
+        // Members 0 to 4: sent, succeeded, succeeded, void, doomed.
+        let states = [0x24, 0x40, 0xa0];
+        assert!(miscounted(&fields(&[("c2", "1"), ("c4", "2"), ("c10", "1"), ("c5", "0")]), &states).is_empty());
+        let wrong = miscounted(&fields(&[("c2", "2"), ("c4", "x"), ("c5", "1")]), &states);
+        let wrong: Vec<_> = wrong.iter().map(|it| (&it.field[..], &it.found[..], it.count)).collect();
+        assert_eq!(wrong, [("c2", "2", 1), ("c4", "x", 2), ("c5", "1", 0), ("c10", "", 1)]);
+        assert!(miscounted(&fields(&[]), &[]).is_empty());
+    }
 }

@@ -53,7 +53,9 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     } else if shared.cancels.by(&job).is_some() {
         job.cancel(CancelReason::Canceled);
     }
-    if UniqueUntil::of(job.message()) == UniqueUntil::Start
+    // Of a lost task, the lock is another run's.
+    if job.cancel_reason() != Some(CancelReason::LeaseLost)
+        && UniqueUntil::of(job.message()) == UniqueUntil::Start
         && let Err(error) = Box::pin(shared.broker.unlock(job.message())).await
     {
         attempt_line!(warn, job, %error, "its uniqueness lock stays until it has succeeded");
