@@ -35,25 +35,40 @@ async fn what_a_dead_process_has_told_the_leader_records() {
     assert_eq!(fixture.keyspace().await.paths_with("outcome"), Vec::<String>::new());
 }
 
+/// The next task, as Go does it: by the retention in the message, and without telling anybody.
+async fn complete_as_go(fixture: &Fixture) {
+    let delivery = fixture.take().await;
+    let now = SystemClock.now_secs();
+    let id = &delivery.message.id;
+    fixture.run(&format!("LREM asynq:{{q}}:active 0 {id}")).await;
+    fixture.run(&format!("ZREM asynq:{{q}}:lease {id}")).await;
+    fixture.run(&format!("ZADD asynq:{{q}}:completed {} {id}", now + delivery.message.retention)).await;
+    fixture.run(&format!("HSET asynq:{{q}}:t:{id} state completed")).await;
+}
+
 #[tokio::test]
 async fn what_go_has_completed_is_collected() {
     let fixture = Fixture::start().await;
     let batch = client(&fixture).batch().on_success(callback("success")).add_all([member("ok")]).await.unwrap();
-    let delivery = fixture.take().await;
-    // As Go does it: by the retention in the message, and without telling anybody.
-    let now = SystemClock.now_secs();
-    let message = queue_core::TaskMessage { completed_at: now, ..delivery.message.clone() };
-    let id = &delivery.message.id;
-    fixture.run(&format!("LREM asynq:{{q}}:active 0 {id}")).await;
-    fixture.run(&format!("ZREM asynq:{{q}}:lease {id}")).await;
-    fixture.run(&format!("ZADD asynq:{{q}}:completed {} {id}", now + message.retention)).await;
-    fixture.run(&format!("HSET asynq:{{q}}:t:{id} state completed")).await;
+    complete_as_go(&fixture).await;
     tend(&fixture, &batch).await;
     assert_eq!(batch.status().await.unwrap().succeeded, 1);
     let left: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:t:*"]).await;
     assert_eq!(left, Vec::<String>::new());
     let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{callbacks}:pending"]).await;
     assert_eq!(waiting, 1);
+}
+
+/// It was deleted with those that wait, and counted as cancelled.
+#[tokio::test]
+async fn what_go_has_completed_when_its_batch_is_cancelled_has_succeeded() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok"), member("ok")]).await.unwrap();
+    complete_as_go(&fixture).await;
+    batch.cancel().await.unwrap();
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.succeeded, status.cancelled, status.state), (1, 1, BatchState::Cancelled));
 }
 
 #[tokio::test]
