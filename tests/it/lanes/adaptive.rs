@@ -76,7 +76,7 @@ async fn a_rate_is_halved_for_a_key_where_it_is_too_much_and_given_back_by_tenth
     assert_eq!((known.0, known.2 - known.1), (0.5, 5 * 100_000));
     assert!((before + 5_000..before + 8_000).contains(&known.1), "{known:?}");
     let left: i64 = fixture.cmd(&["PTTL", PACE]).await;
-    assert!((500_000..505_001).contains(&left), "{left}");
+    assert!((500_000..=505_001).contains(&left), "{left}");
     // It ran beside the first.
     too_much(&fixture, &second, Duration::from_secs(5)).await;
     assert_eq!(pace(&fixture).await, Some(known));
