@@ -1,7 +1,7 @@
 //! What a listener to all events costs a drain.
 //!
-//! `bench-listening URL [MS]` works 100,000 waiting tasks, seven times each way, with handlers that do nothing or wait so long, 50 at once: in
-//! turn while nobody listens, and while a listener in the same process hears everything. It prints one line of JSON: tasks per
+//! `bench-listening URL [MS [CONCURRENCY]]` works 100,000 waiting tasks, seven times each way, with handlers that do nothing or wait so long, 50
+//! at once unless another number is given: in turn while nobody listens, and while a listener in the same process hears everything. It prints one line of JSON: tasks per
 //! second of each round, and how many events were heard.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const ROUNDS: usize = 7;
 /// So long after its last listener a server goes on telling, and some more.
 const SILENCE: Duration = Duration::from_secs(35);
 
-async fn drain(client: &Client, work: Duration) -> Result<f64, Failure> {
+async fn drain(client: &Client, work: Duration, concurrency: usize) -> Result<f64, Failure> {
     let all = (0..TASKS).map(|_| RawTask::new("bench").payload(vec![b'x'; 200]).queue(QUEUE));
     for enqueued in client.enqueue_many(all).await {
         enqueued?;
@@ -46,7 +46,7 @@ async fn drain(client: &Client, work: Duration) -> Result<f64, Failure> {
     };
     let began = Instant::now();
     let server = Server::new(client.redis().clone(), Router::new(()).route("bench", handler));
-    let server = server.queues([(QUEUE, 1)]).concurrency(50).start().await?;
+    let server = server.queues([(QUEUE, 1)]).concurrency(concurrency).start().await?;
     all_done.notified().await;
     let rate = TASKS as f64 / began.elapsed().as_secs_f64();
     server.shutdown().await;
@@ -56,12 +56,13 @@ async fn drain(client: &Client, work: Duration) -> Result<f64, Failure> {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     queue_redis::log_to_stderr(false);
-    let address = std::env::args().nth(1).ok_or("say which Redis: bench-listening redis://HOST:PORT [MS]")?;
+    let address = std::env::args().nth(1).ok_or("say which Redis: bench-listening redis://HOST:PORT [MS [CONCURRENCY]]")?;
     let work = Duration::from_millis(std::env::args().nth(2).map_or(Ok(0), |ms| ms.parse())?);
+    let concurrency = std::env::args().nth(3).map_or(Ok(50), |it| it.parse())?;
     let client = Client::connect(&*address).await?;
     let (mut alone, mut listened, heard) = (Vec::new(), Vec::new(), Arc::new(AtomicU64::new(0)));
     for _ in 0..ROUNDS {
-        alone.push(drain(&client, work).await?);
+        alone.push(drain(&client, work, concurrency).await?);
         let mut events = Events::of(client.redis()).stream().await?;
         let count = heard.clone();
         let listener = tokio::spawn(async move {
@@ -69,7 +70,7 @@ async fn main() -> Result<(), Failure> {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        listened.push(drain(&client, work).await?);
+        listened.push(drain(&client, work, concurrency).await?);
         listener.abort();
         tokio::time::sleep(SILENCE).await;
     }
