@@ -103,6 +103,11 @@ impl PublishOutcome {
         (Self::Suppressed, "suppressed"),
     ];
 
+    /// Whether a task waits now that did not before: it is stored, restarted, or follows.
+    pub fn is_put(self) -> bool {
+        matches!(self, Self::Stored | Self::Restarted | Self::Follows)
+    }
+
     /// The word for it in scripts and JSON.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(outcome, _)| *outcome == self).map_or("", |(_, word)| word)

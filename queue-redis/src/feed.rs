@@ -26,6 +26,7 @@ pub struct Feed {
     /// The same, to put or take events.
     unsent: Mutex<Unsent>,
     come: Notify,
+    served: AtomicBool,
     teller: OnceLock<String>,
 }
 
@@ -60,9 +61,16 @@ pub(crate) struct Entry {
 }
 
 impl Feed {
-    /// Names the process in what it tells: `<host>:<pid>:<uuid>` of the server. Only the first name counts.
-    pub fn name(&self, teller: &str) {
+    /// A server looks who listens, and writes what gathers here. It is named in what is told: `<host>:<pid>:<uuid>`. Only the
+    /// first name counts.
+    pub fn serve(&self, teller: &str) {
         let _ = self.teller.set(teller.to_owned());
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a server writes what gathers here.
+    pub(crate) fn is_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
     }
 
     pub(crate) fn teller(&self) -> &str {

@@ -38,6 +38,7 @@ mod link;
 mod listener;
 #[doc(hidden)]
 pub mod log;
+mod news;
 mod options;
 mod placement;
 mod script;

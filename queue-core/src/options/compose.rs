@@ -154,6 +154,13 @@ pub enum Placement {
     Aggregating,
 }
 
+impl Placement {
+    /// The Unix second at which it is to be started; `None` for now, or when its group is.
+    pub fn due(&self) -> Option<i64> {
+        if let Self::Scheduled { at } = self { Some(*at) } else { None }
+    }
+}
+
 /// A task that is ready to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composed {

@@ -69,6 +69,7 @@ use redis::{Cmd, Value};
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::feed::Feed;
+use crate::news::News;
 use crate::script::{Script, Word};
 use crate::teller::Teller;
 
@@ -100,12 +101,14 @@ pub struct Broker {
     teller: Arc<Teller>,
     limited: Arc<lanes::Limited>,
     feed: Arc<Feed>,
+    pub(crate) news: Arc<News>,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        Self { redis, timed: false, teller: Arc::default(), limited: Arc::default(), feed: Arc::default() }
+        let (teller, limited, feed, news) = Default::default();
+        Self { redis, timed: false, teller, limited, feed, news }
     }
 
     /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into

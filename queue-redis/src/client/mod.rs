@@ -4,7 +4,6 @@ mod handle;
 mod intercept;
 mod many;
 mod merge;
-mod news;
 mod patience;
 mod publish;
 
@@ -22,7 +21,6 @@ pub use self::handle::{Finished, TaskChanges, TaskHandle, WaitError};
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
 use self::merge::Merger;
-use self::news::News;
 use self::patience::Attempts;
 pub use self::publish::{Publish, Published};
 use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
@@ -159,8 +157,7 @@ impl Client {
 
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        let news = Arc::new(News::new(clock.clone()));
-        let store = Store { broker: Broker::new(redis), listed: Arc::default(), news };
+        let store = Store { broker: Broker::new(redis), listed: Arc::default() };
         let (merger, waits, interceptors) = (Arc::default(), Arc::default(), Interceptors::default());
         let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
         Self { store, merger, waits, clock, interceptors, max_task_bytes, patience }
@@ -308,7 +305,7 @@ impl Client {
     /// Waits until those who listen to [events](crate::events::Events) have been told what was enqueued, for so long at the most. For programs that end
     /// right after they have enqueued something; others need not call it.
     pub async fn events_told(&self, patience: Duration) {
-        self.store.news.told(patience).await;
+        self.store.broker.events_told(patience).await;
     }
 
     pub(crate) fn broker(&self) -> &Broker {
@@ -352,7 +349,6 @@ fn composed(task: impl IntoTask, options: TaskOptions, now_ns: i64) -> Result<Co
 struct Store {
     broker: Broker,
     listed: Arc<Mutex<HashMap<String, Instant>>>,
-    news: Arc<News>,
 }
 
 impl Store {
@@ -378,7 +374,8 @@ impl Store {
                             }
                         }
                     }
-                    self.news.stored(&self.broker, batch, &verdicts);
+                    let stored = batch.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == EnqueueVerdict::Stored);
+                    self.broker.tell_enqueued(stored.map(|(task, _)| (&task.message, task.placement.due())), now_ns);
                     return Ok(verdicts);
                 }
                 Err(error) => error,

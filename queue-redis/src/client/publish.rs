@@ -234,7 +234,14 @@ impl Store {
         let mut unsure: Option<Error> = None;
         loop {
             let error = match self.publish_once(task, policy, now_ns, call).await {
-                Ok(verdict) => return Ok(verdict),
+                Ok(verdict) => {
+                    let put = verdict.as_ref().filter(|verdict| verdict.outcome.is_put());
+                    let put = put
+                        .and_then(|verdict| verdict.holder.as_ref())
+                        .map(|(message, state, score)| (message, score.filter(|_| *state == TaskState::Scheduled)));
+                    self.broker.tell_enqueued(put.into_iter(), now_ns);
+                    return Ok(verdict);
+                }
                 Err(error) => error,
             };
             if error.is_ambiguous() {

@@ -30,7 +30,7 @@ use futures_util::future::join_all;
 use queue_core::exhausted::FollowUp;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
 use queue_core::limits;
-use queue_core::{Clock, IntoTask};
+use queue_core::{Clock, IntoTask, TaskMessage};
 
 pub use self::batch::{Added, Batch, BatchError};
 pub use self::broadcast::{Broadcast, BroadcastBuilder};
@@ -168,15 +168,14 @@ impl Flows {
     async fn follow_up(&self, follow_up: &FollowUp) -> Result<(), Error> {
         let (queue, id) = (&follow_up.queue, &follow_up.id);
         let message = match follow_up.message(self.clock.now_ns()) {
-            Ok(message) => message.to_bytes(),
+            Ok(message) => message,
             Err(error) => {
                 error!(task = id, queue, %error, "there cannot be such a task as should follow one that was archived");
                 return Ok(());
             }
         };
-        self.broker.publish_queue(queue).await?;
         // Nobody has claimed it, so that nobody is too late.
-        self.broker.store_once(queue, id, &message, i64::MAX >> 10).await?;
+        self.store_once(&message, i64::MAX >> 10).await?;
         Ok(())
     }
 
@@ -207,9 +206,18 @@ impl Flows {
         }
     }
 
+    async fn store_once(&self, message: &TaskMessage, not_after: i64) -> Result<StoredOnce, Error> {
+        self.broker.publish_queue(&message.queue).await?;
+        let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
+        if stored == StoredOnce::Stored {
+            self.broker.tell_enqueued(std::iter::once((message, None)), self.clock.now_ns());
+        }
+        Ok(stored)
+    }
+
     /// Enqueues a callback or a node; whether that is done, now or before.
     async fn call(&self, id: &MemberId, message: bytes::Bytes, not_after: i64) -> Result<bool, Error> {
-        let mut message = match queue_core::TaskMessage::from_bytes(message) {
+        let mut message = match TaskMessage::from_bytes(message) {
             Ok(message) if !message.r#type.is_empty() => message,
             _ => {
                 error!(task = %id, "a task that a batch has to enqueue cannot be read; it is not enqueued");
@@ -223,8 +231,7 @@ impl Flows {
         if matches!(id.part, Part::Member(_, 2..)) {
             self.name_present_runs(&mut message).await?;
         }
-        self.broker.publish_queue(&message.queue).await?;
-        let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
+        let stored = self.store_once(&message, not_after).await?;
         if stored == StoredOnce::TooLate {
             let queue = &message.queue;
             warn!(task = %id, queue, "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \

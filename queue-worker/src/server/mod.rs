@@ -261,7 +261,7 @@ impl Server {
         upkeep.start(until_end, recorder.clone());
         let holdings = Arc::new(Holdings::new(broker.clone(), queues.clone(), wakeups.clone()));
         upkeep.start(until_end, heartbeater.clone());
-        broker.feed().name(&identity.name());
+        broker.feed().serve(&identity.name());
         let mut audience = Audience { broker: broker.clone(), time: time.clone(), wakeups: wakeups.clone() };
         // Before anything happens that is to be told: what is recovered or forwarded at the start, too. If it fails, the loop looks again.
         let _ = audience.run_once().await;

@@ -3,12 +3,21 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use queue_core::TaskOptions;
+use queue_admin::Inspector;
+use queue_core::{PublishOutcome, RawTask, TaskOptions};
 use queue_redis::Client;
 use queue_redis::events::{Events, Kind};
+use queue_scheduler::{Entry, Scheduler};
 
 use super::{calls, kinds, listen, next_of_all};
 use crate::support::{Fixture, QUEUE, job};
+
+async fn carry(fixture: &Fixture, spec: &str) -> Scheduler {
+    let scheduler = Scheduler::builder(fixture.redis()).build();
+    scheduler.register(Entry::new(spec, RawTask::new("job").queue(QUEUE)).name("e")).unwrap();
+    scheduler.start().await.unwrap();
+    scheduler
+}
 
 #[tokio::test]
 async fn what_is_stored_is_told_and_what_is_refused_is_not() {
@@ -43,7 +52,7 @@ async fn members_of_a_batch_are_told_and_only_to_those_who_want_that() {
     let fixture = Fixture::start().await;
     let mut failures = Events::of(&fixture.redis()).kinds([Kind::Failed]).stream().await.unwrap();
     let client = Client::new(fixture.redis());
-    let members = || (0..2).map(|_| queue_core::RawTask::new("job").queue(QUEUE));
+    let members = || (0..2).map(|_| RawTask::new("job").queue(QUEUE));
     client.batch().id("unheard").add_all(members()).await.unwrap();
     client.events_told(Duration::from_secs(60)).await;
     assert_eq!(calls(&fixture, "xadd").await, 0);
@@ -59,6 +68,56 @@ async fn members_of_a_batch_are_told_and_only_to_those_who_want_that() {
         assert_eq!((told.kind, told.queue.as_deref()), (Kind::Enqueued, Some(QUEUE)));
         assert!(told.id.unwrap().ends_with(&format!(":0:{n}")));
     }
+}
+
+/// Of each publish that puts a task the task is told, and of one that changes or finds one nothing.
+#[tokio::test]
+async fn of_what_is_published_that_is_told_which_begins_to_wait() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    let client = Client::new(fixture.redis());
+    let publish = || client.publish(RawTask::new("job").queue(QUEUE)).key("k").coalesce();
+    assert_eq!(publish().await.unwrap().outcome, PublishOutcome::Stored);
+    assert_eq!(publish().await.unwrap().outcome, PublishOutcome::Replaced);
+    let taken = fixture.take().await;
+    let follows = publish().await.unwrap();
+    assert_eq!(follows.outcome, PublishOutcome::Follows);
+    client.enqueue(job("last")).await.unwrap();
+    let (first, second) = (next_of_all(&mut events).await.event, next_of_all(&mut events).await.event);
+    assert_eq!([first.kind, second.kind], [Kind::Enqueued; 2]);
+    assert_eq!((first.id.as_deref(), first.due_at), (Some("k"), None));
+    assert_eq!((second.id.as_deref(), second.due_at.is_some()), (Some("k~"), true));
+    assert_eq!(next_of_all(&mut events).await.event.id.as_deref(), Some("last"));
+    assert_eq!(taken.message.id, "k");
+}
+
+#[tokio::test]
+async fn a_run_of_an_entry_is_told_before_whoever_asked_for_it_may_end() {
+    let fixture = Fixture::start().await;
+    let _scheduler = carry(&fixture, "@every 1h").await;
+    let mut events = listen(&fixture).await;
+    let id = Inspector::new(fixture.redis()).run_cron("e", false).await.unwrap();
+    assert_eq!(calls(&fixture, "xadd").await, 1);
+    let told = next_of_all(&mut events).await.event;
+    assert_eq!((told.kind, told.id, told.due_at), (Kind::Enqueued, Some(id), None));
+}
+
+#[tokio::test]
+async fn ticks_and_callbacks_are_told() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    let _scheduler = carry(&fixture, "@every 1s").await;
+    let tick = next_of_all(&mut events).await.event;
+    assert_eq!((tick.kind, tick.queue.as_deref()), (Kind::Enqueued, Some(QUEUE)));
+    assert!(tick.id.unwrap().starts_with("e:"));
+    drop(events);
+
+    let mut events = Events::of(&fixture.redis()).queue("callbacks").stream().await.unwrap();
+    let callback = RawTask::new("callback").queue("callbacks");
+    let batch = Client::new(fixture.redis()).batch().on_success(callback).open().await.unwrap();
+    batch.commit().await.unwrap();
+    let told = next_of_all(&mut events).await.event;
+    assert_eq!((told.kind, told.id), (Kind::Enqueued, Some(format!("flow:{}:0:success", batch.id().root()))));
 }
 
 #[tokio::test]

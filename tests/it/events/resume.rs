@@ -11,7 +11,7 @@ use crate::support::{Fixture, QUEUE};
 /// A process that tells, without a server.
 async fn teller(fixture: &Fixture) -> Broker {
     let broker = Broker::new(fixture.redis());
-    broker.feed().name("host:1:teller");
+    broker.feed().serve("host:1:teller");
     hear(&broker).await;
     broker
 }

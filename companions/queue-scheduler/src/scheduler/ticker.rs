@@ -169,6 +169,7 @@ impl Ticker {
         match reply.verdict {
             TickVerdict::Enqueued => {
                 info!(entry = schedule.name, tick = %UnixSecond(step.tick), task = %id, queue = schedule.queue, "enqueued");
+                self.broker.tell_enqueued(std::iter::once((&task.message, task.placement.due())), now_ns);
                 if let Err(problem) = self.broker.record_enqueue_event(&schedule.name, id, reply.last_ns).await {
                     warn!(entry = schedule.name, error = %problem, "the tick is missing in the history that Go's tools show");
                 }

@@ -12,7 +12,7 @@ use super::{DOCUMENT, documented, refused, rights, with_user};
 use crate::support::{Fixture, QUEUE, job};
 
 fn line(user: &str) -> Vec<String> {
-    let is_it = |line: &&str| line.starts_with(&format!("ACL SETUSER {user} +exec")) && line.ends_with("+multi +xadd");
+    let is_it = |line: &&str| line.starts_with(&format!("ACL SETUSER {user} +")) && line.ends_with(" +xadd");
     DOCUMENT.lines().find(is_it).expect("the document has the line").split(' ').map(str::to_owned).collect()
 }
 
@@ -70,6 +70,24 @@ async fn enqueue(fixture: &Fixture, producer: Redis) -> bool {
     let is_told = fixture.cmd::<u64>(&["EXISTS", "asynq:{q}:x:events"]).await == 1;
     assert!(!is_told || events.next().await.unwrap().unwrap().event.id.as_deref() == Some("a"));
     is_told && fixture.cmd::<i64>(&["TTL", "asynq:{q}:x:events"]).await > 0
+}
+
+#[tokio::test]
+async fn a_scheduler_tells_of_its_ticks_with_the_documented_rights_and_each_of_them_is_needed() {
+    let without_right = rights(&line("scheduler")).into_iter().map(str::to_owned).map(Some).collect::<Vec<_>>();
+    for missing in std::iter::once(None).chain(without_right) {
+        let (fixture, redis) = with_user(&documented("scheduler")).await;
+        let missing = missing.map(|right| format!("+{right}"));
+        let granted: Vec<String> =
+            line("scheduler").into_iter().filter(|word| Some(word) != missing.as_ref()).collect();
+        let _: redis::Value = fixture.cmd(&granted).await;
+        let _events = Events::of(&fixture.redis()).kinds([Kind::Enqueued]).stream().await.unwrap();
+        let (broker, task) = (Broker::new(redis), fixture.compose(job("a")));
+        broker.tell_enqueued(std::iter::once((&task.message, None)), 1);
+        broker.events_told(Duration::from_secs(60)).await;
+        let is_told = fixture.cmd::<u64>(&["EXISTS", "asynq:{q}:x:events"]).await == 1;
+        assert_eq!(is_told, missing.is_none(), "{missing:?} is not needed");
+    }
 }
 
 #[tokio::test]

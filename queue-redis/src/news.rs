@@ -1,0 +1,161 @@
+//! What was enqueued, told to those who listen to events.
+//!
+//! A server knows who listens, and writes what it tells. Any other program has no connection on which Redis would tell it who
+//! listens. So it asks while it enqueues, at most every [`AUDIENCE_POLL`], and never waits for the answer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use queue_core::TaskMessage;
+use queue_core::clock::{UnixMilli, UnixSecond};
+use queue_core::event::{Event, Kind};
+use queue_core::limits::{AUDIENCE_POLL, EVENTS_GATHER};
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::broker::Broker;
+use crate::error::Error;
+
+/// The time of a look that never comes.
+const NEVER: u64 = u64::MAX;
+
+/// Asks who listens, and writes, for the clones of a broker that are no server's.
+#[derive(Debug)]
+pub(crate) struct News {
+    began: Instant,
+    /// When to ask again who listens, in milliseconds since it began.
+    look_at: AtomicU64,
+    /// Whether somebody is about to write what has gathered.
+    writes: AtomicBool,
+    /// How many tasks ask or write.
+    under_way: watch::Sender<usize>,
+}
+
+/// A reading of the caller's clock, which goes on by itself.
+#[derive(Clone, Copy)]
+struct Reading {
+    ns: i64,
+    at: Instant,
+}
+
+impl Reading {
+    fn now(self) -> UnixMilli {
+        UnixMilli::of_ns(self.ns.saturating_add(i64::try_from(self.at.elapsed().as_nanos()).unwrap_or(0)))
+    }
+}
+
+impl Default for News {
+    fn default() -> Self {
+        let (look_at, writes) = Default::default();
+        Self { began: Instant::now(), look_at, writes, under_way: watch::Sender::new(0) }
+    }
+}
+
+impl News {
+    /// Whether it is time to ask who listens. Of the calls that find it so, one is told.
+    fn is_due(&self) -> bool {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NEVER);
+        let due = self.look_at.load(Relaxed);
+        let next = now.saturating_add(u64::try_from(AUDIENCE_POLL.as_millis()).unwrap_or(NEVER));
+        now >= due && due != NEVER && self.look_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok()
+    }
+}
+
+impl Broker {
+    /// Tells those who listen of tasks that were stored at this time, Unix nanoseconds, each with the Unix second at which it is due, if that is later. It
+    /// does not wait for Redis.
+    ///
+    /// # Panics
+    /// Outside a runtime of tokio.
+    pub fn tell_enqueued<'a>(&self, stored: impl Iterator<Item = (&'a TaskMessage, Option<i64>)>, now_ns: i64) {
+        let now = Reading { ns: now_ns, at: Instant::now() };
+        if self.feed().is_served() || !self.news.is_due() {
+            if self.feed().is_heard() && self.gather(stored, now.now()) && !self.feed().is_served() {
+                self.write_soon(now);
+            }
+            return;
+        }
+        let stored: Vec<(TaskMessage, Option<i64>)> = stored.map(|(task, due)| (task.clone(), due)).collect();
+        if stored.is_empty() {
+            return;
+        }
+        let broker = self.clone();
+        self.run(async move {
+            let stored = stored.iter().map(|(task, due)| (task, *due));
+            if broker.look(now).await && broker.gather(stored, UnixMilli::of_ns(now_ns)) {
+                broker.write_soon(now);
+            }
+        });
+    }
+
+    /// Waits until all is told, for so long at the most.
+    pub async fn events_told(&self, patience: Duration) {
+        let mut under_way = self.news.under_way.subscribe();
+        let _ = tokio::time::timeout(patience, under_way.wait_for(|count| *count == 0)).await;
+    }
+
+    /// Asks who listens; whether anybody does.
+    async fn look(&self, now: Reading) -> bool {
+        let wanted = async {
+            // All who enqueue may do that; for what follows they need rights.
+            if self.has_watchers().await? { self.wanted().await } else { Ok(Vec::new()) }
+        };
+        match wanted.await {
+            Ok(wanted) => drop(self.feed().heard_by(wanted, now.now().0)),
+            Err(error) => self.is_refused(&error),
+        }
+        self.feed().is_heard()
+    }
+
+    /// Redis could not be asked or written to. Where it refuses, it would do so again, and note it in its log of ACLs: nothing is
+    /// told any more.
+    fn is_refused(&self, error: &Error) {
+        debug!(%error, "what is enqueued is not told to those who listen");
+        if !error.is_outage() {
+            self.news.look_at.store(NEVER, Relaxed);
+        }
+        self.feed().heard_by(Vec::new(), 0);
+    }
+
+    /// Writes what has gathered in a tenth of a second.
+    fn write_soon(&self, now: Reading) {
+        if self.news.writes.swap(true, Relaxed) {
+            return;
+        }
+        let broker = self.clone();
+        self.run(async move {
+            tokio::time::sleep(EVENTS_GATHER).await;
+            // What comes from here on has a writer of its own.
+            broker.news.writes.store(false, Relaxed);
+            if let Err(error) = broker.tell_events(now.now().0).await {
+                broker.is_refused(&error);
+            }
+        });
+    }
+
+    fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.news.under_way.send_modify(|count| *count += 1);
+        let news = self.news.clone();
+        tokio::spawn(async move {
+            work.await;
+            news.under_way.send_modify(|count| *count -= 1);
+        });
+    }
+
+    /// Puts these tasks into the feed; whether anything is to be written.
+    fn gather<'a>(&self, stored: impl Iterator<Item = (&'a TaskMessage, Option<i64>)>, at: UnixMilli) -> bool {
+        let (feed, mut any) = (self.feed(), false);
+        for (task, due) in stored {
+            if !feed.takes(Kind::Enqueued, &task.queue, &task.r#type) {
+                continue;
+            }
+            any = true;
+            feed.tell(|| {
+                let mut event = Event::of_task(Kind::Enqueued, at, &task.queue, &task.id, &task.r#type);
+                event.due_at = due.map(UnixSecond);
+                event
+            });
+        }
+        any
+    }
+}
