@@ -21,7 +21,7 @@
 --   4  new_id       its id
 --   5  msg          its encoded message
 --   6  new_lock     name of its lock; empty for none
---   7  ttl          seconds its lock lives; 0 for no lock
+--   7  ttl          seconds its lock lives; 0 for no lock, below 0 for a window
 --   8  at           scheduled: when it is due, aggregating: now, both unix seconds; pending: now in nanoseconds
 --   9  group        the group it belongs to; empty for none
 --   then for each task of the set, if there are at most 100

@@ -19,7 +19,7 @@
 --   3  now_ns    unix time in nanoseconds
 --   4  id        task id
 --   5  msg       encoded task message
---   6  ttl       seconds the lock lives; 0 for no lock
+--   6  ttl       seconds the lock lives; 0 for no lock, below 0 for a window
 --   7  state     pending, scheduled or aggregating
 --   8  score     in place; for a list now_ns
 --   9  group     group name; empty for none

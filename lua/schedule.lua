@@ -12,7 +12,7 @@
 --   +1 id           task id
 --   +2 msg          encoded task message
 --   +3 lock         name of its lock; empty for none
---   +4 ttl          seconds the lock lives; 0 for no lock
+--   +4 ttl          seconds the lock lives; 0 for no lock, below 0 for a window
 --   +5 score        unix second at which the task is due
 --   +6 group        group name; empty for none
 -- DERIVED

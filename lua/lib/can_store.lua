@@ -3,8 +3,9 @@
 -- RETURNS
 --   a  yes
 --   i  the id is taken
---   s  the id is taken by a task with this very message (our own, when a call was sent again)
+--   s  the id is taken by a task with this very message (our own, when a call was sent again), or its window is open
 --   l  another task holds the uniqueness lock
+-- needs: window_of
 local function can_store(task, id, msg, lock, ttl)
   local holder = ttl ~= '0' and redis.pcall('GET', lock)
   if holder and type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
@@ -16,6 +17,9 @@ local function can_store(task, id, msg, lock, ttl)
     end
     -- Go looks at the lock first, and so do its clients.
     return holder and 'l' or 'i'
+  end
+  if holder and holder == window_of(id) then
+    return 's'
   end
   -- A lock that names this id is left from a task of this id which is gone: asynq's own leak, or a lost
   -- reply. It is ours to take over.

@@ -1,9 +1,10 @@
 -- store: store a new task that can_store has let in: list or set of its state, hash, lock.
 --
 -- place is false where the task is there already; at is since when it is pending (nanoseconds), else its score; lock may be
--- nil, and group '', where there is none. A task that comes from elsewhere has all of its hash but the state in `fields`.
+-- nil, and group '', where there is none; of a ttl below 0 the lock is a window. A task that comes from elsewhere has all of its hash but the state in `fields`.
 -- A task that is scheduled keeps its group in a field of ours: where Go found the field group, its forward would put
 -- the task into a group that is not listed (W20), in which nobody looks.
+-- needs: window_of
 local function store(state, place, task, id, msg, at, lock, ttl, group, groups, fields)
   -- List and set first: if one has another type, the error comes before the task was written.
   if place and state == 'pending' then
@@ -24,7 +25,8 @@ local function store(state, place, task, id, msg, at, lock, ttl, group, groups, 
     redis.call('HSET', task, 'msg', msg, 'state', state, state == 'aggregating' and 'group' or 'x_group', group)
   end
   if lock and ttl ~= '0' then
-    redis.call('SET', lock, id, 'EX', ttl)
+    local seconds = string.match(ttl, '^-(.*)')
+    redis.call('SET', lock, seconds and window_of(id) or id, 'EX', seconds or ttl)
     if not fields then
       redis.call('HSET', task, 'unique_key', lock)
     end

@@ -5,6 +5,15 @@ use crate::wire::TaskMessage;
 /// The header that says until when a task holds its uniqueness lock, where that is not asynq's way.
 pub const UNIQUE_UNTIL: &str = "x-unique-until";
 
+/// A lock that stands for a window says this, and the id of the task that has opened it: the tab is in no id, so that the lock is nobody's
+/// to release. `lua/lib/window_of.lua` writes it.
+const WINDOW: &[u8] = b"window\t";
+
+/// The id that the value of a lock names, and whether it stands for a window.
+pub fn holder_of(value: &[u8]) -> (&[u8], bool) {
+    value.strip_prefix(WINDOW).map_or((value, false), |id| (id, true))
+}
+
 /// Until when a task holds its uniqueness lock, if its time does not run out before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,6 +25,8 @@ pub enum UniqueUntil {
     Start,
     /// Until it has succeeded, or was archived by a server of ours.
     Finish,
+    /// Until its time is over, whatever becomes of the task. Go's programs leave it alone, too.
+    Window,
 }
 
 impl UniqueUntil {
@@ -25,12 +36,18 @@ impl UniqueUntil {
             Self::Success => "success",
             Self::Start => "start",
             Self::Finish => "finish",
+            Self::Window => "window",
         }
     }
 
     /// The one with this word.
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Success, Self::Start, Self::Finish].into_iter().find(|until| until.as_str() == word)
+        [Self::Success, Self::Start, Self::Finish, Self::Window].into_iter().find(|until| until.as_str() == word)
+    }
+
+    /// How long a lock lives, as scripts are told: seconds, below 0 for a window.
+    pub fn ttl(self, secs: i64) -> i64 {
+        if self == Self::Window { -secs } else { secs }
     }
 
     /// What a message says; what cannot be read is asynq's way.

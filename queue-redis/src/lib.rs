@@ -38,7 +38,6 @@ mod link;
 mod listener;
 #[doc(hidden)]
 pub mod log;
-mod news;
 mod options;
 mod placement;
 mod script;

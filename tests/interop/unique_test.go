@@ -219,3 +219,29 @@ func TestGoKeepsALockUntilFinishWhenItArchives(t *testing.T) {
 		t.Error("Rust did not release the lock")
 	}
 }
+
+// A window is nobody's to release: neither Go's success nor a deletion by its Inspector ends it.
+func TestAWindowOutlastsWhatGoDoesWithItsTask(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	lock := lockKey("default", "echo", "w")
+	enqueue := func(queue, id string) error {
+		_, err := f.client.Enqueue(asynq.NewTask("echo", []byte("w")), asynq.Unique(time.Hour), asynq.TaskID(id), asynq.Queue(queue))
+		return err
+	}
+	f.queuectl("enqueue", "echo", "--payload", "w", "--unique", "1h", "--unique-until", "window", "--task-id", "a")
+	f.startGoServer(nil, "default")
+	f.waitGone("default", "a")
+	f.assertLock(lock, "window\ta", time.Hour)
+	if err := enqueue("default", "b"); !errors.Is(err, asynq.ErrDuplicateTask) {
+		t.Errorf("after the task, Go is told %v", err)
+	}
+
+	f.queuectl("enqueue", "echo", "--payload", "w", "--unique", "1h", "--unique-until", "window", "--task-id", "c", "--queue", "idle")
+	if err := f.inspector.DeleteTask("idle", "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := enqueue("idle", "d"); !errors.Is(err, asynq.ErrDuplicateTask) {
+		t.Errorf("after the deletion, Go is told %v", err)
+	}
+}

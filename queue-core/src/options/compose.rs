@@ -168,7 +168,7 @@ pub struct Composed {
     pub message: TaskMessage,
     /// Where it goes.
     pub placement: Placement,
-    /// Seconds the uniqueness lock named in the message lives; 0 for none.
+    /// Seconds the uniqueness lock named in the message lives; 0 for none, below 0 for a [window](UniqueUntil::Window) of so many.
     pub unique_ttl: i64,
     /// Whether the id was made here: if it is taken, then by this very task.
     pub generated_id: bool,
@@ -284,7 +284,7 @@ fn compose_checked(
         }
     }
     let mut headers = options.headers;
-    if let Some(until @ (UniqueUntil::Start | UniqueUntil::Finish)) = options.unique_until {
+    if let Some(until) = options.unique_until.filter(|until| *until != UniqueUntil::Success) {
         headers.insert(UNIQUE_UNTIL.to_owned(), until.as_str().to_owned());
     }
     let budget = Budget {
@@ -312,7 +312,7 @@ fn compose_checked(
                 return Err(OptionError::TimeTooFar { option: "unique" });
             }
             let of = options.unique_key.as_ref().map_or(payload.as_deref(), |key| Some(key.as_bytes()));
-            (QueueKeys::new(&queue).unique(&task_type, of), ttl)
+            (QueueKeys::new(&queue).unique(&task_type, of), options.unique_until.unwrap_or_default().ttl(ttl))
         }
     };
     let generated_id = options.task_id.is_none();

@@ -16,6 +16,7 @@ mod lanes;
 mod look;
 mod maintain;
 mod manage;
+mod news;
 mod operation;
 mod publish;
 mod reclaim;
@@ -63,13 +64,13 @@ use std::sync::Arc;
 
 use queue_core::TaskState;
 use queue_core::queue_name::{Family, QueueName};
+use queue_core::unique::holder_of;
 
 use redis::{Cmd, Value};
 
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::feed::Feed;
-use crate::news::News;
 use crate::script::{Script, Word};
 use crate::teller::Teller;
 
@@ -101,7 +102,7 @@ pub struct Broker {
     teller: Arc<Teller>,
     limited: Arc<lanes::Limited>,
     feed: Arc<Feed>,
-    pub(crate) news: Arc<News>,
+    news: Arc<news::News>,
 }
 
 impl Broker {
@@ -159,12 +160,13 @@ impl Broker {
         }
     }
 
-    /// The id of the task that holds a uniqueness lock.
+    /// The id of the task that holds a uniqueness lock, or has opened its window.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub(crate) async fn lock_holder(&self, lock: &str) -> Result<Option<String>, Error> {
-        self.redis.query("GET", redis::cmd("GET").arg(lock)).await
+    pub async fn lock_holder(&self, lock: &str) -> Result<Option<String>, Error> {
+        let value: Option<Vec<u8>> = self.redis.query("GET", redis::cmd("GET").arg(lock)).await?;
+        Ok(value.map(|value| String::from_utf8_lossy(holder_of(&value).0).into_owned()))
     }
 
     /// The state of a task; `None` where there is none, or it says something else.

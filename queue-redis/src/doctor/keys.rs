@@ -6,6 +6,7 @@ use bytes::Bytes;
 use queue_core::doctor::{Fault, Finding, Repair, Suspect};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::queue_name::base_of;
+use queue_core::unique::holder_of;
 use queue_core::{TaskMessage, TaskState};
 
 use super::flows;
@@ -256,7 +257,7 @@ async fn look_at_lock(
         Err(error) if error.is_wrong_type() => return Ok(None),
         holder => holder?,
     };
-    let Some(holder) = holder else { return Ok(None) };
+    let Some(holder) = holder.filter(|value| !holder_of(value).1) else { return Ok(None) };
     let task = [QueueKeys::new(member).task_prefix().as_bytes(), &holder].concat();
     let mut look = redis::pipe();
     look.atomic().cmd("GET").arg(lock).cmd("HMGET").arg(&task).arg("msg").arg("state").arg("unique_key");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_admin::Inspector;
 use queue_core::crash::Crashes;
 use queue_core::{OptionError, RawTask, Step, TaskMessage, TaskState, UniqueUntil};
 use queue_redis::broker::Recovery;
@@ -10,7 +11,8 @@ use queue_redis::{Client, EnqueueError, Outgoing};
 use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
 use tokio::sync::Semaphore;
 
-use crate::support::{Fixture, NOW, QUEUE, eventually, job, with};
+use crate::doctor::problems;
+use crate::support::{Fixture, NOW, QUEUE, eventually, job, report, with};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -96,6 +98,41 @@ async fn a_lock_until_finish_is_free_when_a_recoverer_archives_the_task() {
         assert_eq!(fixture.broker.state_of(QUEUE, "a").await.unwrap(), Some(TaskState::Archived));
         assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "*unique*"]).await.len(), left, "{until:?}");
     }
+}
+
+/// The holder that a refusal names.
+async fn refused_for(client: &Client, task: RawTask) -> Option<String> {
+    match client.enqueue(task).await {
+        Err(EnqueueError::DuplicateTask { holder, .. }) => holder,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whatever becomes of the task, by whoever: its end, its deletion, a worker's start; and after its time another one comes.
+#[tokio::test]
+async fn a_window_is_open_for_its_time_whatever_becomes_of_the_task() {
+    let fixture = Fixture::start().await;
+    let client = Client::new(fixture.redis());
+    let inspector = Inspector::new(fixture.redis());
+    let window = |id: &str| unique("p", UniqueUntil::Window).task_id(id);
+    client.enqueue(window("a")).await.unwrap();
+    assert_eq!(refused_for(&client, window("b")).await.as_deref(), Some("a"));
+    // One without a window meets the same lock.
+    assert_eq!(refused_for(&client, unique("p", UniqueUntil::Success)).await.as_deref(), Some("a"));
+    let delivery = fixture.take().await;
+    assert!(!fixture.broker.unlock(&delivery.message).await.unwrap());
+    fixture.broker.done(QUEUE, &[report(&delivery)], NOW).await.unwrap();
+    assert_eq!(refused_for(&client, window("b")).await.as_deref(), Some("a"));
+    // The same one again, as when an answer was lost: it was stored already.
+    assert_eq!(refused_for(&client, window("a")).await.as_deref(), Some("a"));
+    // For the doctor, too, that is as it should be.
+    assert_eq!(problems(&inspector).await, Vec::<String>::new());
+    let lock = "asynq:{q}:unique:job:83878c91171338902e0fe0fb97a8c47a";
+    assert!((3_590..=3_600).contains(&fixture.cmd::<i64>(&["TTL", lock]).await));
+    let _: i64 = fixture.cmd(&["DEL", lock]).await;
+    client.enqueue(window("b")).await.unwrap();
+    inspector.delete_task(QUEUE, "b").await.unwrap();
+    assert_eq!(refused_for(&client, window("c")).await.as_deref(), Some("b"));
 }
 
 #[tokio::test]

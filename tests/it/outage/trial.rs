@@ -188,6 +188,8 @@ impl Trial {
     /// What is to be seen afterwards.
     pub(super) async fn after(self) {
         self.works_again().await;
+        // Another loop than the one that works may have been held up, and say so a moment later.
+        wait_for("the end of the outage is logged", async || (self.said().len() > 1).then_some(())).await;
         let said = self.said();
         assert!(said.len() == 2 && said[1].contains("does what it is asked again"), "{said:#?}");
         self.end(&["held", "patient", "after"]).await;

@@ -177,8 +177,7 @@ impl Inspector {
         self.look_at_group(&mut connection, &keys, &mut facts).await?;
         let lock = facts.message.as_ref().map(|message| message.unique_key.as_str()).unwrap_or_default();
         if keys.may_own(lock) {
-            let holder: Result<Option<String>, RedisError> = connection.query("GET", redis::cmd("GET").arg(lock)).await;
-            facts.lock_holder = holder.unwrap_or_default();
+            facts.lock_holder = self.broker().lock_holder(lock).await.unwrap_or_default();
         }
         Ok(facts)
     }

@@ -98,7 +98,7 @@ struct OptionArgs {
     /// Refuse another task of the same type, payload and queue until this one succeeds, or for this long
     #[arg(long, value_name = "D", value_parser = when::duration)]
     unique: Option<Duration>,
-    /// Until when the lock of --unique is held: success (asynq's way), start, or finish
+    /// Until when the lock of --unique is held: success (asynq's way), start, finish, or window: for all of its time
     #[arg(long, value_name = "W", value_parser = unique_until, requires = "unique")]
     unique_until: Option<UniqueUntil>,
     /// What the lock of --unique is named after, instead of the payload
@@ -155,7 +155,7 @@ struct OptionArgs {
 }
 
 fn unique_until(text: &str) -> Result<UniqueUntil, String> {
-    UniqueUntil::parse(text).ok_or_else(|| "it is success, start or finish".to_owned())
+    UniqueUntil::parse(text).ok_or_else(|| "it is success, start, finish or window".to_owned())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

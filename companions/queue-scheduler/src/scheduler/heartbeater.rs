@@ -109,7 +109,9 @@ impl Heartbeater {
             Ok(task) => TaskMessage { id: String::new(), ..task.message },
             Err(_) => return Ok(()),
         };
-        let unique_ttl = schedule.task.options.unique.map_or(0, queue_core::clock::secs_ceil);
+        let options = &schedule.task.options;
+        let secs = options.unique.map_or(0, queue_core::clock::secs_ceil);
+        let unique_ttl = options.unique_until.unwrap_or_default().ttl(secs);
         let definition = EntryDefinition {
             name: &schedule.name,
             spec: &schedule.identity(),

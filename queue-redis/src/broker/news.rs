@@ -13,7 +13,7 @@ use queue_core::limits::{AUDIENCE_POLL, EVENTS_GATHER};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::broker::Broker;
+use super::Broker;
 use crate::error::Error;
 
 /// The time of a look that never comes.
@@ -21,7 +21,7 @@ const NEVER: u64 = u64::MAX;
 
 /// Asks who listens, and writes, for the clones of a broker that are no server's.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(super) struct News {
     began: Instant,
     /// When to ask again who listens, in milliseconds since it began.
     look_at: AtomicU64,
