@@ -8,6 +8,9 @@ use redis::aio::MultiplexedConnection;
 
 use crate::Failure;
 
+/// A line of the slow log: its number, when, microseconds, the command, by whom.
+type Noted = (u64, u64, u64, Vec<Vec<u8>>, String, String);
+
 /// A Redis on a loopback port, and a connection that looks at it.
 pub(crate) struct Server {
     redis: Option<RedisServer>,
@@ -33,6 +36,11 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The Unix socket on which it listens, too.
+    pub(crate) fn socket(&self) -> Result<&std::path::Path, Failure> {
+        Ok(self.redis.as_ref().ok_or("Redis has ended")?.socket())
     }
 
     /// Ends it and waits for that: what it used would otherwise count as used by the programs that run next.
@@ -120,6 +128,30 @@ impl Server {
         Ok(pipe.query_async(&mut self.connection).await?)
     }
 
+    /// Forgets the calls that were noted.
+    pub(crate) async fn forget_slow_calls(&mut self) -> Result<(), Failure> {
+        Ok(redis::cmd("SLOWLOG").arg("RESET").query_async(&mut self.connection).await?)
+    }
+
+    /// All calls that were noted, but those that look, with their microseconds; the youngest first.
+    pub(crate) async fn all_calls(&mut self) -> Result<Vec<(String, u64)>, Failure> {
+        let entries = self.noted().await?;
+        let named = entries.into_iter().map(|entry| {
+            let name = entry.3.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase());
+            (name.unwrap_or_default(), entry.2)
+        });
+        Ok(named.filter(|(name, _)| !["SLOWLOG", "INFO", "CONFIG"].contains(&name.as_str())).collect())
+    }
+
+    /// Sends these commands.
+    pub(crate) async fn send(&mut self, pipe: &redis::Pipeline) -> Result<(), Failure> {
+        Ok(pipe.query_async(&mut self.connection).await?)
+    }
+
+    async fn noted(&mut self) -> Result<Vec<Noted>, Failure> {
+        Ok(redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?)
+    }
+
     /// Sets a hash and a member of a sorted set for each of so many tasks, without any script.
     pub(crate) async fn write_plainly(&mut self, queue: &str, count: usize) -> Result<(), Failure> {
         let message = "x".repeat(290);
@@ -137,9 +169,8 @@ impl Server {
 
     /// How long the calls of a command took that were noted, in microseconds; the youngest first.
     pub(crate) async fn slow_calls(&mut self, command: &str) -> Result<Vec<u64>, Failure> {
-        type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
-        let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?;
-        let is_it = |entry: &&Entry| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()));
+        let entries = self.noted().await?;
+        let is_it = |entry: &&Noted| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()));
         Ok(entries.iter().filter(is_it).map(|entry| entry.2).collect())
     }
 
