@@ -1,5 +1,6 @@
 //! The private Redis, and what it says about itself.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 
 use queue_redis::embedded::RedisServer;
@@ -143,9 +144,29 @@ impl Server {
         Ok(named.filter(|(name, _)| !["SLOWLOG", "INFO", "CONFIG"].contains(&name.as_str())).collect())
     }
 
-    /// Sends these commands.
-    pub(crate) async fn send(&mut self, pipe: &redis::Pipeline) -> Result<(), Failure> {
-        Ok(pipe.query_async(&mut self.connection).await?)
+    /// What is in each of the keys, whatever the order within; needs `--enable-debug-command`.
+    pub(crate) async fn digests(&mut self, pattern: &str) -> Result<BTreeMap<Vec<u8>, String>, Failure> {
+        let (mut cursor, mut digests) = (0_u64, BTreeMap::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
+            let keys: Vec<Vec<u8>>;
+            (cursor, keys) = scan.query_async(&mut self.connection).await?;
+            if !keys.is_empty() {
+                let mut ask = redis::cmd("DEBUG");
+                let found: Vec<String> =
+                    ask.arg("DIGEST-VALUE").arg(&keys).query_async(&mut self.connection).await?;
+                digests.extend(keys.into_iter().zip(found));
+            }
+            if cursor == 0 {
+                return Ok(digests);
+            }
+        }
+    }
+
+    /// Sends a command whose answer does not matter.
+    pub(crate) async fn call(&mut self, command: &redis::Cmd) -> Result<(), Failure> {
+        Ok(command.query_async(&mut self.connection).await?)
     }
 
     async fn noted(&mut self) -> Result<Vec<Noted>, Failure> {

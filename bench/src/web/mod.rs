@@ -2,9 +2,17 @@
 //!
 //! * [`site`]: one of them as a process, and requests to it.
 //! * [`fill`]: a queue with very many tasks.
+//! * [`cost`]: what an answer costs Redis.
 //! * [`pages`]: a page of tasks at any depth.
+//! * [`overview`]: the overview of a hundred queues, asked for and streamed.
+//! * [`beside`]: what workers notice of dashboards.
+//! * [`bin`]: very many tasks deleted, and brought back.
 
+mod beside;
+mod bin;
+mod cost;
 mod fill;
+mod overview;
 mod pages;
 mod site;
 
@@ -31,7 +39,7 @@ pub(crate) struct Web {
     /// Tasks of a full queue
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     tasks: u64,
-    /// Only parts whose name contains this: pages
+    /// Only parts whose name contains this: pages, overview, drains, search, bin
     #[arg(long, default_value = "")]
     only: String,
     /// Directory for web.md and web.json
@@ -60,7 +68,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     async fn start(args: &'a Web) -> Result<Self, Failure> {
-        Ok(Self { args, server: Server::start(false, &[]).await?, folder: tempfile::tempdir()? })
+        Ok(Self { args, server: Server::start(false, &["--enable-debug-command", "local"]).await?, folder: tempfile::tempdir()? })
     }
 
     async fn ours(&self) -> Result<Site, Failure> {
@@ -81,6 +89,18 @@ pub(crate) async fn run(args: &Web) -> Result<(), Failure> {
     let mut rows = Vec::new();
     if "pages".contains(&args.only) {
         rows.extend(pages::measure(args).await?);
+    }
+    if "overview".contains(&args.only) {
+        rows.extend(overview::measure(args).await?);
+    }
+    if "drains".contains(&args.only) {
+        rows.extend(beside::drains(args).await?);
+    }
+    if "search".contains(&args.only) {
+        rows.extend(beside::search(args).await?);
+    }
+    if "bin".contains(&args.only) {
+        rows.extend(bin::measure(args).await?);
     }
     let text = document(args, &rows).await?;
     println!("{text}");

@@ -13,6 +13,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::Failure;
 
@@ -22,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A dashboard and a connection to it.
 pub(super) struct Site {
     /// Ends with this.
-    _process: Child,
+    process: Child,
     socket: PathBuf,
     connection: SendRequest<Full<Bytes>>,
 }
@@ -41,13 +43,13 @@ impl Site {
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         };
-        Ok(Self { _process: process, socket, connection })
+        Ok(Self { process, socket, connection })
     }
 
     /// Sends a request, and answers the head of the answer.
-    pub(super) async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<Response<Incoming>, Failure> {
+    async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<Response<Incoming>, Failure> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
-        let request = request.body(Full::from(body.to_owned()))?;
+        let request = request.header("content-type", "application/json").body(Full::from(body.to_owned()))?;
         if self.connection.ready().await.is_err() {
             self.connection = connect(&self.socket).await?;
         }
@@ -58,6 +60,12 @@ impl Site {
         Ok(answer)
     }
 
+    /// Another connection, behind a request that was given up.
+    pub(super) async fn connect_anew(&mut self) -> Result<(), Failure> {
+        self.connection = connect(&self.socket).await?;
+        Ok(())
+    }
+
     /// What is at this path, and the time until all of it was here.
     pub(super) async fn timed(&mut self, path: &str) -> Result<(Duration, Bytes), Failure> {
         let began = Instant::now();
@@ -66,7 +74,64 @@ impl Site {
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, Failure> {
-        Ok(serde_json::from_slice(&self.timed(path).await?.1)?)
+        self.json("GET", path, "").await
+    }
+
+    pub(super) async fn json(&mut self, method: &str, path: &str, body: &str) -> Result<Value, Failure> {
+        let body = self.send(method, path, body).await?.into_body().collect().await?.to_bytes();
+        Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+/// An event that a stream has got.
+pub(super) struct Seen {
+    pub(super) id: String,
+    pub(super) at: Instant,
+}
+
+impl Site {
+    /// Opens a stream, which is read until what is answered is dropped.
+    pub(super) async fn stream(&self, path: &str) -> Result<Streaming, Failure> {
+        self.stream_to(path, mpsc::unbounded_channel().0).await
+    }
+
+    /// The same; each event is told.
+    pub(super) async fn stream_to(&self, path: &str, to: mpsc::UnboundedSender<Seen>) -> Result<Streaming, Failure> {
+        let mut connection = connect(&self.socket).await?;
+        let request = Request::builder().uri(path).header("host", "localhost").body(Full::default())?;
+        let answer = connection.send_request(request).await?;
+        if !answer.status().is_success() {
+            return Err(format!("{path}: {}", answer.status()).into());
+        }
+        let mut body = answer.into_body();
+        let reading = tokio::spawn(async move {
+            while let Some(Ok(frame)) = body.frame().await {
+                // An event is written at once, and its name is where it begins.
+                let data = frame.into_data().unwrap_or_default();
+                let head = data.strip_prefix(b"id: ").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+                if let Some(id) = head {
+                    let _ = to.send(Seen { id: String::from_utf8_lossy(id).into_owned(), at: Instant::now() });
+                }
+            }
+            drop(connection);
+        });
+        Ok(Streaming(reading))
+    }
+
+    /// The memory of the process, in KiB.
+    pub(super) fn resident_kib(&self) -> Result<f64, Failure> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id().unwrap_or_default()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+/// A stream that is open.
+pub(super) struct Streaming(JoinHandle<()>);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
