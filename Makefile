@@ -147,6 +147,10 @@ book: ## Build the guide into target/book
 		mdbook build docs; \
 	fi
 
+.PHONY: pictures
+pictures: programs ## Record the pictures of the dashboard in docs/ anew, and fail if a page looks otherwise; needs pngquant
+	docs/record_web.sh
+
 .PHONY: deny fuzz
 # The advisory database is a git repository of its own: where it cannot be had, that check alone is left out, loudly.
 deny: ## Check licences, sources and known vulnerabilities of all dependencies
