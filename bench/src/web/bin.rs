@@ -13,6 +13,10 @@ use crate::Failure;
 const QUEUE: &str = "mail";
 /// Calls of scripts below this are not noted; as in [`scripts`](crate::scripts).
 const NOTED_FROM_MICROS: u64 = 15;
+const DELETE: &str = r#"{"action":"delete","queues":["mail"],"filter":"state:scheduled"}"#;
+const ROUNDS: usize = 9;
+/// How many times fewer tasks there are where each round is to be short.
+const FEWER: u64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn measure(args: &Web) -> Result<Vec<Row>, Failure> {
@@ -24,7 +28,7 @@ pub(super) async fn measure(args: &Web) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     let mut last = String::new();
     for (what, spec) in [
-        ("deleted into the bin", r#"{"action":"delete","queues":["mail"],"filter":"state:scheduled"}"#.to_owned()),
+        ("deleted into the bin", DELETE.to_owned()),
         ("brought back", String::new()),
     ] {
         let spec = if spec.is_empty() { format!(r#"{{"action":"restore","operation":"{last}"}}"#) } else { spec };
@@ -50,7 +54,37 @@ pub(super) async fn measure(args: &Web) -> Result<Vec<Row>, Failure> {
         });
     }
     place.server.stop().await;
+    rows.push(calls(args).await?);
     Ok(rows)
+}
+
+/// How long the calls hold Redis up in the quietest of some rounds with fewer tasks.
+async fn calls(args: &Web) -> Result<Row, Failure> {
+    let tasks = args.tasks / FEWER;
+    let mut place = Place::start(args).await?;
+    fill::fill(&mut place.server, QUEUE, TaskState::Scheduled, tasks).await?;
+    let mut ours = place.ours().await?;
+    let (mut quiet, mut last) = ([[f64::INFINITY; 3]; 2], String::new());
+    for _ in 0..ROUNDS {
+        for (at, quiet) in quiet.iter_mut().enumerate() {
+            let undo = format!(r#"{{"action":"restore","operation":"{last}"}}"#);
+            place.server.watch_slow_calls(NOTED_FROM_MICROS).await?;
+            last = operate(&mut ours, if at == 0 { DELETE } else { &undo }, tasks).await?;
+            let mut calls: Vec<f64> =
+                place.server.slow_calls("EVALSHA").await?.into_iter().map(|micros| micros as f64).collect();
+            for (part, quiet) in [0.5, 0.999, 1.0].into_iter().zip(quiet) {
+                *quiet = quiet.min(quantile(&mut calls, part));
+            }
+        }
+    }
+    place.server.stop().await;
+    let say = |[middle, late, longest]: [f64; 3]| format!("p50 {middle:.0}, p99.9 {late:.0}, longest {longest:.0} µs");
+    Ok(Row {
+        what: format!("calls of scripts for {tasks} tasks, the least of {ROUNDS} rounds"),
+        ours: format!("deleted: {}; brought back: {}", say(quiet[0]), say(quiet[1])),
+        asynqmon: String::new(),
+        wanted: "p99.9 1 ms",
+    })
 }
 
 /// Begins an operation and waits for its end; its id.
