@@ -94,6 +94,11 @@ bench: bench-programs ## Measure beside Go asynq, all figures; takes about half 
 bench-quick: bench-programs ## The same in three minutes: fewer tasks, three rounds, no latencies
 	target/release/queue-bench compare --queuectl target/release/queuectl --go target/gobench --quick --rounds 3
 
+.PHONY: bench-web
+bench-web: bench-programs ## The dashboard beside asynqmon, with a million tasks; half an hour, results in bench/results
+	cd tests/interop/oldgo && $(GO) build -o ../../../target/oldgo .
+	target/release/queue-bench web --queuectl target/release/queuectl --asynqmon target/oldgo --out bench/results $(OPTIONS)
+
 bench-against: ## A user's program on REVISION=… (the previous commit) and on the working tree, in turn; fails where it is worse
 	@./scripts/setup redis
 	bench/against "$(or $(REVISION),HEAD~1)" $(OPTIONS)
@@ -141,6 +146,10 @@ book: ## Build the guide into target/book
 	else \
 		mdbook build docs; \
 	fi
+
+.PHONY: pictures
+pictures: programs ## Record the pictures of the dashboard in docs/ anew, and fail if a page looks otherwise; needs pngquant
+	docs/record_web.sh
 
 .PHONY: deny fuzz
 # The advisory database is a git repository of its own: where it cannot be had, that check alone is left out, loudly.

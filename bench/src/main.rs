@@ -9,6 +9,7 @@
 //! * [`sizes`], [`scripts`], [`huge`]: what is one number; how long scripts take; what ten million tasks change.
 //! * [`report`], [`plot`]: the table, the JSON and the picture.
 //! * [`soak`]: a steady load for a long time.
+//! * [`web`]: the dashboard, and asynqmon beside it.
 
 mod against;
 mod figures;
@@ -22,6 +23,7 @@ mod scripts;
 mod server;
 mod sizes;
 mod soak;
+mod web;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ enum Command {
     Soak(soak::Soak),
     #[command(hide = true)]
     SoakWorker(soak::worker::Worker),
+    Web(web::Web),
 }
 
 /// Measure it and Go asynq in turn on one private Redis
@@ -71,6 +74,7 @@ async fn main() -> ExitCode {
         Command::Compare(args) => compare(args).await.map(done),
         Command::Soak(args) => soak::run(&args).await.map(done),
         Command::SoakWorker(args) => soak::worker::run(&args).await.map(done),
+        Command::Web(args) => web::run(&args).await.map(done),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("queue-bench: {error}");

@@ -1,5 +1,6 @@
 //! The private Redis, and what it says about itself.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 
 use queue_redis::embedded::RedisServer;
@@ -7,6 +8,9 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::Failure;
+
+/// A line of the slow log: its number, when, microseconds, the command, by whom.
+type Noted = (u64, u64, u64, Vec<Vec<u8>>, String, String);
 
 /// A Redis on a loopback port, and a connection that looks at it.
 pub(crate) struct Server {
@@ -33,6 +37,11 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The Unix socket on which it listens, too.
+    pub(crate) fn socket(&self) -> Result<&std::path::Path, Failure> {
+        Ok(self.redis.as_ref().ok_or("Redis has ended")?.socket())
     }
 
     /// Ends it and waits for that: what it used would otherwise count as used by the programs that run next.
@@ -120,6 +129,50 @@ impl Server {
         Ok(pipe.query_async(&mut self.connection).await?)
     }
 
+    /// Forgets the calls that were noted.
+    pub(crate) async fn forget_slow_calls(&mut self) -> Result<(), Failure> {
+        Ok(redis::cmd("SLOWLOG").arg("RESET").query_async(&mut self.connection).await?)
+    }
+
+    /// All calls that were noted, but those that look, with their microseconds; the youngest first.
+    pub(crate) async fn all_calls(&mut self) -> Result<Vec<(String, u64)>, Failure> {
+        let entries = self.noted().await?;
+        let named = entries.into_iter().map(|entry| {
+            let name = entry.3.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase());
+            (name.unwrap_or_default(), entry.2)
+        });
+        Ok(named.filter(|(name, _)| !["SLOWLOG", "INFO", "CONFIG"].contains(&name.as_str())).collect())
+    }
+
+    /// What is in each of the keys, whatever the order within; needs `--enable-debug-command`.
+    pub(crate) async fn digests(&mut self, pattern: &str) -> Result<BTreeMap<Vec<u8>, String>, Failure> {
+        let (mut cursor, mut digests) = (0_u64, BTreeMap::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
+            let keys: Vec<Vec<u8>>;
+            (cursor, keys) = scan.query_async(&mut self.connection).await?;
+            if !keys.is_empty() {
+                let mut ask = redis::cmd("DEBUG");
+                let found: Vec<String> =
+                    ask.arg("DIGEST-VALUE").arg(&keys).query_async(&mut self.connection).await?;
+                digests.extend(keys.into_iter().zip(found));
+            }
+            if cursor == 0 {
+                return Ok(digests);
+            }
+        }
+    }
+
+    /// Sends a command whose answer does not matter.
+    pub(crate) async fn call(&mut self, command: &redis::Cmd) -> Result<(), Failure> {
+        Ok(command.query_async(&mut self.connection).await?)
+    }
+
+    async fn noted(&mut self) -> Result<Vec<Noted>, Failure> {
+        Ok(redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?)
+    }
+
     /// Sets a hash and a member of a sorted set for each of so many tasks, without any script.
     pub(crate) async fn write_plainly(&mut self, queue: &str, count: usize) -> Result<(), Failure> {
         let message = "x".repeat(290);
@@ -137,9 +190,8 @@ impl Server {
 
     /// How long the calls of a command took that were noted, in microseconds; the youngest first.
     pub(crate) async fn slow_calls(&mut self, command: &str) -> Result<Vec<u64>, Failure> {
-        type Entry = (u64, u64, u64, Vec<Vec<u8>>, String, String);
-        let entries: Vec<Entry> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query_async(&mut self.connection).await?;
-        let is_it = |entry: &&Entry| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()));
+        let entries = self.noted().await?;
+        let is_it = |entry: &&Noted| entry.3.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()));
         Ok(entries.iter().filter(is_it).map(|entry| entry.2).collect())
     }
 

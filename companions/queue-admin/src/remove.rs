@@ -68,9 +68,8 @@ impl Inspector {
     }
 
     async fn size(&self, queue: &str) -> Result<u64, Error> {
-        let mut connection = self.redis.pooled().await?;
-        let places = self.places(&mut connection, &QueueKeys::new(queue), &TaskState::ALL).await?;
-        Ok(total(&self.sizes(&mut connection, &places).await?))
+        let places = self.places(&QueueKeys::new(queue), &TaskState::ALL).await?;
+        Ok(total(&self.sizes(&places).await?))
     }
 
     async fn require_empty(&self, queue: &str) -> Result<(), Error> {

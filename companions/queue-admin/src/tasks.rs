@@ -113,22 +113,30 @@ impl Inspector {
         for (id, _) in &entries {
             let task = [keys.task_prefix().as_bytes(), id].concat();
             fetch.cmd("HMGET").arg(task).arg("msg").arg("result").arg(PROGRESS).arg(CRASHES);
-            fetch.cmd("ZSCORE").arg(keys.lease()).arg(id);
         }
-        type Row = ((Option<Vec<u8>>, Option<Vec<u8>>, Option<String>, Option<String>), Option<f64>);
-        let replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
+        // Only attempts have leases.
+        let is_active = state == TaskState::Active;
+        if is_active {
+            fetch.cmd("ZMSCORE").arg(keys.lease()).arg(entries.iter().map(|(id, _)| &id[..]).collect::<Vec<_>>());
+        }
+        type Row = (Option<Vec<u8>>, Option<Vec<u8>>, Option<String>, Option<String>);
+        let mut replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
+        let leases = if is_active { replies.pop() } else { None };
+        let leases: Vec<Option<f64>> = match leases {
+            Some(leases) => redis::from_redis_value(leases).map_err(|error| RedisError::unexpected("ZMSCORE", &error))?,
+            None => Vec::new(),
+        };
         let mut tasks = Vec::with_capacity(entries.len());
-        for ((_, score), reply) in entries.into_iter().zip(replies.chunks_exact(2)) {
-            let pair = redis::Value::Array(reply.to_vec());
-            let ((message, result, progress, crashes), lease): Row =
-                redis::from_redis_value(pair).map_err(|_| RedisError::unexpected("reading tasks", &reply))?;
+        for (at, ((_, score), reply)) in entries.into_iter().zip(replies).enumerate() {
+            let (message, result, progress, crashes): Row =
+                redis::from_redis_value(reply).map_err(|error| RedisError::unexpected("reading tasks", &error))?;
             let Some(message) = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else { continue };
             let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
             task.result = result.map(Bytes::from);
             task.progress = progress.as_deref().and_then(Progress::parse);
             task.crashes = crashes.as_deref().map_or(0, |field| Crashes::parse(field).count());
-            task.is_orphaned =
-                state == TaskState::Active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
+            let lease = leases.get(at).copied().flatten();
+            task.is_orphaned = is_active && lease.is_none_or(|expiry| expiry as i64 <= now.timestamp());
             tasks.push(task);
         }
         Ok(tasks)

@@ -7,30 +7,10 @@ import { listen } from "./keys.js";
 import { watch } from "./live.js";
 import { apply } from "./settings.js";
 import { failure, say } from "./ui.js";
-import audit from "./pages/audit.js";
-import batch from "./pages/batch.js";
-import batches from "./pages/batches.js";
-import bin from "./pages/bin.js";
-import cron from "./pages/cron.js";
-import doctor from "./pages/doctor.js";
-import enqueue from "./pages/enqueue.js";
-import events from "./pages/events.js";
-import failures from "./pages/failures.js";
-import groups from "./pages/groups.js";
-import limits from "./pages/limits.js";
 import login, { logout } from "./pages/login.js";
-import operations from "./pages/operations.js";
-import overview from "./pages/overview.js";
-import queue from "./pages/queue.js";
-import redis from "./pages/redis.js";
-import servers from "./pages/servers.js";
-import preferences from "./pages/settings.js";
-import task from "./pages/task.js";
-import tasks from "./pages/tasks.js";
 
-const PAGES = {
-  "": overview, queue, tasks, task, failures, groups, batches, batch, limits, operations, bin, events, servers, cron, redis, doctor, audit, enqueue, settings: preferences,
-};
+/** The pages by their addresses. Each has a file of its own, which is loaded when it is first shown. */
+const PAGES = ["", "queue", "tasks", "task", "failures", "groups", "batches", "batch", "limits", "operations", "bin", "events", "servers", "cron", "redis", "doctor", "audit", "enqueue", "settings"];
 const MENU = [
   ["", "Overview"], ["tasks", "Tasks"], ["failures", "Failures"], ["batches", "Batches"], ["limits", "Limits"], ["operations", "Operations"], ["servers", "Servers"], ["events", "Events"], ["cron", "Cron"], ["redis", "Redis"], ["doctor", "Doctor"], ["audit", "Audit"],
   ["enqueue", "Enqueue"], ["settings", "Settings"],
@@ -75,11 +55,15 @@ async function draw(focus) {
   shown = new AbortController();
   const { signal } = shown;
   const main = document.getElementById("main");
+  let shows = null;
   try {
-    me ??= await get("me");
     const name = nameOf(location);
+    const file = import(`./pages/${name || "overview"}.js`);
+    // Both are on their way; that one of them fails is told below.
+    const [who, page] = await Promise.all([me ?? get("me"), file]);
+    if (signal.aborted) return;
+    [me, shows] = [who, page.default];
     top(name);
-    const shows = PAGES[name];
     const root = h("div", null);
     show(main, root);
     document.title = "Queues";
@@ -91,10 +75,11 @@ async function draw(focus) {
       show(root, h("h1", null, "Which one?"), h("p", null, `This page is about one ${what}, and its address names none. `, h("a", { href: `./${where}` }, "Choose one"), "."));
       return;
     }
-    await shows?.({ root, me, params, signal, go, again: () => draw(false) });
+    await shows({ root, me, params, signal, go, again: () => draw(false) });
   } catch (error) {
     if (signal.aborted) return;
-    show(main, failure(error), h("p", null, h("button", { onclick: () => draw(false) }, "Try again")));
+    // A file that is missing, or fits no more, is one of another version.
+    show(main, failure(error), h("p", null, h("button", { onclick: () => (shows ? draw(false) : location.reload()) }, "Try again")));
   }
 }
 
@@ -109,7 +94,7 @@ document.addEventListener("click", (event) => {
   if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   // Of a link in a drawing, href is no text.
   const address = new URL(link.getAttribute("href"), document.baseURI);
-  const ours = address.origin === base.origin && address.pathname.startsWith(base.pathname) && nameOf(address) in PAGES;
+  const ours = address.origin === base.origin && address.pathname.startsWith(base.pathname) && PAGES.includes(nameOf(address));
   if (!ours || link.hasAttribute("download") || address.hash) return;
   event.preventDefault();
   go(address);

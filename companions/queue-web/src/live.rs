@@ -12,6 +12,7 @@ use futures_util::{Stream, stream};
 use queue_admin::view::{self, Queue};
 use queue_admin::{Board, Error, Operation, ServerInfo};
 use serde::Serialize;
+use tokio::join;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -26,9 +27,9 @@ const PAUSE_FACTOR: u32 = 4;
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Most streams at once.
 const STREAMS: usize = 1_000;
-/// Operations that are looked at.
+/// The youngest operations that are looked at: each of them is a command more.
 const OPERATIONS: usize = 10;
-/// How long one is shown that has ended.
+/// How long one of them is shown that has ended.
 const JUST: chrono::TimeDelta = chrono::TimeDelta::minutes(1);
 /// How far back rates look.
 const RATE_WINDOW: Duration = Duration::from_secs(30);
@@ -134,13 +135,16 @@ pub(crate) async fn look(web: &Inner) -> Look {
 }
 
 async fn read(web: &Inner, past: &mut VecDeque<(Instant, Counts)>) -> Result<Sample, Error> {
-    let Board { rows, at, .. } = web.inspector.board().await?;
+    // None waits for another one: a Redis that is far away is waited for four times, not ten.
+    let (board, servers, operations) =
+        join!(web.inspector.board(), web.inspector.servers(), web.inspector.operations(OPERATIONS));
+    let (Board { rows, at, .. }, mut operations) = (board?, operations?);
     // A server's entry that cannot be read costs no queue.
-    let servers = match web.inspector.servers().await {
+    let servers = match servers {
         Err(error) if error.is_transient() => return Err(error),
         servers => servers.ok(),
     };
-    let operations = operations(web, at).await?;
+    operations.retain(|operation| operation.ended_at.is_none_or(|ended| at - ended < JUST));
     let now = Instant::now();
     let counted = rows.iter().filter_map(|row| row.queue.as_ref().ok());
     let counts: Counts = counted.map(|info| (info.name.clone(), (info.processed_total, info.failed_total))).collect();
@@ -179,13 +183,6 @@ async fn read(web: &Inner, past: &mut VecDeque<(Instant, Counts)>) -> Result<Sam
     let mut sample = Sample { at, rows, servers, server_infos, operations, whole: Bytes::new() };
     sample.whole = sample.text(web, None);
     Ok(sample)
-}
-
-/// The youngest operations that are not over, or have not been for long: each of them is a command more.
-async fn operations(web: &Inner, at: DateTime<Utc>) -> Result<Vec<Operation>, Error> {
-    let mut operations = web.inspector.operations(OPERATIONS).await?;
-    operations.retain(|operation| operation.ended_at.is_none_or(|ended| at - ended < JUST));
-    Ok(operations)
 }
 
 impl Sample {

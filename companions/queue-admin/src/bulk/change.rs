@@ -209,10 +209,8 @@ impl Inspector {
         drive: &mut impl Drive,
     ) -> Result<Changed, Error> {
         let keys = QueueKeys::new(queue);
-        let mut connection = self.redis.pooled().await?;
-        let places = self.places(&mut connection, &keys, states).await?;
-        let of = total(&self.sizes(&mut connection, &places).await?);
-        drop(connection);
+        let places = self.places(&keys, states).await?;
+        let of = total(&self.sizes(&places).await?);
         let started = self.started(queue, filter, states).await?;
         let mut bulk = Bulk {
             inspector: self,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::try_join3;
 use queue_core::keys::QueueKeys;
 use queue_core::{TaskInfo, TaskState};
 use serde::{Deserialize, Serialize};
@@ -134,19 +135,20 @@ impl Inspector {
         limit: usize,
         look_at: usize,
     ) -> Result<Listing, Error> {
-        self.require_queue(queue).await?;
         let question = question(queue, filter, direction);
         if cursor.is_some_and(|cursor| cursor.question != question) {
             return Err(BadCursor.into());
         }
-        let keys = QueueKeys::new(queue);
-        let mut connection = self.redis.pooled().await?;
-        let states = filter.states_of(&TaskState::ALL);
-        let places = self.places(&mut connection, &keys, &states).await?;
-        let of = total(&self.sizes(&mut connection, &places).await?);
+        let (keys, states) = (QueueKeys::new(queue), filter.states_of(&TaskState::ALL));
+        let places = self.places(&keys, &states).await?;
+        let own = async { Ok(self.redis.pooled().await?) };
+        let ((), sizes, mut connection) = try_join3(self.require_queue(queue), self.sizes(&places), own).await?;
+        let of = total(&sizes);
         let started = self.started(queue, filter, &states).await?;
         let is_plain = !filter.needs_hash() && filter.ids.is_empty();
         let size = if is_plain { limit.max(1) } else { PAGE };
+        // Whether anything follows is seen by one more.
+        let ahead = size.saturating_add(1);
         let mut looked_at = cursor.map_or(0, |cursor| cursor.looked_at);
         let until = looked_at.saturating_add(look_at.max(1) as u64);
         let (mut tasks, mut unread, mut moved) = (Vec::new(), Vec::new(), false);
@@ -161,13 +163,22 @@ impl Inspector {
         let first = cursor.map_or(Some(0), position).unwrap_or(places.len());
         for (n, place) in places.iter().enumerate().skip(first) {
             let mut walk = place.read(direction);
+            let mut resumed = None;
             if let Some(cursor) = cursor.filter(|cursor| n == first && place.is_at(cursor)) {
                 walk.next = cursor.next;
                 walk.anchors = cursor.anchors.iter().filter_map(anchor_of).collect();
-                moved |= !walk.find_in_list(&mut connection).await?;
+                resumed = walk.resume_list(&mut connection, ahead).await?;
             }
             loop {
-                let page = walk.next(&mut connection, size).await?.entries;
+                let mut page = match resumed.take() {
+                    Some((found, page)) => {
+                        moved |= !found;
+                        page
+                    }
+                    None => walk.next(&mut connection, ahead).await?.entries,
+                };
+                let more = page.len() > size;
+                page.truncate(size);
                 if page.is_empty() {
                     break;
                 }
@@ -198,10 +209,13 @@ impl Inspector {
                         looked_at,
                     };
                     // A page that ends with the last task of all needs no other one.
-                    let at_end = n + 1 == places.len() && walk.next(&mut connection, 1).await?.entries.is_empty();
+                    let at_end = n + 1 == places.len() && seen == page.len() && !more;
                     let searched = Searched { looked_at, of: of.max(looked_at), complete: at_end };
                     let next = (!at_end).then_some(next);
                     return Ok(Listing { tasks, unread, next, searched, moved });
+                }
+                if !more {
+                    break;
                 }
             }
         }

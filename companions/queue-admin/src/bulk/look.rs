@@ -19,12 +19,12 @@ impl Inspector {
     pub async fn count(&self, queue: &str, filter: &Filter) -> Result<u64, Error> {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
-        let mut connection = self.redis.pooled().await?;
         let states = filter.states_of(&TaskState::ALL);
-        let places = self.places(&mut connection, &keys, &states).await?;
+        let places = self.places(&keys, &states).await?;
         if !filter.needs_hash() && filter.ids.is_empty() {
-            return Ok(total(&self.sizes(&mut connection, &places).await?));
+            return Ok(total(&self.sizes(&places).await?));
         }
+        let mut connection = self.redis.pooled().await?;
         let started = self.started(queue, filter, &states).await?;
         let mut count = 0;
         for place in places {
@@ -56,7 +56,7 @@ impl Inspector {
         let states = filter.states_of(&TaskState::ALL);
         let started = self.started(queue, filter, &states).await?;
         let (mut skip, mut found) = (page.skip, Vec::new());
-        for place in self.places(&mut connection, &keys, &states).await? {
+        for place in self.places(&keys, &states).await? {
             let mut walk = place.walk(false);
             while found.len() < page.size {
                 let entries = walk.next(&mut connection, PAGE).await?.entries;

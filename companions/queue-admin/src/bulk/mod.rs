@@ -22,6 +22,7 @@ pub use text::FilterError;
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use futures_util::future::try_join_all;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::MAX_BATCH;
 use queue_core::{Clock as _, TaskMessage, TaskState};
@@ -80,34 +81,27 @@ type Started = HashMap<String, DateTime<Utc>>;
 
 impl Inspector {
     /// Where the tasks of these states are.
-    pub(super) async fn places(
-        &self,
-        connection: &mut Connection,
-        keys: &QueueKeys,
-        states: &[TaskState],
-    ) -> Result<Vec<Place>, Error> {
+    pub(super) async fn places(&self, keys: &QueueKeys, states: &[TaskState]) -> Result<Vec<Place>, Error> {
         let mut places = Vec::new();
         for &state in states {
             if let Some(key) = keys.container(state) {
                 places.push(Place { state, group: None, key });
                 continue;
             }
-            let groups = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
+            let groups = self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
             places.extend(groups.into_iter().map(|group| Place { state, key: keys.group(&group), group: Some(group) }));
         }
         Ok(places)
     }
 
     /// How many ids there are in each of the places.
-    pub(super) async fn sizes(&self, connection: &mut Connection, places: &[Place]) -> Result<Vec<u64>, Error> {
-        if places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut count = redis::pipe();
-        for place in places {
-            count.cmd(if place.is_list() { "LLEN" } else { "ZCARD" }).arg(&place.key);
-        }
-        Ok(connection.pipeline("counting tasks", &count).await?)
+    pub(super) async fn sizes(&self, places: &[Place]) -> Result<Vec<u64>, Error> {
+        // By the connection of all: a page needs no other one before it reads.
+        let counts = places.iter().map(async |place| {
+            let count = if place.is_list() { "LLEN" } else { "ZCARD" };
+            Ok(self.redis.query("counting tasks", redis::cmd(count).arg(&place.key)).await?)
+        });
+        try_join_all(counts).await
     }
 
     /// When active tasks were started, if the filter asks for ages.

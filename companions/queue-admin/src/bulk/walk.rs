@@ -91,19 +91,25 @@ impl Walk {
         Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
     }
 
-    /// Finds the way on in a list whose ids have moved since the last page. Returns `false` if none of the last ids is near
-    /// the place where it was: then the next page may leave ids out, or repeat some.
-    pub(super) async fn find_in_list(&mut self, connection: &mut Connection) -> Result<bool, Error> {
+    /// Finds the way on in a list whose ids have moved since the last page, and reads on; `None` where there is nothing to look
+    /// for. Tells `false` if none of the last ids is near the place where it was: then this page may leave ids out, or repeat
+    /// some.
+    pub(super) async fn resume_list(
+        &mut self,
+        connection: &mut Connection,
+        size: usize,
+    ) -> Result<Option<(bool, Vec<Entry>)>, Error> {
         if self.anchors.is_empty() || !matches!(self.order, Order::Newest | Order::Oldest) {
-            return Ok(true);
+            return Ok(None);
         }
         let skip = self.next.saturating_sub(WINDOW);
-        let near = list(connection, &self.key, self.order, Page { skip, size: 2 * WINDOW }).await?;
-        let found = self.anchors.iter().find_map(|(id, _)| near.iter().position(|(other, _)| other == id));
-        if let Some(at) = found {
-            self.next = skip + at + 1;
-        }
-        Ok(found.is_some())
+        let mut near = list(connection, &self.key, self.order, Page { skip, size: size.saturating_add(2 * WINDOW) }).await?;
+        let found = self.anchors.iter().find_map(|(id, _)| near.iter().take(2 * WINDOW).position(|(near, _)| near == id));
+        let at = found.map_or(self.next - skip, |at| at + 1);
+        self.next = skip.saturating_add(at);
+        let mut page = near.split_off(at.min(near.len()));
+        page.truncate(size);
+        Ok(Some((found.is_some(), page)))
     }
 
     /// Goes on behind a page of which `gone` ids have been taken out.

@@ -240,6 +240,41 @@ async fn every_page_is_shown_without_a_fault_on_a_desktop_and_on_a_phone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_loads_its_own_files_and_those_of_another_one_when_that_is_shown() {
+    if !is_there() {
+        return;
+    }
+    let place = Place::start().await;
+    place.furnish().await;
+    let served = Served::start(&place.open().0).await;
+    let window = Window::open((1_300, 900), false).await;
+    let loaded = async || {
+        let names = window.script("return performance.getEntriesByType('resource').map((entry) => entry.name)").await;
+        let names = names.as_array().unwrap().iter().filter_map(Value::as_str).map(str::to_owned);
+        names.collect::<Vec<_>>()
+    };
+    window.go(&served.address).await;
+    window.has("queues, as of").await;
+    let first = loaded().await;
+    // With the document and its stream.
+    assert!(first.len() + 2 <= 17, "{} requests: {first:?}", first.len() + 2);
+    window.click("#top a[href='./tasks']").await;
+    window.has("Tasks of queue").await;
+    let more = loaded().await;
+    let of_page = |name: &&String| name.ends_with("/pages/tasks.js");
+    assert_eq!((first.iter().find(of_page), more.iter().filter(of_page).count()), (None, 1));
+    // Nothing of it is loaded again.
+    window.click("#top a[href='./']").await;
+    window.has("queues, as of").await;
+    let names = loaded().await;
+    let scripts: Vec<&String> = names.iter().filter(|name| name.ends_with(".js")).collect();
+    let once: std::collections::BTreeSet<_> = scripts.iter().collect();
+    assert_eq!((once.len(), window.faults(&served.address).await), (scripts.len(), vec![]));
+    window.close().await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn texts_that_mean_harm_are_only_text() {
     if !is_there() {
         return;

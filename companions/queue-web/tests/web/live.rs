@@ -115,6 +115,25 @@ async fn many_streams_ask_redis_no_more_than_one() {
     assert!(commands().await - before < 5);
 }
 
+/// What servers and operations there are does not wait for the queues.
+#[tokio::test]
+async fn a_look_asks_for_all_at_once() {
+    let place = Place::start().await;
+    place.put([task("a")]).await;
+    let site = place.open();
+    site.get("/overview").await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let _: () = place.command("CONFIG SET slowlog-log-slower-than 0").await;
+    let _: () = place.command("SLOWLOG RESET").await;
+    site.get("/overview").await;
+    type Noted = (u64, u64, u64, Vec<String>, String, String);
+    let noted: Vec<Noted> = place.command("SLOWLOG GET 128").await;
+    let order: Vec<&str> = noted.iter().rev().map(|noted| noted.3[0].as_str()).collect();
+    let at = |command: &str| order.iter().position(|name| *name == command).unwrap_or_else(|| panic!("{order:?}"));
+    // The operations, the sizes of queues.
+    assert!(at("ZREVRANGE") < at("LLEN"), "{order:?}");
+}
+
 #[tokio::test]
 async fn redis_away_is_told_and_so_is_its_return() {
     let mut server = Mortal::start().await;
