@@ -116,16 +116,13 @@ impl Inspector {
         }
         // Only attempts have leases.
         let is_active = state == TaskState::Active;
-        if is_active {
-            fetch.cmd("ZMSCORE").arg(keys.lease()).arg(entries.iter().map(|(id, _)| &id[..]).collect::<Vec<_>>());
+        for (id, _) in entries.iter().filter(|_| is_active) {
+            fetch.cmd("ZSCORE").arg(keys.lease()).arg(id);
         }
         type Row = (Option<Vec<u8>>, Option<Vec<u8>>, Option<String>, Option<String>);
         let mut replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
-        let leases = if is_active { replies.pop() } else { None };
-        let leases: Vec<Option<f64>> = match leases {
-            Some(leases) => redis::from_redis_value(leases).map_err(|error| RedisError::unexpected("ZMSCORE", &error))?,
-            None => Vec::new(),
-        };
+        let leases: Vec<Option<f64>> = redis::from_redis_value(redis::Value::Array(replies.split_off(entries.len())))
+            .map_err(|error| RedisError::unexpected("reading leases", &error))?;
         let mut tasks = Vec::with_capacity(entries.len());
         for (at, ((_, score), reply)) in entries.into_iter().zip(replies).enumerate() {
             let (message, result, progress, crashes): Row =
