@@ -12,7 +12,7 @@ async fn a_redis_that_comes_back_empty_is_served_as_a_new_one() {
     trial.during("").await;
     redis.start_again().await;
     trial.works_again_empty().await;
-    let said = trial.said();
+    let said = trial.has_said(3).await;
     let over = said.iter().filter(|line| line.contains("does what it is asked again")).count();
     let gone = said.iter().filter(|line| line.contains("task was deleted while it was being worked on")).count();
     assert!((said.len(), over, gone) == (3, 1, 1), "{said:#?}");

@@ -185,12 +185,15 @@ impl Trial {
         self.lines.all().split_off(self.said_before)
     }
 
+    /// The same, when it is so many lines. Another loop than the one that works may have been held up, and say so a moment later.
+    pub(super) async fn has_said(&self, lines: usize) -> Vec<String> {
+        wait_for("all is logged", async || Some(self.said()).filter(|said| said.len() >= lines)).await
+    }
+
     /// What is to be seen afterwards.
     pub(super) async fn after(self) {
         self.works_again().await;
-        // Another loop than the one that works may have been held up, and say so a moment later.
-        wait_for("the end of the outage is logged", async || (self.said().len() > 1).then_some(())).await;
-        let said = self.said();
+        let said = self.has_said(2).await;
         assert!(said.len() == 2 && said[1].contains("does what it is asked again"), "{said:#?}");
         self.end(&["held", "patient", "after"]).await;
     }
