@@ -154,8 +154,7 @@ impl Server {
             (cursor, keys) = scan.query_async(&mut self.connection).await?;
             if !keys.is_empty() {
                 let mut ask = redis::cmd("DEBUG");
-                let found: Vec<String> =
-                    ask.arg("DIGEST-VALUE").arg(&keys).query_async(&mut self.connection).await?;
+                let found: Vec<String> = ask.arg("DIGEST-VALUE").arg(&keys).query_async(&mut self.connection).await?;
                 digests.extend(keys.into_iter().zip(found));
             }
             if cursor == 0 {

@@ -156,6 +156,7 @@ async fn searched(site: &mut Site) -> Result<Searched, Failure> {
 }
 
 async fn latency(args: &Web, url: String) -> Result<f64, Failure> {
-    let run = program::run(&args.queuectl, &format!("bench latency --rate 100 --seconds 10 --redis {url} --json"), 1).await?;
+    let run =
+        program::run(&args.queuectl, &format!("bench latency --rate 100 --seconds 10 --redis {url} --json"), 1).await?;
     Ok(run.report["p99_ms"].as_f64().ok_or("no latency")?)
 }

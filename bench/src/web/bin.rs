@@ -27,10 +27,7 @@ pub(super) async fn measure(args: &Web) -> Result<Vec<Row>, Failure> {
     let before = place.server.digests("asynq:{mail}:*").await?;
     let mut rows = Vec::new();
     let mut last = String::new();
-    for (what, spec) in [
-        ("deleted into the bin", DELETE.to_owned()),
-        ("brought back", String::new()),
-    ] {
+    for (what, spec) in [("deleted into the bin", DELETE.to_owned()), ("brought back", String::new())] {
         let spec = if spec.is_empty() { format!(r#"{{"action":"restore","operation":"{last}"}}"#) } else { spec };
         place.server.watch_slow_calls(NOTED_FROM_MICROS).await?;
         let began = Instant::now();

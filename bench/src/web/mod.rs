@@ -68,7 +68,11 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     async fn start(args: &'a Web) -> Result<Self, Failure> {
-        Ok(Self { args, server: Server::start(false, &["--enable-debug-command", "local"]).await?, folder: tempfile::tempdir()? })
+        Ok(Self {
+            args,
+            server: Server::start(false, &["--enable-debug-command", "local"]).await?,
+            folder: tempfile::tempdir()?,
+        })
     }
 
     async fn ours(&self) -> Result<Site, Failure> {

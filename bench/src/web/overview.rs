@@ -65,7 +65,11 @@ pub(super) async fn measure(args: &Web) -> Result<Vec<Row>, Failure> {
     let mut rows = vec![
         Row {
             what: format!("overview of {QUEUES} queues, read anew"),
-            ours: format!("p50 {:.1}, longest {:.1} ms; {our_cost}", quantile(&mut cold, 0.5), quantile(&mut cold, 1.0)),
+            ours: format!(
+                "p50 {:.1}, longest {:.1} ms; {our_cost}",
+                quantile(&mut cold, 0.5),
+                quantile(&mut cold, 1.0)
+            ),
             asynqmon: format!(
                 "`{}` p50 {:.1}, longest {:.1} ms; {}",
                 ALL_OF_ASYNQMON[0],

@@ -123,7 +123,9 @@ impl Inspector {
         let mut replies: Vec<redis::Value> = connection.pipeline("reading tasks", &fetch).await?;
         let leases = if is_active { replies.pop() } else { None };
         let leases: Vec<Option<f64>> = match leases {
-            Some(leases) => redis::from_redis_value(leases).map_err(|error| RedisError::unexpected("ZMSCORE", &error))?,
+            Some(leases) => {
+                redis::from_redis_value(leases).map_err(|error| RedisError::unexpected("ZMSCORE", &error))?
+            }
             None => Vec::new(),
         };
         let mut tasks = Vec::with_capacity(entries.len());

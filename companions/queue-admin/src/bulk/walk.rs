@@ -103,8 +103,10 @@ impl Walk {
             return Ok(None);
         }
         let skip = self.next.saturating_sub(WINDOW);
-        let mut near = list(connection, &self.key, self.order, Page { skip, size: size.saturating_add(2 * WINDOW) }).await?;
-        let found = self.anchors.iter().find_map(|(id, _)| near.iter().take(2 * WINDOW).position(|(near, _)| near == id));
+        let mut near =
+            list(connection, &self.key, self.order, Page { skip, size: size.saturating_add(2 * WINDOW) }).await?;
+        let found =
+            self.anchors.iter().find_map(|(id, _)| near.iter().take(2 * WINDOW).position(|(near, _)| near == id));
         let at = found.map_or(self.next - skip, |at| at + 1);
         self.next = skip.saturating_add(at);
         let mut page = near.split_off(at.min(near.len()));
