@@ -93,7 +93,7 @@ pub(super) async fn search(args: &Web) -> Result<Vec<Row>, Failure> {
                     // It is begun anew until the workers are done.
                     tokio::select! {
                         p99 = &mut run => break p99?,
-                        ended = self::searched(&mut ours) => drop(ended?),
+                        ended = self::searched(&mut ours) => { ended?; }
                     }
                 }
             } else {

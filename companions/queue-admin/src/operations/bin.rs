@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use queue_core::keys::{self, QueueKeys};
-use queue_core::limits::{BIN_KEPT_SECS, BIN_PIECE, CHANGE_BATCH, MAX_BATCH};
+use queue_core::limits::{BIN_KEPT_SECS, BIN_PIECE, MAX_BATCH};
 use queue_core::{Clock as _, TaskInfo, TaskMessage, TaskState};
 use queue_redis::broker::{Bin, Undeleted};
 use serde::Serialize;
 
-use super::run::Step;
+use super::run::{BIN_BATCH, Step};
 use super::{MOST, Operation, PIECE};
 use crate::bulk::{Cursor, Direction, Drive as _, Filter, Listing, Searched, question};
 use crate::error::Error;
@@ -194,7 +194,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             let mut stay = 0;
             loop {
                 // Those that cannot come back stay at the head, and so do those that nobody has named.
-                let size = if named.is_empty() { CHANGE_BATCH } else { BIN_PIECE };
+                let size = if named.is_empty() { BIN_BATCH } else { BIN_PIECE };
                 let mut ids = self.inspector.binned_ids(&list, stay, size).await?;
                 if ids.is_empty() {
                     break;
@@ -202,7 +202,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                 let all = ids.len();
                 ids.retain(|id| named.is_empty() || named.contains(&id[..]));
                 stay += all - ids.len();
-                for ids in ids.chunks(CHANGE_BATCH) {
+                for ids in ids.chunks(BIN_BATCH) {
                     self.inspector.look_at_the_clock().await?;
                     let bin = Bin::new(from, piece);
                     let words = broker.undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use queue_core::clock::UnixSecond;
-use queue_core::limits::BIN_PIECE;
+use queue_core::limits::{BIN_PIECE, SHORT_BATCH};
 use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
 use tokio::time::{Instant, sleep};
 
-use super::{MOST, Operation, OperationState, PIECE};
+use super::{MOST, Operation, OperationState, PIECE, Work};
 use crate::bulk::Drive;
 use crate::error::Error;
 use crate::verb::Verb;
@@ -22,6 +22,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 const LISTEN_EVERY: Duration = Duration::from_secs(1);
 /// By how much a step that comes late because of what Redis or the machine is busy with may be made up for.
 const LATE_MS: i64 = 200;
+/// Tasks that go into the bin or come back in one call: twice as many keep Redis busy for 1.2 to 1.8 ms.
+pub(super) const BIN_BATCH: usize = SHORT_BATCH;
 /// Tasks named by their ids that are changed in one step.
 const IDS_AT_ONCE: usize = 20;
 
@@ -253,6 +255,9 @@ impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
 
     async fn room(&mut self, progress: Progress, wanted: usize) -> Result<usize, Error> {
         let mut room = wanted;
+        if self.operation.spec.action == Work::Delete && self.operation.spec.bin {
+            room = room.min(BIN_BATCH);
+        }
         if let Some(at_most) = self.operation.spec.at_most {
             let left = at_most.saturating_sub(self.queue_begun.so_far.changed + progress.so_far.changed);
             if left == 0 {
