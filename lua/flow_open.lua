@@ -35,7 +35,7 @@ local count, queue, commit, born = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local deadline, linger = tonumber(ARGV[9]), tonumber(ARGV[10])
 local nodes, at = ARGV[11], ARGV[12]
 
-local now = tonumber(redis.call('TIME')[1])
+local now = redis.call('TIME')[1]
 local root = flow_load(prefix, '0')
 local number, flow = '0', root
 if parent_number == '' then
@@ -101,4 +101,4 @@ if nodes ~= '' then
 end
 local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now, nodes ~= '' and 1 or 2) or 0
 local claimed = flow_rules(todo, prefix, flow, now) and flow_claim(todo, prefix, now) or {}
-return { 'a', number, first, born ~= '' and tostring(now) or '', now, claimed }
+return { 'a', number, first, born ~= '' and now or '', now, claimed }

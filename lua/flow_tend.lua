@@ -1,4 +1,4 @@
--- flow_tend: look after up to 25 flows of a tree: deadlines, flows that nobody goes on with, what nobody has carried out; and
+-- flow_tend: look after up to 16 flows of a tree: deadlines, flows that nobody goes on with, what nobody has carried out; and
 -- say which stand still, so that somebody has to look where their members are.
 --
 -- Transition: none                     Go: none
@@ -33,7 +33,7 @@ local function look_at(second)
   next_look = math.min(next_look, second)
 end
 
-local last = math.min(from + 24, flows - 1)
+local last = math.min(from + 15, flows - 1)
 for number = from, last do
   local flow = number == 0 and root or flow_load(prefix, tostring(number))
   if flow and flow.over and number == 0 then

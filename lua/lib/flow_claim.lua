@@ -5,19 +5,23 @@
 -- RETURNS the unix second after which nothing may be stored because of it; for each entry its text, and the encoded message of the callback
 --   or node that it names, or nothing
 local function flow_claim(todo, prefix, now)
-  local claimed, bytes = { now + 1800 }, 0
+  local claimed, until_then, bytes, claims = { now + 1800 }, string.format('%d', now + 10), 0, {}
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', '0', '25')) do
     local flow, event = string.match(entry, '^call (%d+) (%a+) ')
     local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)
     local kind, node, number = string.match(entry, '^(%a+) (%d+) (%d+)')
     message = (kind == 'run' or kind == 'late') and redis.call('HGET', prefix .. node .. ':messages', number) or message or ''
-    redis.call('ZADD', todo, now + 10, entry)
+    claims[#claims + 1] = until_then
+    claims[#claims + 1] = entry
     claimed[#claimed + 1] = entry
     claimed[#claimed + 1] = message
     bytes = bytes + #message
     if bytes > 1048576 then
       break
     end
+  end
+  if #claims > 0 then
+    redis.call('ZADD', todo, unpack(claims))
   end
   return claimed
 end

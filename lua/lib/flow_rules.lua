@@ -1,16 +1,18 @@
 -- flow_rules: what follows from the state of a flow: its events fire, their callbacks are put into `todo`, and the member that
--- stands for it in its parent moves; then the same for the parent, up to 25 levels, the rest by an entry of `todo`.
+-- stands for it in its parent moves; then the same for the parent, up to 16 levels in a call, the rest by an entry of `todo`.
 --
 -- This is the only place where the rules stand; docs/flows.md says them in words. Fields: see docs/wire-format.md.
+-- now: the unix second, best as TIME tells it: what is no number is written as it is.
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_load flow_save flow_set flow_tolerate flow_walk
+local levels = 16
 local function flow_rules(todo, prefix, flow, now)
   local function count(counter)
-    return tonumber(flow[counter]) or 0
+    -- Most are not there, and a call of Lua's own takes as long as ten of these.
+    return flow[counter] and tonumber(flow[counter]) or 0
   end
-  local function is_over(event)
-    local callback = flow['callback:' .. event]
-    return not flow['fired:' .. event] or not callback or callback == 'ok' or callback == 'dead'
+  local function is_over(fired, callback)
+    return not fired or not callback or callback == 'ok' or callback == 'dead'
   end
   local has_todo = false
   local function fire(event)
@@ -25,14 +27,13 @@ local function flow_rules(todo, prefix, flow, now)
     end
   end
 
-  for level = 1, 25 do
-    local live = count('c1') + count('c2') + count('c3') + count('c9') + count('c10') + count('c12')
-    local bad = count('c5') + count('c6') + count('c10') + count('c12') + (flow.cancelled and 0 or count('c7')) - (tonumber(flow.tolerated) or 0)
-    for _, event in ipairs({ 'complete', 'success' }) do
-      if flow['callback:' .. event] == 'dead' then
-        bad = bad + 1
-      end
-    end
+  while true do
+    levels = levels - 1
+    local doomed, cancelled = count('c10') + count('c12'), flow.cancelled and 0 or count('c7')
+    local untried = count('c1') + count('c2') + count('c9') + count('c10')
+    local live = untried + count('c3') + count('c12')
+    local bad = count('c5') + count('c6') + doomed + cancelled - count('tolerated')
+    bad = bad + (flow['callback:complete'] == 'dead' and 1 or 0) + (flow['callback:success'] == 'dead' and 1 or 0)
     local is_closed = flow.committed or flow.cancelled or flow.abandoned
     local is_whole = flow.committed and not flow.cancelled and not flow.abandoned
 
@@ -51,31 +52,30 @@ local function flow_rules(todo, prefix, flow, now)
     if bad > 0 and not flow['fired:death'] then
       fire('death')
     end
-    if is_whole and count('c1') + count('c2') + count('c9') + count('c10') == 0 and not flow['fired:complete'] then
+    if is_whole and not flow['fired:complete'] and untried == 0 then
       fire('complete')
     end
     local completed = flow['callback:complete']
     if is_whole and live == 0 and bad == 0 and (not completed or completed == 'ok') and not flow['fired:success'] then
       fire('success')
     end
-    if is_closed and live == 0 and is_over('death') and is_over('complete') and is_over('success') and not flow['fired:settled'] then
+    local is_completed = is_over(flow['fired:complete'], flow['callback:complete'])
+    local is_due = is_closed and live == 0 and not flow['fired:settled'] and is_completed
+    if is_due and is_over(flow['fired:death'], flow['callback:death']) and is_over(flow['fired:success'], flow['callback:success']) then
       fire('settled')
     end
-    local is_at_rest = flow['fired:settled'] and is_over('settled')
+    local is_at_rest = flow['fired:settled'] and is_over(true, flow['callback:settled'])
     if is_at_rest and not flow.over then
       flow_set(flow, 'over', now)
     end
 
     local seen = 2
     if is_at_rest then
-      local all_well = flow['fired:success'] and true
-      for _, event in ipairs({ 'complete', 'success', 'settled' }) do
-        all_well = all_well and flow['callback:' .. event] ~= 'dead'
-      end
-      seen = all_well and 4 or flow.cancelled and 7 or 5
+      local has_died = flow['callback:complete'] == 'dead' or flow['callback:success'] == 'dead' or flow['callback:settled'] == 'dead'
+      seen = flow['fired:success'] and not has_died and 4 or flow.cancelled and 7 or 5
     elseif bad > 0 then
-      seen = flow['fired:complete'] and is_over('complete') and 12 or 10
-    elseif flow['fired:complete'] and is_over('complete') and live > 0 then
+      seen = flow['fired:complete'] and is_completed and 12 or 10
+    elseif flow['fired:complete'] and is_completed and live > 0 then
       seen = 3
     end
     flow_save(prefix, flow)
@@ -96,7 +96,7 @@ local function flow_rules(todo, prefix, flow, now)
     flow_tolerate(prefix, parent, flow.at, known, seen)
     flow_set(parent, 'touched', now)
     has_todo = flow_walk(todo, prefix, parent, { { flow.at, 1 } }) or has_todo
-    if level == 25 then
+    if levels <= 0 then
       flow_save(prefix, parent)
       redis.call('ZADD', todo, 0, 'rules ' .. flow.parent)
       return true

@@ -11,10 +11,10 @@ local function flow_walk(todo, prefix, flow, members, from)
     return false
   end
   local key = prefix .. flow.number
-  local budget, has_todo = 250, false
+  local budget, due = 250, {}
   local function go_on(entry)
-    redis.call('ZADD', todo, 0, entry)
-    has_todo = true
+    due[#due + 1] = '0'
+    due[#due + 1] = entry
   end
   local function look_at(number)
     local state = redis.call('BITFIELD', key .. ':states', 'GET', 'u4', '#' .. number)[1]
@@ -54,19 +54,22 @@ local function flow_walk(todo, prefix, flow, members, from)
   local n = 1
   while members[n] do
     local number, at = members[n][1], members[n][2]
-    local after = redis.call('HGET', key .. ':after', number)
-    while after and at do
+    -- What is not looked at any more is not read either.
+    local after = budget > 0 and redis.call('HGET', key .. ':after', number)
+    while after and at and budget > 0 do
       local first, last = string.find(after, '%d+', at)
-      if first and budget <= 0 then
-        go_on('after ' .. flow.number .. ' ' .. number .. ' ' .. first)
-        first = nil
-      end
       at = first and last + 1
       if first then
         look_at(string.sub(after, first, last))
       end
     end
+    if budget <= 0 and at then
+      go_on('after ' .. flow.number .. ' ' .. number .. ' ' .. at)
+    end
     n = n + 1
   end
-  return has_todo
+  if #due > 0 then
+    redis.call('ZADD', todo, unpack(due))
+  end
+  return #due > 0
 end

@@ -173,8 +173,10 @@ limits! {
     FLOW_MAX_ABOUT_BYTES: usize = 16 * 1024;
     /// The most nodes that one node waits for. Whenever one of them ends, Redis looks at all of them.
     FLOW_MAX_PARENTS: usize = 1_000;
-    /// The most outcomes that one call writes into the ledger of a batch.
+    /// The most outcomes that one call writes into the ledgers of batches.
     FLOW_MAX_RECORD: usize = 100;
+    /// The most trees of batches that one call writes into; on a cluster it is one.
+    FLOW_TREES: usize = 8;
     /// Without an outcome for so long a batch stands still, and its members are looked for; the pause between two looks
     /// doubles up to an hour.
     FLOW_STANDS_STILL_AFTER: Duration = Duration::from_secs(30);

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use queue_core::flow::{Event, MemberOutcome, MemberState};
 use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits::{self, BROADCAST_MAX_SERVERS};
+use queue_core::wire::TaskMessage;
 use redis::{Cmd, Value};
 
 use super::Broker;
@@ -107,6 +109,54 @@ pub(crate) enum Record {
     Counts(u32, Vec<Recount>),
 }
 
+impl Record {
+    /// Adds its words, and returns how many outcomes it tells of.
+    fn write(&self, words: &mut Vec<String>) -> usize {
+        let (flow, word, those) = match self {
+            Self::Members(flow, outcome, run, numbers) => {
+                let run = if *run == 1 { String::new() } else { format!(".{run}") };
+                (flow, [outcome.as_str(), &run].concat(), spans(numbers))
+            }
+            Self::Callback(flow, event, generation, is_well) => {
+                let ended = if *is_well { "ok" } else { "dead" };
+                let those = vec![event.as_str().to_owned(), generation.to_string(), ended.to_owned()];
+                (flow, "callback".to_owned(), those)
+            }
+            Self::Rules(flow) => (flow, "rules".to_owned(), Vec::new()),
+            Self::Nodes(flow, from) => (flow, "nodes".to_owned(), vec![from.to_string()]),
+            Self::After(flow, member, at) => (flow, "after".to_owned(), vec![member.to_string(), at.to_string()]),
+            Self::Counts(flow, counts) => {
+                let those = counts.iter().flat_map(|it| [it.field.clone(), it.found.clone(), it.count.to_string()]);
+                (flow, "counts".to_owned(), those.collect())
+            }
+        };
+        words.extend([flow.to_string(), word, those.len().to_string()]);
+        words.extend(those);
+        if let Self::Members(.., numbers) = self { numbers.len() } else { 1 }
+    }
+}
+
+/// Numbers of members as `lua/lib/flow_move.lua` wants them: those in a row by the first and the last of them.
+fn spans(numbers: &[u32]) -> Vec<String> {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let rows = numbers.chunk_by(|one, next| next - one == 1).map(|row| match row {
+        [one] => one.to_string(),
+        row => format!("{}-{}", row[0], row[row.len() - 1]),
+    });
+    rows.collect()
+}
+
+/// What a call says of one tree: words of its own, and then others, how many of which there are it says too.
+struct Words<'a> {
+    root: &'a str,
+    head: Vec<String>,
+    words: Vec<String>,
+    /// How many outcomes or entries they tell of.
+    weight: usize,
+}
+
 /// A counter of a flow that is wrong: its field, what was found there, and what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Recount {
@@ -161,6 +211,21 @@ pub(crate) enum Forgotten {
     Part,
     /// It is not over.
     Nothing,
+}
+
+/// A task that is stored once, and the Unix second by which.
+#[derive(Debug)]
+pub(crate) struct Once {
+    pub(crate) task: TaskMessage,
+    /// As it is stored.
+    pub(crate) message: Bytes,
+    pub(crate) not_after: i64,
+}
+
+impl Once {
+    pub(crate) fn new(task: TaskMessage, not_after: i64) -> Self {
+        Self { message: task.to_bytes(), task, not_after }
+    }
 }
 
 /// What a task is stored under once.
@@ -291,51 +356,100 @@ impl Broker {
         self.on_tree(&FLOW_MARK, (root, LIST), with, marked).await
     }
 
-    /// Writes what is known into a tree; returns how much of it was new, how much was of flows that are gone, and what
-    /// is to be done now. At most [`limits::FLOW_MAX_RECORD`] numbers.
+    /// Calls a script on several trees, each with its words and what they weigh: with as many at once as one call may have. What Redis
+    /// refuses is tried again tree by tree, so that one that cannot be written is not in the way of the others.
+    async fn on_trees<T>(
+        &self,
+        script: &'static Script,
+        trees: Vec<Words<'_>>,
+        parse: fn(&[Value]) -> Option<T>,
+    ) -> Vec<Result<T, Error>> {
+        // Each has a slot of its own there.
+        let most = if self.redis.cluster().is_some() { 1 } else { limits::FLOW_TREES };
+        let (mut calls, mut weight): (Vec<Vec<Words<'_>>>, usize) = (Vec::new(), 0);
+        for tree in trees {
+            weight += tree.weight;
+            match calls.last_mut().filter(|call| call.len() < most && weight <= limits::FLOW_MAX_RECORD) {
+                Some(call) => call.push(tree),
+                None => {
+                    weight = tree.weight;
+                    calls.push(vec![tree]);
+                }
+            }
+        }
+        let answers = calls.iter().map(async |trees| match self.on_trees_at_once(script, trees, parse).await {
+            Ok(parsed) => parsed.into_iter().map(Ok).collect(),
+            Err(error) if trees.len() > 1 && !error.is_outage() => {
+                let each = trees.iter().map(|tree| self.on_trees_at_once(script, std::slice::from_ref(tree), parse));
+                let first = |parsed: Vec<T>| parsed.into_iter().next().ok_or_else(|| error.clone());
+                join_all(each).await.into_iter().map(|parsed| parsed.and_then(first)).collect()
+            }
+            Err(error) => trees.iter().map(|_| Err(error.clone())).collect::<Vec<_>>(),
+        });
+        join_all(answers).await.into_iter().flatten().collect()
+    }
+
+    async fn on_trees_at_once<T>(
+        &self,
+        script: &'static Script,
+        trees: &[Words<'_>],
+        parse: fn(&[Value]) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
+        let mut call = script.call(trees.len());
+        let prefixes: Vec<String> = trees.iter().map(|tree| flow_prefix(tree.root)).collect();
+        for prefix in &prefixes {
+            call.arg([prefix, LIST].concat());
+        }
+        for (prefix, tree) in prefixes.into_iter().zip(trees) {
+            call.arg(prefix).arg(&tree.head).arg(tree.words.len()).arg(&tree.words);
+        }
+        let reply = self.redis.run(script, &call).await?;
+        let answer = |answer: &Value| if let Value::Array(parts) = answer { parse(parts) } else { None };
+        let parsed = match &reply {
+            Value::Array(answers) if answers.len() == trees.len() => answers.iter().map(answer).collect(),
+            _ => None,
+        };
+        parsed.ok_or_else(|| Error::unexpected(script.name, &reply))
+    }
+
+    /// Writes what is known into trees; returns for each how much of it was new, how many of the records were of flows that are gone, and
+    /// what is to be done now. Of each tree at most [`limits::FLOW_MAX_RECORD`] numbers.
     pub(crate) async fn flow_record(
+        &self,
+        trees: &[(&str, Option<i64>, &[Record])],
+    ) -> Vec<Result<(u64, u64, Claimed), Error>> {
+        let words = trees.iter().map(|(root, born, records)| {
+            let mut words = Vec::with_capacity(4 * records.len());
+            let mut weight = 0;
+            for record in *records {
+                weight += record.write(&mut words);
+            }
+            Words { root, head: vec![born.map(|born| born.to_string()).unwrap_or_default()], words, weight }
+        });
+        self.on_trees(&FLOW_RECORD, words.collect(), |parts| {
+            let [new, stray, todo] = parts else { return None };
+            Some((number(new)?, number(stray)?, claimed(todo)?))
+        })
+        .await
+    }
+
+    /// The same of one tree.
+    pub(crate) async fn flow_record_one(
         &self,
         root: &str,
         born: Option<i64>,
-        records: &[Record],
+        record: Record,
     ) -> Result<(u64, u64, Claimed), Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(born.map(|born| born.to_string()).unwrap_or_default());
-            for record in records {
-                match record {
-                    Record::Members(flow, outcome, 1, numbers) => {
-                        call.arg(flow).arg(outcome.as_str()).arg(numbers.len()).arg(numbers)
-                    }
-                    Record::Members(flow, outcome, run, numbers) => {
-                        call.arg(flow).arg(format!("{}.{run}", outcome.as_str())).arg(numbers.len()).arg(numbers)
-                    }
-                    Record::Callback(flow, event, generation, is_well) => {
-                        let ended = if *is_well { "ok" } else { "dead" };
-                        call.arg(flow).arg("callback").arg(3).arg(event.as_str()).arg(generation).arg(ended)
-                    }
-                    Record::Rules(flow) => call.arg(flow).arg("rules").arg(0),
-                    Record::Nodes(flow, from) => call.arg(flow).arg("nodes").arg(1).arg(from),
-                    Record::After(flow, member, at) => call.arg(flow).arg("after").arg(2).arg(member).arg(at),
-                    Record::Counts(flow, counts) => {
-                        let group = call.arg(flow).arg("counts").arg(3 * counts.len());
-                        counts.iter().fold(group, |group, it| group.arg(&it.field).arg(&it.found).arg(it.count))
-                    }
-                };
-            }
-        };
-        let parse = |parts: &[Value]| {
-            let [new, stray, todo] = parts else { return None };
-            Some((number(new)?, number(stray)?, claimed(todo)?))
-        };
-        self.on_tree(&FLOW_RECORD, (root, LIST), with, parse).await
+        self.flow_record(&[(root, born, &[record])]).await.remove(0)
     }
 
-    /// What was claimed is done; returns what is to be done next.
-    pub(crate) async fn flow_carried(&self, root: &str, entries: &[String]) -> Result<Claimed, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(entries);
-        };
-        self.on_tree(&FLOW_CARRIED, (root, LIST), with, |parts| claimed(parts.get(1)?)).await
+    /// What was claimed of trees is done; returns for each what is to be done next.
+    pub(crate) async fn flow_carried(&self, trees: Vec<(&str, Vec<String>)>) -> Vec<Result<Claimed, Error>> {
+        let words = trees.into_iter().map(|(root, words)| {
+            let weight = words.len();
+            Words { root, head: Vec::new(), words, weight }
+        });
+        self.on_trees(&FLOW_CARRIED, words.collect(), |parts| claimed(parts.get(1)?)).await
     }
 
     /// What a node was told that waits for a signal, or that its time is over, or has begun; see `flow_signal.lua`.
@@ -417,24 +531,41 @@ impl Broker {
         self.redis.run(&TRIM_OUTCOMES, &call).await.map(drop)
     }
 
-    /// Stores a pending task, unless that was done before within a day.
-    pub(crate) async fn store_once(
-        &self,
-        queue: &str,
-        id: &str,
-        message: &[u8],
-        not_after: i64,
-    ) -> Result<StoredOnce, Error> {
+    /// Stores pending tasks of a queue, each unless that was done before within a day; 1 to [`SHORT_BATCH`].
+    pub(crate) async fn store_once(&self, queue: &str, tasks: &[Once]) -> Result<Vec<StoredOnce>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = STORE_ONCE.call(3);
-        call.arg(keys.pending()).arg(keys.stored_once()).arg(keys.task(id));
-        call.arg(id).arg(message).arg(not_after).arg(limits::FLOW_MAX_STORED_ONCE);
-        let reply = self.redis.run(&STORE_ONCE, &call).await?;
-        match letter(&reply) {
-            Some(Word::Applied) => Ok(StoredOnce::Stored),
-            Some(Word::Same) => Ok(StoredOnce::Before),
-            Some(Word::Changed) => Ok(StoredOnce::TooLate),
-            _ => Err(Error::unexpected(STORE_ONCE.name, &reply)),
+        let mut call = STORE_ONCE.call(2 + tasks.len());
+        call.arg(keys.pending()).arg(keys.stored_once());
+        for once in tasks {
+            call.arg(keys.task(&once.task.id));
+        }
+        call.arg(limits::FLOW_MAX_STORED_ONCE);
+        for once in tasks {
+            call.arg(&once.task.id).arg(&once.message[..]).arg(once.not_after);
+        }
+        let verdict = |word| match word {
+            Word::Applied => Some(StoredOnce::Stored),
+            Word::Same => Some(StoredOnce::Before),
+            Word::Changed => Some(StoredOnce::TooLate),
+            _ => None,
+        };
+        super::verdicts(STORE_ONCE.name, &self.redis.run(&STORE_ONCE, &call).await?, tasks.len(), verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_told_by_their_ends() {
+        for (numbers, expected) in [
+            (&[][..], &[][..]),
+            (&[7], &["7"]),
+            (&[3, 4], &["3-4"]),
+            (&[9, 0, 1, 2, 4, 6, 5, 8, 2, u32::MAX], &["0-2", "4-6", "8-9", "4294967295"]),
+        ] {
+            assert_eq!(spans(numbers), expected);
         }
     }
 }

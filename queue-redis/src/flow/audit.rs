@@ -61,7 +61,8 @@ impl Flows {
         if wrong.is_empty() {
             return Ok(false);
         }
-        let (new, _, claimed) = self.broker.flow_record(id.root(), born, &[Record::Counts(id.number(), wrong)]).await?;
+        let (new, _, claimed) =
+            self.broker.flow_record_one(id.root(), born, Record::Counts(id.number(), wrong)).await?;
         self.carry_out(id.root(), born, claimed).await?;
         Ok(new > 0)
     }

@@ -421,8 +421,8 @@ impl Flows {
         Ok(change)
     }
 
-    /// Has the tree looked at soon by the leader, if whoever works on it now goes away.
-    pub(super) async fn look_soon(&self, root: &str) -> Result<(), Error> {
-        self.broker.ask_for_duty(duty::TREE, root, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
+    /// Has trees, of which there has to be one, looked at soon by the leader, if whoever works on them now goes away.
+    pub(super) async fn look_soon(&self, roots: &[&str]) -> Result<(), Error> {
+        self.broker.ask_for_duties(duty::TREE, roots, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
     }
 }

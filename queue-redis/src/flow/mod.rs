@@ -23,9 +23,10 @@ mod status;
 mod store;
 mod workflow;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use queue_core::exhausted::FollowUp;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, Part};
@@ -46,7 +47,7 @@ pub use self::rerun::Rerun;
 pub(crate) use self::status::miscounted;
 pub use self::status::{BatchState, BatchStatus, CallbackState, CallbackStatus, Member};
 pub use self::workflow::WorkflowBuilder;
-use crate::broker::{Broker, Claimed, Record, StoredOnce};
+use crate::broker::{Broker, Claimed, Once, Record, StoredOnce, next_batch};
 use crate::client::Client;
 use crate::error::Error;
 use crate::log::{error, warn};
@@ -77,89 +78,122 @@ impl Flows {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses. All may be told again.
-    pub async fn record(&self, outcomes: Vec<(MemberId, MemberOutcome)>) -> Result<(), Error> {
-        let trees: Vec<(Tree, Vec<Vec<Record>>)> = sorted(outcomes).into_iter().collect();
-        for trees in trees.chunks(TREES_AT_ONCE) {
-            let written = join_all(trees.iter().map(async |((root, born), calls)| {
-                for records in calls {
-                    let (_, stray, claimed) = self.broker.flow_record(root, *born, records).await?;
-                    if stray > 0 {
-                        warn!(flow = root, outcomes = stray, "outcomes of a batch that is gone were dropped");
+    pub async fn record(&self, outcomes: Outcomes) -> Result<(), Error> {
+        let mut trees: Vec<(Tree, VecDeque<Vec<Record>>)> = sorted(outcomes).into_iter().collect();
+        while !trees.is_empty() {
+            // What one call cannot say of a tree, the next one does: outcomes of a member keep their order.
+            for trees in trees.chunks_mut(TREES_AT_ONCE) {
+                let calls: Vec<(Tree, Vec<Record>)> =
+                    trees.iter_mut().filter_map(|(tree, calls)| Some((tree.clone(), calls.pop_front()?))).collect();
+                let said: Vec<_> = calls.iter().map(|((root, born), records)| (&**root, *born, &records[..])).collect();
+                let written = self.broker.flow_record(&said).await;
+                let (mut claims, mut failed) = (Vec::new(), Ok(()));
+                for ((tree, _), written) in calls.into_iter().zip(written) {
+                    match written {
+                        Ok((_, stray, claimed)) => {
+                            if stray > 0 {
+                                warn!(flow = tree.0, "outcomes of a batch that is gone were dropped");
+                            }
+                            claims.push((tree, claimed));
+                        }
+                        Err(error) => failed = failed.and(Err(error)),
                     }
-                    Box::pin(self.carry_out(root, *born, claimed)).await?;
                 }
-                Ok(())
-            }));
-            written.await.into_iter().collect::<Result<(), Error>>()?;
+                Box::pin(self.carry_out_all(claims)).await?;
+                failed?;
+            }
+            trees.retain(|(_, calls)| !calls.is_empty());
         }
         Ok(())
     }
 
-    /// Does what is to be done for the flows of a tree, until there is no more of it. What is not done in time is claimed by
+    /// Does what is to be done for the flows of a tree, see [`carry_out_all`](Self::carry_out_all).
+    pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
+        self.carry_out_all(vec![((root.to_owned(), born), claimed)]).await
+    }
+
+    /// Does what is to be done for the flows of trees, until there is no more of it. What is not done in time is claimed by
     /// others.
     ///
     /// # Errors
     /// When Redis cannot be asked; or when it refuses something, after all else was done.
-    pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
-        if claimed.entries.is_empty() {
+    async fn carry_out_all(&self, mut claims: Vec<(Tree, Claimed)>) -> Result<(), Error> {
+        claims.retain(|(_, claimed)| !claimed.entries.is_empty());
+        if claims.is_empty() {
             return Ok(());
         }
         // A process that dies from here on leaves entries that somebody has to find.
-        self.look_soon(root).await?;
-        let (mut claims, mut refused) = (vec![claimed], Ok(()));
-        while let Some(Claimed { not_after, entries }) = claims.pop() {
-            let mut carried = Vec::with_capacity(entries.len());
-            let mut stored = Vec::new();
-            for (entry, message) in entries {
-                let words: Vec<&str> = entry.split(' ').collect();
-                let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-                let task = match (&words[..], &numbers[..]) {
-                    (["call", _, event, _], &[flow, generation]) => {
-                        flow::Event::from_name(event).map(|event| (flow, Part::Callback(event, generation)))
-                    }
-                    (["run", ..], &[flow, number]) => Some((flow, Part::Member(number, 1))),
-                    (["run", ..], &[flow, number, run]) => Some((flow, Part::Member(number, run))),
-                    _ => None,
-                };
-                if let Some((flow, part)) = task {
-                    let id = MemberId { flow: flow_of(root, flow), born, part };
-                    stored.push(async move { (self.call(&id, message, not_after).await, entry) });
-                    continue;
-                }
-                let looked_at = match (&words[..], &numbers[..]) {
-                    (["stop", _], [flow]) => {
-                        if or_refused(Box::pin(self.stop(root, born, *flow)).await, &mut refused)? {
-                            carried.push(entry);
+        let roots: Vec<&str> = claims.iter().map(|((root, _), _)| &**root).collect();
+        self.look_soon(&roots).await?;
+        let mut refused = Ok(());
+        while !claims.is_empty() {
+            let (mut next, mut stored, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            let mut carried: Vec<(Tree, Vec<String>)> = Vec::with_capacity(claims.len());
+            for (tree, Claimed { not_after, entries }) in std::mem::take(&mut claims) {
+                let (root, born, mut done) = (&*tree.0, tree.1, Vec::new());
+                for (entry, message) in entries {
+                    let words: Vec<&str> = entry.split(' ').collect();
+                    let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+                    let task = match (&words[..], &numbers[..]) {
+                        (["call", _, event, _], &[flow, generation]) => {
+                            flow::Event::from_name(event).map(|event| (flow, Part::Callback(event, generation)))
                         }
+                        (["run", ..], &[flow, number]) => Some((flow, Part::Member(number, 1))),
+                        (["run", ..], &[flow, number, run]) => Some((flow, Part::Member(number, run))),
+                        _ => None,
+                    };
+                    if let Some((flow, part)) = task {
+                        stored.push((MemberId { flow: flow_of(root, flow), born, part }, message, not_after));
+                        places.push((carried.len(), entry));
                         continue;
                     }
-                    (["late", ..], [flow, node]) => {
-                        claims.push(self.is_late(root, (*flow, *node), message).await?);
-                        continue;
+                    let looked_at = match (&words[..], &numbers[..]) {
+                        (["stop", _], [flow]) => {
+                            if or_refused(Box::pin(self.stop(root, born, *flow)).await, &mut refused)? {
+                                done.push(entry);
+                            }
+                            continue;
+                        }
+                        (["late", ..], [flow, node]) => {
+                            let late = self.is_late(root, (*flow, *node), message).await;
+                            next.push((tree.clone(), or_refused(late, &mut refused)?));
+                            continue;
+                        }
+                        (["rules", _], [flow]) => Record::Rules(*flow),
+                        (["nodes", ..], [flow, from]) => Record::Nodes(*flow, *from),
+                        (["after", ..], [flow, member, at]) => Record::After(*flow, *member, *at),
+                        _ => {
+                            error!(
+                                flow = root,
+                                entry, "a batch has something to be done that this version does not know"
+                            );
+                            continue;
+                        }
+                    };
+                    let is_rules = matches!(looked_at, Record::Rules(_));
+                    let written = self.broker.flow_record_one(root, born, looked_at).await;
+                    let written = written.map(|(.., claimed)| Some(claimed));
+                    if let Some(claimed) = or_refused(written, &mut refused)? {
+                        next.push((tree.clone(), claimed));
+                        // The script has taken the others out by itself, and may have put them in again.
+                        done.extend(is_rules.then_some(entry));
                     }
-                    (["rules", _], [flow]) => Record::Rules(*flow),
-                    (["nodes", ..], [flow, from]) => Record::Nodes(*flow, *from),
-                    (["after", ..], [flow, member, at]) => Record::After(*flow, *member, *at),
-                    _ => {
-                        error!(flow = root, entry, "a batch has something to be done that this version does not know");
-                        continue;
-                    }
-                };
-                let (.., claimed) = self.broker.flow_record(root, born, std::slice::from_ref(&looked_at)).await?;
-                claims.push(claimed);
-                // The script has taken the others out by itself, and may have put them in again.
-                if let Record::Rules(_) = looked_at {
-                    carried.push(entry);
+                }
+                carried.push((tree, done));
+            }
+            for ((claim, entry), is_done) in places.into_iter().zip(self.call_all(stored).await) {
+                if or_refused(is_done, &mut refused)? {
+                    carried[claim].1.push(entry);
                 }
             }
-            for (done, entry) in join_all(stored).await {
-                if or_refused(done, &mut refused)? {
-                    carried.push(entry);
-                }
+            carried.retain(|(_, entries)| !entries.is_empty());
+            let entries = carried.iter_mut().map(|((root, _), entries)| (&**root, std::mem::take(entries)));
+            let more = self.broker.flow_carried(entries.collect()).await;
+            for ((tree, _), claimed) in carried.into_iter().zip(more) {
+                next.push((tree, or_refused(claimed, &mut refused)?));
             }
-            if !carried.is_empty() {
-                claims.push(self.broker.flow_carried(root, &carried).await?);
-            }
+            claims = next;
+            claims.retain(|(_, claimed)| !claimed.entries.is_empty());
         }
         refused
     }
@@ -175,8 +209,7 @@ impl Flows {
             }
         };
         // Nobody has claimed it, so that nobody is too late.
-        self.store_once(&message, i64::MAX >> 10).await?;
-        Ok(())
+        self.store_once(queue, vec![Once::new(message, i64::MAX >> 10)]).await.remove(0).map(drop)
     }
 
     /// Enqueues the task that follows one that was archived, if an entry tells of it, and says whether the entry is done with. Told again,
@@ -206,38 +239,84 @@ impl Flows {
         }
     }
 
-    async fn store_once(&self, message: &TaskMessage, not_after: i64) -> Result<StoredOnce, Error> {
-        self.broker.publish_queue(&message.queue).await?;
-        let stored = self.broker.store_once(&message.queue, &message.id, &message.to_bytes(), not_after).await?;
-        if stored == StoredOnce::Stored {
-            self.broker.tell_enqueued(std::iter::once((message, None)), self.clock.now_ns());
+    /// Enqueues callbacks and nodes, each with the second by which; for each whether that is done, now or before.
+    async fn call_all(&self, tasks: Vec<(MemberId, Bytes, i64)>) -> Vec<Result<bool, Error>> {
+        let ready = join_all(tasks.into_iter().map(async |(id, message, not_after)| {
+            Ok(self.ready(&id, message).await?.map(|message| (message, not_after)))
+        }));
+        let mut done: Vec<Result<bool, Error>> = Vec::new();
+        let mut queues: BTreeMap<String, Vec<(usize, Once)>> = BTreeMap::new();
+        for (at, ready) in ready.await.into_iter().enumerate() {
+            done.push(match ready {
+                Ok(Ok((message, not_after))) => {
+                    let once = Once::new(message, not_after);
+                    queues.entry(once.task.queue.clone()).or_default().push((at, once));
+                    Ok(false)
+                }
+                Ok(Err(is_done)) => Ok(is_done),
+                Err(error) => Err(error),
+            });
         }
-        Ok(stored)
+        let stored = join_all(queues.into_iter().map(async |(queue, tasks)| {
+            let (places, tasks): (Vec<usize>, Vec<Once>) = tasks.into_iter().unzip();
+            let stored = self.store_once(&queue, tasks).await;
+            places.into_iter().zip(stored).collect::<Vec<_>>()
+        }));
+        for (at, stored) in stored.await.into_iter().flatten() {
+            done[at] = stored;
+        }
+        done
     }
 
-    /// Enqueues a callback or a node; whether that is done, now or before.
-    async fn call(&self, id: &MemberId, message: bytes::Bytes, not_after: i64) -> Result<bool, Error> {
+    /// The message of a callback or a node, as it is enqueued; or, of what is no task, whether it is done.
+    async fn ready(&self, id: &MemberId, message: Bytes) -> Result<Result<TaskMessage, bool>, Error> {
         let mut message = match TaskMessage::from_bytes(message) {
             Ok(message) if !message.r#type.is_empty() => message,
             _ => {
                 error!(task = %id, "a task that a batch has to enqueue cannot be read; it is not enqueued");
-                return Ok(false);
+                return Ok(Err(false));
             }
         };
         if message.r#type == flow::SIGNAL_TYPE {
-            return self.begin_to_wait(id, &message).await.map(|()| true);
+            return self.begin_to_wait(id, &message).await.map(|()| Err(true));
         }
         message.id = id.to_string();
         if matches!(id.part, Part::Member(_, 2..)) {
             self.name_present_runs(&mut message).await?;
         }
-        let stored = self.store_once(&message, not_after).await?;
-        if stored == StoredOnce::TooLate {
-            let queue = &message.queue;
-            warn!(task = %id, queue, "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \
-                set the clocks: two nodes of the cluster are half an hour apart");
+        Ok(Ok(message))
+    }
+
+    /// Stores tasks of a queue once, in as few calls as may be; for each whether it is stored, now or before. What Redis refuses is tried
+    /// again one by one.
+    async fn store_once(&self, queue: &str, tasks: Vec<Once>) -> Vec<Result<bool, Error>> {
+        let count = tasks.len();
+        if let Err(error) = self.broker.publish_queue(queue).await {
+            return vec![Err(error); count];
         }
-        Ok(stored != StoredOnce::TooLate)
+        let (mut tasks, mut done) = (tasks.into_iter().peekable(), Vec::with_capacity(count));
+        while tasks.peek().is_some() {
+            let call = next_batch(&mut tasks, limits::SHORT_BATCH, |once| once.message.len());
+            let stored = match self.broker.store_once(queue, &call).await {
+                Err(error) if call.len() > 1 && !error.is_outage() => {
+                    let each = call.iter().map(|once| self.broker.store_once(queue, std::slice::from_ref(once)));
+                    join_all(each).await.into_iter().map(|stored| Ok(stored?[0])).collect()
+                }
+                Err(error) => vec![Err(error); call.len()],
+                Ok(stored) => stored.into_iter().map(Ok).collect::<Vec<_>>(),
+            };
+            let fresh = call.iter().zip(&stored).filter(|(_, stored)| matches!(stored, Ok(StoredOnce::Stored)));
+            self.broker.tell_enqueued(fresh.map(|(once, _)| (&once.task, None)), self.clock.now_ns());
+            done.extend(call.iter().zip(stored).map(|(once, stored)| {
+                let is_late = stored? == StoredOnce::TooLate;
+                if is_late {
+                    warn!(task = once.task.id, queue, "a task of a batch was claimed too long ago to be enqueued; it is tried again. If this goes on, \
+                        set the clocks: two nodes of the cluster are half an hour apart");
+                }
+                Ok(!is_late)
+            }));
+        }
+        done
     }
 }
 
@@ -303,18 +382,18 @@ fn flow_of(root: &str, number: u32) -> FlowId {
 }
 
 /// Outcomes by tree, and for each the calls that write them, of at most [`limits::FLOW_MAX_RECORD`] numbers. Those of one member keep their order.
-fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, Vec<Vec<Record>>> {
+fn sorted(outcomes: Outcomes) -> BTreeMap<Tree, VecDeque<Vec<Record>>> {
     // The calls of each tree, and how many numbers the last one has.
-    let mut trees: BTreeMap<Tree, (Vec<Vec<Record>>, usize)> = BTreeMap::new();
+    let mut trees: BTreeMap<Tree, (VecDeque<Vec<Record>>, usize)> = BTreeMap::new();
     for (id, outcome) in outcomes {
         let flow = id.flow.number();
         let (calls, size) = trees.entry((id.flow.into_root(), id.born)).or_default();
         if calls.is_empty() || *size >= limits::FLOW_MAX_RECORD {
-            calls.push(Vec::new());
+            calls.push_back(Vec::new());
             *size = 0;
         }
         *size += 1;
-        let Some(records) = calls.last_mut() else { continue };
+        let Some(records) = calls.back_mut() else { continue };
         match id.part {
             Part::Member(number, run) => match records.last_mut() {
                 Some(Record::Members(known, same, now, numbers)) if (*known, *same, *now) == (flow, outcome, run) => {
@@ -361,7 +440,7 @@ mod tests {
             ("flow:a:0:3.2", Again),
             ("flow:a:1:success", Ok),
         ]));
-        let a = trees[&("a".to_owned(), None)].concat();
+        let a: Vec<Record> = trees[&("a".to_owned(), None)].iter().flatten().cloned().collect();
         assert_eq!(
             a,
             [

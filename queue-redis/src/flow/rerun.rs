@@ -45,7 +45,7 @@ impl Batch {
             let seen = self.status().await?.generation;
             // First, so that whoever dies in between leaves nothing that nobody looks for: of a tree that is over, the leader's next look may
             // be months away.
-            flows.look_soon(self.id.root()).await?;
+            flows.look_soon(&[self.id.root()]).await?;
             let done = flows.broker.flow_rerun(place, node, seen).await?;
             flows.carry_out(self.id.root(), self.born, done.claimed).await?;
             return match done.word {

@@ -307,7 +307,7 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 31] = [
+const OWN_NUMBERS: [(&str, usize); 30] = [
     ("varint", 128),              // varints of protobuf
     ("message_field", 128),       // likewise
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
@@ -337,7 +337,6 @@ const OWN_NUMBERS: [(&str, usize); 31] = [
     ("flow_may_grow", 1_000),     // generations of flows that are looked through
     ("flow_reserve_numbers", 60), // seconds for which members may be on their way
     ("flow_walk", 250),           // what one call may look at, in edges
-    ("flow_tend", 24),            // flows of one look, less one
     ("flow_tend", 3_600),         // seconds between two looks at the most
 ];
 
@@ -376,7 +375,7 @@ fn bounds_in_scripts_are_those_of_queue_core() {
         "dequeue_lanes",
         format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FARTHEST, FALLBACK = {LANE_WINDOW}, "),
     );
-    states("flow_claim", format!("now + {}, entry", FLOW_CLAIM.as_secs()));
+    states("flow_claim", format!("now + {})", FLOW_CLAIM.as_secs()));
     states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
     states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));
 }

@@ -22,10 +22,14 @@ async fn grow(_: Grow, batch: Batch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The id of a batch whose ledger the master of these slots has.
-pub(super) fn id_on(master: usize) -> String {
+/// Ids of batches whose ledgers the master of these slots has.
+pub(super) fn ids_on(master: usize) -> impl Iterator<Item = String> {
     let slots = [0..=5461, 5462..=10922, 10923..=16383][master].clone();
-    (0..).map(|n| format!("batch{n}")).find(|id| slots.contains(&slot_of(id.as_bytes()))).unwrap()
+    (0..).map(|n| format!("batch{n}")).filter(move |id| slots.contains(&slot_of(id.as_bytes())))
+}
+
+pub(super) fn id_on(master: usize) -> String {
+    ids_on(master).next().unwrap()
 }
 
 async fn serve(cluster: &Cluster, ran: &Events, patience: Duration) -> Handle {

@@ -8,6 +8,7 @@ mod features;
 mod flows;
 mod locks;
 mod moving;
+mod sizes;
 mod tls;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ mod model;
 mod reruns;
 mod signals;
 mod tampered;
+mod together;
 
 use std::time::Duration;
 

@@ -188,10 +188,10 @@ async fn counters_that_have_changed_since_they_were_found_stay() {
     let (_, ledger) = three(&fixture).await;
     let script = super::model::script("flow_record");
     for (found_as, new, left) in [(["4", ""], 0, "3"), (["3", "1"], 0, "3"), (["3", ""], 1, "2")] {
-        let head = ["EVAL", &script, "1", "asynq:x:{b}:todo", "asynq:x:{b}:", "", "0", "counts", "6"];
+        let head = ["EVAL", &script, "1", "asynq:x:{b}:todo", "asynq:x:{b}:", "", "9", "0", "counts", "6"];
         let counts = ["c2", found_as[0], "2", "c4", found_as[1], "1"];
-        let done: Vec<redis::Value> = fixture.cmd(&[&head[..], &counts[..]].concat()).await;
-        assert_eq!(done[0], redis::Value::Int(new), "{found_as:?}");
+        let done: Vec<Vec<redis::Value>> = fixture.cmd(&[&head[..], &counts[..]].concat()).await;
+        assert_eq!(done[0][0], redis::Value::Int(new), "{found_as:?}");
         let count: String = fixture.cmd(&["HGET", &ledger, "c2"]).await;
         assert_eq!(count, left, "{found_as:?}");
     }
