@@ -21,16 +21,15 @@
 --              of after a member and from where on in the list of those that wait for it; of each counter its field, what was found, what is right
 -- DERIVED
 --   prefix .. number .. ':flow', ':states', ':about', ':messages', ':before', ':after', ':kids', ':runs', ':signals', and those of its ancestors
--- RETURNS for each tree how many outcomes were new; how many groups were of flows that are gone; and what the caller has to do, see flow_claim
+-- RETURNS for each tree how many outcomes were new; how many groups were of flows that are gone; and what the caller has to do, see flow_claim;
+-- of several trees, nothing for one that cannot be written: written by itself, it tells why
 -- needs: flow_claim flow_load flow_move flow_rules flow_runs flow_save flow_set flow_walk
 local now = redis.call('TIME')[1]
-local words, at, answers = ARGV, 1, {}
+local words = ARGV
 
-for n, todo in ipairs(KEYS) do
-  local prefix, born, last = words[at], words[at + 1], at + 2 + words[at + 2]
+local function record(todo, prefix, born, at, last)
   local new, stray, has_todo = 0, 0, false
   local is_ours = born == '' or redis.call('HGET', prefix .. '0:flow', 'born') == born
-  at = at + 3
   while at < last do
     local number, outcome, count = words[at], words[at + 1], tonumber(words[at + 2])
     local group = { unpack(words, at + 3, at + 2 + count) }
@@ -91,6 +90,19 @@ for n, todo in ipairs(KEYS) do
       end
     end
   end
-  answers[n] = { new, stray, has_todo and flow_claim(todo, prefix, now) or {} }
+  return { new, stray, has_todo and flow_claim(todo, prefix, now) or {} }
+end
+
+local at, answers = 1, {}
+for n, todo in ipairs(KEYS) do
+  local prefix, born, last = words[at], words[at + 1], at + 2 + words[at + 2]
+  if #KEYS == 1 then
+    answers[n] = record(todo, prefix, born, at + 3, last)
+  else
+    -- One that cannot be written is not in the way of the others.
+    local is_written, answer = pcall(record, todo, prefix, born, at + 3, last)
+    answers[n] = is_written and answer or {}
+  end
+  at = last + 1
 end
 return answers

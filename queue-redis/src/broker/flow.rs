@@ -377,24 +377,35 @@ impl Broker {
                 }
             }
         }
-        let answers = calls.iter().map(async |trees| match self.on_trees_at_once(script, trees, parse).await {
-            Ok(parsed) => parsed.into_iter().map(Ok).collect(),
-            Err(error) if trees.len() > 1 && !error.is_outage() => {
-                let each = trees.iter().map(|tree| self.on_trees_at_once(script, std::slice::from_ref(tree), parse));
-                let first = |parsed: Vec<T>| parsed.into_iter().next().ok_or_else(|| error.clone());
-                join_all(each).await.into_iter().map(|parsed| parsed.and_then(first)).collect()
+        let answers = calls.iter().map(async |trees| {
+            let alone = async |tree: &Words<'_>| {
+                let answer = self.on_trees_at_once(script, std::slice::from_ref(tree), parse).await?.pop().flatten();
+                answer.ok_or_else(|| Error::unexpected(script.name, &"an answer of another form"))
+            };
+            match self.on_trees_at_once(script, trees, parse).await {
+                Err(error) if trees.len() == 1 || error.is_outage() => {
+                    trees.iter().map(|_| Err(error.clone())).collect()
+                }
+                answer => {
+                    let answers = answer.unwrap_or_else(|_| trees.iter().map(|_| None).collect());
+                    let each = trees.iter().zip(answers).map(async |(tree, answer)| match answer {
+                        Some(answer) => Ok(answer),
+                        None => alone(tree).await,
+                    });
+                    join_all(each).await
+                }
             }
-            Err(error) => trees.iter().map(|_| Err(error.clone())).collect::<Vec<_>>(),
         });
         join_all(answers).await.into_iter().flatten().collect()
     }
 
+    /// The answer for each tree; `None` for one of several that could not be written.
     async fn on_trees_at_once<T>(
         &self,
         script: &'static Script,
         trees: &[Words<'_>],
         parse: fn(&[Value]) -> Option<T>,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<Vec<Option<T>>, Error> {
         let mut call = script.call(trees.len());
         let prefixes: Vec<String> = trees.iter().map(|tree| flow_prefix(tree.root)).collect();
         for prefix in &prefixes {
@@ -405,11 +416,10 @@ impl Broker {
         }
         let reply = self.redis.run(script, &call).await?;
         let answer = |answer: &Value| if let Value::Array(parts) = answer { parse(parts) } else { None };
-        let parsed = match &reply {
-            Value::Array(answers) if answers.len() == trees.len() => answers.iter().map(answer).collect(),
-            _ => None,
-        };
-        parsed.ok_or_else(|| Error::unexpected(script.name, &reply))
+        match &reply {
+            Value::Array(answers) if answers.len() == trees.len() => Ok(answers.iter().map(answer).collect()),
+            _ => Err(Error::unexpected(script.name, &reply)),
+        }
     }
 
     /// Writes what is known into trees; returns for each how much of it was new, how many of the records were of flows that are gone, and
