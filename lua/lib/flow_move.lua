@@ -7,14 +7,14 @@ local function flow_move(prefix, flow, numbers, outcome)
   local is_stopped = flow.cancelled and (outcome == 'dead' or outcome == 'removed')
   -- In the place of each state, from 0 to 12, the one that follows; a table of tables would be made anew in each call.
   local follows = ({
-    ok        = '4444.4444....',
-    failing   = '.33..........',
-    dead      = '5555..5.5....',
-    removed   = '..66......6.6',
-    cancelled = '.777......7.7',
-    again     = '.....22......',
-    skipped   = '.88..8.......',
-    void      = '..06.........',
+    ok        = '4444_4444____',
+    failing   = '_33__________',
+    dead      = '5555__5_5____',
+    removed   = '__66______6_6',
+    cancelled = '_777______7_7',
+    again     = '_____22______',
+    skipped   = '_88__8_______',
+    void      = '__06_________',
   })[is_stopped and 'cancelled' or outcome]
   local states = prefix .. flow.number .. ':states'
   local next_number = tonumber(flow.next) or 0

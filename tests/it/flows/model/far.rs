@@ -9,8 +9,8 @@ use super::rules::{Flow, Tree, table};
 use super::{Run, script};
 use crate::support::Fixture;
 
-const SEEDS: u64 = 60;
-const CALLS: usize = 25;
+const SEEDS: u64 = 24;
+const CALLS: usize = 20;
 /// As many as one call tells of.
 const MOST: usize = 100;
 /// How far beyond the last number of a batch one is believed.
