@@ -93,5 +93,5 @@ async fn members_far_apart_move_as_those_do_that_lie_close() {
             assert!(beyond.is_some_and(|beyond| beyond.iter().all(|byte| *byte == 0)), "bytes of the states");
         }
     }
-    assert!(moves.len() == 7 && moves.values().all(|count| *count > 50), "{moves:?}");
+    assert!(moves.len() == 7 && moves.values().all(|count| *count > 20), "{moves:?}");
 }
