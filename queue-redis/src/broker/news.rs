@@ -53,8 +53,8 @@ impl Default for News {
 
 impl News {
     /// Whether it is time to ask who listens. Of the calls that find it so, one is told.
-    fn is_due(&self) -> bool {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NEVER);
+    fn is_due(&self, now: Instant) -> bool {
+        let now = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(NEVER);
         let due = self.look_at.load(Relaxed);
         let next = now.saturating_add(u64::try_from(AUDIENCE_POLL.as_millis()).unwrap_or(NEVER));
         now >= due && due != NEVER && self.look_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok()
@@ -69,8 +69,8 @@ impl Broker {
     /// Outside a runtime of tokio.
     pub fn tell_enqueued<'a>(&self, stored: impl Iterator<Item = (&'a TaskMessage, Option<i64>)>, now_ns: i64) {
         let now = Reading { ns: now_ns, at: Instant::now() };
-        if self.feed().is_served() || !self.news.is_due() {
-            if self.feed().is_heard() && self.gather(stored, now.now()) && !self.feed().is_served() {
+        if self.feed().is_served() || !self.news.is_due(now.at) {
+            if self.feed().is_heard() && self.gather(stored, UnixMilli::of_ns(now_ns)) && !self.feed().is_served() {
                 self.write_soon(now);
             }
             return;

@@ -8,6 +8,7 @@ use queue_core::crash::Crashes;
 use queue_core::{OptionError, RawTask, Step, TaskMessage, TaskState, UniqueUntil};
 use queue_redis::broker::Recovery;
 use queue_redis::{Client, EnqueueError, Outgoing};
+use queue_scheduler::{Entry, Scheduler};
 use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
 use tokio::sync::Semaphore;
 
@@ -133,6 +134,21 @@ async fn a_window_is_open_for_its_time_whatever_becomes_of_the_task() {
     client.enqueue(window("b")).await.unwrap();
     inspector.delete_task(QUEUE, "b").await.unwrap();
     assert_eq!(refused_for(&client, window("c")).await.as_deref(), Some("b"));
+}
+
+/// Run by hand, as its scheduler has registered it.
+#[tokio::test]
+async fn a_periodic_task_may_have_a_window() {
+    let fixture = Fixture::start().await;
+    let scheduler = Scheduler::builder(fixture.redis()).build();
+    scheduler.register(Entry::new("@every 1h", unique("p", UniqueUntil::Window)).name("e")).unwrap();
+    scheduler.start().await.unwrap();
+    let inspector = Inspector::new(fixture.redis());
+    let id = inspector.run_cron("e", false).await.unwrap();
+    inspector.delete_task(QUEUE, &id).await.unwrap();
+    let refused = inspector.run_cron("e", true).await.unwrap_err();
+    assert!(refused.to_string().contains("uniqueness lock"), "{refused}");
+    scheduler.shutdown().await;
 }
 
 #[tokio::test]

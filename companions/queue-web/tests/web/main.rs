@@ -4,6 +4,7 @@ mod asynqmon;
 mod axe;
 mod batches;
 mod browser;
+mod cost;
 mod failures;
 mod feed;
 mod limits;
