@@ -26,7 +26,7 @@ fn count(ran: &Ran, what: &str) -> usize {
     ran.all().iter().filter(|ran| *ran == what).count()
 }
 
-/// A member of a batch; what it does is its payload: `ok`, `die`, `fail once`, or the type that is noted.
+/// A member of a batch; what it does is its payload: `ok`, `die`, `fail once`, `fail for long`, or what is noted.
 fn member(does: &str) -> RawTask {
     RawTask::new("member").payload(does.to_owned()).queue(QUEUE).max_retry(3)
 }
@@ -45,6 +45,11 @@ async fn work(ran: Ran, job: Job) -> Result<(), Failure> {
     if does == "fail once" && job.attempt() == 1 {
         ran.tell("failed");
         return Err(Failure::retry_in(Duration::from_secs(1), "once"));
+    }
+    // Nobody tries it again before somebody asks for it.
+    if does == "fail for long" && job.attempt() == 1 {
+        ran.tell("failed");
+        return Err(Failure::retry_in(Duration::from_secs(3600), "once"));
     }
     ran.tell(does);
     Ok(())
