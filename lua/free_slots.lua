@@ -38,6 +38,7 @@ for n = 1, (#ARGV - 1) / 5 do
 end
 local leased, freed, seen, opened = redis.call('ZMSCORE', lease, unpack(ids)), {}, {}, {}
 local held, farthest, by_name, refused = {}, {}, nil, {}
+local unruled = { interval = 0, burst = 1 }
 local function rule_of(name)
   if not by_name then
     by_name = {}
@@ -90,21 +91,20 @@ local function slow_down(lane, rule, for_ms)
 end
 for n = 1, #ids do
   local id, lanes, limit, for_ms, is_well = nth(ARGV, 2, 5, n)
-  local has_ended = not leased[n] and is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state'))
   for lane in string.gmatch(lanes, '[^ ]+') do
     local name = string.match(lane, '^[^:]*')
-    if has_ended or not leased[n] and not (rule_of(name) or {}).is_strict then
+    local rule = rule_of(name) or unruled
+    if not leased[n] and (not rule.is_strict or is_finished(redis.pcall('HGET', prefix .. 't:' .. id, 'state'))) then
       freed[#freed + 1] = lane .. ' ' .. id
       if not seen[lane] then
         seen[lane] = true
         opened[#opened + 1] = lane
       end
     end
-    if is_well ~= '' and (rule_of(name) or {}).breaker then
-      judge(lane, rule_of(name), is_well == '1')
+    if is_well ~= '' and rule.breaker then
+      judge(lane, rule, is_well == '1')
     end
     if name == limit then
-      local rule = rule_of(name) or { interval = 0, burst = 1 }
       for_ms = tonumber(for_ms)
       local interval = rule.adapt and rule.interval / slow_down(lane, rule, for_ms) or rule.interval
       refused[#refused + 1] = rule.name

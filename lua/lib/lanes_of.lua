@@ -8,7 +8,9 @@
 local MAX_KEY, MAX_JSON = 96, 4096
 
 local function lane_name(rule, key)
-  key = string.gsub(key, '[%% ]', { ['%'] = '%25', [' '] = '%20' })
+  if string.find(key, '[%% ]') then
+    key = string.gsub(key, '[%% ]', { ['%'] = '%25', [' '] = '%20' })
+  end
   if #key > MAX_KEY then
     key = string.sub(key, 1, MAX_KEY - 40) .. redis.sha1hex(key)
   end
@@ -42,27 +44,38 @@ local function falls_under(rule, task_type)
   return false
 end
 
+-- The value of the header of a rule. An entry says its name first as everybody writes it; any other order is read too. The last one counts.
+local function header_of(msg, rule)
+  local name, value, entry = rule.path, nil, nil
+  local at = string.find(msg, name, 1, true) and 1
+  rule.start = rule.start or #name < 128 and '\10' .. string.char(#name) .. name
+  local start = rule.start
+  while at and at <= #msg do
+    entry, at = message_field(msg, 15, at)
+    if entry and start and string.sub(entry, 1, #start) == start then
+      value = message_field(entry, 2, #start + 1) or ''
+    elseif entry and not (start and string.byte(entry) == 10) and (message_field(entry, 1) or '') == name then
+      value = message_field(entry, 2) or ''
+    end
+  end
+  return value
+end
+
 local function lanes_of(rules)
-  local wants_headers, wants_payload = false, false
+  local wants_type, wants_payload = false, false
   for n = 1, #rules do
-    wants_headers = wants_headers or rules[n].kind == 'header'
+    wants_type = wants_type or rules[n].types or rules[n].kind == 'type'
     wants_payload = wants_payload or rules[n].kind == 'payload'
   end
   return function(msg)
-    local task_type, payload = message_field(msg, 1) or '', wants_payload and message_field(msg, 2)
-    local names, headers, body, entry, at = {}, {}, nil, nil, 1
-    while wants_headers and at do
-      entry, at = message_field(msg, 15, at)
-      if entry then
-        headers[message_field(entry, 1) or ''] = message_field(entry, 2) or ''
-      end
-    end
+    local task_type, payload = wants_type and message_field(msg, 1) or '', wants_payload and message_field(msg, 2)
+    local names, body = {}, nil
     for n = 1, #rules do
       local rule, key = rules[n], nil
       if rule.types and not falls_under(rule, task_type) then
         key = nil
       elseif rule.kind == 'header' then
-        key = headers[rule.path]
+        key = header_of(msg, rule)
       elseif rule.kind == 'type' then
         key = task_type
       elseif rule.kind == 'queue' then

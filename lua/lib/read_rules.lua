@@ -13,7 +13,11 @@ local function read_rules(text)
     end
   end
   local function is_number(number, least)
-    return number == nil or type(number) == 'number' and number >= least and number < 2 ^ 53
+    return type(number) == 'number' and number >= (least or 1) and number < 2 ^ 53
+  end
+  local function is_breaker(breaker)
+    return type(breaker) == 'table' and is_number(breaker.percent) and is_number(breaker.of) and is_number(breaker.within)
+      and is_number(breaker.rest) and is_number(breaker.most)
   end
   hold(type(rules) == 'table')
   local count = 0
@@ -23,17 +27,16 @@ local function read_rules(text)
   hold(count == #rules)
   for n = 1, count do
     local rule = rules[n]
-    hold(type(rule) == 'table' and type(rule.name) == 'string' and type(rule.key) == 'string')
-    hold(rule.types == nil or type(rule.types) == 'table')
-    hold(is_number(rule.concurrency, 1) and is_number(rule.burst, 1) and is_number(rule.fallback, 1))
-    hold(is_number(rule.rate, 1) and is_number(rule.per, 1) and (rule.rate == nil) == (rule.per == nil))
-    hold(rule.order == nil or rule.order == 'strict')
-    hold(rule.adapt == nil or is_number(rule.adapt, 2) and rule.rate)
-    hold(rule.fair == nil or rule.fair == true and rule.order == nil)
-    local breaker = rule.breaker
-    for _, field in ipairs({ 'percent', 'of', 'within', 'rest', 'most' }) do
-      hold(breaker == nil or type(breaker) == 'table' and breaker[field] and is_number(breaker[field], 1))
-    end
+    hold(type(rule) == 'table' and type(rule.name) == 'string' and type(rule.key) == 'string'
+      and (rule.types == nil or type(rule.types) == 'table')
+      and (rule.concurrency == nil or is_number(rule.concurrency))
+      and (rule.burst == nil or is_number(rule.burst))
+      and (rule.fallback == nil or is_number(rule.fallback))
+      and (rule.rate == nil and rule.per == nil or is_number(rule.rate) and is_number(rule.per))
+      and (rule.order == nil or rule.order == 'strict')
+      and (rule.adapt == nil or is_number(rule.adapt, 2) and rule.rate)
+      and (rule.fair == nil or rule.fair == true and rule.order == nil)
+      and (rule.breaker == nil or is_breaker(rule.breaker)))
     rule.kind, rule.path = string.match(rule.key, '^(%l+):?(.*)$')
     hold(rule.kind == 'queue' and not rule.fair or rule.kind == 'type' or rule.kind == 'header' or rule.kind == 'payload')
     rule.types = rule.types and #rule.types > 0 and rule.types or nil
@@ -41,7 +44,7 @@ local function read_rules(text)
     rule.burst = rule.burst or 1
     rule.is_strict, rule.is_fair = rule.order == 'strict', rule.fair
     -- What runs under a breaker has slots, also without a cap.
-    rule.concurrency = rule.is_strict and 1 or rule.concurrency or breaker and 2 ^ 31
+    rule.concurrency = rule.is_strict and 1 or rule.concurrency or rule.breaker and 2 ^ 31
     rule.is_gate = rule.kind == 'queue' and not rule.types and not rule.is_strict
   end
   return rules

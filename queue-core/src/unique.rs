@@ -1,5 +1,7 @@
 //! Until when a uniqueness lock is held.
 
+use std::str::FromStr;
+
 use crate::wire::TaskMessage;
 
 /// The header that says until when a task holds its uniqueness lock, where that is not asynq's way.
@@ -40,11 +42,6 @@ impl UniqueUntil {
         }
     }
 
-    /// The one with this word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Success, Self::Start, Self::Finish, Self::Window].into_iter().find(|until| until.as_str() == word)
-    }
-
     /// How long a lock lives, as scripts are told: seconds, below 0 for a window.
     pub fn ttl(self, secs: i64) -> i64 {
         if self == Self::Window { -secs } else { secs }
@@ -52,6 +49,15 @@ impl UniqueUntil {
 
     /// What a message says; what cannot be read is asynq's way.
     pub fn of(message: &TaskMessage) -> Self {
-        message.headers.get(UNIQUE_UNTIL).and_then(|word| Self::parse(word)).unwrap_or_default()
+        message.headers.get(UNIQUE_UNTIL).and_then(|word| word.parse().ok()).unwrap_or_default()
+    }
+}
+
+impl FromStr for UniqueUntil {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Success, Self::Start, Self::Finish, Self::Window];
+        all.into_iter().find(|until| until.as_str() == word).ok_or("it is success, start, finish or window")
     }
 }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use queue_core::queue_name::Family;
+use queue_core::unique::UniqueUntil;
 use queue_core::{RawTask, RetryPolicy, TaskOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -34,6 +35,9 @@ struct Line<'a> {
     at: Option<SystemTime>,
     #[serde(default, deserialize_with = "duration")]
     unique: Option<Duration>,
+    #[serde(default, deserialize_with = "until")]
+    unique_until: Option<UniqueUntil>,
+    unique_key: Option<String>,
     #[serde(default, deserialize_with = "duration")]
     retention: Option<Duration>,
     task_id: Option<String>,
@@ -64,6 +68,11 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| queue_core::duration::parse(&text).map_err(D::Error::custom)).transpose()
+}
+
+fn until<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UniqueUntil>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(|why| D::Error::custom(format_args!("`unique_until`: {why}")))).transpose()
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RetryPolicy>, D::Error> {
@@ -101,7 +110,7 @@ pub fn parse_instant(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Reads a task: `type`, `payload` (a text is taken as it is, other JSON as its text) or `payload_base64`, `queue`, `max_retry`, `timeout`,
-/// `deadline`, `in` or `at`, `unique`, `retention`, `task_id`, `group`, `priority` or `only` or `labels`, `fallback`, `front`, `max_crashes`, `max_snoozes`,
+/// `deadline`, `in` or `at`, `unique`, `unique_until`, `unique_key`, `retention`, `task_id`, `group`, `priority` or `only` or `labels`, `fallback`, `front`, `max_crashes`, `max_snoozes`,
 /// `give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue`, `headers`. Durations are written `90s`, instants as in RFC 3339 or in Unix seconds, a backoff as
 /// [`RetryPolicy`] is.
 ///
@@ -137,6 +146,8 @@ pub fn parse(line: &[u8]) -> Result<RawTask, String> {
         deadline: line.deadline,
         task_id: line.task_id,
         unique: line.unique,
+        unique_until: line.unique_until,
+        unique_key: line.unique_key,
         retention: line.retention,
         group: line.group,
         max_crashes: line.max_crashes,
@@ -197,7 +208,7 @@ mod tests {
     fn every_option_is_understood() {
         let task = parse(
             br#"{"type":"t","queue":"q","max_retry":3,"timeout":"90s","deadline":1700000000,"at":"2023-11-14T22:13:20Z",
-                "unique":"1h30m","retention":"7d","task_id":"i","group":"g","priority":9,
+                "unique":"1h30m","unique_until":"window","unique_key":"k","retention":"7d","task_id":"i","group":"g","priority":9,
                 "max_crashes":1,"max_snoozes":2,"front":true,"give_up_after":"3h","backoff":"4s",
                 "on_exhausted":"alert","on_exhausted_queue":"ops","headers":{"k":"v"}}"#,
         )
@@ -210,6 +221,8 @@ mod tests {
             .deadline(at)
             .process_at(at)
             .unique(Duration::from_secs(5_400))
+            .unique_until(UniqueUntil::Window)
+            .unique_key("k")
             .retention(Duration::from_secs(604_800))
             .task_id("i")
             .group("g")
@@ -253,6 +266,10 @@ mod tests {
             (r#"{"type":"t","payload_base64":"?"}"#, "no base64"),
             (r#"{"type":"t","max_retry":-1}"#, "invalid value: integer `-1`"),
             (r#"{"type":"t","backoff":"fast"}"#, "write asynq, 30s"),
+            (
+                r#"{"type":"t","unique":"1h","unique_until":"end"}"#,
+                "`unique_until`: it is success, start, finish or window",
+            ),
             (r#"{"type":"t","headers":{"k":1}}"#, "invalid type: integer `1`"),
             (r#"{"type":"t","payload":"\ud800"}"#, "its payload is no text"),
             ("[]", "invalid length 0"),

@@ -158,6 +158,54 @@ async fn keys_are_read_from_type_header_and_payload() {
     assert_eq!(taken[0].run.lanes().len(), "d:".len() + queue_core::limits::MAX_LANE_KEY_BYTES);
 }
 
+/// One field of a message, or of an entry in it: bytes that are shorter than 128.
+fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[tag, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+#[tokio::test]
+async fn a_header_is_read_however_its_entry_is_encoded() {
+    let fixture = Fixture::start().await;
+    let long = "n".repeat(130);
+    let (name, value) = (field(0x0a, b"tenant"), |value: &str| field(0x12, value.as_bytes()));
+    let entry = |parts: &[&[u8]]| field(0x7a, &parts.concat());
+    let large = [&[0x7a, 0xce, 0x01][..], &name, &[0x12, 0xc3, 0x01], "v".repeat(195).as_bytes()].concat();
+    let cut = |key: &str| "v".repeat(56) + key;
+    for (n, (limit, appended, lane)) in [
+        ("tenant", entry(&[&name, &value("x")]), Some("t:x".to_owned())),
+        ("tenant", entry(&[&name]), Some("t:".to_owned())),
+        ("tenant", entry(&[&name, &value("")]), Some("t:".to_owned())),
+        ("tenant", entry(&[&value("x"), &name]), Some("t:x".to_owned())),
+        ("tenant", [entry(&[&name, &value("x")]), entry(&[&name, &value("y")])].concat(), Some("t:y".to_owned())),
+        ("tenant", [entry(&[&field(0x0a, b"z"), &value("tenant")]), large].concat(), Some(format!("t:{}", cut("")))),
+        ("tenant", entry(&[&field(0x0a, b"tenants"), &value("x")]), None),
+        ("tenant", entry(&[&field(0x0a, b"ten"), &value("tenant")]), None),
+        ("tenant", field(0x12, &entry(&[&name, &value("x")])), None),
+        (
+            &*long,
+            [&[0x7a, 0x88, 0x01, 0x0a, 0x82, 0x01][..], long.as_bytes(), &value("x")].concat(),
+            Some("t:x".to_owned()),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fixture.limit(Limit::new("t", LimitKey::header(limit)).concurrency(5)).await;
+        let id = format!("a{n}");
+        fixture.put([job(&id)]).await;
+        let key = format!("asynq:{{q}}:t:{id}");
+        let mut message: Vec<u8> = fixture.cmd(&["HGET", &key, "msg"]).await;
+        message.extend(appended);
+        fixture.cmd::<()>(&[&b"HSET"[..], key.as_bytes(), b"msg", &message]).await;
+        let (taken, _) = fixture.take_some(10).await;
+        let lanes = taken[0].run.lanes();
+        match lane {
+            Some(lane) if lane.len() > 50 => assert!(lanes.starts_with(&lane) && lanes.len() == 98, "{n}: {lanes}"),
+            lane => assert_eq!(lanes, lane.unwrap_or_default(), "{n}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_task_under_two_limits_needs_room_under_both() {
     let fixture = Fixture::start().await;

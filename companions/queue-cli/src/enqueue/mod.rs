@@ -99,7 +99,7 @@ struct OptionArgs {
     #[arg(long, value_name = "D", value_parser = when::duration)]
     unique: Option<Duration>,
     /// Until when the lock of --unique is held: success (asynq's way), start, finish, or window: for all of its time
-    #[arg(long, value_name = "W", value_parser = unique_until, requires = "unique")]
+    #[arg(long, value_name = "W", requires = "unique")]
     unique_until: Option<UniqueUntil>,
     /// What the lock of --unique is named after, instead of the payload
     #[arg(long, value_name = "S", requires = "unique")]
@@ -152,10 +152,6 @@ struct OptionArgs {
     /// Metadata that travels with the task; may be given many times
     #[arg(long = "header", value_name = "K=V", value_parser = header)]
     headers: Vec<(String, String)>,
-}
-
-fn unique_until(text: &str) -> Result<UniqueUntil, String> {
-    UniqueUntil::parse(text).ok_or_else(|| "it is success, start, finish or window".to_owned())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
