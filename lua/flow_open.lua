@@ -100,5 +100,11 @@ if nodes ~= '' then
   flow_set(flow, 'nodes', count)
 end
 local first = count > 0 and flow_reserve_numbers(prefix, flow, count, queue, now, nodes ~= '' and 1 or 2) or 0
-local claimed = flow_rules(todo, prefix, flow, now) and flow_claim(todo, prefix, now) or {}
+-- Nothing follows from a flow whose members have yet to run.
+local claimed = {}
+if count > 0 then
+  flow_save(prefix, flow)
+elseif flow_rules(todo, prefix, flow, now) then
+  claimed = flow_claim(todo, prefix, now)
+end
 return { 'a', number, first, born ~= '' and now or '', now, claimed }

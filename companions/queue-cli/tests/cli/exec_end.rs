@@ -72,7 +72,7 @@ async fn an_idle_worker_ends_at_once() {
     let worker = bench.worker(&["--exec", "*=true"]).await;
     let (code, took) = worker.stop().await;
     assert_eq!(code, Some(0));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
