@@ -211,7 +211,7 @@ fn roles(settings: &Settings) -> Vec<Role> {
         roles.push(Role::Worker { lease_secs, skew_secs });
     }
     if settings.go.is_some() {
-        roles.extend([Role::GoWorker, Role::GoWorker]);
+        roles.extend([Role::GoWorker; 3]);
     }
     roles
 }
