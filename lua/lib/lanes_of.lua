@@ -44,7 +44,7 @@ local function falls_under(rule, task_type)
   return false
 end
 
--- The value of the header of a rule. An entry says its name first as everybody writes it; any other order is read too. The last one counts.
+-- The value of the header that a rule names; of several, the last. Everybody writes the name of an entry first, but any other order is read, too.
 local function header_of(msg, rule)
   local name, value, entry = rule.path, nil, nil
   local at = string.find(msg, name, 1, true) and 1

@@ -1,5 +1,6 @@
 -- message_field: a field of an encoded message that is text or bytes, by its number, the first from a place on, and where it ends; nil
--- for none, and for what is no message (protobuf). Tags of one byte, and numbers of one or two, are read here, which takes a third of the time.
+-- for none, and for what is no message (protobuf). Tags of one byte, and numbers of one or two, are read here: a call
+-- of varint takes 3,000 instructions of Redis more.
 -- needs: varint
 local function message_field(msg, number, at)
   local byte, wanted, ends = string.byte, number * 8 + 2, #msg
