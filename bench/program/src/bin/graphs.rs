@@ -4,16 +4,14 @@
 //! (`deep`), a chain of so many tasks (`chain`), or so many layers of nodes, each of which waits for P of the layer before it (`graph`). It
 //! prints one line of JSON: seconds to make it, and from there to the start of its success callback.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bench_program::{Failure, Said};
 use queue_core::RawTask;
 use queue_redis::Client;
 use queue_worker::{Router, Server};
 use tokio::sync::Notify;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn task() -> RawTask {
     RawTask::new("bench:noop").payload("x".repeat(200)).queue("bench")
@@ -22,14 +20,11 @@ fn task() -> RawTask {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     queue_redis::log_to_stderr(false);
-    let mut arguments = std::env::args().skip(1);
-    let mode = arguments.next().ok_or("say deep, chain or graph")?;
-    let said: HashMap<String, String> = arguments
-        .filter_map(|it| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
-    let number = |name: &str, default: u64| said.get(name).and_then(|it| it.parse().ok()).unwrap_or(default);
-    let (levels, width, parents) = (number("levels", 1_000), number("width", 100), number("parents", 10));
-    let client = Client::connect(said.get("redis").map_or("redis://127.0.0.1:6379", String::as_str)).await?;
+    let said = Said::read();
+    let mode = said.mode.as_deref().ok_or("say deep, chain or graph")?;
+    let (levels, width, parents) =
+        (said.number("levels", 1_000), said.number("width", 100), said.number("parents", 10));
+    let client = Client::connect(said.redis()).await?;
     let ended = Arc::new(Notify::new());
     let end = RawTask::new("bench:end").queue("bench");
     let router = Router::new(()).route("bench:noop", |_| std::future::ready(())).route("bench:end", {
@@ -39,7 +34,7 @@ async fn main() -> Result<(), Failure> {
     let server = Server::new(client.redis().clone(), router).queues([("bench", 1)]).concurrency(50).start().await?;
 
     let began = Instant::now();
-    let (whole, started) = match &mode[..] {
+    let (whole, started) = match mode {
         "deep" => {
             let whole = client.batch().on_success(end).open().await?;
             let mut batch = whole.clone();

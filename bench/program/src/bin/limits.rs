@@ -3,22 +3,18 @@
 //! `bench-limits drain redis=URL [tasks=N] [ms=N] [rounds=N]` works N waiting tasks with 50 slots and handlers that wait so many milliseconds, in
 //! turn without a limit, with one that no task falls under, with one key of one limit, and with a thousand keys of it; no cap is ever reached.
 //! `bench-limits rate redis=URL [seconds=N]` lets eight servers of 25 slots work a backlog under 50 starts a second with a burst of three, and
-//! after that time under 100 a second for ten seconds more. Both print one line of JSON.
+//! after that time under 100 a second for ten seconds more.
+//! Each drain, and the run of rates, is a line of JSON.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bench_program::{Failure, Goal, Said};
 use queue_admin::Inspector;
 use queue_core::RawTask;
 use queue_core::limit::{Limit, LimitKey};
 use queue_redis::{Client, Redis};
 use queue_worker::{Job, Router, Server};
-use tokio::sync::Notify;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const QUEUE: &str = "bench";
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,25 +48,15 @@ async fn cpu(redis: &Redis) -> Result<f64, Failure> {
 
 /// Tasks per second, and microseconds of Redis for each of them.
 async fn drain(client: &Client, tasks: u64, work: Duration) -> Result<(f64, f64), Failure> {
-    let (done, all_done) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let goal = Goal::of(tasks);
     let handler = {
-        let (done, all_done) = (done.clone(), all_done.clone());
-        move |_: Job| {
-            let (done, all_done) = (done.clone(), all_done.clone());
-            async move {
-                if !work.is_zero() {
-                    tokio::time::sleep(work).await;
-                }
-                if done.fetch_add(1, Ordering::Relaxed) + 1 == tasks {
-                    all_done.notify_one();
-                }
-            }
-        }
+        let goal = goal.clone();
+        move |_: Job| goal.clone().work(work)
     };
     let (before, began) = (cpu(client.redis()).await?, Instant::now());
     let server = Server::new(client.redis().clone(), Router::new(()).route("bench", handler));
     let server = server.queues([(QUEUE, 1)]).concurrency(50).start().await?;
-    all_done.notified().await;
+    goal.reached().await;
     let rate = tasks as f64 / began.elapsed().as_secs_f64();
     server.shutdown().await;
     Ok((rate.round(), ((cpu(client.redis()).await? - before) * 1e6 / tasks as f64 * 10.0).round() / 10.0))
@@ -145,23 +131,14 @@ async fn rate(address: &str, lasts: Duration) -> Result<(), Failure> {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     queue_redis::log_to_stderr(false);
-    let mut arguments = std::env::args().skip(1);
-    let mode = arguments.next().ok_or("say drain or rate")?;
-    let said: HashMap<String, String> = arguments
-        .filter_map(|it| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
-    let number = |name: &str, default: u64| said.get(name).and_then(|it| it.parse().ok()).unwrap_or(default);
-    let address = said.get("redis").map_or("redis://127.0.0.1:6379", String::as_str);
-    match &mode[..] {
-        "drain" => {
-            drains(
-                &Client::connect(address).await?,
-                number("tasks", 50_000),
-                Duration::from_millis(number("ms", 0)),
-                number("rounds", 7),
-            )
-            .await
+    let said = Said::read();
+    match said.mode.as_deref() {
+        Some("drain") => {
+            let client = Client::connect(said.redis()).await?;
+            let work = Duration::from_millis(said.number("ms", 0));
+            drains(&client, said.number("tasks", 50_000), work, said.number("rounds", 7)).await
         }
-        _ => rate(address, Duration::from_secs(number("seconds", 60))).await,
+        Some("rate") => rate(said.redis(), Duration::from_secs(said.number("seconds", 60))).await,
+        _ => Err("say drain or rate".into()),
     }
 }

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bench_program::{Failure, Goal};
 use futures_util::StreamExt as _;
 use queue_core::RawTask;
 use queue_redis::Client;
 use queue_redis::events::Events;
 use queue_worker::{Job, Router, Server};
-use tokio::sync::Notify;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const QUEUE: &str = "bench";
 const TASKS: u64 = 100_000;
@@ -29,25 +27,15 @@ async fn drain(client: &Client, work: Duration, concurrency: usize) -> Result<f6
     for enqueued in client.enqueue_many(all).await {
         enqueued?;
     }
-    let (done, all_done) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let goal = Goal::of(TASKS);
     let handler = {
-        let (done, all_done) = (done.clone(), all_done.clone());
-        move |_: Job| {
-            let (done, all_done) = (done.clone(), all_done.clone());
-            async move {
-                if !work.is_zero() {
-                    tokio::time::sleep(work).await;
-                }
-                if done.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
-                    all_done.notify_one();
-                }
-            }
-        }
+        let goal = goal.clone();
+        move |_: Job| goal.clone().work(work)
     };
     let began = Instant::now();
     let server = Server::new(client.redis().clone(), Router::new(()).route("bench", handler));
     let server = server.queues([(QUEUE, 1)]).concurrency(concurrency).start().await?;
-    all_done.notified().await;
+    goal.reached().await;
     let rate = TASKS as f64 / began.elapsed().as_secs_f64();
     server.shutdown().await;
     Ok(rate.round())
@@ -56,7 +44,8 @@ async fn drain(client: &Client, work: Duration, concurrency: usize) -> Result<f6
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     queue_redis::log_to_stderr(false);
-    let address = std::env::args().nth(1).ok_or("say which Redis: bench-listening redis://HOST:PORT [MS [CONCURRENCY]]")?;
+    let address =
+        std::env::args().nth(1).ok_or("say which Redis: bench-listening redis://HOST:PORT [MS [CONCURRENCY]]")?;
     let work = Duration::from_millis(std::env::args().nth(2).map_or(Ok(0), |ms| ms.parse())?);
     let concurrency = std::env::args().nth(3).map_or(Ok(50), |it| it.parse())?;
     let client = Client::connect(&*address).await?;

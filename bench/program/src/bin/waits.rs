@@ -8,12 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bench_program::{Failure, Said};
 use queue_core::RawTask;
 use queue_redis::{Client, Finished};
 use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -64,12 +63,9 @@ async fn round(client: &Client, done: &Arc<Done>, callers: usize, waits: bool) -
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     queue_redis::log_to_stderr(false);
-    let said: HashMap<String, String> = std::env::args()
-        .filter_map(|it| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
-    let number = |name: &str, default: u64| said.get(name).and_then(|it| it.parse().ok()).unwrap_or(default);
-    let work = Duration::from_millis(number("work_ms", 0));
-    let client = Client::connect(said.get("redis").map_or("redis://127.0.0.1:6379", String::as_str)).await?;
+    let said = Said::read();
+    let work = Duration::from_millis(said.number("work_ms", 0));
+    let client = Client::connect(said.redis()).await?;
     let done: Arc<Done> = Arc::default();
     let handler = {
         let done = done.clone();
@@ -87,9 +83,9 @@ async fn main() -> Result<(), Failure> {
     };
     let server = Server::new(client.redis().clone(), Router::new(()).route("bench", handler));
     let server = server.queues([("bench", 1)]).concurrency(50).start().await?;
-    let callers = number("callers", 1_000) as usize;
+    let callers = said.number("callers", 1_000) as usize;
     let (mut plain, mut waiting) = (Vec::new(), Vec::new());
-    for _ in 0..number("rounds", 7) {
+    for _ in 0..said.number("rounds", 7) {
         plain.push(round(&client, &done, callers, false).await?);
         waiting.push(round(&client, &done, callers, true).await?);
     }
