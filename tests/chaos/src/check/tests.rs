@@ -171,6 +171,20 @@ fn a_worker_that_stood_still_before_the_handler_may_begin_what_another_has_done(
 }
 
 #[test]
+fn a_worker_that_stood_still_may_also_have_taken_the_task_of_one_that_was_killed() {
+    let name = name(Plan::Kept);
+    let zombie = Happened { kind: Kind::Zombie, process: Some(1), from: 4, to: 50 };
+    let killed = Happened { kind: Kind::KillWorker, process: Some(2), from: 11, to: 12 };
+    let runs = [(9, Step::Start(0), 2), (10, Step::Success, 2), (51, Step::Start(0), 1), (52, Step::Success, 1)];
+    let found =
+        |faults: &[Happened], result| found(name, &after(&runs), faults, Some(stored(name, "completed", Some(result))));
+    assert_eq!(found(&[zombie, killed], "1 51"), []);
+    assert_eq!(found(&[zombie, killed], "2 9"), []);
+    assert_eq!(found(&[killed], "2 9"), [Invariant::NotFenced], "it never stood still, and so took it last");
+    assert_eq!(found(&[zombie, killed], "3 9"), [Invariant::NotFenced]);
+}
+
+#[test]
 fn a_task_that_ends_otherwise_than_planned_or_too_early_is_found() {
     let archived = Some(stored(name(Plan::Plain), "archived", None));
     let ran = after(&[(3, Step::Start(0), 1), (4, Step::Success, 1)]);
