@@ -38,12 +38,18 @@ func (n name) failures() int {
 		return 1 + n.number%3
 	case 'x':
 		return 2
+	case 'r':
+		if n.number%7 == 0 {
+			return 1
+		}
 	}
 	return 0
 }
 
 func (n name) work() time.Duration {
 	switch {
+	case n.plan == 'r':
+		return time.Duration(20+n.number*29%140) * time.Millisecond
 	case n.plan == 's':
 		return time.Duration(200+n.number*37%1800) * time.Millisecond
 	case n.number%10 == 0:

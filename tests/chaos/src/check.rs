@@ -3,6 +3,7 @@
 mod counters;
 mod flows;
 mod keys;
+mod limits;
 mod news;
 mod poison;
 mod runs;
@@ -80,6 +81,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     let in_archived_digests = keys::members_of_archived_digests(evidence.snapshot);
     let mut least = counters::Least::default();
     let mut batches = flows::Batches::default();
+    let mut lanes = limits::Lanes::default();
     for story in evidence.history.stories() {
         let here = stored.remove(&story.name.key()).unwrap_or_default();
         if flows::is_of_batch(evidence, &story) {
@@ -90,6 +92,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
             *tally.tasks.entry(story.name.plan).or_default() += 1;
             least.add(&story);
             runs::judge(evidence, &story, &here, &mut findings, &mut tally);
+            lanes.add(&story);
         }
         news::judge(evidence.heard, &story, &mut findings);
     }
@@ -97,6 +100,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
     }
     (tally.batches, tally.batches_dead) = batches.judge(evidence, &mut findings);
+    lanes.judge(evidence, &mut findings);
     poison::judge_deaths(evidence, &mut findings);
     keys::judge(evidence, &mut findings, &mut tally);
     counters::judge(evidence, &least, &tally, &mut findings);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use queue_admin::Inspector;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
@@ -57,7 +58,7 @@ pub(crate) struct Settings {
     /// Where to write the report
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Keeps the ledgers and the logs of all processes in this directory
+    /// Keeps the ledgers and the logs of all processes in this directory, which has to be empty
     #[arg(long)]
     keep: Option<PathBuf>,
     /// How many seconds everybody has to finish when nothing is broken any more
@@ -86,6 +87,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     let temporary = tempfile::Builder::new().prefix("queue-chaos-").tempdir()?;
     let directory = settings.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&directory)?;
+    if std::fs::read_dir(&directory)?.next().is_some() {
+        let directory = directory.display();
+        return Err(format!("{directory} is not empty, and this run would be judged by the ledgers in it").into());
+    }
     let mut redis = Redis::start().await?;
     let version = redis.version().await?;
     let tasks = u32::try_from(settings.tasks).unwrap_or(u32::MAX);
@@ -97,6 +102,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         namespaces: settings.within,
         roles: roles(&settings),
     };
+    let inspector = Inspector::new(redis.handle().await?);
+    for (queue, limit) in QUEUES.into_iter().zip(name::limits()) {
+        inspector.set_limit(queue, limit).await?;
+    }
     let mut fleet = Fleet::new(&directory, orders, &redis.upstream).await?;
     let poisoner = Poisoner::of(&mut fleet)?;
     let listener = Listener::start(&redis.upstream).await?;

@@ -38,6 +38,10 @@ pub(crate) enum Invariant {
     Callback,
     /// A task began after its canceller was told that it does not start any more.
     NotCancelled,
+    /// More tasks of a key ran at once than its limit allows.
+    OverLimit,
+    /// A task began before another one of its key that was enqueued earlier had succeeded.
+    OutOfOrder,
     /// A run did not go on from a checkpoint that was stored.
     Checkpoint,
     /// A listener was told what had not happened.
@@ -65,6 +69,8 @@ impl Invariant {
             Invariant::Early => "too early",
             Invariant::Callback => "callback",
             Invariant::NotCancelled => "not cancelled",
+            Invariant::OverLimit => "over the limit",
+            Invariant::OutOfOrder => "out of order",
             Invariant::Checkpoint => "checkpoint",
             Invariant::FalseNews => "false news",
             Invariant::Fallen => "process fell",

@@ -36,6 +36,12 @@ impl Story {
         self.attempts.iter().any(|attempt| matches!(attempt.end, Some((_, Step::Success))))
     }
 
+    pub(crate) fn first_success(&self) -> Option<u64> {
+        let successes =
+            self.attempts.iter().filter_map(|attempt| attempt.end).filter(|(_, step)| *step == Step::Success);
+        successes.map(|(at, _)| at).min()
+    }
+
     pub(crate) fn succeeded_before(&self, at: u64) -> bool {
         self.attempts.iter().any(|attempt| matches!(attempt.end, Some((end, Step::Success)) if end <= at))
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use queue_core::RawTask;
+use queue_core::limit::{Limit, LimitKey};
 
 /// Most tasks are in the first four.
 pub(crate) const QUEUES: [&str; 24] = [
@@ -17,6 +18,12 @@ pub(crate) const GROUPS: [&str; 3] = ["g0", "g1", "g2"];
 
 /// The header that carries the name of a task.
 pub(crate) const HEADER: &str = "chaos";
+
+/// The header by which tasks are limited.
+pub(crate) const KEY_HEADER: &str = "chaos-key";
+const KEYS: [&str; 2] = ["a", "b"];
+/// How many tasks of one key run at once in the first queue.
+const AT_ONCE: u32 = 2;
 
 /// The type of the tasks that groups become.
 pub(crate) const DIGEST: &str = "chaos:digest";
@@ -56,6 +63,8 @@ pub(crate) enum Plan {
     Unwanted,
     /// Its handler stores a checkpoint again and again, and goes on from the last one.
     Careful,
+    /// Has a key, of which only so many run at once, or one after another in their order.
+    Limited,
     /// Its handler kills the process that it runs in. Not drawn: it is a fault.
     Poison,
     /// A member of a batch whose handler adds members to it. This and the callbacks of batches are not drawn either.
@@ -79,7 +88,7 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 18] = [
+    pub(crate) const ALL: [Plan; 19] = [
         Plan::Plain,
         Plan::Slow,
         Plan::Large,
@@ -92,6 +101,7 @@ impl Plan {
         Plan::Grouped,
         Plan::Unwanted,
         Plan::Careful,
+        Plan::Limited,
         Plan::Poison,
         Plan::Adder,
         Plan::AfterSuccess,
@@ -106,7 +116,7 @@ impl Plan {
     /// How many of a thousand tasks. Few are archived, for an archive keeps 9,999 per queue.
     fn share(self) -> u32 {
         match self {
-            Plan::Plain => 522,
+            Plan::Plain => 482,
             Plan::Large => 2,
             Plan::Slow => 20,
             Plan::Kept => 40,
@@ -118,6 +128,7 @@ impl Plan {
             Plan::Grouped => 94,
             Plan::Unwanted => 10,
             Plan::Careful => 6,
+            Plan::Limited => 40,
             Plan::Poison | Plan::Adder => 0,
             Plan::AfterSuccess | Plan::AfterComplete | Plan::AfterDeath | Plan::AfterAll => 0,
         }
@@ -137,6 +148,7 @@ impl Plan {
             Plan::Grouped => 'g',
             Plan::Unwanted => 'n',
             Plan::Careful => 'v',
+            Plan::Limited => 'r',
             Plan::Poison => 'c',
             Plan::Adder => 'a',
             Plan::AfterSuccess => 'w',
@@ -160,6 +172,7 @@ impl Plan {
             Plan::Grouped => "grouped",
             Plan::Unwanted => "cancelled for good by their producer",
             Plan::Careful => "going on from checkpoints",
+            Plan::Limited => "under a limit",
             Plan::Poison => "killing their worker",
             Plan::Adder => "adding members to their batch",
             Plan::AfterSuccess => "callbacks of batches that succeeded",
@@ -199,8 +212,13 @@ impl Name {
             left = left.saturating_sub(share);
             hit
         });
-        let queue = if random.u8(0..4) > 0 { random.u8(0..4) } else { random.u8(0..QUEUES.len() as u8) };
-        Self { plan: plan.unwrap_or(Plan::Plain), queue, producer, number }
+        let plan = plan.unwrap_or(Plan::Plain);
+        let queue = match random.u8(0..4) {
+            _ if plan == Plan::Limited => random.u8(0..limits().len() as u8),
+            0 => random.u8(0..QUEUES.len() as u8),
+            _ => random.u8(0..4),
+        };
+        Self { plan, queue, producer, number }
     }
 
     /// The same as a number.
@@ -241,6 +259,7 @@ impl Name {
     pub(crate) fn failures(self) -> u32 {
         match self.plan {
             Plan::Flaky => 1 + self.number % 3,
+            Plan::Limited => u32::from(self.number.is_multiple_of(7)),
             Plan::Exhausted => 2,
             Plan::Doomed => 1,
             _ => 0,
@@ -260,10 +279,16 @@ impl Name {
     pub(crate) fn work(self) -> Duration {
         match self.plan {
             Plan::Unwanted => Duration::from_millis(u64::from(self.number * 41 % 1_200)),
+            Plan::Limited => Duration::from_millis(20 + u64::from(self.number * 29 % 140)),
             Plan::Slow => Duration::from_millis(200 + u64::from(self.number * 37 % 1_800)),
             _ if self.number.is_multiple_of(10) => Duration::from_millis(u64::from(self.number / 10 % 20)),
             _ => Duration::ZERO,
         }
+    }
+
+    /// The key of a task under a limit.
+    pub(crate) fn limit_key(self) -> &'static str {
+        KEYS[self.number as usize % KEYS.len()]
     }
 
     /// How long after it was enqueued its producer cancels it.
@@ -298,10 +323,18 @@ impl Name {
             Plan::Exhausted => task.max_retry(1),
             Plan::Grouped => task.group(GROUPS[self.number as usize % GROUPS.len()]),
             Plan::Large => task.payload(self.large_payload()),
+            Plan::Limited => task.header(KEY_HEADER, self.limit_key()),
             Plan::Poison => task.unique(HOUR).payload(self.to_string()).max_retry(POISON_RETRIES),
             _ => task,
         }
     }
+}
+
+/// The limits of the first queues.
+pub(crate) fn limits() -> [Limit; 3] {
+    let limit = || Limit::new("key", LimitKey::header(KEY_HEADER));
+    let rate = limit().concurrency(1).rate(40, Duration::from_secs(1)).burst(10);
+    [limit().concurrency(AT_ONCE), rate, limit().strict_order()]
 }
 
 impl fmt::Display for Name {

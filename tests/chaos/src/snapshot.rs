@@ -46,6 +46,8 @@ pub(crate) struct Snapshot {
     /// The names of trees of batches that have keys.
     pub(crate) trees: BTreeSet<String>,
     pub(crate) counters: [Counters; QUEUES.len()],
+    /// How often a task was parked under a limit.
+    pub(crate) parked: u64,
     /// Keys that should not be there.
     pub(crate) strays: Vec<String>,
     pub(crate) keys: usize,
@@ -167,6 +169,13 @@ impl Snapshot {
             _ if rest.starts_with("unique:") => {
                 let holder: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await?;
                 self.locks.insert(key.to_owned(), (queue, holder.unwrap_or_default()));
+                return Ok(());
+            }
+            "x:rules" => return Ok(()),
+            "x:limit-stats" => {
+                let stats: HashMap<String, u64> = redis::cmd("HGETALL").arg(key).query_async(connection).await?;
+                self.parked +=
+                    stats.iter().filter(|(name, _)| name.ends_with(":parked")).map(|(_, count)| count).sum::<u64>();
                 return Ok(());
             }
             // They go away with the server that it names, and with who listens.

@@ -21,6 +21,8 @@ pub(crate) enum Tamper {
     Repeat,
     /// Has a task that kills its worker look as if it had done so before.
     Budget,
+    /// Removes the limits of a queue.
+    Unlimit,
     /// Puts a task into a second set.
     Double,
     /// Leaves a hash without a place.
@@ -61,6 +63,17 @@ impl Tamper {
                 book.note(Step::Stored, &[name]);
                 redis.ask::<()>(&["HSET", &format!("asynq:{{chaos-0}}:t:{name}"), "x_crashes", "7 1@h:1:u"]).await?;
             }
+            Tamper::Unlimit => {
+                let of_number = |n| Name { plan: Plan::Limited, queue: 1, producer: 0, number: OWN + n };
+                let names: Vec<Name> = (0..20).map(of_number).collect();
+                let (book, client) = own(redis, directory, fleet).await?;
+                redis.ask::<()>(&["DEL", "asynq:{chaos-1}:x:rules"]).await?;
+                book.note(Step::Intent, &names);
+                for stored in client.enqueue_many(names.iter().map(|name| name.task())).await {
+                    stored?;
+                }
+                book.note(Step::Stored, &names);
+            }
             _ => {}
         }
         Ok(())
@@ -97,7 +110,7 @@ impl Tamper {
             Tamper::Count => {
                 ask("INCR asynq:{chaos-1}:processed").await?;
             }
-            Tamper::Stick | Tamper::Repeat | Tamper::Budget => {}
+            Tamper::Stick | Tamper::Repeat | Tamper::Budget | Tamper::Unlimit => {}
         }
         Ok(())
     }

@@ -46,6 +46,11 @@ fn a_task_that_kills_its_worker_and_is_given_up_at_the_wrong_time_is_found() {
 }
 
 #[test]
+fn a_limit_that_nobody_goes_by_is_found() {
+    assert_finds("unlimit", "over the limit");
+}
+
+#[test]
 fn a_task_in_two_places_is_found() {
     assert_finds("double", "in two places");
 }

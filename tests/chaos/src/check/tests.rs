@@ -47,6 +47,19 @@ fn found_and_heard(
 ) -> Vec<Invariant> {
     let entries =
         steps.iter().map(|(at, step, process)| Entry { task: name.key(), at: *at, step: *step, process: *process });
+    let heard = Heard { succeeded: heard.iter().map(|at| (name.key(), *at)).collect(), ..Heard::default() };
+    found_by(mixed, &heard, entries.collect(), faults, task)
+}
+
+/// The same of any number of tasks, which end in one way or another in the queue of the first.
+fn found_by(
+    mixed: bool,
+    heard: &Heard,
+    entries: Vec<Entry>,
+    faults: &[Happened],
+    task: Option<Stored>,
+) -> Vec<Invariant> {
+    let name = Name::of_key(entries[0].task);
     let roles = [Some(Role::Producer { rate: 1 }), WORKER, WORKER, WORKER, mixed.then_some(Role::GoWorker)];
     let processes: Vec<Process> = roles
         .iter()
@@ -55,7 +68,7 @@ fn found_and_heard(
             Some(Process { number, role: (*role)?, ledger: "none".into(), pid: 100 + u32::from(number) })
         })
         .collect();
-    let history = History::of(entries.collect(), roles.to_vec());
+    let history = History::of(entries, roles.to_vec());
     let mut snapshot = Snapshot::default();
     // As many as were counted if each end was, and each crash.
     let crashes = if name.plan == Plan::Poison { history.count(|step| matches!(step, Step::Start(_))) } else { 0 };
@@ -72,7 +85,7 @@ fn found_and_heard(
         mixed,
         max_crashes: 1,
         processes: &processes,
-        heard: &Heard { succeeded: heard.iter().map(|at| (name.key(), *at)).collect(), ..Heard::default() },
+        heard,
     };
     judge(&evidence).0.invariants()
 }
@@ -182,6 +195,48 @@ fn a_worker_that_stood_still_may_also_have_taken_the_task_of_one_that_was_killed
     assert_eq!(found(&[zombie, killed], "2 9"), []);
     assert_eq!(found(&[killed], "2 9"), [Invariant::NotFenced], "it never stood still, and so took it last");
     assert_eq!(found(&[zombie, killed], "3 9"), [Invariant::NotFenced]);
+}
+
+/// A task under a limit; those with the same parity have the same key.
+fn limited(queue: u8, number: u32) -> Name {
+    Name { plan: Plan::Limited, queue, producer: 0, number }
+}
+
+/// What is found in one lane, when its tasks have run on these processes from and until these times.
+fn found_in_lane(queue: u8, runs: &[(u64, u64, u16)], faults: &[Happened]) -> Vec<Invariant> {
+    let of_task = |(number, (from, to, process)): (u32, &(u64, u64, u16))| {
+        let steps = [
+            (2 * u64::from(number) + 1, Step::Intent, 0),
+            (2 * u64::from(number) + 2, Step::Stored, 0),
+            (*from, Step::Start(0), *process),
+            (*to, Step::Success, *process),
+        ];
+        let key = limited(queue, 2 * number + 2).key();
+        steps.map(|(at, step, process)| Entry { task: key, at, step, process })
+    };
+    found_by(false, &Heard::default(), (0..).zip(runs).flat_map(of_task).collect(), faults, None)
+}
+
+#[test]
+fn more_tasks_of_a_key_at_once_than_its_limit_allows_are_found() {
+    let killed = [Happened { kind: Kind::KillWorker, process: Some(1), from: 25, to: 26 }];
+    let fine = [(20, 30, 1), (21, 31, 2), (30, 40, 3)];
+    let over = [(20, 30, 1), (21, 31, 2), (29, 40, 3)];
+    assert_eq!(found_in_lane(0, &fine, &[]), []);
+    assert_eq!(found_in_lane(0, &over, &[]), [Invariant::OverLimit]);
+    assert_eq!(found_in_lane(0, &over, &killed), [], "its slot may be free from the kill on");
+    let dead_later = [Happened { from: 30, ..killed[0] }];
+    assert_eq!(found_in_lane(0, &over, &dead_later), [Invariant::OverLimit]);
+    assert_eq!(found_in_lane(1, &fine, &[]), [Invariant::OverLimit], "the second queue has a cap of one");
+}
+
+#[test]
+fn a_task_that_overtakes_another_one_of_its_key_is_found() {
+    assert_eq!(found_in_lane(2, &[(20, 30, 1), (30, 40, 2)], &[]), []);
+    assert_eq!(found_in_lane(2, &[(30, 40, 1), (20, 30, 2)], &[]), [Invariant::OutOfOrder]);
+    assert_eq!(found_in_lane(1, &[(30, 40, 1), (20, 30, 2)], &[]), [], "the second queue has no order");
+    // It was not stored when the second one was about to be.
+    assert_eq!(found_in_lane(2, &[(30, 40, 1), (3, 20, 2)], &[]), [Invariant::OutOfOrder]);
 }
 
 #[test]
