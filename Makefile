@@ -58,10 +58,10 @@ CHAOS_GO = $$(if command -v $(GO) > /dev/null; then echo --go target/gochaos; fi
 chaos: setup ## Break the queue a thousand times while a million tasks are worked; about half an hour, report in tests/chaos/
 	$(CARGO) build --release -p queue-chaos
 	@if command -v $(GO) > /dev/null; then cd tests/chaos/go && $(GO) build -o ../../../target/gochaos .; fi
-	target/release/queue-chaos run --tasks 1020000 --batches 3000 --namespaces if-possible --report tests/chaos/report.md $(CHAOS_GO)
+	target/release/queue-chaos run --tasks 1020000 --batches 3000 --broadcasts 120 --namespaces if-possible --report tests/chaos/report.md $(CHAOS_GO)
 
 chaos-quick: setup programs ## The same in two minutes: each kind of fault, ours only
-	$(PROGRAMS)/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200 --batches 120 --max-crashes 1
+	$(PROGRAMS)/queue-chaos run --seed $(CHAOS_SEED) --faults 50 --tasks 10000 --rate 200 --batches 120 --broadcasts 60 --max-crashes 1
 
 .PHONY: test-versions test-upgrade
 test-versions: ## The tests on the oldest Redis and the newest Valkey that pip has; SERVERS="…" adds programs

@@ -1,5 +1,6 @@
 //! Judges a run: the ledgers, what is left in Redis, and what was broken.
 
+mod broadcasts;
 mod counters;
 mod flows;
 mod keys;
@@ -10,8 +11,9 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::broadcast;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Process;
 use crate::happened::Happened;
@@ -46,6 +48,8 @@ pub(crate) struct Tally {
     /// Tasks that kill their workers: given up by ours, and by Go.
     pub(crate) poison_given_up: u64,
     pub(crate) poison_by_go: u64,
+    /// The servers that have run broadcasts, each counted for each.
+    pub(crate) parts: u64,
     pub(crate) batches: u64,
     /// Of these, in how many something had died.
     pub(crate) batches_dead: u64,
@@ -82,10 +86,17 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     let mut least = counters::Least::default();
     let mut batches = flows::Batches::default();
     let mut lanes = limits::Lanes::default();
+    let mut roots = HashSet::new();
     for story in evidence.history.stories() {
         let here = stored.remove(&story.name.key()).unwrap_or_default();
         if flows::is_of_batch(evidence, &story) {
             batches.add(&story, &here);
+        }
+        news::judge(evidence.heard, &story, &mut findings);
+        if story.name.plan == Plan::Everywhere {
+            roots.insert(broadcast::id(story.name));
+            broadcasts::judge(evidence, &story, &here, &mut findings, &mut tally);
+            continue;
         }
         let in_archive = in_archived_digests.contains(&story.name);
         if judge_story(evidence, &story, &here, in_archive, &mut findings, &mut tally) {
@@ -94,12 +105,11 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
             runs::judge(evidence, &story, &here, &mut findings, &mut tally);
             lanes.add(&story);
         }
-        news::judge(evidence.heard, &story, &mut findings);
     }
     for task in stored.into_values().flatten() {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
     }
-    (tally.batches, tally.batches_dead) = batches.judge(evidence, &mut findings);
+    (tally.batches, tally.batches_dead) = batches.judge(evidence, &roots, &mut findings);
     lanes.judge(evidence, &mut findings);
     poison::judge_deaths(evidence, &mut findings);
     keys::judge(evidence, &mut findings, &mut tally);

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
 use crate::batch::Place;
+use crate::broadcast;
 use crate::check::{Evidence, judge};
 use crate::faults::Hand;
 use crate::findings::Invariant;
@@ -52,6 +53,9 @@ pub(crate) struct Settings {
     /// Makes so many trees of batches per minute, beside the tasks
     #[arg(long, default_value_t = 0)]
     batches: u32,
+    /// Sends so many broadcasts per minute, beside the tasks
+    #[arg(long, default_value_t = 0)]
+    broadcasts: u32,
     /// The worker on Go asynq; without it only workers of ours take part
     #[arg(long)]
     go: Option<PathBuf>,
@@ -216,6 +220,9 @@ fn roles(settings: &Settings) -> Vec<Role> {
     if settings.batches > 0 {
         roles.push(Role::Batcher { rate: settings.batches });
     }
+    if settings.broadcasts > 0 {
+        roles.push(Role::Broadcaster { rate: settings.broadcasts });
+    }
     for (lease_secs, skew_secs) in [(5, 0), (5, skew), (5, -skew), (30, 0), (30, skew), (30, -skew)] {
         roles.push(Role::Worker { lease_secs, skew_secs });
     }
@@ -286,15 +293,20 @@ impl Intents {
     }
 }
 
-/// The trees of batches whose makers were not told that they are there.
+/// The trees of batches, and the broadcasts, whose makers were not told that they are there.
 fn unfinished_trees(processes: &[Process]) -> Result<HashSet<String>, Failure> {
-    let is_maker = |process: &&Process| matches!(process.role, Role::Batcher { .. });
+    let is_maker = |process: &&Process| matches!(process.role, Role::Batcher { .. } | Role::Broadcaster { .. });
     let makers: Vec<Process> = processes.iter().filter(is_maker).cloned().collect();
     let mut left = HashSet::new();
-    for story in History::read(&makers)?.stories().filter(|story| story.name.plan == name::Plan::AfterAll) {
-        if !matches!(story.answer, Some((_, Step::Stored))) {
-            left.insert(Place::of(story.name).root());
+    for story in History::read(&makers)?.stories() {
+        if matches!(story.answer, Some((_, Step::Stored))) {
+            continue;
         }
+        match story.name.plan {
+            name::Plan::AfterAll => left.insert(Place::of(story.name).root()),
+            name::Plan::Everywhere => left.insert(broadcast::id(story.name)),
+            _ => false,
+        };
     }
     Ok(left)
 }

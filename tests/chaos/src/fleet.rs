@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Failure;
+use crate::broadcast::server_name;
 use crate::ledger::{Book, now_ns};
 use crate::log::Log;
 use crate::net::Link;
@@ -28,6 +29,10 @@ pub(crate) enum Role {
     Batcher {
         rate: u32,
     },
+    /// Sends broadcasts, so many per minute.
+    Broadcaster {
+        rate: u32,
+    },
     Worker {
         lease_secs: u64,
         skew_secs: i64,
@@ -41,6 +46,8 @@ pub(crate) enum Role {
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) number: u16,
+    /// Its place in the fleet, if it has one.
+    pub(crate) slot: Option<usize>,
     pub(crate) role: Role,
     pub(crate) ledger: PathBuf,
     pub(crate) pid: u32,
@@ -130,7 +137,7 @@ impl Fleet {
         let number = u16::try_from(self.processes.len())?;
         let ledger = self.directory.join(format!("{number}.ledger"));
         let book = Book::open(&ledger)?;
-        self.processes.push(Process { number, role: Role::Conductor, ledger, pid: std::process::id() });
+        self.processes.push(Process { number, slot: None, role: Role::Conductor, ledger, pid: std::process::id() });
         Ok((number, book))
     }
 
@@ -158,10 +165,12 @@ impl Fleet {
             (Role::Batcher { rate }, _) => {
                 (&own, words(&format!("batch --redis {url} --rate {rate} --seed {}", self.seed)))
             }
+            (Role::Broadcaster { rate }, _) => (&own, words(&format!("broadcast --redis {url} --rate {rate}"))),
             (Role::Worker { lease_secs, skew_secs }, _) => {
                 let crashes = self.max_crashes;
                 let about = format!("--lease-secs {lease_secs} --skew-secs {skew_secs} --max-crashes {crashes}");
-                (&own, words(&format!("work --redis {url} --concurrency {CONCURRENCY} {about}")))
+                let name = server_name(slot);
+                (&own, words(&format!("work --redis {url} --name {name} --concurrency {CONCURRENCY} {about}")))
             }
             (role, _) => return Err(format!("{role:?} is not a process to be started").into()),
         };
@@ -183,13 +192,15 @@ impl Fleet {
         place.parent = child.stdin.take();
         place.child = Some(child);
         place.process = number;
-        self.processes.push(Process { number, role: place.role, ledger, pid });
+        self.processes.push(Process { number, slot: Some(slot), role: place.role, ledger, pid });
         Ok(())
     }
 
     /// The slots of workers, or of producers.
     pub(crate) fn of(&self, producers: bool) -> Vec<usize> {
-        let fits = |slot: &Slot| matches!(slot.role, Role::Producer { .. } | Role::Batcher { .. }) == producers;
+        let is_producer =
+            |role| matches!(role, Role::Producer { .. } | Role::Batcher { .. } | Role::Broadcaster { .. });
+        let fits = |slot: &Slot| is_producer(slot.role) == producers;
         (0..self.slots.len()).filter(|slot| fits(&self.slots[*slot])).collect()
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Story {
     pub(crate) cancelled: Option<u64>,
     /// Checkpoints: stored, and gone on from.
     pub(crate) checkpoints: Vec<(u64, Step)>,
+    /// The slots of the servers that a broadcast is for, a bit for each.
+    pub(crate) chosen: Option<u16>,
 }
 
 impl Story {
@@ -108,6 +110,7 @@ fn story(entries: &[Entry]) -> Story {
         asked: false,
         cancelled: None,
         checkpoints: Vec::new(),
+        chosen: None,
     };
     for entry in entries {
         match entry.step {
@@ -121,6 +124,7 @@ fn story(entries: &[Entry]) -> Story {
             Step::Asked => story.asked = true,
             Step::Cancelled => story.cancelled = Some(entry.at),
             Step::From(_) | Step::Kept(_) => story.checkpoints.push((entry.at, entry.step)),
+            Step::Chosen(slots) => story.chosen = Some(slots),
             Step::Success | Step::Failure | Step::Archive => {
                 // The one that this process began last and has not ended.
                 let mut begun = story.attempts.iter_mut().rev();

@@ -46,12 +46,14 @@ pub(crate) enum Step {
     From(u16),
     /// This checkpoint is stored.
     Kept(u16),
+    /// A broadcast is for the servers in these slots, a bit for each.
+    Chosen(u16),
 }
 
 impl Step {
     fn argument(self) -> u16 {
         match self {
-            Step::Start(number) | Step::From(number) | Step::Kept(number) => number,
+            Step::Start(number) | Step::From(number) | Step::Kept(number) | Step::Chosen(number) => number,
             _ => 0,
         }
     }
@@ -71,6 +73,7 @@ impl Step {
             Step::Cancelled => 'N',
             Step::From(_) => 'B',
             Step::Kept(_) => 'K',
+            Step::Chosen(_) => 'C',
         }
     }
 }
@@ -179,6 +182,7 @@ pub(crate) fn read(path: &Path, process: u16, entries: &mut Vec<Entry>) -> io::R
             "N" => Step::Cancelled,
             "B" => Step::From(number),
             "K" => Step::Kept(number),
+            "C" => Step::Chosen(number),
             _ => return Err(bad()),
         };
         let task = Name::parse(name).ok_or_else(bad)?.key();

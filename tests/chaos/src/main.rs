@@ -1,6 +1,7 @@
 //! `queue-chaos` breaks the queue on purpose, and counts what became of every task. See `docs/chaos.md`.
 
 mod batch;
+mod broadcast;
 mod check;
 mod conduct;
 mod export;
@@ -46,6 +47,9 @@ enum Command {
     /// A maker of batches of a run
     #[command(hide = true)]
     Batch(batch::Settings),
+    /// A sender of broadcasts of a run
+    #[command(hide = true)]
+    Broadcast(broadcast::Settings),
     /// A worker of a run
     #[command(hide = true)]
     Work(work::Settings),
@@ -74,6 +78,10 @@ async fn main() -> std::process::ExitCode {
         Command::Batch(settings) => {
             end_with_parent();
             batch::run(settings).await.map(|()| true)
+        }
+        Command::Broadcast(settings) => {
+            end_with_parent();
+            broadcast::run(settings).await.map(|()| true)
         }
         Command::Work(settings) => {
             end_with_parent();

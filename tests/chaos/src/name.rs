@@ -69,6 +69,10 @@ pub(crate) enum Plan {
     Poison,
     /// A member of a batch whose handler adds members to it. This and the callbacks of batches are not drawn either.
     Adder,
+    /// A broadcast: each of several servers runs it.
+    Everywhere,
+    /// Its callback, when nothing is left to be done.
+    AfterEverywhere,
     /// The callback of a batch whose members have all succeeded.
     AfterSuccess,
     /// The one when all were attempted.
@@ -88,7 +92,7 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    pub(crate) const ALL: [Plan; 19] = [
+    pub(crate) const ALL: [Plan; 21] = [
         Plan::Plain,
         Plan::Slow,
         Plan::Large,
@@ -104,6 +108,8 @@ impl Plan {
         Plan::Limited,
         Plan::Poison,
         Plan::Adder,
+        Plan::Everywhere,
+        Plan::AfterEverywhere,
         Plan::AfterSuccess,
         Plan::AfterComplete,
         Plan::AfterDeath,
@@ -129,7 +135,7 @@ impl Plan {
             Plan::Unwanted => 10,
             Plan::Careful => 6,
             Plan::Limited => 40,
-            Plan::Poison | Plan::Adder => 0,
+            Plan::Poison | Plan::Adder | Plan::Everywhere | Plan::AfterEverywhere => 0,
             Plan::AfterSuccess | Plan::AfterComplete | Plan::AfterDeath | Plan::AfterAll => 0,
         }
     }
@@ -151,6 +157,8 @@ impl Plan {
             Plan::Limited => 'r',
             Plan::Poison => 'c',
             Plan::Adder => 'a',
+            Plan::Everywhere => 'b',
+            Plan::AfterEverywhere => 'h',
             Plan::AfterSuccess => 'w',
             Plan::AfterComplete => 'm',
             Plan::AfterDeath => 'e',
@@ -175,6 +183,8 @@ impl Plan {
             Plan::Limited => "under a limit",
             Plan::Poison => "killing their worker",
             Plan::Adder => "adding members to their batch",
+            Plan::Everywhere => "broadcasts",
+            Plan::AfterEverywhere => "callbacks of broadcasts that settled",
             Plan::AfterSuccess => "callbacks of batches that succeeded",
             Plan::AfterComplete => "callbacks of batches that were attempted",
             Plan::AfterDeath => "callbacks of batches with a death",
@@ -365,6 +375,6 @@ mod tests {
     fn every_plan_is_drawn_and_the_shares_add_up() {
         assert_eq!(Plan::ALL.iter().map(|plan| plan.share()).sum::<u32>(), 1_000);
         let drawn: std::collections::BTreeSet<Plan> = (0..10_000).map(|n| Name::draw(1, 0, n).plan).collect();
-        assert_eq!(drawn.len(), Plan::ALL.len() - 6, "all but poison and what batches are made of");
+        assert_eq!(drawn.len(), Plan::ALL.len() - 8, "all but poison, and what batches and broadcasts are made of");
     }
 }

@@ -93,6 +93,7 @@ impl fmt::Display for Report<'_> {
             ("gaps that the listener was told of", self.heard.gaps),
             ("packets that the kernel lost on purpose", self.packets_lost),
             ("times that a task was parked under a limit", self.snapshot.parked),
+            ("parts of servers in broadcasts that succeeded", tally.parts),
             ("batches", tally.batches),
             ("of these with a death", tally.batches_dead),
             ("keys left in Redis, each accounted for", self.snapshot.keys as u64),

@@ -98,7 +98,10 @@ impl Snapshot {
         let mut hashes = Vec::new();
         for key in keys {
             let place = QUEUES.iter().enumerate().find_map(|(number, queue)| {
-                key.strip_prefix(&format!("asynq:{{{queue}}}:")).map(|rest| (number, rest.to_owned()))
+                let rest = key.strip_prefix(&format!("asynq:{{{queue}}}"))?;
+                // What stands in a mailbox counts as standing in its queue.
+                let rest = if rest.starts_with('@') { rest.split_once('}')?.1 } else { rest };
+                Some((number, rest.strip_prefix(':')?.to_owned()))
             });
             match place {
                 Some((queue, rest)) => match rest.strip_prefix("t:") {
@@ -151,11 +154,11 @@ impl Snapshot {
             // Ids of callbacks, for a day.
             "x:once" => return Ok(()),
             "processed" => {
-                counters.processed = number(connection).await?;
+                counters.processed += number(connection).await?;
                 return Ok(());
             }
             "failed" => {
-                counters.failed = number(connection).await?;
+                counters.failed += number(connection).await?;
                 return Ok(());
             }
             _ if rest.starts_with("processed:") => {

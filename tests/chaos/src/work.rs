@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     seat: Seat,
     #[arg(long)]
+    name: String,
+    #[arg(long)]
     concurrency: usize,
     #[arg(long)]
     lease_secs: u64,
@@ -77,6 +79,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
             .aggregate(aggregate);
         let told = book.clone();
         let server = Server::new(redis.clone(), router)
+            .name(&settings.name)
             .queues(QUEUES.map(|queue| (queue, 1)))
             .concurrency(settings.concurrency)
             .lease(Duration::from_secs(settings.lease_secs))

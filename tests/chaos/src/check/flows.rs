@@ -1,6 +1,6 @@
 //! Judges batches: which callbacks have run, and when, beside what became of the members.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Evidence;
 use super::runs::takes_tasks_away;
@@ -82,8 +82,14 @@ impl Batches {
         }
     }
 
-    /// Returns how many batches there were, and how many of them had a death.
-    pub(super) fn judge(&self, evidence: &Evidence<'_>, findings: &mut Findings) -> (u64, u64) {
+    /// Returns how many batches there were, and how many of them had a death. Broadcasts are batches that nobody has made
+    /// as such.
+    pub(super) fn judge(
+        &self,
+        evidence: &Evidence<'_>,
+        broadcasts: &HashSet<String>,
+        findings: &mut Findings,
+    ) -> (u64, u64) {
         // From the inmost level outwards: whether it went well, and when all of it was over.
         let mut inner: Option<(Place, Outcome)> = None;
         let mut dead = 0;
@@ -106,6 +112,7 @@ impl Batches {
                     findings.add(Invariant::OrphanKey, format!("batch {root} is over, or should be, and has keys"));
                 }
                 Some(false) => {}
+                None if broadcasts.contains(root) => {}
                 None => findings.add(Invariant::OrphanKey, format!("nobody has made batch {root}")),
             }
         }

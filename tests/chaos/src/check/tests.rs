@@ -65,7 +65,13 @@ fn found_by(
         .iter()
         .zip(0..)
         .filter_map(|(role, number)| {
-            Some(Process { number, role: (*role)?, ledger: "none".into(), pid: 100 + u32::from(number) })
+            Some(Process {
+                number,
+                slot: Some(usize::from(number)),
+                role: (*role)?,
+                ledger: "none".into(),
+                pid: 100 + u32::from(number),
+            })
         })
         .collect();
     let history = History::of(entries, roles.to_vec());
@@ -195,6 +201,22 @@ fn a_worker_that_stood_still_may_also_have_taken_the_task_of_one_that_was_killed
     assert_eq!(found(&[zombie, killed], "2 9"), []);
     assert_eq!(found(&[killed], "2 9"), [Invariant::NotFenced], "it never stood still, and so took it last");
     assert_eq!(found(&[zombie, killed], "3 9"), [Invariant::NotFenced]);
+}
+
+#[test]
+fn a_broadcast_that_a_server_did_not_run_or_that_another_one_ran_is_found() {
+    let name = name(Plan::Everywhere);
+    let ran = |process: u16| [(3, Step::Start(0), process), (4, Step::Success, process)];
+    let chosen = [(1, Step::Intent, 0), (2, Step::Chosen(0b110), 0), (2, Step::Stored, 0)];
+    let found = |rest: &[(u64, Step, u16)]| found(name, &[&chosen, rest].concat(), &[], None);
+    assert_eq!(found(&[ran(1), ran(2)].concat()), []);
+    assert_eq!(found(&ran(1)), [Invariant::Lost]);
+    assert_eq!(found(&[ran(1), ran(2), ran(3)].concat()), [Invariant::Phantom]);
+    let again = [(5, Step::Start(0), 2), (6, Step::Success, 2)];
+    assert_eq!(found(&[&ran(1)[..], &ran(2), &again].concat()), [Invariant::NeedlessRun]);
+    // Who was chosen is not known if nobody was told.
+    let found = |steps: &[(u64, Step, u16)]| found_in(false, name, steps, &[], None);
+    assert_eq!(found(&[&chosen[..1], &ran(1)].concat()), []);
 }
 
 /// A task under a limit; those with the same parity have the same key.
