@@ -84,11 +84,15 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Whether a number that was given out before still counts as sent.
-    pub(crate) fn is_sent(&self, number: u32) -> bool {
+    /// The state of a number that was given out before.
+    pub(crate) fn state(&self, number: u32) -> Option<MemberState> {
         let byte = self.states.get((number / 2 - self.first / 2) as usize).copied().unwrap_or(0);
-        let bits = if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-        bits == MemberState::Sent as u8
+        MemberState::from_bits(if number.is_multiple_of(2) { byte >> 4 } else { byte & 15 })
+    }
+
+    /// Whether its task may never have been stored: it counts as sent, or as removed since somebody has missed it.
+    pub(crate) fn may_be_unstored(&self, number: u32) -> bool {
+        matches!(self.state(number), Some(MemberState::Sent | MemberState::Removed))
     }
 }
 

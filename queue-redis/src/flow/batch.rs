@@ -314,7 +314,10 @@ impl Batch {
                         flows.record_lists(queue, Duration::ZERO).await?;
                         flows.broker.flow_reserve(place, count as u32, queue, &key, &behalf).await?
                     };
-                    missing.retain(|(number, _)| absent.contains(number) && now.is_sent(*number));
+                    missing.retain(|(number, _)| absent.contains(number) && now.may_be_unstored(*number));
+                    let given_up = missing.iter().filter(|(n, _)| now.state(*n) == Some(MemberState::Removed));
+                    let again = given_up.map(|(number, _)| (self.member(*number), MemberOutcome::Again));
+                    flows.record(again.collect()).await?;
                 }
                 let known = (count - missing.len()) as u64;
                 let now = self.enqueue_numbers(missing, position).await?;
@@ -333,17 +336,18 @@ impl Batch {
         Ok(added)
     }
 
-    /// The members of an addition that was begun before that have no task, although they count as sent. Those of them that have
-    /// run told so before their tasks went: once that is recorded, what still counts as sent was never stored.
+    /// The members of an addition that was begun before that have no task, and may never have had one. Those of them that have
+    /// run told so before their tasks went: once that is recorded, what still counts as sent was never stored. What counts as removed
+    /// was not stored within a minute, or somebody has deleted it before it was known to be added: it is added.
     async fn absent(&self, queue: &str, reserved: &Reserved) -> Result<HashSet<u32>, BatchError> {
         let flows = self.client.flows();
         let numbers = (reserved.first..).take(reserved.count as usize);
-        let sent: Vec<u32> = numbers.filter(|number| reserved.is_sent(*number)).collect();
+        let asked: Vec<u32> = numbers.filter(|number| reserved.may_be_unstored(*number)).collect();
         let mut absent = HashSet::new();
-        for sent in sent.chunks(MAX_BATCH) {
-            let ids: Vec<_> = sent.iter().map(|number| (queue.to_owned(), self.member(*number))).collect();
+        for asked in asked.chunks(MAX_BATCH) {
+            let ids: Vec<_> = asked.iter().map(|number| (queue.to_owned(), self.member(*number))).collect();
             let states = flows.states_of(&ids).await?;
-            absent.extend(sent.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(number, _)| *number));
+            absent.extend(asked.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(number, _)| *number));
         }
         Ok(absent)
     }

@@ -8,7 +8,7 @@ use queue_redis::{Batch, BatchError, BatchState};
 use queue_worker::{Failure, Job, State, Task};
 use serde::{Deserialize, Serialize};
 
-use super::{Ran, callback, client, count, member, over, router, server, until, with_callbacks};
+use super::{Ran, callback, client, count, member, over, router, server, tend, until, with_callbacks};
 use crate::support::{Fixture, QUEUE, report, with};
 
 /// Adds members to its batch.
@@ -163,6 +163,31 @@ async fn a_member_whose_end_nobody_has_recorded_is_not_enqueued_again() {
     assert_eq!((status.total, status.succeeded, status.sent), (2, 1, 1));
     let waiting: i64 = fixture.cmd(&["LLEN", "asynq:{q}:pending"]).await;
     assert_eq!(waiting, 1);
+}
+
+#[tokio::test]
+async fn a_member_that_was_given_up_is_enqueued_when_its_handler_comes_again() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let batch = with_callbacks(&client(&fixture)).open().await.unwrap();
+    let add = || async { batch.clone().keyed("load").add_all([member("ok"), member("late").queue("other")]).await };
+    // The second one gets its number, and is refused.
+    fixture.run("SET asynq:{other}:pending no-list").await;
+    add().await.unwrap_err();
+    let key = format!("asynq:x:{{{}}}:0:flow", batch.id().root());
+    let ago = SystemClock.now_secs() - 600;
+    fixture.run(&format!("HSET {key} adding {ago} touched {ago}")).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().removed, 1, "nobody has stored it in time");
+    fixture.run("DEL asynq:{other}:pending").await;
+    let added = add().await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((added.members, status.total, status.sent, status.removed), (2, 2, 2, 0));
+    batch.commit().await.unwrap();
+    let queues = [(QUEUE, 1), ("other", 1), ("callbacks", 1)];
+    let server = fixture.server(router(&ran)).queues(queues).start().await.unwrap();
+    assert_eq!(over(&batch).await.state, BatchState::Succeeded);
+    assert_eq!((count(&ran, "late"), count(&ran, "success"), count(&ran, "settled")), (1, 1, 1));
+    server.shutdown().await;
 }
 
 #[tokio::test]

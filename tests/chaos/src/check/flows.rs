@@ -36,7 +36,14 @@ struct Batch {
     callbacks: HashMap<Plan, Seen>,
     /// Its maker was told that it is there, with all its members.
     is_made: bool,
+    /// An adder came again after so long that its members may have been given up meanwhile.
+    is_late: bool,
+    /// An adder was refused half-way, and a worker of Go, which adds nothing, has ended it.
+    is_unsure: bool,
 }
+
+/// So long after its number was given out, a member without a task may count as lost, in nanoseconds.
+const GIVEN_UP: u64 = 60_000_000_000;
 
 /// The batches of a run.
 #[derive(Debug, Default)]
@@ -64,7 +71,13 @@ impl Batches {
             batch.meant.push(story.name);
         }
         if story.attempts.is_empty() && !is_dead {
+            batch.is_unsure |= is_added(story.name) && !is_stored;
             return;
+        }
+        if story.name.plan == Plan::Adder
+            && let [first, .., last] = &story.attempts[..]
+        {
+            batch.is_late |= last.at - first.at > GIVEN_UP;
         }
         let is_first_end = |end: &u64| story.attempts.get(1).is_none_or(|second| *end <= second.at);
         let ends = || story.attempts.iter().filter_map(|attempt| attempt.end);
@@ -126,6 +139,10 @@ struct Outcome {
     is_well: bool,
     /// Whether each of its members ran, or its maker was told that all are there.
     is_whole: bool,
+    /// Whether something of it may have counted as lost for a while.
+    is_late: bool,
+    /// Whether something of it may count as lost for good.
+    is_unsure: bool,
     /// When the last of it ended, callbacks included.
     over: u64,
 }
@@ -151,11 +168,13 @@ fn judge(
     if success.is_some() && !(all_well && batch.members.iter().all(|(_, seen)| seen.succeeded.is_some())) {
         wrong(format!("the callback of its success ran, and {dead:?} had died, or its child"));
     }
-    if batch.is_made && all_well && success.is_none() {
+    let is_unsure = batch.is_unsure || child.is_some_and(|child| child.is_unsure);
+    if batch.is_made && all_well && success.is_none() && !is_unsure {
         wrong("all went well, and the callback of its success did not run".to_owned());
     }
     let has_death = !all_well || is_dead(success);
-    if death.is_some() && !has_death && is_whole {
+    let is_late = is_unsure || batch.is_late || child.is_some_and(|child| child.is_late);
+    if death.is_some() && !has_death && is_whole && !is_late {
         wrong("the callback of a death ran, and nothing had died".to_owned());
     }
     if batch.is_made && has_death && death.is_none() {
@@ -195,7 +214,7 @@ fn judge(
     order("success", success, all_succeeded);
     order("all settled", settled, all_ended.max(callbacks_ended));
     let is_well = all_well && !is_dead(success) && !is_dead(settled);
-    Outcome { is_well, is_whole, over: all_ended.max(callbacks_ended).max(end(settled)) }
+    Outcome { is_well, is_whole, is_late, is_unsure, over: all_ended.max(callbacks_ended).max(end(settled)) }
 }
 
 /// The members of a chain begin in the order of their numbers, each after the success of the one before it.

@@ -55,12 +55,14 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
     if let Some(fault) = taken_away(evidence, earlier, later).or_else(|| stood_still(evidence, earlier, later)) {
         return Some(fault.kind.text());
     }
-    // It has to be done, and deleted, before it can be stored once more, and that before the producer is answered.
+    // It has to be done, and deleted, before it can be stored once more, and that before the producer is answered. One of a
+    // group is deleted when its digest is made, which may wait for long.
     let done = earlier.end.filter(|(at, step)| *step == Step::Success && *at <= later.at).map(|(at, _)| at)?;
     let answered = story.answer.map_or(u64::MAX, |(at, _)| at);
     let lost = met_producer(evidence, story)?;
     // A kernel may still send it when nobody waits for the answer any more.
-    (done <= answered || lost.needs_namespaces()).then_some("enqueued again after a lost answer")
+    (done <= answered || story.name.plan == Plan::Grouped || lost.needs_namespaces())
+        .then_some("enqueued again after a lost answer")
 }
 
 /// What took the task from the first worker before the second one began it.

@@ -142,7 +142,7 @@ fn a_second_run_needs_a_fault_that_met_the_first_worker() {
 #[test]
 fn a_task_is_enqueued_again_only_after_it_was_done_and_before_its_producer_was_answered() {
     let cut = [Happened { kind: Kind::Cut, process: Some(0), from: 2, to: 3 }];
-    let found = |done: u64, answered: u64| {
+    let found_of = |plan, done: u64, answered: u64| {
         let steps = [
             (1, Step::Intent, 0),
             (answered, Step::Stored, 0),
@@ -151,11 +151,17 @@ fn a_task_is_enqueued_again_only_after_it_was_done_and_before_its_producer_was_a
             (9, Step::Start(0), 2),
             (10, Step::Success, 2),
         ];
-        found(name(Plan::Plain), &steps, &cut, None)
+        found(name(plan), &steps, &cut, None)
     };
+    let found = |done, answered| found_of(Plan::Plain, done, answered);
     assert_eq!(found(4, 8), []);
     assert_eq!(found(8, 4), [Invariant::NeedlessRun]);
     assert_eq!(found(20, 30), [Invariant::NeedlessRun]);
+    let of_group = found_of(Plan::Grouped, 8, 4);
+    assert!(
+        !of_group.contains(&Invariant::NeedlessRun),
+        "its digest was made before the answer, and waited: {of_group:?}"
+    );
 }
 
 #[test]
