@@ -3,7 +3,7 @@
 use queue_core::TaskMessage;
 
 use super::{Evidence, judge};
-use crate::batch::Place;
+use crate::batch::{Place, added_by};
 use crate::findings::Invariant;
 use crate::fleet::{Process, Role};
 use crate::happened::Happened;
@@ -441,12 +441,16 @@ fn a_worker_that_is_killed_by_nobody_is_found() {
     assert_eq!(found(name(Plan::Plain), &ran, &deaths(&[1]), None), [Invariant::Fallen]);
 }
 
-/// A batch of two members, its callbacks, and what process 1 noted of them. Those of these plans were acknowledged.
+const ADDER: Name = Name { plan: Plan::Adder, queue: 0, producer: 0, number: 2 };
+
+/// A batch of two members, or also an adder and what it adds (slow here), its callbacks, and what process 1 noted of them. Those of these plans were acknowledged.
 fn found_of_batch(steps: &[(Plan, u64, Step)], dead: &[Plan], trees: &[&str]) -> Vec<Invariant> {
     let place = Place { maker: 0, tree: 0, level: 0 };
     let name = |plan: Plan| match plan {
         Plan::Plain => Name { plan, queue: 0, producer: 0, number: 0 },
         Plan::Doomed => Name { plan, queue: 0, producer: 0, number: 1 },
+        Plan::Adder => ADDER,
+        Plan::Slow => Name { plan, ..added_by(ADDER)[0] },
         _ => place.callback(plan),
     };
     let all = [&[Plan::Plain, Plan::Doomed][..], &Plan::CALLBACKS].concat();
@@ -539,6 +543,26 @@ fn a_batch_in_which_nothing_died_succeeds_once_and_leaves_nothing() {
     assert_eq!(found(&[&all[..], &[(Plan::AfterDeath, 35)]].concat(), &[]), [Invariant::Callback], "nothing has died");
     assert_eq!(found(&all, &["t0-0"]), [Invariant::OrphanKey], "it was to be forgotten");
     assert_eq!(found(&all, &["t9-9"]), [Invariant::OrphanKey], "nobody has made it");
+}
+
+#[test]
+fn a_batch_whose_adder_came_again_late_or_only_at_go_may_have_had_a_death() {
+    let begun = [(Plan::Adder, 10, Step::Start(0)), (Plan::Adder, 11, Step::Failure)];
+    let ended = |at| {
+        let adder = [(Plan::Adder, at, Step::Start(1)), (Plan::Adder, at + 1, Step::Success)];
+        let doomed = [(Plan::Doomed, 10, Step::Start(0)), (Plan::Doomed, 11, Step::Success)];
+        let callbacks = [ran(Plan::AfterDeath, 20), ran(Plan::AfterComplete, at + 2), ran(Plan::AfterAll, at + 6)];
+        [&begun[..], &adder, &doomed, &ran(Plan::Plain, 10), &callbacks.concat()].concat()
+    };
+    let found = |at, more: &[(Plan, u64, Step)]| found_of_batch(&[&ended(at)[..], more].concat(), &[], &[]);
+    let minute = 60_000_000_000;
+    let success = |at| ran(Plan::AfterSuccess, at + 4);
+    let of_batch = |found: Vec<Invariant>| found.contains(&Invariant::Callback);
+    assert!(!of_batch(found(2 * minute, &success(2 * minute))), "what it adds may have counted as lost for a while");
+    assert!(of_batch(found(minute / 2, &success(minute / 2))), "so soon nobody gives it up");
+    assert!(of_batch(found(2 * minute, &[])), "nothing is missing in the end");
+    let announced = [(Plan::Slow, 10, Step::Intent)];
+    assert!(!of_batch(found(minute / 2, &announced)), "what it was to add is not there");
 }
 
 #[test]
