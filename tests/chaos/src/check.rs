@@ -20,7 +20,7 @@ use crate::happened::Happened;
 use crate::history::{History, Story};
 use crate::ledger::Step;
 use crate::listen::Heard;
-use crate::name::{Place, Plan};
+use crate::name::{Name, Place, Plan};
 use crate::plan::Kind;
 use crate::snapshot::{Snapshot, Stored};
 
@@ -185,6 +185,12 @@ fn judge_story(
         findings.add(Invariant::WrongEnd, format!("{} has no result", story.name));
     }
     true
+}
+
+/// Whether an answer that was lost can have made a producer store this task twice.
+pub(crate) fn may_be_stored_twice(evidence: &Evidence<'_>, name: Name) -> bool {
+    let story = evidence.history.stories().find(|story| story.name == name);
+    story.is_some_and(|story| met_producer(evidence, &story).is_some())
 }
 
 /// A fault that can have cost the producer an answer to the call that enqueued this task.

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::Failure;
 use crate::batch::Place;
 use crate::broadcast;
-use crate::check::{Evidence, judge};
+use crate::check::{Evidence, judge, may_be_stored_twice};
 use crate::faults::Hand;
 use crate::findings::Invariant;
 use crate::fleet::{Fleet, Orders, Process, Role};
@@ -164,7 +164,10 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
     };
     let (mut findings, tally) = judge(&evidence);
     for twice in hand.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
-        findings.add(Invariant::ExportedTwice, twice);
+        let name = twice.split(':').next().and_then(name::Name::parse);
+        if !name.is_some_and(|name| may_be_stored_twice(&evidence, name)) {
+            findings.add(Invariant::ExportedTwice, twice);
+        }
     }
     for process in fallen {
         let log = std::fs::read_to_string(directory.join(format!("{process}.log"))).unwrap_or_default();

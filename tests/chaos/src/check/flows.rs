@@ -45,6 +45,9 @@ struct Batch {
 /// So long after its number was given out, a member without a task may count as lost, in nanoseconds.
 const GIVEN_UP: u64 = 60_000_000_000;
 
+/// So long after it was begun, a batch that nobody has committed may be abandoned, which is no success, in nanoseconds.
+const ABANDONED: u64 = 30 * 60_000_000_000;
+
 /// The batches of a run.
 #[derive(Debug, Default)]
 pub(super) struct Batches(BTreeMap<Place, Batch>);
@@ -163,7 +166,9 @@ fn judge(
     let all_well = dead.is_empty() && !is_dead(complete) && child.is_none_or(|child| child.is_well);
     // Who dies while it makes a batch leaves numbers without tasks. After a minute these count as removed.
     let has_run = |name: &Name| batch.members.iter().any(|(member, _)| member == name);
-    let is_whole = (batch.is_made || batch.meant.iter().all(has_run)) && child.is_none_or(|child| child.is_whole);
+    let may_be_abandoned = settled.is_none_or(|settled| settled.begun > batch.begun + ABANDONED);
+    let is_whole = (batch.is_made || !may_be_abandoned && batch.meant.iter().all(has_run))
+        && child.is_none_or(|child| child.is_whole);
     let mut wrong = |what: String| findings.add(Invariant::Callback, format!("{name}: {what}: {batch:?}"));
     if success.is_some() && !(all_well && batch.members.iter().all(|(_, seen)| seen.succeeded.is_some())) {
         wrong(format!("the callback of its success ran, and {dead:?} had died, or its child"));

@@ -65,10 +65,15 @@ fn excuse(evidence: &Evidence<'_>, story: &Story, earlier: &Attempt, later: &Att
         .then_some("enqueued again after a lost answer")
 }
 
+/// So long after a fault Go may begin a task under a lease from before it, in nanoseconds.
+const GO_WORKS_OUT_A_LEASE: u64 = 1_000_000_000;
+
 /// What took the task from the first worker before the second one began it.
 fn taken_away<'a>(evidence: &Evidence<'a>, earlier: &Attempt, later: &Attempt) -> Option<&'a Happened> {
     let is_go = evidence.history.is_go(earlier.process);
-    let during = |fault: &&Happened| fault.from <= later.at && fault.to >= earlier.at;
+    // Go works out the end of a lease, and may stand still before it takes the task with it.
+    let late = if is_go { GO_WORKS_OUT_A_LEASE } else { 0 };
+    let during = |fault: &&Happened| fault.from <= later.at && fault.to + late >= earlier.at;
     let met = |fault: &&Happened| match fault.process {
         Some(process) => process == earlier.process && (is_go || takes_tasks_away(fault.kind)),
         // Go drops a report that Redis does not take at once.

@@ -443,8 +443,13 @@ fn a_worker_that_is_killed_by_nobody_is_found() {
 
 const ADDER: Name = Name { plan: Plan::Adder, queue: 0, producer: 0, number: 2 };
 
-/// A batch of two members, or also an adder and what it adds (slow here), its callbacks, and what process 1 noted of them. Those of these plans were acknowledged.
+/// A batch of two members, or also an adder and what it adds (slow here), its callbacks, and what process 1 noted of them. Its maker was told that it is there.
 fn found_of_batch(steps: &[(Plan, u64, Step)], dead: &[Plan], trees: &[&str]) -> Vec<Invariant> {
+    found_of_batch_that(&[Plan::Plain, Plan::Doomed, Plan::AfterComplete, Plan::AfterAll], steps, dead, trees)
+}
+
+/// The same of one of which its maker was told that these are stored.
+fn found_of_batch_that(told: &[Plan], steps: &[(Plan, u64, Step)], dead: &[Plan], trees: &[&str]) -> Vec<Invariant> {
     let place = Place { maker: 0, tree: 0, level: 0 };
     let name = |plan: Plan| match plan {
         Plan::Plain => Name { plan, queue: 0, producer: 0, number: 0 },
@@ -454,10 +459,9 @@ fn found_of_batch(steps: &[(Plan, u64, Step)], dead: &[Plan], trees: &[&str]) ->
         _ => place.callback(plan),
     };
     let all = [&[Plan::Plain, Plan::Doomed][..], &Plan::CALLBACKS].concat();
-    let told = [Plan::Plain, Plan::Doomed, Plan::AfterComplete, Plan::AfterAll];
     let entry = |(plan, at, step): (Plan, u64, Step), process| Entry { task: name(plan).key(), at, step, process };
     let mut entries: Vec<Entry> = all.into_iter().map(|plan| entry((plan, 1, Step::Intent), 0)).collect();
-    entries.extend(told.into_iter().map(|plan| entry((plan, 2, Step::Stored), 0)));
+    entries.extend(told.iter().map(|plan| entry((*plan, 2, Step::Stored), 0)));
     entries.extend(steps.iter().map(|step| entry(*step, 1)));
     let roles = vec![Some(Role::Batcher { rate: 1 }), WORKER];
     let history = History::of(entries, roles);
@@ -563,6 +567,19 @@ fn a_batch_whose_adder_came_again_late_or_only_at_go_may_have_had_a_death() {
     assert!(of_batch(found(2 * minute, &[])), "nothing is missing in the end");
     let announced = [(Plan::Slow, 10, Step::Intent)];
     assert!(!of_batch(found(minute / 2, &announced)), "what it was to add is not there");
+}
+
+#[test]
+fn a_batch_that_nobody_has_committed_is_abandoned_after_half_an_hour() {
+    let found = |settled| {
+        let callbacks = [(Plan::AfterDeath, 30), (Plan::AfterAll, settled)];
+        let begun = [(Plan::Plain, 10), (Plan::Doomed, 10)].into_iter().chain(callbacks);
+        let steps: Vec<_> =
+            begun.flat_map(|(plan, at)| [(plan, at, Step::Start(0)), (plan, at + 1, Step::Success)]).collect();
+        found_of_batch_that(&[Plan::Plain, Plan::Doomed], &steps, &[], &[]).contains(&Invariant::Callback)
+    };
+    assert!(found(40), "nothing has died");
+    assert!(!found(31 * 60_000_000_000));
 }
 
 #[test]
