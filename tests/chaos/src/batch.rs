@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue_redis::{Batch, BatchBuilder, BatchError, Client, Redis, RedisOptions};
+use queue_redis::{Batch, BatchBuilder, BatchError, Client};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
@@ -15,9 +15,9 @@ use crate::name::{Name, Plan, QUEUES};
 use crate::{Failure, Seat};
 
 /// How long a batch is kept when it is over. Who makes one a second time has to come earlier.
-const LINGER: Duration = Duration::from_secs(40);
+pub(crate) const LINGER: Duration = Duration::from_secs(40);
 /// How long a maker tries.
-const TRIES: Duration = Duration::from_secs(25);
+pub(crate) const TRIES: Duration = Duration::from_secs(25);
 /// How many batches are being made at once.
 const AT_ONCE: u32 = 30;
 
@@ -200,8 +200,7 @@ impl Tree {
 /// Runs until it is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let book = Book::open(&settings.seat.ledger)?;
-    let client = Client::new(Redis::lazy(&settings.seat.redis, RedisOptions::default())?);
+    let (book, client) = settings.seat.take()?;
     let mut ticks = tokio::time::interval(Duration::from_secs(60) / settings.rate.max(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let room = Arc::new(Semaphore::new(AT_ONCE as usize));

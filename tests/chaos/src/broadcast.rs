@@ -2,17 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use queue_redis::{BatchError, Broadcast, Client, Redis, RedisOptions, To};
+use queue_redis::{BatchError, Broadcast, Client, To};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::batch::{LINGER, TRIES};
 use crate::ledger::{Book, Step};
 use crate::name::{Name, Plan};
 use crate::{Failure, Seat};
 
-/// How long a broadcast is kept when it is over. Who sends it a second time has to come earlier.
-const LINGER: Duration = Duration::from_secs(40);
-/// How long a sender tries: for ten seconds after a kill, a server that was started again looks like two.
-const TRIES: Duration = Duration::from_secs(25);
 /// How many servers some of them are for.
 const SOME: u32 = 2;
 
@@ -42,8 +39,7 @@ fn callback(name: Name) -> Name {
 /// Runs until it is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let book = Book::open(&settings.seat.ledger)?;
-    let client = Client::new(Redis::lazy(&settings.seat.redis, RedisOptions::default())?);
+    let (book, client) = settings.seat.take()?;
     let mut ticks = tokio::time::interval(Duration::from_secs(60) / settings.rate.max(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for number in 0.. {
@@ -67,6 +63,7 @@ async fn send_until_it_is_there(client: &Client, book: &Book, name: Name) {
                 book.note(Step::Chosen(mask(sent.servers())), &[name]);
                 return book.note(Step::Stored, &[name, callback(name)]);
             }
+            // For ten seconds after a kill, a server that was started again looks like two.
             Err(error) if begun.elapsed() > TRIES => {
                 eprintln!("broadcast {} is left as it is: {error}", id(name));
                 return book.note(Step::Unknown, &[name, callback(name)]);

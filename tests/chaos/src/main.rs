@@ -67,6 +67,14 @@ struct Seat {
     process: u16,
 }
 
+impl Seat {
+    /// The ledger, and a client that connects when it is needed.
+    fn take(&self) -> Result<(ledger::Book, queue_redis::Client), Failure> {
+        let redis = queue_redis::Redis::lazy(&self.redis, queue_redis::RedisOptions::default())?;
+        Ok((ledger::Book::open(&self.ledger)?, queue_redis::Client::new(redis)))
+    }
+}
+
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     let ended = match Args::parse().command {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_redis::broker::{Canceled, Change};
-use queue_redis::{Client, EnqueueError, Redis, RedisOptions, TaskHandle};
+use queue_redis::{EnqueueError, TaskHandle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::ledger::{Book, Step};
@@ -30,8 +30,7 @@ pub(crate) struct Settings {
 /// Runs until it has enqueued all its tasks, or is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), Failure> {
     let mut end = signal(SignalKind::terminate())?;
-    let book = Book::open(&settings.seat.ledger)?;
-    let client = Client::new(Redis::lazy(&settings.seat.redis, RedisOptions::default())?);
+    let (book, client) = settings.seat.take()?;
     let mut ticks = tokio::time::interval(TICK);
     // After an outage it goes on at its rate, and does not make up for what it missed.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
