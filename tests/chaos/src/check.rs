@@ -20,7 +20,7 @@ use crate::happened::Happened;
 use crate::history::{History, Story};
 use crate::ledger::Step;
 use crate::listen::Heard;
-use crate::name::{Name, Place, Plan};
+use crate::name::{Place, Plan};
 use crate::plan::Kind;
 use crate::snapshot::{Snapshot, Stored};
 
@@ -69,6 +69,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) processes: &'a [Process],
     /// What a listener was told.
     pub(crate) heard: &'a Heard,
+    /// What exports had twice: names, with more text behind a colon.
+    pub(crate) exported_twice: &'a [String],
 }
 
 /// asynq's text for a task whose lease has ended.
@@ -87,6 +89,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     let mut batches = flows::Batches::default();
     let mut lanes = limits::Lanes::default();
     let mut roots = HashSet::new();
+    let mut twice: HashMap<&str, &String> = HashMap::new();
+    twice.extend(evidence.exported_twice.iter().map(|text| (text.split(':').next().unwrap_or(text), text)));
     for story in evidence.history.stories() {
         let here = stored.remove(&story.name.key()).unwrap_or_default();
         if flows::is_of_batch(evidence, &story) {
@@ -98,6 +102,10 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
             broadcasts::judge(evidence, &story, &here, &mut findings, &mut tally);
             continue;
         }
+        // A member of a group that was enqueued twice after a lost answer is in two digests.
+        if story.name.plan == Plan::Grouped && !twice.is_empty() && met_producer(evidence, &story).is_some() {
+            twice.remove(&*story.name.to_string());
+        }
         let in_archive = in_archived_digests.contains(&story.name);
         if judge_story(evidence, &story, &here, in_archive, &mut findings, &mut tally) {
             *tally.tasks.entry(story.name.plan).or_default() += 1;
@@ -108,6 +116,9 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Findings, Tally) {
     }
     for task in stored.into_values().flatten() {
         findings.add(Invariant::OrphanKey, format!("a task that nobody enqueued: {task:?}"));
+    }
+    for text in twice.into_values() {
+        findings.add(Invariant::ExportedTwice, text);
     }
     (tally.batches, tally.batches_dead) = batches.judge(evidence, &roots, &mut findings);
     lanes.judge(evidence, &mut findings);
@@ -185,12 +196,6 @@ fn judge_story(
         findings.add(Invariant::WrongEnd, format!("{} has no result", story.name));
     }
     true
-}
-
-/// Whether an answer that was lost can have made a producer store this task twice.
-pub(crate) fn may_be_stored_twice(evidence: &Evidence<'_>, name: Name) -> bool {
-    let story = evidence.history.stories().find(|story| story.name == name);
-    story.is_some_and(|story| met_producer(evidence, &story).is_some())
 }
 
 /// A fault that can have cost the producer an answer to the call that enqueued this task.

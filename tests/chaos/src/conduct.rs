@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::Failure;
 use crate::batch::Place;
 use crate::broadcast;
-use crate::check::{Evidence, judge, may_be_stored_twice};
+use crate::check::{Evidence, judge};
 use crate::faults::Hand;
 use crate::findings::Invariant;
 use crate::fleet::{Fleet, Orders, Process, Role};
@@ -150,6 +150,7 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
             happened.iter().map(|fault| format!("{fault:?}\n")).collect::<String>(),
         )?;
     }
+    let exported_twice = std::mem::take(&mut *hand.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     let mixed = settings.go.is_some();
     let processes = &fleet.processes;
     let max_crashes = settings.max_crashes;
@@ -161,14 +162,9 @@ pub(crate) async fn run(settings: Settings) -> Result<bool, Failure> {
         max_crashes,
         processes,
         heard: &heard,
+        exported_twice: &exported_twice,
     };
     let (mut findings, tally) = judge(&evidence);
-    for twice in hand.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
-        let name = twice.split(':').next().and_then(name::Name::parse);
-        if !name.is_some_and(|name| may_be_stored_twice(&evidence, name)) {
-            findings.add(Invariant::ExportedTwice, twice);
-        }
-    }
     for process in fallen {
         let log = std::fs::read_to_string(directory.join(format!("{process}.log"))).unwrap_or_default();
         let last = log.lines().next_back().unwrap_or("nothing was said");

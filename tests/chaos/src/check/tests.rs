@@ -60,6 +60,18 @@ fn found_by(
     faults: &[Happened],
     task: Option<Stored>,
 ) -> Vec<Invariant> {
+    found_and_exported(&[], mixed, heard, entries, faults, task)
+}
+
+/// The same, when an export had this twice.
+fn found_and_exported(
+    exported_twice: &[String],
+    mixed: bool,
+    heard: &Heard,
+    entries: Vec<Entry>,
+    faults: &[Happened],
+    task: Option<Stored>,
+) -> Vec<Invariant> {
     let name = Name::of_key(entries[0].task);
     let roles = [Some(Role::Producer { rate: 1 }), WORKER, WORKER, WORKER, mixed.then_some(Role::GoWorker)];
     let processes: Vec<Process> = roles
@@ -93,6 +105,7 @@ fn found_by(
         max_crashes: 1,
         processes: &processes,
         heard,
+        exported_twice,
     };
     judge(&evidence).0.invariants()
 }
@@ -163,6 +176,39 @@ fn a_task_is_enqueued_again_only_after_it_was_done_and_before_its_producer_was_a
         !of_group.contains(&Invariant::NeedlessRun),
         "its digest was made before the answer, and waited: {of_group:?}"
     );
+}
+
+#[test]
+fn a_member_of_a_group_is_exported_twice_only_if_its_producer_may_have_lost_the_answer() {
+    let found = |plan, faults: &[Happened]| {
+        let steps = [(1, Step::Intent, 0), (4, Step::Stored, 0), (5, Step::Start(0), 1), (6, Step::Success, 1)];
+        let entry = |(at, step, process)| Entry { task: name(plan).key(), at, step, process };
+        let twice = [format!("{}: 2 times", name(plan))];
+        let found = found_and_exported(&twice, false, &Heard::default(), steps.map(entry).to_vec(), faults, None);
+        found.contains(&Invariant::ExportedTwice)
+    };
+    let lost = [Happened { kind: Kind::LoseAnswers, process: Some(0), from: 2, to: 3 }];
+    assert!(found(Plan::Grouped, &[]));
+    assert!(!found(Plan::Grouped, &lost));
+    assert!(found(Plan::Plain, &lost), "no digest has it");
+}
+
+#[test]
+fn a_worker_of_go_may_take_a_task_under_a_lease_from_before_it_stood_still() {
+    let found = |process, to| {
+        let fault = [Happened { kind: Kind::Zombie, process: Some(process), from: 1, to }];
+        let second = 2_000_000_000;
+        let steps = after(&[
+            (second, Step::Start(0), process),
+            (second + 1, Step::Success, process),
+            (second + 2, Step::Start(1), 2),
+            (second + 3, Step::Success, 2),
+        ]);
+        found_in(true, name(Plan::Plain), &steps, &fault, None).contains(&Invariant::NeedlessRun)
+    };
+    assert!(!found(4, 1_500_000_000));
+    assert!(found(4, 500_000_000), "it had time to begin");
+    assert!(found(1, 1_500_000_000), "ours look at the lease before they begin");
 }
 
 #[test]

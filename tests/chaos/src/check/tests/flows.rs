@@ -50,6 +50,7 @@ fn found_of_batch_that(told: &[Plan], steps: &[(Plan, u64, Step)], dead: &[Plan]
         max_crashes: 1,
         processes: &[],
         heard: &Heard::default(),
+        exported_twice: &[],
     };
     judge(&evidence).0.invariants()
 }
