@@ -9,6 +9,7 @@
 -- DERIVED
 --   prefix .. number .. ':flow', ':about', ':states', ':keys', ':kids', ':messages', ':names', ':before', ':after', ':signals', ':runs'
 -- RETURNS 1 if something is left, 2 if the tree is not over, else 0
+-- needs: flow_unlink
 local todo = KEYS[1]
 local prefix = ARGV[1]
 
@@ -19,9 +20,7 @@ end
 local flows = tonumber(redis.call('HGET', root, 'flows')) or 1
 local first = math.max(0, flows - 25)
 for number = flows - 1, first, -1 do
-  local key = prefix .. number
-  redis.call('UNLINK', key .. ':messages', key .. ':names', key .. ':before', key .. ':after', key .. ':signals', key .. ':runs')
-  redis.call('UNLINK', key .. ':about', key .. ':states', key .. ':keys', key .. ':kids', key .. ':flow')
+  flow_unlink(prefix, number)
 end
 if first > 0 then
   redis.call('HSET', root, 'flows', first, 'forgotten', 1)

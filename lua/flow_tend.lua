@@ -14,10 +14,10 @@
 --   6  keep      the same if not all is well
 -- DERIVED
 --   prefix .. number .. ':flow', ':about', ':messages', ':states', and those of its ancestors
--- RETURNS 1 if the tree is to be forgotten, else 0; the flow to go on with, 0 if there are no more; the seconds until the
+-- RETURNS 1 if the tree is to be forgotten, 2 if it was, as it is of one batch without nodes, else 0; the flow to go on with, 0 if there are no more; the seconds until the
 --   next look; the numbers of the flows that stand still; and what the caller has to do, see flow_claim. A tree that is gone
 --   is to be forgotten.
--- needs: flow_claim flow_load flow_rules flow_save flow_set write
+-- needs: flow_claim flow_load flow_rules flow_save flow_set flow_unlink write
 local todo = KEYS[1]
 local prefix, from, still, patience = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local linger, keep = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -39,6 +39,11 @@ for number = from, last do
   if flow and flow.over and number == 0 then
     local stays = tonumber(flow.linger) or flow['fired:success'] and linger or keep
     if flow.over + stays <= now then
+      if flows == 1 and not flow.nodes then
+        flow_unlink(prefix, '0')
+        redis.call('DEL', todo)
+        return { 2, 0, 0, {}, {} }
+      end
       -- Results are deleted first: no node runs again that would have read them. Frees memory in the end.
       write('HSET', prefix .. '0:flow', 'forgotten', 1)
       return { 1, 0, 0, {}, {} }

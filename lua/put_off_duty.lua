@@ -3,11 +3,11 @@
 -- Transition: none                         Go: none
 --
 -- KEYS
---   1  duties  asynq:x:duties  ZSET of <duty> <subject> by the unix time in milliseconds of the next look
+--   1  duties  asynq:x:duties  ZSET of <duty> <subject>, see take_duties
 -- ARGV
 --   1  duty    as it stands in the set
---   2  held    until when it was taken
---   3  next_look  unix time in milliseconds of the next look; empty when there is nothing more to do
+--   2  held    its score since it was taken
+--   3  next_look  its score for the next look; empty when there is nothing more to do
 -- RETURNS
 --   1  done
 --   0  it was asked for again meanwhile, or another leader has it; nothing was written

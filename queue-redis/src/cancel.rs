@@ -12,7 +12,7 @@ use queue_core::{Clock, TaskState};
 use crate::broker::cancel::CANCEL;
 use crate::broker::{Broker, Change, Seen};
 use crate::error::Error;
-use crate::leader::{Duty, Looked};
+use crate::leader::Duty;
 
 /// How often to look at a task that somebody works on.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -29,21 +29,20 @@ impl Duty for CancelDuty {
         CANCEL
     }
 
-    fn look<'a>(&'a self, record: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, record: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
         self.look_at(record).boxed()
     }
 }
 
 impl CancelDuty {
-    async fn look_at(&self, record: &str) -> Result<Looked, Error> {
-        let over = |commands| Ok(Looked { commands, next: None });
-        let Some(request) = self.broker.cancel_recorded(record).await? else { return over(1) };
+    async fn look_at(&self, record: &str) -> Result<Option<Duration>, Error> {
+        let Some(request) = self.broker.cancel_recorded(record).await? else { return Ok(None) };
         let now_ns = self.clock.now_ns();
         let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at.0) > GIVES_UP_MS;
         let task = request.task(record).filter(|_| !is_old);
         let Some((id, queue)) = task else {
             self.broker.forget_cancel(record, &request).await?;
-            return over(2);
+            return Ok(None);
         };
         let state = self.broker.state_of(queue, id).await?;
         let ended = match state {
@@ -60,10 +59,10 @@ impl CancelDuty {
             }
         };
         if !ended {
-            return Ok(Looked { commands: 10, next: Some(AGAIN) });
+            return Ok(Some(AGAIN));
         }
         self.broker.forget_cancel(record, &request).await?;
-        over(10)
+        Ok(None)
     }
 
     /// Tells those who listen that it has ended: no attempt did, whose server would.

@@ -8,13 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::Clock;
 use queue_core::limits::{WATCH_POLL, WATCH_REST};
 use tokio::sync::{Notify, watch};
 
-use crate::broker::Broker;
+use crate::broker::{Broker, HeldDuty};
 use crate::error::Error;
 use crate::listener::Watch;
 use crate::log::panic::Catch;
@@ -29,16 +30,16 @@ const RENEWS: Duration = Duration::from_secs(1);
 const HELD_MS: i64 = 10_000;
 /// How long a look may take; less than a duty is held, so that no two servers look at the same time.
 const LOOKS: Duration = Duration::from_secs(5);
-/// How many duties are looked at at the same time.
-const AT_ONCE: usize = 10;
+/// How many duties are looked at at the same time. What a look takes is mostly waiting for Redis.
+const AT_ONCE: usize = 64;
+/// How long those that are due wait for looks that take longer.
+const MEANWHILE: Duration = Duration::from_millis(100);
 /// When a look that failed is tried again, and a duty that this server does not know is left to another.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
 /// How long a server that met such a duty leaves the lead to others.
 const STANDS_BACK: Duration = Duration::from_secs(30);
-/// How often all that is due is done at a stretch, at the most: a duty may be due again at once.
+/// How often it takes what is due at a stretch, at the most: a duty may be due again at once.
 const ROUNDS: usize = 100;
-/// How many commands a second all duties together may give: a hundredth of what a small Redis does.
-const COMMANDS_PER_SECOND: u32 = 1_000;
 
 /// Something that one server of the fleet does for all.
 ///
@@ -48,17 +49,9 @@ pub trait Duty: Send + Sync + 'static {
     /// Its name, without blanks.
     fn name(&self) -> &'static str;
 
-    /// Looks at one subject once. It may be dropped where it waits.
-    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>>;
-}
-
-/// What a look at one subject of a duty came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Looked {
-    /// How many commands it gave to Redis, scripts for so many as they give. All duties share a budget.
-    pub commands: u32,
-    /// When to look again; `None` when there is nothing more to do.
-    pub next: Option<Duration>,
+    /// Looks at one subject once; returns how long to wait for the next look, or `None` when there is nothing more to do. It
+    /// may be dropped where it waits.
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>>;
 }
 
 /// The duties that a server knows.
@@ -82,8 +75,6 @@ pub struct Leader {
     claimed: Option<Instant>,
     /// Until when it leaves the lead to others.
     stands_back: Option<Instant>,
-    /// By when all commands have been given, had they been given at the rate that is allowed.
-    paid: Instant,
 }
 
 impl fmt::Debug for Leader {
@@ -120,7 +111,8 @@ impl Service for Leader {
         if !self.lead().await? {
             return Ok(patience());
         }
-        self.look_after().await
+        self.look_after(true).await?;
+        Ok(Duration::ZERO)
     }
 
     async fn wait(&mut self, pause: Duration) {
@@ -159,7 +151,6 @@ impl Leader {
             is_idle: true,
             claimed: None,
             stands_back: None,
-            paid: Instant::now(),
         }
     }
 
@@ -184,14 +175,8 @@ impl Leader {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn do_all(&mut self) -> Result<Option<i64>, Error> {
-        for _ in 0..ROUNDS {
-            let first = self.broker.first_duty().await?;
-            if first.is_none_or(|first| first > self.now_ms()) {
-                return Ok(first);
-            }
-            self.look_at_some().await?;
-        }
-        Ok(Some(self.now_ms()))
+        self.look_after(false).await?;
+        self.broker.first_duty().await
     }
 
     fn now_ms(&self) -> i64 {
@@ -233,63 +218,66 @@ impl Leader {
         Ok(leads)
     }
 
-    /// Does what is due as long as the claim is young, and returns how long to pause before the next look.
-    async fn look_after(&mut self) -> Result<Duration, Error> {
-        while self.claimed.is_some_and(|claimed| claimed.elapsed() < RENEWS) {
-            let looked = self.look_at_some().await?;
-            // What was not used up is there for a second.
-            let ahead = self.paid.saturating_duration_since(Instant::now());
-            if let Some(pause) = ahead.checked_sub(Duration::from_secs(1)) {
-                return Ok(pause);
+    /// Does what is due: as long as this server leads, or whoever does.
+    async fn look_after(&mut self, must_lead: bool) -> Result<(), Error> {
+        let looker = self.clone();
+        let mut looks = FuturesUnordered::new();
+        for _ in 0..ROUNDS {
+            let room = AT_ONCE - looks.len();
+            let may_take = !must_lead || self.stands_back.is_none() && self.lead().await?;
+            let now = self.now_ms();
+            let taken = match may_take {
+                true => self.broker.take_duties(now, now.saturating_add(HELD_MS), room).await?,
+                false => Vec::new(),
+            };
+            let is_all = taken.len() < room;
+            looks.extend(taken.into_iter().map(|duty| looker.look_at(duty)));
+            let soon = tokio::time::Instant::now() + MEANWHILE;
+            let go_on_at = if is_all { 0 } else { AT_ONCE / 2 };
+            while looks.len() > go_on_at
+                && let Ok(Some(is_known)) = tokio::time::timeout_at(soon, looks.next()).await
+            {
+                self.note(is_known?);
             }
-            if looked < AT_ONCE {
-                break;
-            }
-        }
-        Ok(Duration::ZERO)
-    }
-
-    /// Takes some duties and does them; returns how many.
-    async fn look_at_some(&mut self) -> Result<usize, Error> {
-        let now = self.now_ms();
-        let held = now.saturating_add(HELD_MS);
-        let taken = self.broker.take_duties(now, held, AT_ONCE).await?;
-        let looks = join_all(taken.iter().map(|duty| self.look_at(duty, held))).await;
-        let mut commands = 2;
-        for look in &looks {
-            match look {
-                Ok(Some(given)) => commands += given + 1,
-                Ok(None) => {
-                    self.stands_back = Some(Instant::now() + STANDS_BACK);
-                    (self.claimed, self.follows) = (None, true);
-                }
-                Err(_) => {}
+            if is_all && looks.is_empty() {
+                return Ok(());
             }
         }
-        self.paid = self.paid.max(Instant::now()) + Duration::from_secs(1) * commands / COMMANDS_PER_SECOND;
-        looks.into_iter().collect::<Result<Vec<_>, _>>().map(|_| taken.len())
+        while let Some(is_known) = looks.next().await {
+            self.note(is_known?);
+        }
+        Ok(())
     }
 
-    /// Looks at one; returns how many commands that took, `None` if this server does not know the duty.
-    async fn look_at(&self, duty: &str, held: i64) -> Result<Option<u32>, Error> {
+    /// A server that does not know a duty leaves the lead to others.
+    fn note(&mut self, is_known: bool) {
+        if !is_known {
+            self.stands_back = Some(Instant::now() + STANDS_BACK);
+            (self.claimed, self.follows) = (None, true);
+        }
+    }
+
+    /// Looks at one; returns whether this server knows the duty.
+    async fn look_at(&self, held: HeldDuty) -> Result<bool, Error> {
+        let duty = held.duty();
         let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
         let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
             warn!(duty, "this server does not know the duty, and leaves the lead to another one");
             let again = self.now_ms().saturating_add(millis(AFTER_A_FAILURE));
-            self.broker.put_off_duty(duty, held, Some(again)).await?;
-            return Ok(None);
+            self.broker.put_off_duty(&held, Some(again)).await?;
+            return Ok(false);
         };
         let looked = match Catch::new(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
             Ok(Ok(looked)) => looked.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err(format!("it took longer than {} s", LOOKS.as_secs())),
             Err(panicked) => Err(panicked.to_string()),
         };
-        let looked = looked.unwrap_or_else(|error| {
+        let next = looked.unwrap_or_else(|error| {
             warn!(duty, error, "a duty could not be done; it is tried again");
-            Looked { commands: 0, next: Some(AFTER_A_FAILURE) }
+            Some(AFTER_A_FAILURE)
         });
-        let next = looked.next.map(|pause| self.now_ms().saturating_add(millis(pause)));
-        self.broker.put_off_duty(duty, held, next).await?;
-        Ok(Some(looked.commands))
+        let next = next.map(|pause| self.now_ms().saturating_add(millis(pause)));
+        self.broker.put_off_duty(&held, next).await?;
+        Ok(true)
     }
 }

@@ -185,7 +185,7 @@ macro_rules! scripts {
 
 snippets! {
     bin_task can_store can_tell choose_type delete_task examine_task find_pending find_task finish first_ms flow_claim flow_count flow_fate flow_load flow_may_grow flow_move
-    flow_reserve_numbers flow_rules flow_runs flow_save flow_set flow_tolerate flow_walk holds holds_lock is_empty is_finished is_wrong_type kept_fields lanes_of leave_active leave_set lock_of make_active make_pending
+    flow_reserve_numbers flow_rules flow_runs flow_save flow_set flow_tolerate flow_unlink flow_walk holds holds_lock is_empty is_finished is_wrong_type kept_fields lanes_of leave_active leave_set lock_of make_active make_pending
     message_field nth owns read_rules ready_at release_lock remove_active remove_pending set_of share_of store store_all tell trim varint window_of write
 }
 

@@ -23,7 +23,7 @@ use queue_core::{Clock, RetryPolicy, TaskMessage, TaskState};
 use crate::broker::targets::TARGETS;
 use crate::broker::{Broker, ExpiredLease, MoveVerdict, Recovery, Verdict};
 use crate::error::Error;
-use crate::leader::{Duty, Looked};
+use crate::leader::Duty;
 use crate::log::{info, warn};
 
 /// How many queues without servers one look deals with; the next look goes on.
@@ -76,7 +76,7 @@ impl Duty for TendTargets {
         TARGETS
     }
 
-    fn look<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, queue: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
         if queue.is_empty() { self.look_at_all().boxed() } else { self.look_again(queue).boxed() }
     }
 }
@@ -90,45 +90,41 @@ impl TendTargets {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look_at_all(&self) -> Result<Looked, Error> {
+    async fn look_at_all(&self) -> Result<Option<Duration>, Error> {
         let now = self.clock.now_secs();
         // Each client that lists such a queue asks.
         if (0..LOOKS_APART.as_secs().cast_signed()).contains(&(now - self.places().looked)) {
-            return Ok(Looked { commands: 0, next: Some(LOOKS_APART) });
+            return Ok(Some(LOOKS_APART));
         }
         let mut queues = self.broker.queue_names().await?;
         queues.retain(|queue| QueueName::parse(queue).family.as_ref().is_some_and(Family::is_target));
         if queues.is_empty() {
             *self.places() = Places::default();
-            return Ok(Looked { commands: 1, next: None });
+            return Ok(None);
         }
         queues.sort_unstable();
-        let (served, servers) = self.broker.served_queues().await?;
+        let served = self.broker.served_queues().await?;
         let all_heard = self.places().heard.hear(now);
         let names: Vec<&str> = queues.iter().map(String::as_str).collect();
         let noted = self.broker.gone_since(&names).await?;
-        let mut commands = 2 + servers + u32::try_from(names.len()).unwrap_or(u32::MAX);
         let mut gone = Vec::new();
         for (queue, noted) in names.into_iter().zip(noted) {
             if !served.contains(queue) {
                 gone.push((queue, noted.filter(|since| *since <= now)));
             } else if noted.is_some() {
                 self.broker.note_gone(queue, None).await?;
-                commands += 1;
             }
         }
         if gone.is_empty() {
             self.places().looked = now;
-            return Ok(Looked { commands, next: Some(TARGET_INTERVAL) });
+            return Ok(Some(TARGET_INTERVAL));
         }
         let after = self.places().after.take();
         let begin = after.map_or(0, |after| gone.partition_point(|(queue, _)| **queue <= *after));
         let begin = if begin < gone.len() { begin } else { 0 };
         let (mut goes_on, end) = (false, gone.len().min(begin + QUEUES_PER_LOOK));
         for (queue, since) in &gone[begin..end] {
-            let (given, more) = self.tend(queue, (*since, now), all_heard).await?;
-            commands += given;
-            goes_on |= more;
+            goes_on |= self.tend(queue, (*since, now), all_heard).await?;
             self.places().after = Some((*queue).to_owned());
         }
         if end == gone.len() {
@@ -137,38 +133,32 @@ impl TendTargets {
         goes_on |= end < gone.len();
         let next = if goes_on { Duration::from_secs(1) } else { TARGET_INTERVAL_GONE };
         self.places().looked = if goes_on { 0 } else { now };
-        Ok(Looked { commands, next: Some(next) })
+        Ok(Some(next))
     }
 
-    /// Does what is to be done for a queue without servers. Returns how many commands that took, and whether there is more.
-    async fn tend(&self, queue: &str, (since, now): (Option<i64>, i64), all_heard: bool) -> Result<(u32, bool), Error> {
+    /// Does what is to be done for a queue without servers. Returns whether there is more.
+    async fn tend(&self, queue: &str, (since, now): (Option<i64>, i64), all_heard: bool) -> Result<bool, Error> {
         let since = since.unwrap_or(now);
         self.broker.note_gone(queue, Some(since)).await?;
         let gone_for = Duration::from_secs(now.saturating_sub(since).unsigned_abs());
-        let (mut commands, mut goes_on) = (3, false);
-        if all_heard {
-            let (given, more) = self.recover(queue, now).await?;
-            (commands, goes_on) = (commands + given, more);
-        }
+        let mut goes_on = all_heard && self.recover(queue, now).await?;
         for from in [TaskState::Scheduled, TaskState::Retry] {
             for _ in 0..CALLS {
                 let forwarded = self.broker.forward(queue, from, self.clock.now_ns(), 0).await?;
-                commands += 1 + u32::try_from(forwarded.moved).unwrap_or(0) * 3;
                 if forwarded.moved < SHORT_BATCH as u64 {
                     break;
                 }
             }
         }
-        let (given, more) = self.fall_back(queue, gone_for).await?;
-        (commands, goes_on) = (commands + given, goes_on || more);
+        goes_on |= self.fall_back(queue, gone_for).await?;
         if gone_for >= Duration::from_secs(TARGET_KEPT_SECS.unsigned_abs()) {
-            commands += self.remove(queue, now).await?;
+            self.remove(queue, now).await?;
         }
-        Ok((commands, goes_on))
+        Ok(goes_on)
     }
 
-    /// Takes tasks from servers that went silent: none of those that are left would. Returns also whether there are more.
-    async fn recover(&self, queue: &str, now: i64) -> Result<(u32, bool), Error> {
+    /// Takes tasks from servers that went silent: none of those that are left would. Returns whether there are more.
+    async fn recover(&self, queue: &str, now: i64) -> Result<bool, Error> {
         let expired = self.broker.list_expired(queue, now - RECOVERY_MARGIN_SECS, 0).await?;
         let more = expired.more;
         let recoveries: Vec<Recovery> = expired.leases.into_iter().map(|lease| decide(lease, now)).collect();
@@ -177,23 +167,21 @@ impl TendTargets {
             let verdicts = self.broker.recover(queue, batch, 0, now).await?;
             applied += verdicts.into_iter().filter(|verdict| *verdict == Verdict::Applied).count();
         }
-        Ok((1 + 10 * u32::try_from(recoveries.len()).unwrap_or(0), more && applied > 0))
+        Ok(more && applied > 0)
     }
 
-    /// Puts tasks into the plain queue that are to wait no longer. Returns also whether there are others to be looked at.
-    async fn fall_back(&self, queue: &str, gone_for: Duration) -> Result<(u32, bool), Error> {
+    /// Puts tasks into the plain queue that are to wait no longer. Returns whether there are others to be looked at.
+    async fn fall_back(&self, queue: &str, gone_for: Duration) -> Result<bool, Error> {
         let mut skip = self.places().pending.remove(queue).unwrap_or(0);
-        let (mut commands, mut moved) = (0, 0);
+        let mut moved = 0;
         let mut more = true;
         for _ in 0..CALLS {
             let some = self.broker.list_fallbacks(queue, skip).await?;
-            commands += 1 + u32::try_from(some.seen).unwrap_or(0);
             skip += some.seen;
             for (id, fallback) in &some.found {
                 if read_fallback(fallback).is_none_or(|fallback| fallback > gone_for) || is_member(id) {
                     continue;
                 }
-                commands += 12;
                 if self.give_to_all(queue, id).await? {
                     (moved, skip) = (moved + 1, skip.saturating_sub(1));
                 }
@@ -213,7 +201,7 @@ impl TendTargets {
                 "no server that may run these tasks is alive; they are for all servers of the queue now"
             );
         }
-        Ok((commands, more))
+        Ok(more)
     }
 
     async fn give_to_all(&self, queue: &str, id: &[u8]) -> Result<bool, Error> {
@@ -231,10 +219,10 @@ impl TendTargets {
 
     /// Removes a queue that has nothing. A client that lists a queue once a minute may put a task there all the same: so somebody
     /// looks again.
-    async fn remove(&self, queue: &str, now: i64) -> Result<u32, Error> {
+    async fn remove(&self, queue: &str, now: i64) -> Result<(), Error> {
         self.broker.delete_expired_completed(queue, now).await?;
         if !self.broker.is_bare(queue).await? {
-            return Ok(2);
+            return Ok(());
         }
         let listed_for = i64::try_from(QUEUE_LISTED_FOR.as_millis()).unwrap_or(i64::MAX / 2);
         let again = self.clock.now_ns().div_euclid(1_000_000).saturating_add(2 * listed_for);
@@ -248,15 +236,15 @@ impl TendTargets {
         } else {
             self.broker.publish_queue(queue).await?;
         }
-        Ok(6)
+        Ok(())
     }
 
     /// Lists a queue again that was removed and has got a task since.
-    async fn look_again(&self, queue: &str) -> Result<Looked, Error> {
+    async fn look_again(&self, queue: &str) -> Result<Option<Duration>, Error> {
         if !self.broker.is_bare(queue).await? {
             self.broker.publish_queue(queue).await?;
         }
-        Ok(Looked { commands: 2, next: None })
+        Ok(None)
     }
 }
 

@@ -172,7 +172,7 @@ pub(crate) struct Recount {
 /// What a look at a tree has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tended {
-    pub(crate) is_to_be_forgotten: bool,
+    pub(crate) tree: Tree,
     /// The flow to go on with.
     pub(crate) go_on: Option<u32>,
     /// When to look again.
@@ -180,6 +180,15 @@ pub(crate) struct Tended {
     /// The flows that stand still.
     pub(crate) standing: Vec<u32>,
     pub(crate) claimed: Claimed,
+}
+
+/// What becomes of a tree that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tree {
+    Stays,
+    /// It is to be forgotten.
+    Over,
+    Forgotten,
 }
 
 /// A server that is to have a part in a broadcast that has begun.
@@ -516,14 +525,12 @@ impl Broker {
             let [forget, go_on, next, Value::Array(standing), todo] = parts else { return None };
             let go_on = number(go_on).filter(|flow| *flow > 0);
             let standing = standing.iter().map(number).collect::<Option<_>>()?;
-            let is_to_be_forgotten = number::<u8>(forget)? == 1;
-            Some(Tended {
-                is_to_be_forgotten,
-                go_on,
-                next: Duration::from_secs(number(next)?),
-                standing,
-                claimed: claimed(todo)?,
-            })
+            let tree = match number::<u8>(forget)? {
+                0 => Tree::Stays,
+                1 => Tree::Over,
+                _ => Tree::Forgotten,
+            };
+            Some(Tended { tree, go_on, next: Duration::from_secs(number(next)?), standing, claimed: claimed(todo)? })
         };
         self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
     }

@@ -34,9 +34,12 @@ pub use apply::{Ended, Travel};
 pub use bin::{Bin, Undeleted};
 pub use cancel::{CancelRequest, CancelRequests};
 pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
+pub use duties::HeldDuty;
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};
-pub(crate) use flow::{Claimed, Described, Forgotten, Joining, Once, Opening, Record, Recount, Reserved, StoredOnce};
+pub(crate) use flow::{
+    Claimed, Described, Forgotten, Joining, Once, Opening, Record, Recount, Reserved, StoredOnce, Tree,
+};
 pub use group::{Aggregated, GroupRules, ReadyGroups, StagedSet, StagedTask};
 pub use holding::Holding;
 pub(crate) use holding::{Search, any_of};

@@ -35,14 +35,14 @@ impl Broker {
         self.ask_for_duty(TARGETS, "", 0).await
     }
 
-    /// The queues that servers which are alive say they serve, and how many servers these are.
-    pub(crate) async fn served_queues(&self) -> Result<(HashSet<String>, u32), Error> {
+    /// The queues that servers which are alive say they serve.
+    pub(crate) async fn served_queues(&self) -> Result<HashSet<String>, Error> {
         let mut list = redis::pipe();
         // Not by their time, which is that of their clocks: what they say of themselves ends by that of Redis.
         list.cmd("ZRANGE").arg(keys::SERVERS).arg(0).arg(-1);
         let (servers,): (Vec<Vec<u8>>,) = self.redis.pipeline("listing servers", &list).await?;
         if servers.is_empty() {
-            return Ok((HashSet::new(), 0));
+            return Ok(HashSet::new());
         }
         let mut look = redis::pipe();
         servers.iter().for_each(|key| {
@@ -50,8 +50,7 @@ impl Broker {
         });
         let infos: Vec<Option<Vec<u8>>> = self.redis.pipeline("reading servers", &look).await?;
         let infos = infos.iter().flatten().filter_map(|raw| ServerInfo::from_bytes(raw).ok());
-        let served = infos.flat_map(|info| info.queues.into_keys()).collect();
-        Ok((served, u32::try_from(servers.len()).unwrap_or(u32::MAX)))
+        Ok(infos.flat_map(|info| info.queues.into_keys()).collect())
     }
 
     /// Since when (Unix seconds) no server that is alive serves each of these queues, as it was noted; `None` where nothing was.

@@ -6,7 +6,7 @@ use queue_core::flow::{FlowId, MemberId, MemberState};
 use queue_core::keys::{FLOWS, flow_prefix};
 
 use super::Flows;
-use super::duty::TREE;
+use super::TREE;
 use super::status::{Ledger, flow_key, miscounted};
 use crate::broker::{Record, Recount};
 use crate::error::Error;

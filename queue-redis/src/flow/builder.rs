@@ -15,9 +15,9 @@ use queue_core::{EncodeError, IntoTask, RawTask};
 use super::batch::{Batch, BatchError};
 use super::chunk::{Chunk, Tasks, as_member, check, erased};
 use super::status::{DESCRIPTION, METADATA, TAGS};
-use super::{Flows, duty};
+use super::{Flows, TREE};
 use crate::broker::Opening;
-use crate::broker::duties::MEMBERS;
+use crate::broker::duties::{MEMBERS, score};
 use crate::client::Client;
 use crate::error::Error;
 use crate::script::Word;
@@ -314,9 +314,15 @@ impl Flows {
         let mut listing = redis::pipe();
         listing.cmd("ZADD").arg(keys::FLOWS).arg("NX").arg(now_ms / 1_000).arg(root.root()).ignore();
         let duty = |listing: &mut redis::Pipeline, name: &str, subject: &str, at_ms: i64| {
-            listing.cmd("ZADD").arg(keys::DUTIES).arg("LT").arg(at_ms).arg(format!("{name} {subject}")).ignore();
+            listing
+                .cmd("ZADD")
+                .arg(keys::DUTIES)
+                .arg("LT")
+                .arg(score(name, at_ms))
+                .arg(format!("{name} {subject}"))
+                .ignore();
         };
-        duty(&mut listing, duty::TREE, root.root(), now_ms + STANDS_STILL_SECS * 1_000);
+        duty(&mut listing, TREE, root.root(), now_ms + STANDS_STILL_SECS * 1_000);
         for queue in queues {
             listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();
             duty(&mut listing, MEMBERS, queue, now_ms);

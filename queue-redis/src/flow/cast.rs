@@ -16,7 +16,7 @@ use super::broadcast::node_name;
 use super::status::{Ledger, flow_key};
 use crate::broker::{Change, Joining, Seen};
 use crate::error::Error;
-use crate::leader::{Duty, Looked};
+use crate::leader::Duty;
 use crate::log::info;
 use crate::script::Word;
 
@@ -53,43 +53,41 @@ impl Duty for TendCast {
         CAST
     }
 
-    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
         async move {
-            let (commands, goes_on) = match FlowId::root_named(subject) {
+            let goes_on = match FlowId::root_named(subject) {
                 Ok(id) => self.tend(&id).await?,
-                Err(_) => (0, false),
+                Err(_) => false,
             };
             if !goes_on {
                 self.gone.lock().unwrap_or_else(PoisonError::into_inner).retain(|(root, _), _| root != subject);
             }
-            Ok(Looked { commands, next: goes_on.then_some(LOOKS) })
+            Ok(goes_on.then_some(LOOKS))
         }
         .boxed()
     }
 }
 
 impl TendCast {
-    /// How many commands that took, and whether there will be more to do.
-    async fn tend(&self, id: &FlowId) -> Result<(u32, bool), Error> {
+    /// Whether there will be more to do.
+    async fn tend(&self, id: &FlowId) -> Result<bool, Error> {
         let flows = &self.flows;
-        let Some((mut ledger, mut plan)) = read(flows, id).await? else { return Ok((4, false)) };
+        let Some((mut ledger, mut plan)) = read(flows, id).await? else { return Ok(false) };
         let born = flows.born(id.root()).await?;
         let left = take_from_the_lost(flows, id, born, &ledger, &plan).await?;
         if ledger.is_closed() {
-            return Ok((6, left));
+            return Ok(left);
         }
         let servers = flows.broker.live_servers().await?;
         let alive: HashSet<String> = servers.iter().filter_map(|(_, entry)| entry.as_ref()?.name.clone()).collect();
         let of = |(info, entry): &(_, Option<_>)| Candidate::new(info, entry.as_ref(), &plan.queue, &plan.r#type);
         let candidates: Vec<Candidate> = servers.iter().map(of).collect();
-        let mut commands = 8 + 2 * u32::try_from(servers.len()).unwrap_or(u32::MAX / 4);
         for _ in 0..AT_ONCE {
             let Some(joiner) = plan.others(candidates.clone()).into_iter().next() else { break };
             let is_late = plan.until.is_some() && ledger.state(0).is_live();
             let lost = if is_late { None } else { self.lost(id, &ledger, &plan, &alive) };
             let Some(behalf) = lost.map(|number| (number, true)).or(is_late.then_some((0, false))) else { break };
             let word = join(flows, id, born, &ledger, &plan, &joiner.server, behalf).await?;
-            commands += 8;
             // Else somebody else has done it, or it has ended: then it is read anew.
             if word == Word::Beyond {
                 break;
@@ -100,7 +98,7 @@ impl TendCast {
         // Who is gone is noted, also where there is nobody yet to do its part.
         self.lost(id, &ledger, &plan, &alive);
         let may_join = plan.until.is_some() && ledger.state(0).is_live() || plan.replace_after.is_some();
-        Ok((commands, left || may_join || !ledger.is_committed()))
+        Ok(left || may_join || !ledger.is_committed())
     }
 
     /// A member whose server has been gone for so long that another may do its part.

@@ -9,12 +9,9 @@ use futures_util::future::BoxFuture;
 use queue_core::queue_name::{Family, QueueName};
 
 use super::Flows;
-use crate::broker::duties::MEMBERS;
+use crate::broker::duties::{MEMBERS, TREE};
 use crate::error::Error;
-use crate::leader::{Duty, Looked};
-
-/// The duty of looking after a tree; its subject is the name of the root.
-pub(crate) const TREE: &str = "flow";
+use crate::leader::Duty;
 
 /// How often a queue with members is looked at; and a mailbox, or when nothing was found for ten minutes.
 const OFTEN: Duration = Duration::from_millis(500);
@@ -33,12 +30,8 @@ impl Duty for TendTree {
         TREE
     }
 
-    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
-        async move {
-            let next = self.0.tend(subject).await?;
-            Ok(Looked { commands: 12, next })
-        }
-        .boxed()
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
+        self.0.tend(subject).boxed()
     }
 }
 
@@ -62,7 +55,7 @@ impl Duty for TendQueue {
         MEMBERS
     }
 
-    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
         async move {
             let found = self.flows.tend_queue(subject).await?;
             let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +73,7 @@ impl Duty for TendQueue {
             if next.is_none() {
                 known.remove(subject);
             }
-            Ok(Looked { commands: 3, next })
+            Ok(next)
         }
         .boxed()
     }

@@ -9,7 +9,7 @@ use queue_core::limits::MAX_BATCH;
 use serde::Serialize;
 
 use super::status::{BatchStatus, status_of};
-use super::{Flows, NodeStatus, duty};
+use super::{Flows, NodeStatus, TREE};
 use crate::error::Error;
 
 /// How many members are looked at one by one.
@@ -90,7 +90,7 @@ impl Flows {
         let mut look = redis::pipe();
         look.cmd("ZRANGE").arg([&flow_prefix(id.root()), "todo"].concat()).arg(0).arg(MAX_BATCH - 1);
         let (todo,): (Vec<String>,) = self.broker.redis().pipeline("ZRANGE", &look).await?;
-        let duty = format!("{} {}", duty::TREE, id.root());
+        let duty = format!("{} {}", TREE, id.root());
         let next_ms: Option<i64> =
             self.broker.redis().query("ZSCORE", redis::cmd("ZSCORE").arg(DUTIES).arg(duty)).await?;
         Ok(Some(Explanation {

@@ -10,8 +10,8 @@ use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
 use queue_core::queue_name::base_of;
 use queue_core::{TaskMessage, TaskState};
 
-use super::{Flows, Outcomes, duty, flow_of, or_refused, told};
-use crate::broker::{Change, Forgotten, Seen, told_at};
+use super::{Flows, Outcomes, TREE, flow_of, or_refused, told};
+use crate::broker::{Change, Forgotten, Seen, Tree, told_at};
 use crate::error::Error;
 
 /// When what was claimed by somebody who has died is free again.
@@ -45,9 +45,10 @@ impl Flows {
         let (mut from, mut next, mut refused) = (0, Duration::MAX, Ok(()));
         loop {
             let tended = self.broker.flow_tend(root, from).await?;
-            if tended.is_to_be_forgotten {
-                self.forget(root).await?;
-                return Ok(None);
+            match tended.tree {
+                Tree::Stays => {}
+                Tree::Over => return self.forget(root).await.map(|()| None),
+                Tree::Forgotten => return self.unlist(root).await.map(|()| None),
             }
             let born = if tended.claimed.entries.is_empty() && tended.standing.is_empty() {
                 None
@@ -77,6 +78,10 @@ impl Flows {
                 Forgotten::Nothing => return Ok(()),
             }
         }
+        self.unlist(root).await
+    }
+
+    async fn unlist(&self, root: &str) -> Result<(), Error> {
         self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
     }
 
@@ -423,6 +428,6 @@ impl Flows {
 
     /// Has trees, of which there has to be one, looked at soon by the leader, if whoever works on them now goes away.
     pub(super) async fn look_soon(&self, roots: &[&str]) -> Result<(), Error> {
-        self.broker.ask_for_duties(duty::TREE, roots, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
+        self.broker.ask_for_duties(TREE, roots, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
     }
 }

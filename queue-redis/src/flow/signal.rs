@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::batch::{Batch, BatchError};
 use super::status::flow_key;
-use super::{Flows, duty};
+use super::{Flows, TREE};
 use crate::broker::Claimed;
 use crate::error::Error;
 use crate::script::Word;
@@ -39,7 +39,7 @@ impl Flows {
         if message.timeout > 0 {
             let (root, over_ms) = (id.flow.root(), self.clock.now_ns() / 1_000_000 + message.timeout * 1_000);
             // First, so that whoever dies in between leaves nothing that nobody looks for.
-            self.broker.ask_for_duty(duty::TREE, root, over_ms).await?;
+            self.broker.ask_for_duty(TREE, root, over_ms).await?;
             let place = (root, id.flow.number(), node);
             self.broker.flow_signal(place, "wait", &message.timeout.to_string()).await?;
         }

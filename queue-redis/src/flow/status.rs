@@ -11,7 +11,7 @@ use queue_core::keys::{DUTIES, FLOWS, flow_prefix};
 use serde::Serialize;
 
 use super::Flows;
-use super::duty::TREE;
+use super::TREE;
 use crate::broker::Recount;
 use crate::error::Error;
 

@@ -337,7 +337,7 @@ impl Watch {
     /// # Errors
     /// When the connection is lost, or Redis refuses.
     pub async fn first_duty(&mut self) -> Result<Option<i64>, Error> {
-        Ok(read_first(self.look("ZRANGE", &first_duty()).await?))
+        Ok(read_first(self.look("ZRANGEBYSCORE", &first_duty()).await?))
     }
 
     /// As [`Broker::queue_names`](crate::broker::Broker::queue_names). Afterwards the first new or removed one gives

@@ -6,7 +6,7 @@ use queue_admin::{Filter, Inspector, Page};
 use queue_core::{RawTask, TaskState};
 use queue_redis::{
     Error,
-    broker::{Completion, Delivery, GroupRules, PayloadChange, Report, Seen, Side},
+    broker::{Completion, Delivery, GroupRules, HeldDuty, PayloadChange, Report, Seen, Side},
 };
 
 use crate::support::{Fixture, GROUP, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis};
@@ -178,7 +178,7 @@ async fn act(operation: &str, fixture: &Fixture, active: &Delivery) -> Result<()
         "take duties" => broker.take_duties(NOW, NOW + 10, 10).await.map(drop),
         "read cancels" => broker.cancel_requests().await.map(drop),
         "read cancel" => broker.cancel_request(QUEUE, "a").await.map(drop),
-        "put off duty" => broker.put_off_duty("duty subject", NOW + 10, Some(NOW)).await.map(drop),
+        "put off duty" => broker.put_off_duty(&HeldDuty::new("duty subject", NOW + 10), Some(NOW)).await.map(drop),
         other => panic!("{other:?} is not written"),
     }
 }

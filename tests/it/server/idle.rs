@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use queue_admin::Inspector;
 use queue_core::wire::ServerInfo;
-use queue_redis::leader::{Duty, Looked};
+use queue_redis::leader::Duty;
 use queue_redis::{
     Error, Redis, RedisOptions,
     broker::{Broker, Holding},
@@ -101,9 +101,9 @@ impl Duty for Count {
         "count"
     }
 
-    fn look<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Duration>, Error>> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async { Ok(Looked { commands: 0, next: None }) })
+        Box::pin(async { Ok(None) })
     }
 }
 

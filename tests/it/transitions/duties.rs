@@ -2,7 +2,18 @@
 
 use std::time::Duration;
 
+use queue_redis::broker::HeldDuty;
+
 use crate::support::Fixture;
+
+/// What is due by then, `count` at the most, held for ten seconds.
+async fn taken(fixture: &Fixture, now_ms: i64, count: usize) -> Vec<HeldDuty> {
+    fixture.broker.take_duties(now_ms, now_ms + 10_000, count).await.unwrap()
+}
+
+fn text(held: &HeldDuty) -> String {
+    held.duty().to_owned()
+}
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -38,7 +49,7 @@ async fn take_duties_takes_what_is_due_and_gives_it_to_nobody_else_until_the_hol
     for (subject, at) in [("a", 1_000), ("b", 2_000), ("c", 3_000), ("d", 9_000)] {
         fixture.broker.ask_for_duty("flow", subject, at).await.unwrap();
     }
-    let take = async |now, count| fixture.broker.take_duties(now, now + 10_000, count).await.unwrap();
+    let take = async |now, count| taken(&fixture, now, count).await.iter().map(text).collect::<Vec<_>>();
     assert_eq!(take(4_000, 2).await, ["flow a", "flow b"]);
     assert_eq!(take(4_000, 2).await, ["flow c"]);
     assert!(take(4_000, 2).await.is_empty());
@@ -46,26 +57,53 @@ async fn take_duties_takes_what_is_due_and_gives_it_to_nobody_else_until_the_hol
 }
 
 #[tokio::test]
+async fn what_belongs_to_a_queue_is_taken_before_trees_that_are_overdue() {
+    let fixture = Fixture::start().await;
+    let ask = async |duty, subject, at| fixture.broker.ask_for_duty(duty, subject, at).await.unwrap();
+    let take = async |now, count| taken(&fixture, now, count).await.iter().map(text).collect::<Vec<_>>();
+    for subject in ["a", "b", "c"] {
+        ask("flow", subject, 1_000).await;
+    }
+    ask("members", "q", 5_000).await;
+    ask("members", "later", 9_000).await;
+    assert_eq!(take(4_000, 1).await, ["flow a"], "the queue is not due");
+    assert_eq!(take(5_000, 2).await, ["members q", "flow b"]);
+    assert_eq!(fixture.broker.first_duty().await.unwrap(), Some(1_000), "of a tree");
+    assert_eq!(take(5_000, 9).await, ["flow c"]);
+    assert_eq!(fixture.broker.first_duty().await.unwrap(), Some(9_000), "of a queue");
+    // As a server writes it that is older than the head start.
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:duties", "1000", "members q"]).await;
+    let again = taken(&fixture, 9_000, 9).await;
+    assert_eq!(again.iter().map(text).collect::<Vec<_>>(), ["members later", "members q"]);
+    for held in &again {
+        assert!(fixture.broker.put_off_duty(held, Some(9_500)).await.unwrap());
+    }
+    assert_eq!(take(15_000, 2).await, ["members later", "members q"], "with its head start again");
+}
+
+#[tokio::test]
 async fn put_off_duty_says_when_it_is_next_and_yields_to_those_who_asked_meanwhile() {
     let fixture = Fixture::start().await;
     let broker = &fixture.broker;
-    for subject in ["later", "over", "again", "taken"] {
-        broker.ask_for_duty("flow", subject, 1_000).await.unwrap();
+    for (number, subject) in (1_000..).zip(["later", "over", "again", "taken", "gone"]) {
+        broker.ask_for_duty("flow", subject, number).await.unwrap();
     }
-    broker.take_duties(1_000, 11_000, 9).await.unwrap();
-    broker.ask_for_duty("flow", "again", 1_500).await.unwrap();
-    fixture.run("ZADD asynq:x:duties 21000 flow:taken").await;
+    let held = taken(&fixture, 2_000, 9).await;
+    let [later, over, again, taken, gone] = &held[..] else { panic!("{held:?}") };
+    broker.ask_for_duty("flow", "again", 2_500).await.unwrap();
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:duties", "21000", "flow taken"]).await;
+    let _: i64 = fixture.cmd(&["ZREM", "asynq:x:duties", "flow gone"]).await;
     let before = fixture.keyspace().await;
-    assert!(broker.put_off_duty("flow later", 11_000, Some(5_000)).await.unwrap());
-    assert!(broker.put_off_duty("flow over", 11_000, None).await.unwrap());
-    assert!(!broker.put_off_duty("flow again", 11_000, None).await.unwrap());
-    assert!(!broker.put_off_duty("flow:taken", 11_000, None).await.unwrap(), "another leader has it");
-    assert!(!broker.put_off_duty("flow gone", 11_000, Some(5_000)).await.unwrap());
+    assert!(broker.put_off_duty(later, Some(5_000)).await.unwrap());
+    assert!(broker.put_off_duty(over, None).await.unwrap());
+    assert!(!broker.put_off_duty(again, None).await.unwrap());
+    assert!(!broker.put_off_duty(taken, None).await.unwrap(), "another leader has it");
+    assert!(!broker.put_off_duty(gone, Some(5_000)).await.unwrap());
     fixture.keyspace().await.assert_changes_since(
         &before,
-        "- x:duties flow later: score 11000
+        "- x:duties flow later: score 12000
          + x:duties flow later: score 5000
-         - x:duties flow over: score 11000",
+         - x:duties flow over: score 12000",
     );
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `batches MODE redis=URL tasks=N size=M` enqueues N tasks and works them with a server of 50 slots, in batches of M with a
 //! success callback each (`small`), in one batch (`large`), or as they are (`plain`); it prints one line of JSON: seconds to
-//! enqueue and to work them off, and what the ledger of a large one takes.
+//! enqueue and to work them off, and what the ledger of a large one takes. `over` is as `small`, and when all batches are to
+//! be forgotten, a second server does that: how long it takes for all, and the scripts that Redis is given.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,13 @@ use queue_worker::{Router, Server};
 
 fn task() -> RawTask {
     RawTask::new("bench:noop").payload("x".repeat(200)).queue("bench")
+}
+
+/// Scripts that Redis was given.
+async fn scripts(client: &Client) -> Result<u64, Failure> {
+    let said: String = client.redis().query("INFO", redis::cmd("INFO").arg("commandstats")).await?;
+    let calls = said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    Ok(calls.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0))
 }
 
 #[tokio::main]
@@ -36,8 +44,11 @@ async fn main() -> Result<(), Failure> {
             goal += 1;
         }
         _ => {
-            let batches =
-                (0..tasks / size).map(|_| client.batch().on_success(task()).add_all((0..size).map(|_| task())));
+            let batch = || match mode {
+                "over" => client.batch().linger(Duration::from_secs(1)),
+                _ => client.batch(),
+            };
+            let batches = (0..tasks / size).map(|_| batch().on_success(task()).add_all((0..size).map(|_| task())));
             let mut made = stream::iter(batches).buffer_unordered(32);
             while let Some(made) = made.next().await {
                 made?;
@@ -64,10 +75,26 @@ async fn main() -> Result<(), Failure> {
         move |_| std::future::ready(goal.worked())
     });
     let began = Instant::now();
-    let server = Server::new(client.redis().clone(), router).queues([("bench", 1)]).concurrency(50).start().await?;
+    let server = || Server::new(client.redis().clone(), router.clone()).queues([("bench", 1)]).concurrency(50);
+    let working = server().start().await?;
     tokio::time::timeout(Duration::from_secs(300), goal.reached()).await?;
     let drained = began.elapsed();
-    server.shutdown().await;
+    working.shutdown().await;
+    if mode == "over" {
+        // The leader looks at a batch half a minute after it was made.
+        tokio::time::sleep(Duration::from_secs(35)).await;
+        let count = async || client.redis().query::<u64>("ZCARD", redis::cmd("ZCARD").arg("asynq:x:flows")).await;
+        let (batches, calls) = (count().await?, scripts(&client).await?);
+        let began = Instant::now();
+        let working = server().start().await?;
+        while count().await? > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let (seconds, calls) = (began.elapsed().as_secs_f64(), scripts(&client).await? - calls);
+        working.shutdown().await;
+        println!(r#"{{"mode": "over", "batches": {batches}, "seconds": {seconds:.3}, "scripts": {calls}}}"#);
+        return Ok(());
+    }
     println!(
         r#"{{"mode": "{mode}", "tasks": {tasks}, "enqueue_seconds": {:.3}, "drain_seconds": {:.3}, "ledger_bytes": {ledger}}}"#,
         enqueued.as_secs_f64(),

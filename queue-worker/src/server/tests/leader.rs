@@ -1,6 +1,6 @@
 //! The leader, and what it has done.
 
-use queue_redis::leader::{Duty, Looked};
+use queue_redis::leader::Duty;
 
 use super::*;
 
@@ -47,25 +47,24 @@ impl Duty for Probe {
         "probe"
     }
 
-    fn look<'a>(&'a self, subject: &'a str) -> futures_util::future::BoxFuture<'a, Result<Looked, Error>> {
+    fn look<'a>(&'a self, subject: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<Duration>, Error>> {
         assert_eq!(subject, "s");
         self.looks.fetch_add(1, Ordering::SeqCst);
         let answer = self.answers.lock().unwrap().pop();
         Box::pin(async move {
-            let next = match answer {
-                None => None,
-                Some(Answer::Again(seconds)) => Some(Duration::from_secs(seconds)),
+            match answer {
+                None => Ok(None),
+                Some(Answer::Again(seconds)) => Ok(Some(Duration::from_secs(seconds))),
                 Some(Answer::Panic) => panic!("in the duty of a test"),
                 Some(Answer::Ask(broker)) => {
                     broker.ask_for_duty("probe", "s", (NOW + 1) * 1_000).await?;
-                    None
+                    Ok(None)
                 }
                 Some(Answer::Stuck(clock)) => {
                     clock.advance(Duration::from_secs(5));
                     std::future::pending().await
                 }
-            };
-            Ok(Looked { commands: 0, next })
+            }
         })
     }
 }
@@ -117,6 +116,38 @@ async fn leader_tries_again_what_panics_and_what_takes_too_long() {
     }
     leader.run_once().await.unwrap();
     assert_eq!(probe.looks(), 3);
+}
+
+/// A duty whose look never ends.
+struct Slow;
+
+impl Duty for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn look<'a>(&'a self, _: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<Duration>, Error>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_due_meanwhile_does_not_wait_for_a_slow_look() {
+    let (parts, probe) = (Parts::new().await, Probe::default());
+    let duties: Arc<[Arc<dyn Duty>]> = Arc::new([Arc::new(Slow), Arc::new(probe.clone())]);
+    let mut leader = Leader::new(parts.broker.clone(), parts.clock.clone(), "one", duties);
+    parts.ask("slow", 0).await;
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        parts.ask("probe", 0).await;
+        while probe.looks() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        _ = leader.run_once() => panic!("the slow look has ended first"),
+        () = meanwhile => {}
+    }
 }
 
 #[tokio::test]

@@ -165,7 +165,7 @@ async fn duties(world: &World, seed: u8) -> Result<(), Error> {
     broker.first_duty().await?;
     broker.lead("server", Duration::from_secs(3)).await?;
     for duty in broker.take_duties(NOW, held, usize::from(seed)).await? {
-        broker.put_off_duty(&duty, held, None).await?;
+        broker.put_off_duty(&duty, None).await?;
     }
     if let Some(request) = broker.cancel_request(QUEUE, "task").await? {
         broker.forget_cancel("task", &request).await?;
