@@ -16,16 +16,17 @@
 local duties, now, held, count, head_start = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local taken, again = {}, {}
-local function take(from, earlier)
+local function take(from, earlier, most)
   local to, score = string.format('%d', now - earlier), string.format('%d', held - earlier)
-  for _, duty in ipairs(redis.call('ZRANGEBYSCORE', duties, from, to, 'LIMIT', 0, count - #taken)) do
+  for _, duty in ipairs(redis.call('ZRANGEBYSCORE', duties, from, to, 'LIMIT', 0, most)) do
     taken[#taken + 1] = { duty, score }
     again[#again + 1] = score
     again[#again + 1] = duty
   end
 end
-take('-inf', head_start)
-take('0', 0)
+-- However much goes first, the others have a quarter.
+take('-inf', head_start, count - math.floor(count / 4))
+take('0', 0, count - #taken)
 if #taken == 0 then
   return taken
 end

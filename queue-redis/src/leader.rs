@@ -4,6 +4,8 @@
 //! ([`Broker::ask_for_duty`]); the servers hear of that, elect a leader if there is none, and it looks until the duty
 //! says that nothing is left. Where there is no duty, there is no leader and no call.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +28,9 @@ use crate::service::Service;
 const LEADS: Duration = Duration::from_secs(3);
 /// How old its claim may be when it takes duties.
 const RENEWS: Duration = Duration::from_secs(1);
-/// When a duty that was taken is due again, if its leader was lost.
-const HELD_MS: i64 = 10_000;
+/// When a duty that was taken is due again, if its leader was lost. What a process asks for in case that it dies ten seconds from
+/// now is asked for earlier than that, and so it counts, also during a look.
+const HELD_MS: i64 = 16_000;
 /// How long a look may take; less than a duty is held, so that no two servers look at the same time.
 const LOOKS: Duration = Duration::from_secs(5);
 /// How many duties are looked at at the same time. What a look takes is mostly waiting for Redis.
@@ -38,7 +41,7 @@ const MEANWHILE: Duration = Duration::from_millis(100);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(5);
 /// How long a server that met such a duty leaves the lead to others.
 const STANDS_BACK: Duration = Duration::from_secs(30);
-/// How often it takes what is due at a stretch, at the most: a duty may be due again at once.
+/// How often [`Leader::do_all`] takes what is due, at the most: a duty may be due again at once.
 const ROUNDS: usize = 100;
 
 /// Something that one server of the fleet does for all.
@@ -111,7 +114,7 @@ impl Service for Leader {
         if !self.lead().await? {
             return Ok(patience());
         }
-        self.look_after(true).await?;
+        self.look_after(None).await?;
         Ok(Duration::ZERO)
     }
 
@@ -175,7 +178,7 @@ impl Leader {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn do_all(&mut self) -> Result<Option<i64>, Error> {
-        self.look_after(false).await?;
+        self.look_after(Some(ROUNDS)).await?;
         self.broker.first_duty().await
     }
 
@@ -218,54 +221,67 @@ impl Leader {
         Ok(leads)
     }
 
-    /// Does what is due: as long as this server leads, or whoever does.
-    async fn look_after(&mut self, must_lead: bool) -> Result<(), Error> {
+    /// Does what is due: for as long as this server leads, or so many times, whoever leads.
+    async fn look_after(&mut self, times: Option<usize>) -> Result<(), Error> {
         let looker = self.clone();
         let mut looks = FuturesUnordered::new();
-        for _ in 0..ROUNDS {
+        // Those that are looked at, and as what they were taken again since, because somebody has asked for them meanwhile.
+        let mut at_work: HashMap<String, Option<HeldDuty>> = HashMap::new();
+        let mut times_left = times.unwrap_or(usize::MAX);
+        loop {
             let room = AT_ONCE - looks.len();
-            let may_take = !must_lead || self.stands_back.is_none() && self.lead().await?;
+            let may_take = times.is_some() || self.stands_back.is_none() && self.lead().await?;
             let now = self.now_ms();
-            let taken = match may_take {
+            let taken = match may_take && times_left > 0 {
                 true => self.broker.take_duties(now, now.saturating_add(HELD_MS), room).await?,
                 false => Vec::new(),
             };
+            times_left = times_left.saturating_sub(usize::from(times.is_some()));
             let is_all = taken.len() < room;
-            looks.extend(taken.into_iter().map(|duty| looker.look_at(duty)));
+            for duty in taken {
+                match at_work.entry(duty.duty().to_owned()) {
+                    Entry::Occupied(mut at_work) => drop(at_work.insert(Some(duty))),
+                    Entry::Vacant(free) => {
+                        free.insert(None);
+                        looks.push(looker.look_at(duty));
+                    }
+                }
+            }
             let soon = tokio::time::Instant::now() + MEANWHILE;
             let go_on_at = if is_all { 0 } else { AT_ONCE / 2 };
             while looks.len() > go_on_at
-                && let Ok(Some(is_known)) = tokio::time::timeout_at(soon, looks.next()).await
+                && let Ok(Some(looked)) = tokio::time::timeout_at(soon, looks.next()).await
             {
-                self.note(is_known?);
+                let (duty, is_known) = looked?;
+                if !is_known {
+                    self.stand_back();
+                }
+                if let Some(Some(again)) = at_work.remove(&duty) {
+                    at_work.insert(duty, None);
+                    looks.push(looker.look_at(again));
+                }
             }
             if is_all && looks.is_empty() {
                 return Ok(());
             }
         }
-        while let Some(is_known) = looks.next().await {
-            self.note(is_known?);
-        }
-        Ok(())
     }
 
     /// A server that does not know a duty leaves the lead to others.
-    fn note(&mut self, is_known: bool) {
-        if !is_known {
-            self.stands_back = Some(Instant::now() + STANDS_BACK);
-            (self.claimed, self.follows) = (None, true);
-        }
+    fn stand_back(&mut self) {
+        self.stands_back = Some(Instant::now() + STANDS_BACK);
+        (self.claimed, self.follows) = (None, true);
     }
 
-    /// Looks at one; returns whether this server knows the duty.
-    async fn look_at(&self, held: HeldDuty) -> Result<bool, Error> {
+    /// Looks at one; returns its text, and whether this server knows the duty.
+    async fn look_at(&self, held: HeldDuty) -> Result<(String, bool), Error> {
         let duty = held.duty();
         let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
         let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
             warn!(duty, "this server does not know the duty, and leaves the lead to another one");
             let again = self.now_ms().saturating_add(millis(AFTER_A_FAILURE));
             self.broker.put_off_duty(&held, Some(again)).await?;
-            return Ok(false);
+            return Ok((duty.to_owned(), false));
         };
         let looked = match Catch::new(Box::pin(tokio::time::timeout(LOOKS, known.look(subject)))).await {
             Ok(Ok(looked)) => looked.map_err(|error| error.to_string()),
@@ -278,6 +294,6 @@ impl Leader {
         });
         let next = next.map(|pause| self.now_ms().saturating_add(millis(pause)));
         self.broker.put_off_duty(&held, next).await?;
-        Ok(true)
+        Ok((duty.to_owned(), true))
     }
 }

@@ -64,6 +64,15 @@ async fn what_belongs_to_a_queue_is_taken_before_trees_that_are_overdue() {
     for subject in ["a", "b", "c"] {
         ask("flow", subject, 1_000).await;
     }
+    for task in ["0", "1", "2", "3"] {
+        ask("cancel", task, 500).await;
+    }
+    assert_eq!(take(900, 4).await, ["cancel 0", "cancel 1", "cancel 2"], "the others have a quarter");
+    assert_eq!(take(900, 4).await, ["cancel 3"]);
+    fixture.run("DEL asynq:x:duties").await;
+    for subject in ["a", "b", "c"] {
+        ask("flow", subject, 1_000).await;
+    }
     ask("members", "q", 5_000).await;
     ask("members", "later", 9_000).await;
     assert_eq!(take(4_000, 1).await, ["flow a"], "the queue is not due");

@@ -150,6 +150,52 @@ async fn what_becomes_due_meanwhile_does_not_wait_for_a_slow_look() {
     }
 }
 
+/// A duty whose looks take a second, and how many there are at once.
+#[derive(Clone, Default)]
+struct Busy {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
+}
+
+impl Duty for Busy {
+    fn name(&self) -> &'static str {
+        "busy"
+    }
+
+    fn look<'a>(&'a self, _: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<Duration>, Error>> {
+        Box::pin(async {
+            self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            Ok(None)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_duty_that_is_asked_for_during_its_look_is_looked_at_again_and_not_twice_at_once() {
+    let (parts, busy) = (Parts::new().await, Busy::default());
+    let mut leader = Leader::new(
+        parts.broker.clone(),
+        parts.clock.clone(),
+        "one",
+        Arc::new([Arc::new(busy.clone()) as Arc<dyn Duty>]),
+    );
+    parts.ask("busy", 0).await;
+    let asking = async {
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(80)).await;
+            parts.ask("busy", 0).await;
+        }
+    };
+    let (done, ()) = tokio::join!(leader.run_once(), asking);
+    done.unwrap();
+    assert_eq!((busy.most.load(Ordering::SeqCst), busy.looks.load(Ordering::SeqCst)), (1, 2));
+    assert!(!parts.cmd::<bool>("EXISTS asynq:x:duties").await, "nothing is left");
+}
+
 #[tokio::test]
 async fn a_duty_is_due_again_when_its_leader_was_lost_half_way() {
     let (parts, probe) = (Parts::new().await, Probe::default());
@@ -161,8 +207,8 @@ async fn a_duty_is_due_again_when_its_leader_was_lost_half_way() {
     // Its claim has run out; nobody else does what it may still be doing.
     parts.cmd::<()>("DEL asynq:x:leader").await;
     let mut other = parts.leader("other", &probe);
-    assert_eq!(other.run_once().await.unwrap(), Duration::from_secs(5));
-    parts.pass(5);
+    assert_eq!(other.run_once().await.unwrap(), Duration::from_secs(11));
+    parts.pass(11);
     other.run_once().await.unwrap();
     assert_eq!(probe.looks(), 2);
 }
