@@ -14,7 +14,7 @@
 --   1  prefix    asynq:{<queue>}:
 --   2  bin       asynq:{<queue>}:x:bin:<op>:t:
 --   3  now_ms    unix time in milliseconds
---   4  entry     what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
+--   4  entry     what members of flows tell (see tell) that have not ended: stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id        task id
 -- DERIVED
@@ -74,7 +74,10 @@ for n, id in ipairs({ unpack(ARGV, 5) }) do
       elseif lock then
         redis.call('SET', lock, id)
       end
-      back[#back + 1] = id
+      -- What had ended is there again as it ended, and its flow knows how.
+      if state ~= 'archived' and state ~= 'completed' then
+        back[#back + 1] = id
+      end
     end
   end
   if word == 'a' or word == 'm' then

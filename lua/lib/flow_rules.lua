@@ -41,6 +41,7 @@ local function flow_rules(todo, prefix, flow, now)
     if not flow['fired:success'] and (flow['fired:settled'] and live > 0 or flow['fired:death'] and bad == 0) then
       flow_set(flow, 'generation', flow.generation + 1)
       flow_set(flow, 'over', nil)
+      flow_set(flow, 'forgotten', nil)
       for _, event in ipairs({ 'death', 'settled' }) do
         flow_set(flow, 'fired:' .. event, nil)
         if flow['callback:' .. event] then

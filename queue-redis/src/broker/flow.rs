@@ -535,14 +535,17 @@ impl Broker {
         self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
     }
 
-    /// Deletes a part of a tree that is over.
-    pub(crate) async fn flow_forget(&self, root: &str) -> Result<Forgotten, Error> {
+    /// Deletes a part of a tree that is over: so many flows, the last ones.
+    pub(crate) async fn flow_forget(&self, root: &str, count: u32) -> Result<Forgotten, Error> {
         let parse = |parts: &[Value]| match number(parts.first()?)? {
             0_u8 => Some(Forgotten::All),
             1 => Some(Forgotten::Part),
             _ => Some(Forgotten::Nothing),
         };
-        self.on_tree(&FLOW_FORGET, (root, LIST), |_| {}, parse).await
+        let with = |call: &mut Cmd| {
+            call.arg(count);
+        };
+        self.on_tree(&FLOW_FORGET, (root, LIST), with, parse).await
     }
 
     /// Removes outcomes from a list of a queue, when they stand in their ledgers.

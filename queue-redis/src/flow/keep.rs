@@ -1,6 +1,7 @@
 //! What keeps flows going when nobody else does: looks at trees and at queues with members.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +20,12 @@ const CLAIM_MS: i64 = limits::FLOW_CLAIM.as_millis() as i64;
 
 /// How many members one look for them goes through.
 const PROBED_AT_ONCE: usize = MAX_BATCH;
+
+/// How many flows of a tree are forgotten in one call.
+const FORGOTTEN_AT_ONCE: u32 = 25;
+
+/// When a tree is looked at again that something was done for.
+const SOON: Duration = Duration::from_secs(1);
 
 /// How many members that Go has completed are looked at in one go.
 const COLLECTED_AT_ONCE: usize = 50;
@@ -43,18 +50,17 @@ impl Flows {
     /// When Redis cannot be asked or refuses; the look may be repeated.
     pub async fn tend(&self, root: &str) -> Result<Option<Duration>, Error> {
         let (mut from, mut next, mut refused) = (0, Duration::MAX, Ok(()));
+        let mut has_done = false;
         loop {
             let tended = self.broker.flow_tend(root, from).await?;
             match tended.tree {
                 Tree::Stays => {}
-                Tree::Over => return self.forget(root).await.map(|()| None),
+                Tree::Over => return self.forget(root).await,
                 Tree::Forgotten => return self.unlist(root).await.map(|()| None),
             }
-            let born = if tended.claimed.entries.is_empty() && tended.standing.is_empty() {
-                None
-            } else {
-                self.born(root).await?
-            };
+            let has_to_do = !tended.claimed.entries.is_empty() || !tended.standing.is_empty();
+            has_done |= has_to_do;
+            let born = if has_to_do { self.born(root).await? } else { None };
             or_refused(self.carry_out(root, born, tended.claimed).await, &mut refused)?;
             for flow in tended.standing {
                 or_refused(self.probe(root, born, flow).await, &mut refused)?;
@@ -62,39 +68,43 @@ impl Flows {
             next = next.min(tended.next);
             match tended.go_on {
                 Some(flow) => from = flow,
-                None => return refused.map(|()| Some(next)),
+                // What others have asked for meanwhile, the next look finds.
+                None => return refused.map(|()| Some(if has_done { next.min(SOON) } else { next })),
             }
         }
     }
 
-    /// Deletes a tree that is over, and takes it off the list.
-    async fn forget(&self, root: &str) -> Result<(), Error> {
-        self.delete_results(root).await?;
+    /// Deletes a tree that is over, and takes it off the list; returns when to look again, if it is not over any more. What was
+    /// deleted is not looked at again by whoever goes on with it.
+    async fn forget(&self, root: &str) -> Result<Option<Duration>, Error> {
         loop {
-            match self.broker.flow_forget(root).await? {
+            let mut get = redis::cmd("HGET");
+            get.arg(format!("{}0:flow", keys::flow_prefix(root))).arg("flows");
+            let flows: Option<u32> = self.broker.redis().query("HGET", &get).await?;
+            let flows = flows.unwrap_or(1);
+            self.delete_results(root, flows.saturating_sub(FORGOTTEN_AT_ONCE)..flows).await?;
+            match self.broker.flow_forget(root, FORGOTTEN_AT_ONCE).await? {
                 Forgotten::Part => {}
-                Forgotten::All => break,
-                // It has opened again meanwhile, and is listed as before.
-                Forgotten::Nothing => return Ok(()),
+                Forgotten::All => return self.unlist(root).await.map(|()| None),
+                Forgotten::Nothing => return Ok(Some(SOON)),
             }
         }
-        self.unlist(root).await
     }
 
     async fn unlist(&self, root: &str) -> Result<(), Error> {
         self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
     }
 
-    /// Deletes the tasks of nodes that were kept for the results that others read.
-    async fn delete_results(&self, root: &str) -> Result<(), Error> {
+    /// Deletes the tasks of nodes of these flows that were kept for the results that others read.
+    async fn delete_results(&self, root: &str, flows: Range<u32>) -> Result<(), Error> {
         let redis = self.broker.redis();
         let key = |flow: u32, name: &str| format!("{}{flow}:{name}", keys::flow_prefix(root));
-        let mut get = redis::cmd("HGET");
-        let flows: Option<u32> = redis.query("HGET", get.arg(key(0, "flow")).arg("flows")).await?;
-        for flow in 0..flows.unwrap_or(1) {
-            let mut get = redis::cmd("HMGET");
-            get.arg(key(flow, "flow")).arg("nodes").arg("rerun");
-            let (nodes, rerun): (Option<u32>, Option<u32>) = redis.query("HMGET", &get).await?;
+        let mut look = redis::pipe();
+        for flow in flows.clone() {
+            look.cmd("HMGET").arg(key(flow, "flow")).arg("nodes").arg("rerun");
+        }
+        let read: Vec<(Option<u32>, Option<u32>)> = redis.pipeline("HMGET", &look).await?;
+        for (flow, (nodes, rerun)) in flows.zip(read) {
             let nodes: Vec<u32> = (0..nodes.unwrap_or(0)).collect();
             for nodes in nodes.chunks(MAX_BATCH) {
                 let mut get = redis::cmd("HMGET");
@@ -146,12 +156,22 @@ impl Flows {
             }
             let states = self.states_of(&ids).await?;
             let mut known = Outcomes::new();
-            let mut missing = Vec::new();
+            let (mut missing, mut completed) = (Vec::new(), HashSet::new());
             for ((queue, id), state) in ids.into_iter().zip(states) {
                 match state {
                     None => missing.push((queue, id)),
-                    Some(state) => known.extend(outcome_of(&state).map(|outcome| (id, outcome))),
+                    Some(state) => {
+                        let outcome = outcome_of(&state);
+                        if outcome == Some(MemberOutcome::Ok) {
+                            completed.insert(queue);
+                        }
+                        known.extend(outcome.map(|outcome| (id, outcome)));
+                    }
                 }
+            }
+            for queue in completed {
+                // Go has completed it, and nobody collects there any more.
+                self.list_queue(&queue, self.clock.now_ns()).await?;
             }
             if !missing.is_empty() {
                 // What was told before it went is told first: success wins over a guess.
@@ -194,7 +214,10 @@ impl Flows {
             let task = [(queue, task)];
             let outcome = match self.states_of(&task).await?.pop().flatten().map(|state| state.parse().ok()) {
                 Some(Some(TaskState::Archived)) => MemberOutcome::Dead,
-                Some(Some(TaskState::Completed)) => MemberOutcome::Ok,
+                Some(Some(TaskState::Completed)) => {
+                    self.list_queue(&task[0].0, self.clock.now_ns()).await?;
+                    MemberOutcome::Ok
+                }
                 Some(_) => continue,
                 None => {
                     self.record_lists(&task[0].0, Duration::ZERO).await?;

@@ -115,6 +115,26 @@ async fn a_member_that_comes_back_from_the_bin_is_no_longer_removed() {
     assert_eq!((status.removed, status.sent), (0, 2));
 }
 
+#[tokio::test]
+async fn a_dead_member_that_comes_back_from_the_bin_has_not_run_again() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_settled(callback("settled")).add_all([member("ok")]).await.unwrap();
+    let id = format!("flow:{}:0:0", batch.id().root());
+    let inspector = fixture.inspector();
+    inspector.archive_task(QUEUE, &id).await.unwrap();
+    let before = batch.status().await.unwrap();
+    assert_eq!((before.dead, before.removed), (1, 0));
+    let (bin, now_ms) = (Bin::new("op", 0), SystemClock.now_secs() * 1_000);
+    let changes = fixture.broker.bin_tasks(QUEUE, Seen::Anywhere, &[&id], bin, now_ms).await.unwrap().unwrap();
+    assert!(changes[0].is_done());
+    let back = fixture.broker.undelete_tasks(QUEUE, &[&id], bin, now_ms).await.unwrap();
+    assert_eq!(back, [Undeleted::Restored]);
+    let later = std::sync::Arc::new(queue_core::clock::ManualClock::at_secs(SystemClock.now_secs() + 3_600));
+    Flows::new(fixture.broker.clone(), later).tend_queue(QUEUE).await.unwrap();
+    let after = batch.status().await.unwrap();
+    assert_eq!((after.dead, after.state, after.generation), (1, before.state, before.generation));
+}
+
 /// Puts a task that is pending into a queue of the same family.
 pub(super) async fn move_to(fixture: &Fixture, id: &str, queue: &str) {
     fixture.broker.publish_queue(queue).await.unwrap();
