@@ -92,6 +92,10 @@ local function load(names)
     if not known[name] then
       -- Without its rule, nothing holds a lane up any more.
       local ruled = by_name[string.match(name, '^[^:]*')]
+      if ruled and ruled.is_gate and name ~= ruled.name .. ':' then
+        -- A lane of the limit that had this name before.
+        ruled = nil
+      end
       local rule = ruled or { interval = 0, burst = 1 }
       known[name] = { name = name, rule = rule, interval = rule.interval, is_ruled = ruled, holds = {} }
       new[#new + 1] = name
@@ -495,6 +499,10 @@ local function first_place(lane)
     end
   end
   return lane.place
+end
+if #taken == 0 and seen == 0 and #order > 0 then
+  -- A removal first: then Redis lets the rest happen when it is out of memory.
+  call('ZREM', due, '')
 end
 local counts = {}
 for n = 1, #found do

@@ -1,6 +1,6 @@
 -- lanes_of: the lanes that a task is in, by its message: one for each rule that it falls under, named <rule>:<key>. Writes nothing.
 --
--- A name has no space in it, because spaces separate what is stored. A key above 96 bytes is cut, and ends in its SHA-1. A lane in strict
+-- A name has no space in it, because spaces separate what is stored. A key above 96 bytes is cut between two characters, and ends in its SHA-1. A lane in strict
 -- order is the first: a task has to be at turn there before it asks for anything else. So is that of a fair limit, under which a task
 -- without the key has the empty one.
 -- RETURNS a function of a message that returns a list of names
@@ -12,7 +12,12 @@ local function lane_name(rule, key)
     key = string.gsub(key, '[%% ]', { ['%'] = '%25', [' '] = '%20' })
   end
   if #key > MAX_KEY then
-    key = string.sub(key, 1, MAX_KEY - 40) .. redis.sha1hex(key)
+    local cut = MAX_KEY - 40
+    -- Not within a character.
+    while cut > 0 and string.find(key, '^[\128-\191]', cut + 1) do
+      cut = cut - 1
+    end
+    key = string.sub(key, 1, cut) .. redis.sha1hex(key)
   end
   return rule.name .. ':' .. key
 end

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_admin::{Filter, Inspector};
+use queue_core::limit::{Limit, LimitKey};
 use queue_core::wire::ServerInfo;
 use queue_core::{Clock as _, RawTask, SystemClock, TaskMessage, TaskState};
 use queue_redis::check::{Fault, Role, Severity};
@@ -228,6 +229,25 @@ async fn groups_become_tasks_without_memory() {
         },
     )
     .await;
+}
+
+#[tokio::test]
+async fn lanes_without_room_are_looked_at_without_memory() {
+    let limits = [("all", LimitKey::Queue), ("type", LimitKey::Type)];
+    for limit in limits.map(|(name, key)| Limit::new(name, key).concurrency(1)) {
+        let fixture = Fixture::start().await;
+        fixture.broker.publish_queue(QUEUE).await.unwrap();
+        fixture.inspector().set_limit(QUEUE, limit).await.unwrap();
+        fixture.broker.learn_limits(QUEUE, true);
+        fixture.put(["a", "b"].map(job)).await;
+        fixture.dequeue(10).await;
+        // Somebody has the lanes looked at, in which nothing can start.
+        fixture.broker.look_at_lanes(QUEUE).await.unwrap();
+        fill(&fixture).await;
+        let Dequeued::Limited { tasks, look_at_ms, .. } = fixture.dequeue(10).await else { panic!("limits") };
+        assert!(tasks.is_empty() && look_at_ms.is_some_and(|at| at > 0), "{look_at_ms:?}");
+        make_room(&fixture).await;
+    }
 }
 
 /// More than a hundred go another way.

@@ -182,12 +182,18 @@ impl Inspector {
                 break;
             }
             // Over all lanes, the first that came is the first to go.
-            entries.sort_by(|a, b| a.split(' ').nth(1).cmp(&b.split(' ').nth(1)));
+            let since = |entry: &[u8]| entry.split(|byte| *byte == b' ').nth(1).map(<[u8]>::to_vec);
+            entries.sort_by_cached_key(|entry| since(entry));
             for page in entries.chunks(PAGE) {
-                let ids: Vec<&str> = page.iter().filter_map(|entry| entry.splitn(3, ' ').nth(2)).collect();
+                let ids: Vec<&[u8]> =
+                    page.iter().filter_map(|entry| entry.splitn(3, |byte| *byte == b' ').nth(2)).collect();
                 moved += self.run_parked(queue, &ids).await?;
                 self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(page)).await?;
             }
+        }
+        if broker.limits_text(queue).await?.is_some_and(|text| text != Limits::default().text().as_bytes()) {
+            // Somebody has set one meanwhile.
+            return Ok(moved);
         }
         let mut rest = redis::cmd("DEL");
         rest.arg(keys.rules()).arg(keys.lanes_due()).arg(keys.lane_slots()).arg(keys.lane_changes());
@@ -197,12 +203,12 @@ impl Inspector {
     }
 
     /// The entries of all lanes of a queue, in no order.
-    async fn waiting_entries(&self, keys: &QueueKeys) -> Result<Vec<String>, Error> {
+    async fn waiting_entries(&self, keys: &QueueKeys) -> Result<Vec<Vec<u8>>, Error> {
         let (mut entries, mut cursor) = (BTreeSet::new(), 0);
         loop {
             let mut scan = redis::cmd("ZSCAN");
             scan.arg(keys.lanes_waiting()).arg(cursor).arg("COUNT").arg(SCAN);
-            let (next, page): (u64, Vec<(String, String)>) = self.redis.query("ZSCAN", &scan).await?;
+            let (next, page): (u64, Vec<(Vec<u8>, f64)>) = self.redis.query("ZSCAN", &scan).await?;
             entries.extend(page.into_iter().map(|(entry, _)| entry));
             if next == 0 {
                 return Ok(entries.into_iter().collect());
@@ -211,15 +217,16 @@ impl Inspector {
         }
     }
 
-    async fn run_parked(&self, queue: &str, ids: &[&str]) -> Result<u64, Error> {
+    async fn run_parked(&self, queue: &str, ids: &[&[u8]]) -> Result<u64, Error> {
         let keys = QueueKeys::new(queue);
         // An entry may be left of a task that somebody has scheduled since; that one waits for its own time.
         let mut look = redis::pipe();
         for id in ids {
-            look.cmd("HGET").arg(keys.task(id)).arg("x_waits");
+            look.cmd("HGET").arg([keys.task_prefix().as_bytes(), id].concat()).arg("x_waits");
         }
-        let waits: Vec<Option<String>> = self.redis.pooled().await?.pipeline("looking at parked tasks", &look).await?;
-        let parked: Vec<&str> = ids.iter().zip(waits).filter(|(_, waits)| waits.is_some()).map(|(id, _)| *id).collect();
+        let waits: Vec<Option<Vec<u8>>> = self.redis.pooled().await?.pipeline("looking at parked tasks", &look).await?;
+        let parked: Vec<&[u8]> =
+            ids.iter().zip(waits).filter(|(_, waits)| waits.is_some()).map(|(id, _)| *id).collect();
         if parked.is_empty() {
             return Ok(0);
         }

@@ -307,10 +307,11 @@ fn headers_state_the_bounds_that_the_callers_keep() {
 }
 
 /// A bound that a script has of its own, with the file in which it stands.
-const OWN_NUMBERS: [(&str, usize); 31] = [
+const OWN_NUMBERS: [(&str, usize); 32] = [
     ("varint", 128),              // varints of protobuf
     ("message_field", 128),       // likewise
     ("lanes_of", 128),            // likewise
+    ("lanes_of", 191),            // the last byte that only goes on with a character of UTF-8
     ("lanes_of", 4_096),          // bytes of JSON that are looked into
     ("lanes_of", 40),             // letters of a SHA-1
     ("first_ms", 40),             // bits below the milliseconds of our time

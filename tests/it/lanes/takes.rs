@@ -265,6 +265,33 @@ async fn limits_change_while_tasks_wait() {
 }
 
 #[tokio::test]
+async fn a_limit_that_becomes_one_for_all_tasks_lets_those_go_that_waited_by_their_key() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put((0..4).map(|n| of("acme", &n.to_string()))).await;
+    assert_eq!(fixture.take_ids(10).await, ["0"]);
+    fixture.limit(Limit::new("tenant", LimitKey::Queue).concurrency(4)).await;
+    let mut taken = fixture.take_ids(10).await;
+    taken.extend(fixture.take_ids(10).await);
+    assert_eq!(taken, ["1", "2", "3"]);
+}
+
+/// 56 bytes of a key are kept, and the 56th is within a character.
+#[tokio::test]
+async fn a_long_key_is_cut_between_two_characters() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    let key = format!("k{}", "é".repeat(80));
+    fixture.put([of(&key, "1"), of(&key, "2")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert!(taken[0].run.lanes().starts_with(&format!("tenant:k{}", "é".repeat(27))), "{}", taken[0].run.lanes());
+    let slots: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:x:slots", "0", "-1"]).await;
+    assert_eq!(slots, [format!("{} 1", taken[0].run.lanes())]);
+    fixture.end(&taken).await;
+    assert_eq!(fixture.take_ids(10).await, ["2"], "its slot is free");
+}
+
+#[tokio::test]
 async fn what_a_slower_rate_held_up_starts_when_the_rate_is_raised_or_the_limit_removed() {
     let fixture = Fixture::start().await;
     let rate = |count, per| Limit::new("tenant", LimitKey::header("tenant")).rate(count, per);
