@@ -205,6 +205,12 @@ impl TendTargets {
     }
 
     async fn give_to_all(&self, queue: &str, id: &[u8]) -> Result<bool, Error> {
+        // One that is to be canceled for good is archived here, where the record says that it is.
+        if let Ok(id) = std::str::from_utf8(id)
+            && self.broker.cancel_request(queue, id).await?.is_some()
+        {
+            return Ok(false);
+        }
         let Some(raw) = self.broker.message_of(queue, id).await? else { return Ok(false) };
         let Ok(message) = TaskMessage::from_bytes(raw.clone()) else { return Ok(false) };
         let base = base_of(queue);

@@ -220,7 +220,7 @@ impl Inspector {
     ///
     /// # Errors
     /// [`Error::QueueNotFound`], [`Error::TaskNotFound`], [`Error::TaskActive`], [`Error::StateRefused`] in any other state,
-    /// [`Error::AlreadyInQueue`], [`Error::IdTaken`], [`Error::MemberStays`], [`Error::TaskMisplaced`],
+    /// [`Error::AlreadyInQueue`], [`Error::IdTaken`], [`Error::MemberStays`], [`Error::CancelAsked`], [`Error::TaskMisplaced`],
     /// [`Error::TaskChanged`], [`Error::Unreadable`], [`Error::NoFamily`]; or Redis cannot be asked or refuses.
     pub async fn move_task(&self, queue: &str, id: &str, to: Option<Family>) -> Result<String, Error> {
         self.require_queue(queue).await?;
@@ -233,6 +233,9 @@ impl Inspector {
         let to = to.map_or_else(|| base.to_owned(), |family| QueueName::new(base, family).to_string());
         if to == queue {
             return Err(Error::AlreadyInQueue { queue: name, id: task });
+        }
+        if self.broker().cancel_request(queue, id).await?.is_some() {
+            return Err(Error::CancelAsked { queue: name, id: task });
         }
         for _ in 0..ATTEMPTS {
             let (old, state) = self.raw(queue, id).await?;

@@ -251,6 +251,14 @@ pub enum Error {
         /// Task id.
         id: String,
     },
+    /// A task that is to be canceled for good, as soon as somebody looks at it where it is.
+    #[error("task {id:?} in queue {queue:?} is to be canceled for good; it is not moved")]
+    CancelAsked {
+        /// Queue name.
+        queue: String,
+        /// Task id.
+        id: String,
+    },
     /// There is no such priority, server name or label.
     #[error(transparent)]
     NoFamily(#[from] queue_core::queue_name::FamilyError),

@@ -143,6 +143,7 @@ impl From<Error> for CliError {
             | Error::AlreadyInQueue { .. }
             | Error::IdTaken { .. }
             | Error::MemberStays { .. }
+            | Error::CancelAsked { .. }
             | Error::TaskChanged { .. }
             | Error::ArchiveFull { .. } => Self::Coded(exit::REFUSED, message),
             error if error.is_transient() => Self::Transient(message),

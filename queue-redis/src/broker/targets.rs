@@ -16,7 +16,7 @@ use crate::script::LIST_FALLBACKS;
 /// The duty that looks after such queues.
 pub(crate) const TARGETS: &str = "targets";
 
-/// Some of the pending tasks of a queue.
+/// Some of the tasks of a queue that are pending, or parked in a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Fallbacks {
     /// How many were looked at.
@@ -78,8 +78,13 @@ impl Broker {
     /// Which of the next [`MAX_BATCH`] pending tasks, the oldest first and without the first `skip`, have a fallback.
     pub(crate) async fn list_fallbacks(&self, queue: &str, skip: usize) -> Result<Fallbacks, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = LIST_FALLBACKS.call(1);
-        call.arg(keys.pending()).arg(keys.task_prefix()).arg(skip).arg(MAX_BATCH).arg(FALLBACK);
+        let mut call = LIST_FALLBACKS.call(2);
+        call.arg(keys.pending())
+            .arg(keys.lanes_waiting())
+            .arg(keys.task_prefix())
+            .arg(skip)
+            .arg(MAX_BATCH)
+            .arg(FALLBACK);
         let reply = self.redis.run(&LIST_FALLBACKS, &call).await?;
         let Value::Array(items) = &reply else { return Err(Error::unexpected(LIST_FALLBACKS.name, &reply)) };
         let [Value::Int(seen), pairs @ ..] = &items[..] else {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::ManualClock;
+use queue_core::limit::{Limit, LimitKey};
 use queue_core::{Clock as _, RawTask, TaskState};
 use queue_redis::broker::{Dequeued, Taken, Verdict};
 use queue_redis::duties;
@@ -122,6 +123,46 @@ async fn what_is_due_or_was_in_the_hands_of_the_dead_falls_back_too() {
     assert_eq!(ids, ["active", "later"]);
     let info = fleet.fixture.inspector().task(MAILBOX, "tomorrow").await.unwrap();
     assert_eq!(info.state, TaskState::Scheduled);
+}
+
+#[tokio::test]
+async fn what_waits_for_room_under_a_limit_falls_back_too() {
+    let mut fleet = Fleet::start().await;
+    fleet.serve(&[MAILBOX], NOW + 2).await;
+    for id in ["runs", "parked"] {
+        fleet.put(job(id).only("web-1").fallback(minutes(1))).await;
+    }
+    let broker = &fleet.fixture.broker;
+    let limit = Limit::new("one", LimitKey::Type).concurrency(1);
+    fleet.fixture.inspector().set_limit(MAILBOX, limit).await.unwrap();
+    broker.learn_limits(MAILBOX, true);
+    let Dequeued::Limited { tasks, .. } =
+        broker.dequeue(&MAILBOX.into(), 10, &"host:1:u:1".into(), NOW + 3_600).await.unwrap()
+    else {
+        panic!("limits")
+    };
+    assert_eq!(tasks.len(), 1);
+    fleet.pass(200).await;
+    assert_eq!(fleet.ids(QUEUE).await, ["parked"]);
+    let task = fleet.fixture.inspector().task(QUEUE, "parked").await.unwrap();
+    assert_eq!((task.queue.as_str(), task.state), (QUEUE, TaskState::Pending));
+}
+
+/// The record of what is to be canceled names the queue that it was in.
+#[tokio::test]
+async fn one_that_is_to_be_canceled_for_good_is_not_given_to_others() {
+    let mut fleet = Fleet::start().await;
+    fleet.put(job("stop").only("web-1").fallback(minutes(1))).await;
+    fleet.pass(59).await;
+    let now_ms = fleet.now() * 1_000;
+    fleet.fixture.broker.request_cancel(MAILBOX, "stop", "ann", now_ms).await.unwrap();
+    // Whoever looks after what is canceled comes later than whoever looks after the mailbox.
+    fleet.fixture.run("DEL asynq:x:duties").await;
+    fleet.fixture.broker.ask_for_targets().await.unwrap();
+    let moved = fleet.fixture.inspector().move_task(MAILBOX, "stop", None).await.unwrap_err();
+    assert!(matches!(moved, queue_admin::Error::CancelAsked { .. }), "{moved}");
+    fleet.pass(200).await;
+    assert_eq!((fleet.ids(QUEUE).await, fleet.ids(MAILBOX).await), (vec![], vec!["stop".to_owned()]));
 }
 
 #[tokio::test]
