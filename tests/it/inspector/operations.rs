@@ -245,6 +245,35 @@ async fn an_operation_pauses_goes_on_and_ends_when_somebody_wants_it() {
 }
 
 #[tokio::test]
+async fn more_than_the_archive_keeps_is_not_archived_in_two_goes_either() {
+    let (fixture, inspector) = start().await;
+    let fill = "for n = 1, 10050 do
+        redis.call('ZADD', 'asynq:{q}:retry', n, 't' .. n)
+        redis.call('HSET', 'asynq:{q}:t:t' .. n, 'msg', 'm', 'state', 'retry')
+    end";
+    let _: redis::Value = fixture.cmd(&["EVAL", fill, "0"]).await;
+    let ada = admin(&inspector, Role::Admin);
+    let all = Filter::new().state(TaskState::Retry);
+    let id = begin(&ada, OperationSpec::new(Work::Archive, QUEUE, &all)).await.id;
+    let (sender, mut pause) = tokio::sync::mpsc::unbounded_channel();
+    let told = |progress: queue_admin::Progress| {
+        if progress.so_far.changed > 6_000 {
+            let _ = sender.send(());
+        }
+    };
+    let steer = async {
+        pause.recv().await.unwrap();
+        ada.steer_operation(&id, OperationVerb::Pause).await.unwrap()
+    };
+    let (done, _) = tokio::join!(inspector.run_operation(&id, Pace::Full, told), steer);
+    assert_eq!(done.unwrap().state, OperationState::Paused);
+    ada.steer_operation(&id, OperationVerb::Resume).await.unwrap();
+    let done = finish(&inspector, &id).await;
+    let info = inspector.queue(QUEUE).await.unwrap();
+    assert_eq!((done.state, done.trimmed, info.retry, info.archived), (OperationState::Stopped, 0, 51, 9_999));
+}
+
+#[tokio::test]
 async fn what_cannot_come_back_stays_in_the_bin_until_that_is_emptied() {
     let (fixture, inspector) = start().await;
     fixture.put((0..120).map(|n| job(&format!("t{n}")))).await;

@@ -63,6 +63,11 @@ pub(crate) trait Drive: Send {
         async move { Ok(wanted) }
     }
 
+    /// How many of the newest tasks in the archive are not to go from it, because they have been archived for this before.
+    fn archived_before(&self) -> u64 {
+        0
+    }
+
     /// Deletes tasks.
     fn delete(
         &mut self,
@@ -316,7 +321,7 @@ impl<D: Drive> Bulk<'_, D> {
     async fn room(&mut self, place: &Place, wanted: usize) -> Result<usize, Error> {
         let mut batch = wanted.min(if place.state == TaskState::Pending { PENDING_BATCH } else { CHANGE_BATCH });
         if self.verb == Verb::Archive {
-            let archived = self.progress.so_far.changed;
+            let archived = self.drive.archived_before() + self.progress.so_far.changed;
             match u64::from(ARCHIVE_MAX).saturating_sub(archived) {
                 0 => return Err(Error::ArchiveFull { queue: self.queue.to_owned(), archived }),
                 left => batch = batch.min(usize::try_from(left).unwrap_or(batch)),

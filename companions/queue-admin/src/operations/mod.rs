@@ -12,7 +12,7 @@ pub use bin::BinInfo;
 pub use rate::{Rate, RateError};
 pub use run::Pace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr as _;
 
 use chrono::{DateTime, Utc};
@@ -163,6 +163,8 @@ impl OperationSpec {
             None if self.rate.is_some() => "tasks are restored as fast as Redis has time for it; leave out the rate",
             None => return Ok(()),
             Some(_) if self.queues.is_empty() || self.queues.iter().any(String::is_empty) => "name the queues",
+            Some(_) if self.queues.len() > MOST_QUEUES => "too many queues; these are several operations",
+            Some(_) if self.queues.iter().collect::<HashSet<_>>().len() < self.queues.len() => "name each queue once",
             Some(_) if self.filter.is_some() != self.ids.is_empty() => "say which tasks: by a filter, or by their ids",
             Some(_) if !self.ids.is_empty() && self.queues.len() > 1 => "ids are those of one queue",
             Some(_) if self.ids.len() > OPERATION_IDS => "too many ids; choose the tasks by a filter",
@@ -278,6 +280,9 @@ pub struct Operation {
 
 /// What the names of the fields begin with that say how many lists the bin of a queue has.
 const PIECE: &str = "piece:";
+
+/// Most queues of one operation: each is looked for by itself.
+const MOST_QUEUES: usize = 1_000;
 
 /// What is kept beside the specification.
 #[derive(Debug, Serialize, Deserialize)]
@@ -412,17 +417,12 @@ impl Admin {
     pub async fn start_operation(&self, mut spec: OperationSpec, key: Option<&str>) -> Result<Operation, Error> {
         let inspector = self.inspector();
         spec.check()?;
+        let mut restored = None;
         for queue in &spec.queues {
             inspector.require_queue(queue).await?;
         }
         if spec.action == Work::Restore {
             let of = inspector.operation(spec.operation.as_deref().unwrap_or_default()).await?;
-            if !of.state.is_over() {
-                return Err(Error::OperationLive(of.id));
-            }
-            if inspector.bin_sizes(&of).await?.is_empty() {
-                return Err(Error::BinNotFound(of.id));
-            }
             if spec.ids.is_empty() || spec.queues.is_empty() {
                 spec.queues = of.spec.queues.clone();
             }
@@ -430,6 +430,7 @@ impl Admin {
             if !spec.ids.is_empty() && !is_one {
                 return Err(Error::OperationInvalid("ids are those of one queue of the operation; name it".to_owned()));
             }
+            restored = Some(of);
         }
         let actor = self.actor();
         let id = match key {
@@ -443,6 +444,14 @@ impl Admin {
                 Ok(_) => return Err(Error::KeyReused),
                 Err(Error::OperationNotFound(_)) => {}
                 Err(error) => return Err(error),
+            }
+        }
+        if let Some(of) = restored {
+            if !of.state.is_over() {
+                return Err(Error::OperationLive(of.id));
+            }
+            if inspector.bin_sizes(&of).await?.is_empty() {
+                return Err(Error::BinNotFound(of.id));
             }
         }
         inspector.look_at_the_clock().await?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use queue_core::clock::UnixSecond;
+use queue_core::keys::QueueKeys;
 use queue_core::limits::{BIN_PIECE, SHORT_BATCH};
 use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
 use tokio::time::{Instant, sleep};
@@ -74,6 +75,7 @@ impl Inspector {
             since: Instant::now(),
             piece: None,
             is_first,
+            archived_before: 0,
         };
         let done = if wish == Wish::Run { step.work().await } else { Ok(()) };
         let Step { operation, who, wish, .. } = step;
@@ -124,6 +126,8 @@ pub(super) struct Step<'a, P> {
     piece: Option<u64>,
     /// Whether no other process has begun it.
     is_first: bool,
+    /// How many tasks the archive of this queue has got since the operation was begun.
+    archived_before: u64,
 }
 
 impl<P: FnMut(Progress) + Send> Step<'_, P> {
@@ -134,6 +138,11 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
         for (at, queue) in spec.queues.iter().enumerate().skip(self.operation.queues_done) {
             self.queue_begun = self.begun;
             self.piece = None;
+            let may_be_begun = !self.is_first && at == self.operation.queues_done;
+            self.archived_before = match spec.action {
+                Work::Archive if may_be_begun => self.archived_since_it_began(queue).await?,
+                _ => 0,
+            };
             match spec.action.verb() {
                 None => self.restore(queue, spec.operation.as_deref().unwrap_or_default(), &spec.ids).await?,
                 Some(verb) if !spec.ids.is_empty() => self.change_ids(queue, verb, &spec.ids).await?,
@@ -157,6 +166,15 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
         }
         Ok(())
+    }
+
+    /// Whoever was at it before may have died before it wrote down what it did; and what others have archived since takes the
+    /// place of ours as well.
+    async fn archived_since_it_began(&self, queue: &str) -> Result<u64, Error> {
+        let began = self.operation.started_at.map_or(0, |at| at.timestamp());
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(QueueKeys::new(queue).archived()).arg(began).arg("+inf");
+        Ok(self.inspector.redis.query("ZCOUNT", &count).await?)
     }
 
     /// Tasks that are named one by one. Another process goes on behind those that were looked at.
@@ -287,6 +305,10 @@ impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
             }
             sleep(Duration::from_millis(wait_ms.unsigned_abs()).min(LISTEN_EVERY)).await;
         }
+    }
+
+    fn archived_before(&self) -> u64 {
+        self.archived_before
     }
 
     async fn delete(
