@@ -54,6 +54,10 @@ pub(crate) struct WebArgs {
     #[arg(long, value_name = "URL", value_parser = prometheus_url)]
     prometheus: Option<Url>,
 
+    /// How many proxies are in front, each of which appends to X-Forwarded-For by whom it was asked
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    proxies: usize,
+
     /// Refuse every change, whoever wants it
     #[arg(long)]
     read_only: bool,
@@ -253,7 +257,7 @@ fn asking(url: &Url) -> Result<impl Fn(String) -> Asking + Send + Sync + 'static
 type Asking = Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
 
 async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let mut web = Web::builder(session.redis().clone()).read_only(args.read_only);
+    let mut web = Web::builder(session.redis().clone()).read_only(args.read_only).proxies(args.proxies);
     if let Some(file) = &args.tokens {
         let tokens = Tokens::parse(&read("--tokens", file)?);
         web = web.tokens(tokens.map_err(|error| CliError::failed(format!("--tokens: {}: {error}", file.display())))?);

@@ -50,6 +50,11 @@ impl Identity {
         queues.iter().all(|queue| self.sees(queue))
     }
 
+    /// The same for queues as the audit names them: those of one change in one text.
+    pub(crate) fn sees_each(&self, queues: &str) -> bool {
+        queues.split(", ").all(|queue| self.sees(queue))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

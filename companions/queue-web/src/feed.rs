@@ -297,6 +297,7 @@ fn told(web: &Inner, who: &Identity, wanted: &Wanted, event: &Event, number: u64
     // What operators do is read from the audit.
     let may = event.kind != Kind::Operator || who.role().allows(Permission::Audit);
     let sees = match &event.queue {
+        Some(queues) if event.kind == Kind::Operator => who.sees_each(queues),
         Some(queue) => who.sees(queue),
         None => event.kind != Kind::Operator || who.sees_all(),
     };

@@ -1,16 +1,17 @@
 //! From a request to its answer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, OriginalUri, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use tokio::sync::watch;
 
 use crate::Inner;
 use crate::asynqmon;
@@ -31,7 +32,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn answer(State(web): State<Arc<Inner>>, request: axum::extract::Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    if let Some(address) = forwarded(&parts.headers, web.proxies) {
+        parts.extensions.insert(ConnectInfo(SocketAddr::new(address, 0)));
+    }
     let is_head = parts.method == Method::HEAD;
     let mut response = match answer_parts(&web, &parts, body).await {
         Ok(response) => response,
@@ -43,6 +47,15 @@ pub(crate) async fn answer(State(web): State<Arc<Inner>>, request: axum::extract
         *response.body_mut() = Body::empty();
     }
     response
+}
+
+/// By whom the first of so many proxies was asked: what those before it say, anybody can have sent.
+fn forwarded(headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
+    let lines: Vec<&[u8]> = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes).collect();
+    let mut from_last = lines.iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
+    let asked_by = std::str::from_utf8(from_last.nth(proxies.checked_sub(1)?)?).ok()?.trim();
+    let with_port = || asked_by.parse::<SocketAddr>().map(|address| address.ip());
+    asked_by.parse().or_else(|_| with_port()).ok()
 }
 
 async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
@@ -84,9 +97,11 @@ async fn answer_parts(web: &Arc<Inner>, parts: &Parts, body: Body) -> Answer {
     let body = read(body, MAX_BODY).await?;
     let address =
         parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| address.ip().to_string());
-    let waits = query.contains_key("wait");
+    // asynqmon has no such parameter.
+    let waits = matches!(area, Area::Ours(_)) && query.contains_key("wait");
+    let (_here, asked) = watch::channel(());
     let session = who.session().cloned();
-    let request = Request { web: web.clone(), who, names, query, headers: parts.headers.clone(), body, address };
+    let request = Request { web: web.clone(), who, names, query, headers: parts.headers.clone(), body, address, asked };
     let work = (route.work)(request);
     if waits {
         return work.await;
@@ -203,4 +218,28 @@ fn page(web: &Inner, parts: &Parts) -> Answer {
         return Ok((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, target)]).into_response());
     }
     web.assets.answer(path, &parts.headers).ok_or_else(|| no_route(&[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_our_proxies_have_appended_is_believed() {
+        let from = |lines: &[&str], proxies| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("x-forwarded-for", HeaderValue::from_bytes(line.as_bytes()).unwrap());
+            }
+            forwarded(&headers, proxies).map(|address| address.to_string())
+        };
+        let said = &["né, 6.6.6.6, 10.0.0.1", "203.0.113.7,10.0.0.2:4711"];
+        assert_eq!(from(said, 0), None);
+        assert_eq!(from(said, 1).as_deref(), Some("10.0.0.2"));
+        assert_eq!(from(said, 2).as_deref(), Some("203.0.113.7"));
+        assert_eq!(from(said, 5), None, "fewer proxies than there should be");
+        assert_eq!(from(&["[2001:db8::1]:443"], 1).as_deref(), Some("2001:db8::1"));
+        assert_eq!(from(&["2001:db8::1"], 1).as_deref(), Some("2001:db8::1"));
+        assert_eq!(from(&["unknown"], 1), None);
+    }
 }

@@ -60,6 +60,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Vec<String>,
     pub(crate) redact: Redact,
     pub(crate) read_only: bool,
+    pub(crate) proxies: usize,
     pub(crate) prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
     pub(crate) live: live::Live,
     pub(crate) feed: feed::Feed,
@@ -75,6 +76,8 @@ pub(crate) struct Inner {
     pub(crate) running: std::sync::Mutex<std::collections::HashSet<String>>,
     /// Searches under way: each keeps Redis busy for a part of the time.
     pub(crate) searches: tokio::sync::Semaphore,
+    /// The same of those who explain where a task is.
+    pub(crate) explains: tokio::sync::Semaphore,
 }
 
 /// Most requests that wait for the end of a task at once: each has a connection to Redis.
@@ -97,6 +100,7 @@ pub struct Builder {
     hosts: Vec<String>,
     redact: Redact,
     read_only: bool,
+    proxies: usize,
     prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
 }
 
@@ -110,7 +114,16 @@ impl Web {
     /// A dashboard of this Redis: for local use, without login.
     pub fn builder(redis: Redis) -> Builder {
         let (auth, redact) = (Auth::Open, Redact::default());
-        Builder { redis, inspector: None, auth, hosts: Vec::new(), redact, read_only: false, prometheus: None }
+        Builder {
+            redis,
+            inspector: None,
+            auth,
+            hosts: Vec::new(),
+            redact,
+            read_only: false,
+            proxies: 0,
+            prometheus: None,
+        }
     }
 
     /// The router: nest it under any path. It has a fallback of its own, and needs no state.
@@ -173,6 +186,14 @@ impl Builder {
         self
     }
 
+    /// All requests come through so many proxies, one behind the other, each of which appends to `X-Forwarded-For` by whom it was
+    /// asked: the first of them says whose attempts to log in are counted, and who stands in the log and in the audit. Whoever can
+    /// ask without them can be whoever they like there. Without this, it is whoever has connected.
+    pub fn proxies(mut self, count: usize) -> Self {
+        self.proxies = count;
+        self
+    }
+
     /// Answers asynqmon's route `metrics` from a Prometheus that scrapes asynq's exporter or ours. `ask` gets what comes behind the
     /// address of that Prometheus, such as `/api/v1/query_range?query=…`, and gives the body of its answer, whatever its status, or
     /// why there is none. Without it, there is no such route.
@@ -192,7 +213,7 @@ impl Builder {
 
     /// The dashboard. Nothing is asked of Redis before somebody looks.
     pub fn build(self) -> Web {
-        let Self { redis, inspector, auth, hosts, redact, read_only, prometheus } = self;
+        let Self { redis, inspector, auth, hosts, redact, read_only, proxies, prometheus } = self;
         let inspector = inspector.unwrap_or_else(|| Inspector::new(redis.clone()));
         let inner = Inner {
             client: Client::new(redis.clone()),
@@ -204,6 +225,7 @@ impl Builder {
             openapi: openapi::document(),
             waits: tokio::sync::Semaphore::new(WAITS),
             searches: tokio::sync::Semaphore::new(SEARCHES),
+            explains: tokio::sync::Semaphore::new(SEARCHES),
             operations: tokio::sync::Semaphore::new(OPERATIONS_AT_ONCE),
             running: std::sync::Mutex::default(),
             redis,
@@ -212,6 +234,7 @@ impl Builder {
             hosts,
             redact,
             read_only,
+            proxies,
             prometheus,
         };
         Web { inner: Arc::new(inner) }

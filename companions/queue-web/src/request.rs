@@ -16,6 +16,7 @@ use percent_encoding::percent_decode_str;
 use queue_admin::{Actor, Admin, Error, Inspector};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use crate::Inner;
 use crate::auth::Identity;
@@ -33,6 +34,8 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
     /// Address of the sender, where it is known.
     pub(crate) address: Option<String>,
+    /// Its other end is gone when the sender is.
+    pub(crate) asked: watch::Receiver<()>,
 }
 
 pub(crate) type Answer = Result<Response, Problem>;
@@ -51,6 +54,15 @@ impl Request {
             address: self.address.clone(),
         };
         Admin::new(self.web.inspector.clone(), actor)
+    }
+
+    /// Does what only the sender wants to know, until that one has gone. A change is carried on to its end in any case.
+    pub(crate) async fn while_asked<T>(&self, work: impl Future<Output = T>) -> Result<T, Problem> {
+        let mut asked = self.asked.clone();
+        tokio::select! {
+            done = work => Ok(done),
+            _ = asked.changed() => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "nobody waits for it any more")),
+        }
     }
 
     /// The queue of the path. One that the sender may not see does not exist.

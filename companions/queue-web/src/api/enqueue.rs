@@ -2,6 +2,8 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use queue_admin::line;
+use queue_core::budget::ON_EXHAUSTED_QUEUE;
+use queue_core::queue_name::QueueName;
 use queue_core::{RawTask, TaskInfo};
 use queue_redis::EnqueueError;
 use serde_json::{Value, json as value};
@@ -28,6 +30,12 @@ fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, S
     let mut task = line::parse(text)?;
     if task.options.queue.as_ref().is_some_and(|named| named != queue) {
         return Err(format!("the queue of the address is {queue:?}"));
+    }
+    // One who is confined to some queues puts tasks into no other one, neither now nor when this one is given up.
+    let family = task.options.family.clone().map(|family| QueueName::new(queue, family).to_string());
+    let follows = task.options.on_exhausted_queue.as_ref().or(task.options.headers.get(ON_EXHAUSTED_QUEUE));
+    if let Some(hidden) = family.iter().chain(follows).find(|name| !request.who.sees(name)) {
+        return Err(format!("there is no queue {hidden:?}"));
     }
     task.options.queue = Some(queue.clone());
     task.options.task_id = task.options.task_id.or(id);

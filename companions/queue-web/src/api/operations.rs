@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use queue_admin::{Cursor, Error, Filter, FilterError, Operation, OperationSpec, OperationVerb, Pace};
+use queue_admin::{Cursor, Error, Filter, FilterError, Operation, OperationSpec, OperationVerb, Pace, Rate, Work};
 use serde::Deserialize;
 use serde_json::json as value;
 use tracing::warn;
@@ -18,13 +18,28 @@ use crate::request::{Answer, Request, json, with_status};
 /// How often a dashboard looks for operations that another process has left.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// What is to be done.
+/// What is to be done: an [`OperationSpec`], in which a misspelled name is not ignored.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wish {
-    #[serde(flatten)]
-    spec: OperationSpec,
+    action: Work,
+    #[serde(default)]
+    queues: Vec<String>,
+    filter: Option<String>,
+    #[serde(default)]
+    ids: Vec<String>,
+    #[serde(default = "yes")]
+    bin: bool,
+    operation: Option<String>,
+    at_most: Option<u64>,
+    rate: Option<Rate>,
+    reason: Option<String>,
     #[serde(default)]
     dry_run: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 async fn seen(request: &Request, id: &str) -> Result<Operation, Problem> {
@@ -48,7 +63,8 @@ pub(crate) async fn one(request: Request) -> Answer {
 }
 
 pub(crate) async fn start(request: Request) -> Answer {
-    let Wish { spec, dry_run } = request.json()?;
+    let Wish { action, queues, filter, ids, bin, operation, at_most, rate, reason, dry_run } = request.json()?;
+    let spec = OperationSpec { action, queues, filter, ids, bin, operation, at_most, rate, reason };
     for queue in &spec.queues {
         if !request.who.sees(queue) {
             return Err(Error::QueueNotFound(queue.clone()).into());
@@ -66,7 +82,7 @@ pub(crate) async fn start(request: Request) -> Answer {
     }
     if dry_run {
         let _searching = searching(&request).await?;
-        let by_queue = request.inspector().dry_run(&spec).await?;
+        let by_queue = request.while_asked(request.inspector().dry_run(&spec)).await??;
         let matched: u64 = by_queue.values().sum();
         return json(&value!({ "action": spec.action, "dry_run": true, "matched": matched, "by_queue": by_queue }));
     }

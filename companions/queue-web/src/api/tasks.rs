@@ -235,6 +235,9 @@ pub(crate) async fn cancel(request: Request) -> Answer {
 
 pub(crate) async fn explain(request: Request) -> Answer {
     let (queue, id) = (request.queue()?, &request.names[1]);
+    // Of a task that is not there, it looks for the lock, through all keys of the Redis.
+    let closed = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closed", "the dashboard ends");
+    let _place = request.web.explains.acquire().await.map_err(closed)?;
     let found = redacted(&request, request.inspector().explain(queue, id).await?).await;
     json(&view::Explanation::from(&found))
 }
@@ -328,7 +331,7 @@ pub(crate) async fn bulk(request: Request) -> Answer {
     request.web.redact.check(&filter)?;
     let _searching = searching(&request).await?;
     let matched = if wish.dry_run || wish.at_most.is_some() {
-        Some(request.inspector().count(queue, &filter).await?)
+        Some(request.while_asked(request.inspector().count(queue, &filter)).await??)
     } else {
         None
     };

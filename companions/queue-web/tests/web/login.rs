@@ -223,6 +223,26 @@ async fn whoever_guesses_passwords_has_to_wait_and_shuts_nobody_out() {
 }
 
 #[tokio::test]
+async fn behind_a_proxy_attempts_are_counted_by_whom_it_was_asked() {
+    let place = Place::start().await;
+    let web = Web::builder(place.redis.clone()).users(users()).proxies(1).build();
+    let from = async |said: &str| {
+        let request = Request::builder()
+            .method("POST")
+            .uri("/login")
+            .header("x-forwarded-for", said)
+            .extension(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1))))
+            .body(axum::body::Body::from(json!({ "name": "ada", "password": "guess" }).to_string()));
+        web.router().oneshot(request.unwrap()).await.unwrap().status().as_u16()
+    };
+    for n in 0..10 {
+        assert_eq!(from(&format!("10.9.9.{n}, 203.0.113.7")).await, 401);
+    }
+    assert_eq!(from("10.9.9.99, 203.0.113.7").await, 429, "what the sender says himself counts for nothing");
+    assert_eq!(from("203.0.113.8").await, 401, "somebody else");
+}
+
+#[tokio::test]
 async fn a_stream_ends_with_its_session() {
     let place = Place::start().await;
     place.furnish().await;

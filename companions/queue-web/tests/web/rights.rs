@@ -227,6 +227,52 @@ async fn queues_outside_those_of_a_token_do_not_exist() {
     assert_eq!(site.get("/queues").await.json()["total"], 1);
 }
 
+#[tokio::test]
+async fn one_who_is_confined_puts_tasks_nowhere_else_and_reads_of_others_in_no_audit() {
+    let place = Place::start().await;
+    place.furnish().await;
+    place.put([task("dead").queue("vault")]).await;
+    let site = place.of(Identity::new("bob", Role::Admin).queues([QUEUE]));
+    let path = format!("/queues/{QUEUE}/tasks");
+    for (more, hidden) in [
+        (r#""on_exhausted":"vault:close","on_exhausted_queue":"vault""#.to_owned(), "vault".to_owned()),
+        (r#""headers":{"x-on-exhausted":"vault:close","x-on-exhausted-queue":"vault"}"#.to_owned(), "vault".to_owned()),
+        (r#""priority":9"#.to_owned(), format!("{QUEUE}}}p9")),
+        (r#""only":"web-1""#.to_owned(), format!("{QUEUE}}}@web-1")),
+    ] {
+        let told = site.send("POST", &path, &format!(r#"{{"type":"t",{more}}}"#)).await;
+        assert_eq!(told.code(), "invalid-value", "{told:?}");
+        assert!(told.text.contains(&hidden), "{told:?}");
+    }
+    let own = format!(r#"{{"type":"t","on_exhausted":"t:close","on_exhausted_queue":"{QUEUE}","priority":5}}"#);
+    let told = site.send("POST", &path, &own).await;
+    assert_eq!(told.status, StatusCode::CREATED, "{told:?}");
+    // Of what was done in several queues at once, only who sees all of them.
+    let both = format!(r#"{{"action":"run","queues":["{QUEUE}","vault"],"filter":"state:retry"}}"#);
+    let told = place.open().send("POST", "/operations", &both).await;
+    assert!(told.status.is_success(), "{told:?}");
+    let audit = |site: &Site| {
+        let told = site.get("/audit");
+        async { told.await.text.contains("vault") }
+    };
+    let broad = place.of(Identity::new("eve", Role::Admin).queues([&*format!("{QUEUE}*")]));
+    assert!(audit(&place.open()).await && !audit(&broad).await);
+}
+
+#[tokio::test]
+async fn a_misspelled_option_of_an_operation_is_not_ignored_and_queues_are_named_once() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let send = async |body: &str| place.open().send("POST", "/operations", body).await;
+    let wish = |more: &str| format!(r#"{{"action":"archive","queues":["{QUEUE}"],"filter":"state:pending"{more}}}"#);
+    let told = send(&wish(r#","dryRun":true"#)).await;
+    assert_eq!((told.code().as_str(), told.text.contains("dryRun")), ("invalid-request", true), "{told:?}");
+    assert_eq!(send(&wish(r#","dry_run":true"#)).await.status, StatusCode::OK);
+    let twice = format!(r#"{{"action":"run","queues":["{QUEUE}","{QUEUE}"],"filter":"state:retry","dry_run":true}}"#);
+    let told = send(&twice).await;
+    assert!(told.text.contains("name each queue once"), "{told:?}");
+}
+
 /// A marked text stands wherever one can be hidden, and is looked for in all answers.
 #[tokio::test]
 async fn what_is_hidden_is_in_no_answer() {
