@@ -83,7 +83,9 @@ impl Node {
 
     async fn connection(&self) -> Result<MultiplexedConnection, Failure> {
         let client = redis::Client::open(("127.0.0.1", self.port))?;
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let config = redis::AsyncConnectionConfig::new()
+            .set_response_timeout(Some(PATIENCE))
+            .set_connection_timeout(Some(PATIENCE));
         Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
     }
 

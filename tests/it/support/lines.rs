@@ -1,7 +1,7 @@
 //! Log lines, as a program that collects them sees them.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -13,6 +13,10 @@ pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
     pub(crate) fn collect() -> (Self, tracing::subscriber::DefaultGuard) {
+        // tracing remembers of each place whether anybody listens. While other tests begin and end to listen, it may take it that
+        // nobody does; with somebody who always listens it cannot.
+        static ALWAYS: Once = Once::new();
+        ALWAYS.call_once(|| drop(tracing::subscriber::set_global_default(tracing_subscriber::registry())));
         let lines = Self::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
         (lines, guard)
