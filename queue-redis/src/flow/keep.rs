@@ -301,9 +301,10 @@ impl Flows {
                 let found = entries.len();
                 // All of them, whatever the clock says by which they were told.
                 entries.retain(|entry| older_than.is_zero() || told_at(entry).is_none_or(|at| at <= before));
-                self.record(entries.iter().filter_map(|entry| told(entry)).flatten().collect()).await?;
+                let groups: Vec<Outcomes> = entries.iter().map(|entry| told(entry).unwrap_or_default()).collect();
+                let recorded = self.record_apart(&groups).await?;
                 let mut done = Vec::new();
-                for entry in &entries {
+                for (entry, _) in entries.iter().zip(recorded).filter(|(_, is_recorded)| *is_recorded) {
                     if self.has_followed(queue, entry, &mut refusing).await? {
                         done.push(entry.clone());
                     }
@@ -334,9 +335,11 @@ impl Flows {
             let found = ids.len();
             let members: Vec<MemberId> =
                 ids.iter().filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?)).collect();
-            skip += found - members.len();
-            let mut ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
-            self.record(members.into_iter().map(|id| (id, MemberOutcome::Ok)).collect()).await?;
+            let groups: Vec<Outcomes> = members.into_iter().map(|id| vec![(id, MemberOutcome::Ok)]).collect();
+            let recorded = self.record_apart(&groups).await?;
+            let ended = groups.iter().zip(recorded).filter(|(_, is_recorded)| *is_recorded);
+            let mut ids: Vec<String> = ended.flat_map(|(group, _)| group).map(|(id, _)| id.to_string()).collect();
+            skip += found - ids.len();
             let (leave, stay) = self.keep(queue, &mut ids, from).await?;
             skip += stay;
             any |= leave > 0 || !ids.is_empty();

@@ -107,6 +107,36 @@ impl Flows {
         Ok(())
     }
 
+    /// The same in groups: what Redis refuses to write into one ledger holds up no other one. Returns which groups are recorded.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked, or refuses to write into any of several ledgers.
+    pub(crate) async fn record_apart(&self, groups: &[Outcomes]) -> Result<Vec<bool>, Error> {
+        let error = match self.record(groups.concat()).await {
+            Ok(()) => return Ok(vec![true; groups.len()]),
+            Err(error) if error.is_outage() => return Err(error),
+            Err(error) => error,
+        };
+        let (mut recorded, mut refused) = (Vec::with_capacity(groups.len()), HashSet::new());
+        for group in groups {
+            let done = self.record(group.clone()).await;
+            if let Err(error) = &done {
+                if error.is_outage() {
+                    return done.map(|()| recorded);
+                }
+                refused.extend(group.iter().map(|(id, _)| id.flow.root()));
+            }
+            recorded.push(done.is_ok());
+        }
+        if refused.len() > 1 && !recorded.contains(&true) {
+            return Err(error);
+        }
+        for flow in refused {
+            warn!(flow, %error, "what became of tasks of a batch cannot be written down; it is tried again");
+        }
+        Ok(recorded)
+    }
+
     /// Does what is to be done for the flows of a tree, see [`carry_out_all`](Self::carry_out_all).
     pub(crate) async fn carry_out(&self, root: &str, born: Option<i64>, claimed: Claimed) -> Result<(), Error> {
         self.carry_out_all(vec![((root.to_owned(), born), claimed)]).await

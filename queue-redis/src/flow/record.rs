@@ -8,7 +8,7 @@ use queue_core::Clock;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{Flows, told};
+use super::{Flows, Outcomes, told};
 use crate::broker::Broker;
 use crate::error::Error;
 use crate::service::Service;
@@ -58,10 +58,14 @@ impl Service for Recorder {
             if gathered.is_empty() {
                 return Ok(Duration::ZERO);
             }
-            self.flows.record(gathered.iter().filter_map(|it| told(&it.entry)).flatten().collect()).await?;
+            let groups: Vec<Outcomes> = gathered.iter().map(|it| told(&it.entry).unwrap_or_default()).collect();
+            let recorded = self.flows.record_apart(&groups).await?;
             let mut lists: HashMap<(&str, &str), Vec<String>> = HashMap::new();
             let mut refusing = HashSet::new();
-            for Told { queue, list, entry } in &*gathered {
+            // What is not recorded stays in its list, where the leader finds it.
+            for (Told { queue, list, entry }, _) in
+                gathered.iter().zip(recorded).filter(|(_, is_recorded)| *is_recorded)
+            {
                 if self.flows.has_followed(queue, entry, &mut refusing).await? {
                     lists.entry((queue, list)).or_default().push(entry.clone());
                 }

@@ -82,6 +82,27 @@ async fn a_batch_that_cannot_be_written_is_not_in_the_way_of_others() {
     assert!(states(&batches).await.iter().all(|state| *state == BatchState::Running), "{:?}", states(&batches).await);
 }
 
+#[tokio::test]
+async fn what_was_told_of_a_batch_that_cannot_be_written_waits_and_the_rest_is_recorded() {
+    let fixture = Fixture::start().await;
+    let list = "asynq:{q}:x:outcomes:gone";
+    fixture.run(&format!("SADD asynq:{{q}}:x:outcome-lists {list}")).await;
+    let mut told = Vec::new();
+    for (n, root) in ["a", "b", "c"].into_iter().enumerate() {
+        super::client(&fixture).batch().id(root).on_success(callback("success")).add_all([member("ok")]).await.unwrap();
+        told.push(format!("1.{n} ok {}", first_of(&fixture, root).await));
+        let _: i64 = fixture.cmd(&["RPUSH", list, &told[n]]).await;
+    }
+    fixture.run("RENAME asynq:x:{b}:0:flow asynq:x:{b}:0:names").await;
+    fixture.run("SET asynq:x:{b}:0:flow text").await;
+    let left = async || fixture.cmd::<Vec<String>>(&["LRANGE", list, "0", "-1"]).await;
+    flows(&fixture).tend_queue(QUEUE).await.unwrap();
+    assert_eq!((called(&fixture).await, left().await), (2, vec![told[1].clone()]));
+    fixture.run("RENAME asynq:x:{b}:0:names asynq:x:{b}:0:flow").await;
+    flows(&fixture).tend_queue(QUEUE).await.unwrap();
+    assert_eq!((called(&fixture).await, left().await), (3, vec![]));
+}
+
 /// A queue whose list has another type, among others.
 #[tokio::test]
 async fn a_callback_that_cannot_be_stored_is_not_in_the_way_of_others() {
