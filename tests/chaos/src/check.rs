@@ -13,6 +13,8 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use queue_core::TaskMessage;
+
 use crate::broadcast;
 use crate::findings::{Findings, Invariant};
 use crate::fleet::Process;
@@ -42,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) done_again: u64,
     /// Tasks that were archived because their workers died again and again.
     pub(crate) given_up: u64,
+    /// Members that could not add to their batch, as often as they might try.
+    pub(crate) spent: u64,
     /// Tasks that were archived because their producer had cancelled them; of these, how many while nobody worked on them.
     pub(crate) cancelled: u64,
     pub(crate) cancelled_at_once: u64,
@@ -190,12 +194,25 @@ fn judge_story(
         // Go spends retries on it, and does not say who had it.
         let cut_short = wanted == Place::Archived || story.attempts.iter().any(|attempt| attempt.end.is_none());
         poison::judge_given_up(evidence, &story.name.to_string(), error, cut_short, findings);
+    } else if found == Place::Archived && has_spent_its_retries(story, message) {
+        tally.spent += 1;
     } else if found != wanted {
         findings.add(Invariant::WrongEnd, format!("{} should be {wanted:?}: {task:?} {story:?}", story.name));
     } else if wanted == Place::Completed && task.result.is_none() {
         findings.add(Invariant::WrongEnd, format!("{} has no result", story.name));
     }
     true
+}
+
+/// A member whose handler adds to its batch fails each time that Redis refuses it: for half a minute, when it is out of memory.
+fn has_spent_its_retries(story: &Story, message: Option<&TaskMessage>) -> bool {
+    let failed = story.attempts.iter().filter(|attempt| matches!(attempt.end, Some((_, Step::Failure)))).count();
+    let spent = |message: &TaskMessage| {
+        message.retried >= message.retry
+            && usize::try_from(message.retry).is_ok_and(|retries| failed > retries)
+            && message.error_msg.starts_with("Redis refused")
+    };
+    story.name.plan == Plan::Adder && !story.succeeded() && message.is_some_and(spent)
 }
 
 /// A fault that can have cost the producer an answer to the call that enqueued this task.

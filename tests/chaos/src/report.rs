@@ -86,6 +86,7 @@ impl fmt::Display for Report<'_> {
             ("tasks that kill their workers, archived when their crash budget was spent", tally.poison_given_up),
             ("the same, archived by Go when their retries were", tally.poison_by_go),
             ("other tasks archived because worker after worker died with them", tally.given_up),
+            ("members archived because Redis refused what they add as often as they might try", tally.spent),
             ("tasks archived because their producer had cancelled them", tally.cancelled),
             ("of these while nobody worked on them: no start afterwards", tally.cancelled_at_once),
             ("events that a listener heard", self.heard.events),

@@ -322,6 +322,24 @@ fn a_task_that_ends_otherwise_than_planned_or_too_early_is_found() {
     assert_eq!(found(name(Plan::Scheduled), &ran, &[], None), [Invariant::Early]);
 }
 
+#[test]
+fn a_member_that_could_not_add_until_its_retries_were_spent_is_rightly_in_the_archive() {
+    let adder = name(Plan::Adder);
+    let failing = |runs| {
+        let run = |n| [(3 + 2 * u64::from(n), Step::Start(n), 1), (4 + 2 * u64::from(n), Step::Failure, 1)];
+        after(&(0..runs).flat_map(run).collect::<Vec<_>>())
+    };
+    let is_wrong = |runs, error: &str| {
+        let mut task = stored(adder, "archived", None);
+        let message = task.message.as_mut().unwrap();
+        (message.retry, message.retried, message.error_msg) = (2, 2, error.to_owned());
+        found(adder, &failing(runs), &[], Some(task)).contains(&Invariant::WrongEnd)
+    };
+    assert!(!is_wrong(3, "Redis refused ZADD: OOM"));
+    assert!(is_wrong(2, "Redis refused ZADD: OOM"), "too early");
+    assert!(is_wrong(3, "panic: no reason to"));
+}
+
 /// A task that killed processes 1 and 2, as it is in the archive.
 fn poison(holders: &[u32], crashes: usize, retried: i32) -> Stored {
     given_up(name(Plan::Poison), holders, crashes, retried)
