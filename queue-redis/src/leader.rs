@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
 use queue_core::Clock;
 use queue_core::limits::{WATCH_POLL, WATCH_REST};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use crate::broker::{Broker, HeldDuty};
 use crate::error::Error;
@@ -223,8 +223,9 @@ impl Leader {
 
     /// Does what is due: for as long as this server leads, or so many times, whoever leads.
     async fn look_after(&mut self, times: Option<usize>) -> Result<(), Error> {
-        let looker = self.clone();
-        let mut looks = FuturesUnordered::new();
+        // Each is a task of its own: one that only this loop drove would stand still while the loop waits for Redis, and with it
+        // whoever waits for a connection that it has.
+        let mut looks = JoinSet::new();
         // Those that are looked at, and as what they were taken again since, because somebody has asked for them meanwhile.
         let mut at_work: HashMap<String, Option<HeldDuty>> = HashMap::new();
         let mut times_left = times.unwrap_or(usize::MAX);
@@ -243,22 +244,24 @@ impl Leader {
                     Entry::Occupied(mut at_work) => drop(at_work.insert(Some(duty))),
                     Entry::Vacant(free) => {
                         free.insert(None);
-                        looks.push(looker.look_at(duty));
+                        looks.spawn(self.clone().look_at(duty));
                     }
                 }
             }
             let soon = tokio::time::Instant::now() + MEANWHILE;
             let go_on_at = if is_all { 0 } else { AT_ONCE / 2 };
             while looks.len() > go_on_at
-                && let Ok(Some(looked)) = tokio::time::timeout_at(soon, looks.next()).await
+                && let Ok(Some(looked)) = tokio::time::timeout_at(soon, looks.join_next()).await
             {
+                // One has panicked outside of what a duty does: all are due again when they are no longer held.
+                let Ok(looked) = looked else { return Ok(()) };
                 let (duty, is_known) = looked?;
                 if !is_known {
                     self.stand_back();
                 }
                 if let Some(Some(again)) = at_work.remove(&duty) {
                     at_work.insert(duty, None);
-                    looks.push(looker.look_at(again));
+                    looks.spawn(self.clone().look_at(again));
                 }
             }
             if is_all && looks.is_empty() {
@@ -274,7 +277,7 @@ impl Leader {
     }
 
     /// Looks at one; returns its text, and whether this server knows the duty.
-    async fn look_at(&self, held: HeldDuty) -> Result<(String, bool), Error> {
+    async fn look_at(self, held: HeldDuty) -> Result<(String, bool), Error> {
         let duty = held.duty();
         let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
         let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
