@@ -10,6 +10,7 @@ mod handlers;
 mod hostile;
 mod idle;
 mod interruption;
+mod leading;
 mod limits;
 mod notes;
 mod observed;

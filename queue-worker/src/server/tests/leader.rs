@@ -150,53 +150,7 @@ async fn what_becomes_due_meanwhile_does_not_wait_for_a_slow_look() {
     }
 }
 
-/// A duty whose looks ask Redis again and again, for half a second.
-struct Asking(Broker);
-
-impl Duty for Asking {
-    fn name(&self) -> &'static str {
-        "probe"
-    }
-
-    fn look<'a>(&'a self, _: &'a str) -> futures_util::future::BoxFuture<'a, Result<Option<Duration>, Error>> {
-        Box::pin(async {
-            let begun = tokio::time::Instant::now();
-            while begun.elapsed() < Duration::from_millis(500) {
-                let _ = self.0.first_duty().await;
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            Ok(None)
-        })
-    }
-}
-
-/// Whoever connects anew holds up all others of the process until that is done, a look like any other.
-#[tokio::test]
-async fn a_look_that_connects_anew_does_not_stand_still_while_the_leader_waits_for_redis() {
-    let parts = Parts::new().await;
-    let duties: Arc<[Arc<dyn Duty>]> = Arc::new([Arc::new(Asking(parts.broker.clone()))]);
-    let mut leader = Leader::new(parts.broker.clone(), parts.clock.clone(), "one", duties);
-    for n in 0..20 {
-        parts.broker.ask_for_duty("probe", &n.to_string(), NOW * 1_000).await.unwrap();
-    }
-    let breaking = async {
-        for _ in 0..200 {
-            parts.cmd::<i64>("CLIENT KILL TYPE normal SKIPME yes").await;
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let leading = async {
-        // What the cuts end is due again when it is no longer held.
-        while leader.run_once().await.is_err() {
-            parts.pass(17);
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(leading, breaking) })
-        .await
-        .expect("it stands still");
-}
-
-/// A duty whose looks take a second, and how many there are at once.
+/// A duty whose looks take half a second, and how many there are at once.
 #[derive(Clone, Default)]
 struct Busy {
     now: Arc<AtomicUsize>,
