@@ -41,3 +41,4 @@ mod support;
 mod survive;
 mod thin;
 mod transitions;
+mod unpolled;

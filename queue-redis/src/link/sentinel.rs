@@ -14,6 +14,7 @@ use redis::{ConnectionInfo, RedisResult, Value};
 
 use crate::address::{NodeAddress, Watched};
 use crate::error::Error;
+use crate::link::joint::Joint;
 use crate::link::server::{Lent, Server};
 use crate::link::source::{Source, with_manners};
 use crate::options::RedisOptions;
@@ -33,8 +34,8 @@ pub(crate) struct Sentinel {
     options: RedisOptions,
     /// A std mutex: it is held for a look, never across an await.
     known: Mutex<Known>,
-    /// Held while asking, so that it is asked once and not by every caller.
-    asking: tokio::sync::Mutex<()>,
+    /// They are asked once, and not by every caller.
+    asking: Joint<Arc<Server>>,
     listening: AtomicBool,
 }
 
@@ -73,14 +74,19 @@ impl Sentinel {
         if let Some(server) = self.settled() {
             return Ok(server);
         }
-        let _single = self.asking.lock().await;
+        let sentinel = self.clone();
+        self.asking.ask(&self.target, async move { sentinel.find_master().await }).await
+    }
+
+    async fn find_master(self: Arc<Self>) -> Result<Arc<Server>, Error> {
+        // Another search may have ended since we looked.
         if let Some(server) = self.settled() {
             return Ok(server);
         }
         self.listen();
         // Whatever shows from here on that something is wrong counts.
         self.lock().settled = true;
-        let found = Box::pin(self.ask_all()).await.and_then(|address| self.settle(address));
+        let found = self.ask_all().await.and_then(|address| self.settle(address));
         if found.is_err() {
             self.lock().settled = false;
         }

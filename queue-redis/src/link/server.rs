@@ -13,6 +13,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, Value};
 
 use crate::error::Error;
+use crate::link::joint::Joint;
 use crate::link::source::{Own, Source};
 use crate::options::RedisOptions;
 use crate::script::{self, Dialect, Script};
@@ -28,8 +29,8 @@ pub(crate) struct Server {
     /// How its scripts are written.
     dialect: Dialect,
     shared: Mutex<Shared>,
-    /// Held while connecting, so that a broken connection is replaced once and not by every caller.
-    connecting: tokio::sync::Mutex<()>,
+    /// A broken connection is replaced once, and not by every caller.
+    connecting: Joint<(u64, MultiplexedConnection)>,
     /// Counts how often a connection said that its server is not the right one any more, for those who only
     /// listen and would never be told.
     moved: tokio::sync::watch::Sender<u64>,
@@ -42,9 +43,6 @@ struct Shared {
     /// Counts connections, so that an error of an old one does not close its successor.
     generation: u64,
     unanswered: u32,
-    /// Counts attempts to connect that failed, and why the last one did.
-    failures: u64,
-    failure: Option<Error>,
 }
 
 /// What is sent in one go.
@@ -103,7 +101,7 @@ impl Server {
             options,
             dialect,
             shared: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
+            connecting: Joint::default(),
             moved: tokio::sync::watch::Sender::new(0),
         }
     }
@@ -123,14 +121,18 @@ impl Server {
     }
 
     /// Sends on the shared connection.
-    pub(crate) async fn send(&self, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
+    pub(crate) async fn send(self: &Arc<Self>, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
         let (generation, mut connection) = self.shared().await?;
         let reply = request.send(&mut connection, self.dialect).await;
         self.settle(generation, operation, reply)
     }
 
     /// Sends a command on the shared connection.
-    pub(crate) async fn query<T: redis::FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+    pub(crate) async fn query<T: redis::FromRedisValue>(
+        self: &Arc<Self>,
+        operation: &'static str,
+        cmd: &Cmd,
+    ) -> Result<T, Error> {
         let (generation, mut connection) = self.shared().await?;
         let reply = cmd.query_async::<Value>(&mut connection).await;
         read(operation, self.settle(generation, operation, reply)?)
@@ -138,7 +140,7 @@ impl Server {
 
     /// Sends a pipeline on the shared connection.
     pub(crate) async fn pipeline<T: redis::FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         operation: &'static str,
         pipeline: &Pipeline,
     ) -> Result<T, Error> {
@@ -148,7 +150,11 @@ impl Server {
     }
 
     /// Sends a pipeline on the shared connection; the replies as they came.
-    pub(crate) async fn replies(&self, operation: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn replies(
+        self: &Arc<Self>,
+        operation: &'static str,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Value>, Error> {
         let (generation, mut connection) = self.shared().await?;
         let replies = send_all(&mut connection, pipeline).await;
         self.settle(generation, operation, replies)
@@ -207,7 +213,7 @@ impl Server {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
+    async fn shared(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Error> {
         if let Some(found) = self.existing() {
             return Ok(found);
         }
@@ -215,29 +221,15 @@ impl Server {
     }
 
     /// Boxed, since it is seldom called, from many places, each of which would have a copy of it in the program.
-    fn connect(&self) -> BoxFuture<'_, Result<(u64, MultiplexedConnection), Error>> {
-        Box::pin(self.connect_once())
-    }
-
-    async fn connect_once(&self) -> Result<(u64, MultiplexedConnection), Error> {
-        let failures = self.lock().failures;
-        let _single = self.connecting.lock().await;
-        if let Some(found) = self.existing() {
-            return Ok(found);
-        }
-        // Somebody has tried while we waited; trying again, each in turn, would add up.
-        if let Some(error) =
-            Some(self.lock()).filter(|shared| shared.failures != failures).and_then(|s| s.failure.clone())
-        {
-            return Err(error);
-        }
-        let connected = self.connect_shared().await;
-        if let Err(error) = &connected {
-            let mut shared = self.lock();
-            shared.failures += 1;
-            shared.failure = Some(error.clone());
-        }
-        connected
+    fn connect(self: &Arc<Self>) -> BoxFuture<'_, Result<(u64, MultiplexedConnection), Error>> {
+        let server = self.clone();
+        Box::pin(self.connecting.ask(&self.target, async move {
+            // Another attempt may have ended since we looked.
+            match server.existing() {
+                Some(found) => Ok(found),
+                None => server.connect_shared().await,
+            }
+        }))
     }
 
     async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {

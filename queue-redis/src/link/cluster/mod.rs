@@ -22,6 +22,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
 
 use crate::address::{NodeAddress, Nodes};
 use crate::error::Error;
+use crate::link::joint::Joint;
 use crate::link::server::{Lent, Request, Server};
 use crate::link::source::Source;
 use crate::options::RedisOptions;
@@ -45,8 +46,8 @@ pub(crate) struct Cluster {
     seeds: Vec<Node>,
     /// A std mutex: it is held for a look-up, never across an await.
     known: Mutex<Known>,
-    /// Held while asking which node has which slots, so that it is asked once and not by every caller.
-    looking: tokio::sync::Mutex<()>,
+    /// Which node has which slots is asked once, and not by every caller.
+    looking: Joint<()>,
     /// Whether somebody does so in the background.
     behind: AtomicBool,
 }
@@ -118,7 +119,7 @@ impl Cluster {
             address,
             options,
             known: Mutex::default(),
-            looking: tokio::sync::Mutex::default(),
+            looking: Joint::default(),
             behind: AtomicBool::default(),
         };
         let named = cluster.address.named().to_vec();
@@ -468,11 +469,13 @@ impl Cluster {
     }
 
     /// Asks which node has which slots; whoever answers first is believed.
-    async fn look(&self) -> Result<(), Error> {
-        let wanted = Instant::now();
-        let _single = self.looking.lock().await;
-        let recent = |at: Instant| at >= wanted || at.elapsed() < LOOK_SERVES;
-        if self.lock().looked_at.is_some_and(recent) {
+    async fn look(self: &Arc<Self>) -> Result<(), Error> {
+        let cluster = self.clone();
+        self.looking.ask(&self.address, async move { cluster.look_once().await }).await
+    }
+
+    async fn look_once(&self) -> Result<(), Error> {
+        if self.lock().looked_at.is_some_and(|at| at.elapsed() < LOOK_SERVES) {
             return Ok(());
         }
         let mut candidates = self.lock().masters.clone();

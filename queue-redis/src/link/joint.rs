@@ -1,0 +1,127 @@
+//! One piece of work that many wait for.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
+use tokio::sync::oneshot::{Receiver, channel};
+
+use crate::error::Error;
+
+/// Work that is done once for all who ask while it is under way; they have its result in common.
+///
+/// A task of its own does it. A lock that the first who asks holds would be simpler, but a future that nobody polls (one
+/// of a stream, while its user does something else) holds it for ever, and whoever should poll that future may be the
+/// one who waits for the lock.
+#[derive(Debug)]
+pub(crate) struct Joint<T>(Arc<Mutex<UnderWay<T>>>);
+
+type UnderWay<T> = Option<Waiting<T>>;
+
+type Waiting<T> = Shared<Receiver<Result<T, Error>>>;
+
+/// Whose end, however it comes, makes room for the next piece of work.
+struct Turn<T>(Arc<Mutex<UnderWay<T>>>);
+
+impl<T> Default for Joint<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+fn lock<T>(under_way: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics between two changes; a poisoned lock is still consistent.
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Drop for Turn<T> {
+    fn drop(&mut self) {
+        *lock(&self.0) = None;
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Joint<T> {
+    /// The result of the work under way, or else of this one, which asks `target`.
+    pub(crate) async fn ask(
+        &self,
+        target: &(impl Display + ?Sized),
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        // Its task has panicked, or its runtime has ended.
+        let given_up = |_| Error::Unreachable {
+            target: target.to_string(),
+            source: Arc::new(std::io::Error::other("the attempt to connect was given up")),
+        };
+        self.join(work).await.unwrap_or_else(|error| Err(given_up(error)))
+    }
+
+    fn join(&self, work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Waiting<T> {
+        let mut under_way = lock(&self.0);
+        if let Some(waiting) = &*under_way {
+            return waiting.clone();
+        }
+        let (done, waiting) = channel();
+        let waiting = waiting.shared();
+        *under_way = Some(waiting.clone());
+        let turn = Turn(self.0.clone());
+        tokio::spawn(async move {
+            let result = work.await;
+            // First: who asks after the result is known does not want this one.
+            drop(turn);
+            // Those who asked may have gone.
+            let _ = done.send(result);
+        });
+        waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::FutureExt as _;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_done_once_for_all_who_ask_meanwhile_and_anew_for_who_comes_later() {
+        let (joint, done) = (Joint::default(), Arc::new(AtomicU32::new(0)));
+        let work = || {
+            let done = done.clone();
+            joint.ask("", async move { Ok(done.fetch_add(1, Ordering::Relaxed)) })
+        };
+        let (first, second, third) = tokio::join!(work(), work(), work());
+        assert_eq!([first, second, third].map(Result::ok), [Some(0); 3]);
+        assert_eq!(work().await.ok(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn work_goes_on_though_the_first_who_asked_is_not_polled_any_more() {
+        let (joint, go) = (Joint::default(), Arc::new(Notify::new()));
+        let work = |number| {
+            let go = go.clone();
+            joint.ask("", async move {
+                go.notified().await;
+                Ok(number)
+            })
+        };
+        let mut first = Box::pin(work(1));
+        assert!(first.as_mut().now_or_never().is_none());
+        go.notify_one();
+        assert_eq!(work(2).await.ok(), Some(1));
+        assert_eq!(first.await.ok(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_or_that_nobody_waits_for_stands_in_nobodys_way() {
+        let joint = Joint::default();
+        let panicked = joint.ask("here", async { panic!("it is meant to") }).await;
+        assert!(matches!(panicked, Err(Error::Unreachable { target, .. }) if target == "here"));
+        assert!(joint.ask("", async { Ok(1) }).now_or_never().is_none());
+        tokio::task::yield_now().await;
+        assert_eq!(joint.ask("", async { Ok(2) }).await.ok(), Some(2));
+    }
+}
