@@ -16,6 +16,7 @@ use percent_encoding::percent_decode_str;
 use queue_admin::{Actor, Admin, Error, Inspector};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::Inner;
@@ -124,9 +125,9 @@ pub(crate) fn with_status(status: StatusCode, value: &impl Serialize) -> Answer 
     Ok((status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response())
 }
 
-/// The same with an ETag: 304 without a body where the sender has it already.
-pub(crate) fn tagged(request: &Request, tag: &str, value: &impl Serialize) -> Answer {
-    let tag = format!("\"{tag}\"");
+/// The same with an ETag of the version and all that is told of it: 304 without a body where the sender has it already.
+pub(crate) fn tagged(request: &Request, version: &str, value: &Value) -> Answer {
+    let tag = format!("\"{version}.{:x}\"", md5::compute(value.to_string()));
     let is_known = request.headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
     let mut response = if is_known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
         (StatusCode::NOT_MODIFIED, Body::empty()).into_response()

@@ -156,9 +156,8 @@ pub(crate) async fn everywhere(request: Request) -> Answer {
 pub(crate) async fn one(request: Request) -> Answer {
     let (queue, id) = (request.queue()?, &request.names[1]);
     let Some(wait) = request.duration("wait")? else {
-        let version = request.inspector().task_version(queue, id).await?;
-        let task = request.inspector().task(queue, id).await?;
-        return tagged(&request, &version, &shown(&request, task, None)?);
+        let (task, version) = seen(&request, queue, id).await?;
+        return tagged(&request, &version.told, &shown(&request, task, None)?);
     };
     let Ok(_place) = request.web.waits.try_acquire() else {
         let told = "too many requests wait for tasks already";
@@ -170,19 +169,46 @@ pub(crate) async fn one(request: Request) -> Answer {
     json(&value!({ "outcome": outcome, "task": task }))
 }
 
+/// Which task somebody has seen.
+struct Version {
+    /// As the ETag tells it.
+    told: String,
+    /// As [`Inspector::task_version`](queue_admin::Inspector::task_version) tells it.
+    whole: String,
+}
+
+async fn seen(request: &Request, queue: &str, id: &str) -> Result<(TaskInfo, Version), Problem> {
+    // First: whatever changes from here on makes it another one.
+    let whole = request.inspector().task_version(queue, id).await?;
+    let task = request.inspector().task(queue, id).await?;
+    let shown = request.web.redact.task(task.clone());
+    // A hash of all tells what is hidden to whoever can guess it.
+    let told = if shown == task { whole.clone() } else { version_of_shown(shown)? };
+    Ok((task, Version { told, whole }))
+}
+
+/// A hash of what is shown of a message, without what changes while it stays the same.
+fn version_of_shown(shown: TaskInfo) -> Result<String, Problem> {
+    let mut message = shown.due_at(None);
+    (message.progress, message.result, message.crashes, message.is_orphaned) = (None, None, 0, false);
+    Ok(format!("{:x}", md5::compute(to_value(&view::Task::from(message))?.to_string())))
+}
+
 /// The version that the sender has seen, if it names one.
 fn if_match(request: &Request) -> Option<&str> {
     let tag = request.headers.get(header::IF_MATCH)?.to_str().unwrap_or_default();
-    Some(tag.trim().trim_matches('"')).filter(|tag| *tag != "*")
+    tag.trim().trim_matches('"').split('.').next().filter(|version| *version != "*")
 }
 
-/// Refuses what the sender may not see, or has seen otherwise.
-async fn check_version(request: &Request, queue: &str, id: &str) -> Result<(), Problem> {
-    let version = request.inspector().task_version(queue, id).await?;
-    if if_match(request).is_some_and(|seen| seen != version) {
-        return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into());
+/// Refuses what the sender may not see, or has seen otherwise. Returns what there is, for one who names what was seen.
+async fn check_version(request: &Request, queue: &str, id: &str) -> Result<Option<String>, Problem> {
+    let (_, version) = seen(request, queue, id).await?;
+    match if_match(request) {
+        Some(seen) if seen != version.told => {
+            Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into())
+        }
+        named => Ok(named.map(|_| version.whole)),
     }
-    Ok(())
 }
 
 /// Does this to one task that the sender may see; `false` where nothing came of it, as [`Admin::change_task`](queue_admin::Admin::change_task) says.
@@ -293,12 +319,12 @@ pub(crate) async fn update(request: Request) -> Answer {
             "a part of this payload is hidden here, so that it cannot be replaced",
         ));
     }
-    let version = if_match(&request);
+    let version = check_version(&request, queue, id).await?;
     if task.state == TaskState::Scheduled && version.is_none() {
         let told = "a scheduled task may become another one at any time; If-Match says which was seen";
         return Err(Problem::new(StatusCode::PRECONDITION_REQUIRED, "version-needed", told));
     }
-    request.admin().update_payload(queue, id, request.body.clone(), version).await?;
+    request.admin().update_payload(queue, id, request.body.clone(), version.as_deref()).await?;
     json(
         &value!({ "action": "update", "queue": queue, "id": id, "changed": true, "payload_bytes": request.body.len() }),
     )
