@@ -65,6 +65,8 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
         let (done, waiting) = channel();
         let waiting = waiting.shared();
         *under_way = Some(waiting.clone());
+        // A runtime that is shutting down drops the task at once, and its turn, which needs the lock.
+        drop(under_way);
         let turn = Turn(self.0.clone());
         tokio::spawn(async move {
             let result = work.await;
@@ -113,6 +115,14 @@ mod tests {
         go.notify_one();
         assert_eq!(work(2).await.ok(), Some(1));
         assert_eq!(first.await.ok(), Some(1));
+    }
+
+    #[test]
+    fn without_a_runtime_it_panics_as_tokio_does_and_does_not_wait_for_itself() {
+        let joint = Joint::default();
+        let ask = || joint.ask("", async { Ok(()) }).now_or_never();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).is_err());
+        assert!(lock(&joint.0).is_none());
     }
 
     #[tokio::test]
