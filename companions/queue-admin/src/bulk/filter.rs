@@ -133,7 +133,8 @@ impl Filter {
         self
     }
 
-    /// Tasks to which another filter does not apply. Its states and ids do not count.
+    /// Tasks to which another filter does not apply. Its states and ids do not count. An operation knows filters as text, and
+    /// refuses a `not` of several conditions.
     #[must_use]
     pub fn not(mut self, filter: Self) -> Self {
         self.not.push(Self { states: BTreeSet::new(), ids: BTreeSet::new(), ..filter });

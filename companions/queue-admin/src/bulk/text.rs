@@ -1,5 +1,6 @@
 //! Filters as people write them: `type:email:* error:"connection refused" -older:1h`.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
@@ -46,12 +47,33 @@ impl FromStr for Filter {
         if text.len() > MAX_BYTES {
             return Err(error("…", format!("it is longer than {MAX_BYTES} bytes")));
         }
-        let mut filter = Self::new();
+        let (mut filter, mut left_out) = (Self::new(), BTreeSet::new());
         let mut rest = text.trim_start();
         while !rest.is_empty() {
             let (word, behind) = next_word(rest)?;
-            filter = add(filter, &word)?;
+            if word.negated {
+                let not = condition(Self::new(), &word)?;
+                if !not.ids.is_empty() {
+                    return Err(error(word.raw, "an id cannot be left out"));
+                }
+                if not.states.is_empty() {
+                    filter.not.push(not);
+                } else {
+                    left_out.extend(not.states);
+                }
+            } else {
+                filter = condition(filter, &word)?;
+            }
             rest = behind.trim_start();
+        }
+        if !left_out.is_empty() {
+            if filter.states.is_empty() {
+                filter.states.extend(TaskState::ALL);
+            }
+            filter.states.retain(|state| !left_out.contains(state));
+            if filter.states.is_empty() {
+                return Err(error(text, "no state is left"));
+            }
         }
         Ok(filter)
     }
@@ -101,29 +123,6 @@ fn next_word(text: &str) -> Result<(Word<'_>, &str), FilterError> {
         return Err(error(text, "a quotation mark is missing"));
     }
     Ok((Word { raw: &text[..end], negated, name, value, quoted }, &text[end..]))
-}
-
-fn add(filter: Filter, word: &Word<'_>) -> Result<Filter, FilterError> {
-    if !word.negated {
-        return condition(filter, word);
-    }
-    let mut filter = filter;
-    let not = condition(Filter::new(), word)?;
-    if !not.ids.is_empty() {
-        return Err(error(word.raw, "an id cannot be left out"));
-    }
-    if let Some(state) = not.states.first() {
-        if filter.states.is_empty() {
-            filter.states.extend(TaskState::ALL);
-        }
-        filter.states.remove(state);
-        if filter.states.is_empty() {
-            return Err(error(word.raw, "no state is left"));
-        }
-        return Ok(filter);
-    }
-    filter.not.push(not);
-    Ok(filter)
 }
 
 fn condition(filter: Filter, word: &Word<'_>) -> Result<Filter, FilterError> {
@@ -178,7 +177,8 @@ fn condition(filter: Filter, word: &Word<'_>) -> Result<Filter, FilterError> {
     })
 }
 
-/// The text that is read as this filter again.
+/// The text that is read as this filter again. What [`Filter::not`] leaves out by several conditions, or by a `not` within, has none: what
+/// is written then is refused when it is read.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
@@ -203,7 +203,15 @@ fn write_words(filter: &Filter, sign: &str, words: &mut Vec<String>) {
     for (name, value) in &filter.headers {
         value.iter().for_each(|value| say(&format!("header.{name}"), value));
     }
-    filter.not.iter().for_each(|not| write_words(not, "-", words));
+    for not in &filter.not {
+        let mut of_it = Vec::new();
+        write_words(not, "-", &mut of_it);
+        match &of_it[..] {
+            [word] if not.not.is_empty() => words.push(word.clone()),
+            // By itself each word would leave out something else.
+            _ => words.push(format!("not:{}", quote(&of_it.join(" ")))),
+        }
+    }
 }
 
 /// In quotation marks where it has to be. Never as a whole for a name: a word that begins with one is text.
@@ -258,6 +266,22 @@ mod tests {
         assert_eq!(parse("  "), Filter::new());
         let rest = TaskState::ALL.into_iter().filter(|state| *state != TaskState::Active);
         assert_eq!(parse("-state:active"), rest.fold(Filter::new(), Filter::state));
+        // In whatever order.
+        for text in
+            ["-state:active state:archived", "state:archived -state:active", "-state:retry state:archived state:retry"]
+        {
+            assert_eq!(parse(text), Filter::new().state(TaskState::Archived), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_filter_without_a_text_is_not_read_as_another_one() {
+        let (a, b) = (Filter::new().task_type("a"), Filter::new().task_type("a").group("b"));
+        for filter in [Filter::new().not(b), Filter::new().not(Filter::new().not(a)), Filter::new().not(Filter::new())]
+        {
+            let refusal = filter.to_string().parse::<Filter>().unwrap_err().to_string();
+            assert!(refusal.contains("\"not:"), "{refusal}");
+        }
     }
 
     #[test]
@@ -273,6 +297,7 @@ mod tests {
             ("error:\"x", "quotation mark is missing"),
             ("\"a\\b\"", "a \\ stands before"),
             ("-id:7", "cannot be left out"),
+            ("-state:retry state:retry", "no state is left"),
             ("\"\"", "empty"),
             ("header.:x", "the conditions are"),
             (&"x".repeat(MAX_BYTES + 1), "longer than"),
