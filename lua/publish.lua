@@ -38,7 +38,7 @@
 --   follows      a worker has it; this one follows
 --   kept         it stays as it was; nothing was written
 --   suppressed   the window of an earlier publish is open; nothing was written
---   taken        the id is that of something that is no task; alone; nothing was written
+--   taken        the id is that of something that is no task, or that of the twin is another task's; alone; nothing was written
 -- needs: delete_task is_wrong_type kept_fields store
 local task, twin, pending, scheduled, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local completed, archived, window = KEYS[6], KEYS[7], KEYS[8]
@@ -65,7 +65,9 @@ end
 
 local one = look(task, id, msg)
 local other = allows('follow') and look(twin, id .. '~', twin_msg)
-if not one or other == nil then
+-- A task that was stored under the twin's id by a plain enqueue has neither the field nor the header of one that is published.
+local is_strange = other and other.msg ~= '' and not other.count and not string.find(other.msg, 'x-follow', 1, true)
+if not one or other == nil or is_strange then
   return { 'taken' }
 end
 local left = 0

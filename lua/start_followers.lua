@@ -23,7 +23,8 @@ local twins = {}
 for n = 1, (#ARGV - 2) / 2 do
   local id, twin = nth(ARGV, 3, 2, n)
   local is_free = redis.pcall('HGET', task_prefix .. id, 'state') ~= 'active'
-  if is_free and redis.pcall('HGET', task_prefix .. twin, 'state') == 'scheduled' and redis.call('ZSCORE', scheduled, twin) then
+  local fields = redis.pcall('HMGET', task_prefix .. twin, 'state', 'x_published')
+  if is_free and fields[1] == 'scheduled' and fields[2] and redis.call('ZSCORE', scheduled, twin) then
     twins[#twins + 1] = twin
   end
 end

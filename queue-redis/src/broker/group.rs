@@ -100,7 +100,7 @@ impl StagedTask {
     fn lock(&self, keys: &QueueKeys) -> &str {
         let key = self.message.as_ref().map_or("", |message| &message.unique_key);
         // A lock of another queue would be in another slot.
-        if key.starts_with(keys.prefix()) { key } else { "" }
+        if keys.may_own(key) { key } else { "" }
     }
 }
 

@@ -63,8 +63,10 @@ impl Broker {
         let most = policy.max_wait.map_or(0, queue_core::clock::secs_ceil);
         let window_ms = policy.window.map_or(0, |window| window.as_nanos().div_ceil(1_000_000));
         let twin = TaskMessage { id: twin(&message.id), ..message.clone() };
-        // Without a worker of ours that starts it, when the one that it follows has to have ended.
-        let fallback = now_ns.div_euclid(1_000_000_000).saturating_add(message.timeout.max(0)).max(due);
+        // Without a worker of ours that starts it, when the one that it follows has to have ended. A task without a timeout has a deadline.
+        let now = now_ns.div_euclid(1_000_000_000);
+        let ends = if message.timeout > 0 { now.saturating_add(message.timeout) } else { message.deadline };
+        let fallback = ends.max(now).max(due);
         let (follower, fallback) = if policy.follow { (twin.to_bytes(), fallback) } else { (Bytes::new(), 0) };
         let mut command = PUBLISH.call(8);
         command

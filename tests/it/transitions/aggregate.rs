@@ -7,7 +7,7 @@ use queue_redis::{
     broker::{StagedSet, StagedTask},
 };
 
-use crate::support::{DEADLINE, Fixture, NOW_NS, QUEUE, is_wrong_type, job};
+use crate::support::{DEADLINE, Fixture, NOW_NS, QUEUE, READY, RULES, is_wrong_type, job};
 
 const LOCK: Duration = Duration::from_secs(600);
 
@@ -105,6 +105,18 @@ async fn locks_that_go_has_written_are_released_and_those_of_others_are_not() {
         "{q}:unique:job:92eb5ffee6ae2fec3ad71c777531578f: somebody\n",
         "only the other lock is left"
     );
+}
+
+/// Queues of one family have the locks of their base.
+#[tokio::test]
+async fn a_lock_is_released_with_a_task_in_a_queue_of_a_priority() {
+    let fixture = Fixture::start().await;
+    fixture.put([member("a").unique(LOCK).priority(9)]).await;
+    let queue = "q}p9".into();
+    let mut set = fixture.broker.stage(&queue, "g", "s1", RULES, READY, DEADLINE).await.unwrap().unwrap();
+    let tasks = fixture.broker.read_set(&mut set).await.unwrap().unwrap();
+    assert_eq!(aggregate(&fixture, &(set, tasks), None).await.unwrap(), Done);
+    assert_eq!(fixture.keyspace().await.to_string(), "");
 }
 
 #[tokio::test]

@@ -341,6 +341,32 @@ async fn what_is_published_while_a_worker_has_the_task_follows_with_the_last_pay
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
+/// It would run beside the first one.
+#[tokio::test]
+async fn what_follows_a_task_without_a_timeout_is_due_at_its_deadline() {
+    let fixture = Fixture::start().await;
+    let task = |payload: &str| {
+        let deadline = queue_core::clock::date_from_secs(NOW + 500).unwrap();
+        job("a").payload(payload.to_owned()).deadline(deadline)
+    };
+    publish(&fixture, task("1"), &policy(FOLLOW), 0, 1).await;
+    fixture.take().await;
+    let told = publish(&fixture, task("2"), &policy(FOLLOW), 0, 2).await;
+    assert_eq!(told, (Follows, stands("2", TaskState::Scheduled, Some(NOW + 500))));
+}
+
+#[tokio::test]
+async fn a_plain_task_with_the_id_of_a_twin_is_neither_replaced_nor_started() {
+    let fixture = Fixture::start().await;
+    fixture.put([job("a~").process_in(Duration::from_secs(900))]).await;
+    let before = fixture.keyspace().await;
+    let composed = fixture.compose(job("a"));
+    let verdict = fixture.broker.publish(&composed, &policy(FOLLOW), NOW_NS, 1).await.unwrap();
+    assert_eq!(verdict, None);
+    assert_eq!(fixture.broker.start_followers(QUEUE, &["a"], NOW_NS).await.unwrap(), 0);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
 #[tokio::test]
 async fn what_follows_is_due_as_soon_as_something_is_published_after_the_end() {
     let fixture = Fixture::start().await;
