@@ -100,6 +100,10 @@ elseif not manual then
   end
 end
 
+if manual and last_id == id then
+  -- A call that is sent again, as its answer was lost; the task may be done and gone by now.
+  return answer('exists')
+end
 if max_runs ~= '0' and runs >= tonumber(max_runs) then
   deal_with(nil)
   return answer('exhausted')

@@ -44,7 +44,10 @@ if not have[1] or occasion == 'register' then
   end
 end
 redis.call('HSET', entry, 'upto', string.format('%.0f', upto))
-redis.call('HDEL', entry, 'removed')
+if have[3] then
+  -- A tick that waited for a run when the entry was removed is one of that time.
+  redis.call('HDEL', entry, 'removed', 'waiting')
+end
 local word = 'known'
 if not have[4] or have[4] == scheduler or tonumber(have[5] or 0) < tonumber(now) then
   word = 'shown'

@@ -209,6 +209,18 @@ async fn an_entry_has_as_many_runs_as_it_may() {
 }
 
 #[tokio::test]
+async fn a_run_by_hand_that_is_asked_for_again_happens_once_although_it_is_over() {
+    let fixture = Fixture::start().await;
+    let entry = Periodic { max_runs: 1, ..Periodic::new(&fixture) };
+    assert_eq!(entry.ask(Why::Manual, T).await, TickVerdict::Enqueued);
+    fixture.run("DEL asynq:{q}:pending").await;
+    fixture.run(&format!("DEL asynq:{{q}}:t:e:{T}")).await;
+    let before = fixture.keyspace().await;
+    assert_eq!(entry.ask(Why::Manual, T).await, TickVerdict::Exists);
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
 async fn a_unique_task_takes_its_lock_and_respects_that_of_others() {
     let fixture = Fixture::start().await;
     let task = RawTask::new("job").queue(QUEUE).unique(Duration::from_secs(3_600));
