@@ -18,6 +18,7 @@
 --   11 removing   asynq:{<queue>}:x:removing        STRING
 --   12 processed  asynq:{<queue>}:processed         STRING
 --   13 failed     asynq:{<queue>}:failed            STRING
+--   14 limits     asynq:{<queue>}:x:rules           STRING
 -- ARGV
 --   1  prefix     asynq:{<queue>}:
 -- DERIVED
@@ -26,10 +27,10 @@
 -- needs: is_empty
 local pending, active, scheduled, retry, archived = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local completed, sets, groups, lease, paused = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local removing, processed, failed, prefix = KEYS[11], KEYS[12], KEYS[13], ARGV[1]
+local removing, processed, failed, limits, prefix = KEYS[11], KEYS[12], KEYS[13], KEYS[14], ARGV[1]
 
 if not is_empty(prefix, { pending, active, scheduled, retry, archived, completed, sets }, groups) then
   return 0
 end
-redis.call('DEL', lease, paused, removing, processed, failed)
+redis.call('DEL', lease, paused, removing, processed, failed, limits)
 return 1

@@ -1,8 +1,11 @@
 //! Removing a queue with everything that belongs to it.
 
+use std::collections::HashSet;
+
 use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::keys::{CRON_ENTRIES, KeyRole, QUEUES, QueueKeys, queue_family};
+use queue_core::limits::ENTRY_SHOWN_SECS;
 use queue_core::queue_name::base_of;
 
 use super::Inspector;
@@ -30,7 +33,7 @@ const REMOVED: [TaskState; 6] = [
 
 impl Inspector {
     /// Removes a queue: its tasks and their locks, its groups, its counters, its pause, and what this project
-    /// keeps beside them. Returns how many tasks were deleted.
+    /// keeps beside them, except for periodic entries that a scheduler still carries. Returns how many tasks were deleted.
     ///
     /// Without `force`, only a queue without any task is removed; unlike with Go, completed and aggregating
     /// tasks count, for their results would be lost. With it, only active tasks and those being aggregated
@@ -108,15 +111,20 @@ impl Inspector {
         // Tasks of the other queues of the family may have the locks.
         let has_family = self.queues().await?.iter().any(|other| other != queue && base_of(other) == queue);
         let mut connection = self.redis.pooled().await?;
-        let mut cursor: u64 = 0;
+        let entries = keys.cron_entry("").into_bytes();
+        let (mut carried, mut cursor) = (None, 0_u64);
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
             let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
+            if carried.is_none() && found.iter().any(|key| key.starts_with(&entries)) {
+                carried = Some(self.carried_entries(&mut connection, &keys, queue).await?);
+            }
             let is_kept = |key: &Vec<u8>| {
                 let name = key.strip_prefix(keys.prefix().as_bytes());
                 name.and_then(queue_family)
                     .is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
+                    || carried.as_ref().is_some_and(|carried| carried.contains(key))
             };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {
@@ -133,6 +141,20 @@ impl Inspector {
             }
             cursor = next;
         }
+    }
+
+    /// The keys of periodic entries that a scheduler carries. It would make them anew: not paused, and with all their runs to come.
+    async fn carried_entries(
+        &self,
+        connection: &mut Connection,
+        keys: &QueueKeys,
+        queue: &str,
+    ) -> Result<HashSet<Vec<u8>>, Error> {
+        let mut list = redis::cmd("ZRANGEBYSCORE");
+        list.arg(CRON_ENTRIES).arg(self.clock.now_secs() - ENTRY_SHOWN_SECS).arg("+inf");
+        let entries: Vec<String> = connection.query("ZRANGEBYSCORE", &list).await?;
+        let of_queue = entries.iter().filter_map(|entry| entry.rsplit_once(' ')).filter(|(_, of)| *of == queue);
+        Ok(of_queue.map(|(entry, _)| keys.cron_entry(entry).into_bytes()).collect())
     }
 
     /// A group that is not listed may have tasks nevertheless.

@@ -44,10 +44,10 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn finish_removal(&self, queue: &str) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
-        let mut call = FINISH_REMOVAL.call(13);
+        let mut call = FINISH_REMOVAL.call(14);
         with_holders(&mut call, &keys);
         call.arg(keys.lease()).arg(keys.paused()).arg(keys.removing());
-        call.arg(keys.processed_total()).arg(keys.failed_total()).arg(keys.prefix());
+        call.arg(keys.processed_total()).arg(keys.failed_total()).arg(keys.rules()).arg(keys.prefix());
         Ok(self.integer(&FINISH_REMOVAL, &call).await? == 1)
     }
 }

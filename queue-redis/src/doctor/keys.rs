@@ -1,6 +1,6 @@
 //! Going through the names of all keys: their types, counters, locks, groups, and tasks in no list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use queue_core::doctor::{Fault, Finding, Repair, Suspect};
@@ -168,7 +168,9 @@ impl Examination {
         queue: &str,
     ) -> Result<Option<Finding>, Error> {
         let Some(found) = look_at_lock(connection, lock, queue, queue).await? else { return Ok(None) };
-        for member in self.listed.iter().filter(|member| *member != queue && base_of(member) == base_of(queue)) {
+        // Those that have tasks, too: they may not be listed, or since a moment ago.
+        let known: BTreeSet<&String> = self.listed.iter().chain(self.facts.keys()).collect();
+        for member in known.into_iter().filter(|member| *member != queue && base_of(member) == base_of(queue)) {
             if look_at_lock(connection, lock, queue, member).await?.is_none() {
                 return Ok(None);
             }

@@ -404,7 +404,10 @@ async fn an_operation_is_asked_for_once_by_a_key_and_refused_where_it_makes_no_s
     furnish(&fixture).await;
     let ada = admin(&inspector, Role::Admin);
     let first = ada.start_operation(delete_all(), Some("k")).await.unwrap();
+    // Whoever wrote it may have died before it was listed.
+    fixture.run("DEL asynq:x:ops").await;
     assert_eq!(ada.start_operation(delete_all(), Some("k")).await.unwrap(), first);
+    assert_eq!(fixture.cmd::<Vec<String>>(&["ZRANGE", "asynq:x:ops", "0", "-1"]).await, [first.id.as_str()]);
     let other = OperationSpec { bin: false, ..delete_all() };
     assert!(matches!(ada.start_operation(other, Some("k")).await.unwrap_err(), Error::KeyReused));
     let before = fixture.keyspace().await;

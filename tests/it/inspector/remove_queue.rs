@@ -8,6 +8,11 @@ use queue_core::TaskState;
 use super::start;
 use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
 
+/// A scheduler has told at this second that it carries a periodic entry.
+async fn carried(fixture: &Fixture, entry: &str, at: i64) {
+    fixture.cmd::<()>(&["ZADD", "asynq:x:cron", &at.to_string(), entry]).await;
+}
+
 /// Everything that a queue can have: tasks in all states but active, locks, groups, a lost aggregation,
 /// counters, a pause, and what is left over of tasks that are gone.
 async fn fill(fixture: &Fixture) -> u64 {
@@ -31,6 +36,9 @@ async fn fill(fixture: &Fixture) -> u64 {
     fixture.run("SET asynq:{q}:unique:job:leaked gone EX 600").await;
     fixture.run("SET asynq:{q}:paused 1").await;
     fixture.run("SADD asynq:{q}:x:own a").await;
+    fixture.run("SET asynq:{q}:x:rules [{\"name\":\"q\",\"max\":1}]").await;
+    fixture.run("HSET asynq:{q}:x:cron:e spec @daily").await;
+    carried(fixture, "e q", NOW - 21).await;
     fixture.run("ZADD asynq:{q}:retry 1 ghost").await;
     fixture.run("ZADD asynq:{q}:lease 1 nobody").await;
     // Another queue whose name looks like a pattern of ours, and one of which ours begins.
@@ -56,6 +64,28 @@ async fn remove_queue_by_force_leaves_nothing_of_it_and_all_of_the_others() {
     assert_eq!(inspector.remove_queue(QUEUE, true).await.unwrap(), tasks);
     fixture.keyspace().await.assert_unchanged_since(&before);
     assert!(matches!(inspector.remove_queue(QUEUE, true).await, Err(Error::QueueNotFound(_))));
+}
+
+/// Its scheduler would write it anew, with all runs to come and without its pause.
+#[tokio::test]
+async fn a_periodic_entry_that_a_scheduler_carries_outlives_its_queue() {
+    let fixture = Fixture::start().await;
+    let inspector = super::at(&fixture, NOW);
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    fixture.run("HSET asynq:{q}:x:cron:e spec @daily paused 1").await;
+    fixture.run("HSET asynq:{q}:x:cron:f spec @daily").await;
+    for (entry, at) in [("e q", NOW - 9), ("f q", NOW - 100), ("f other", NOW)] {
+        carried(&fixture, entry, at).await;
+    }
+    inspector.remove_queue(QUEUE, true).await.unwrap();
+    assert_eq!(
+        fixture.keyspace().await.to_string(),
+        "x:cron e q: score 3999999991
+x:cron f other: score 4000000000
+{q}:x:cron:e paused: 1
+{q}:x:cron:e spec: @daily
+"
+    );
 }
 
 #[tokio::test]

@@ -438,9 +438,18 @@ impl Admin {
             None => uuid::Uuid::new_v4().simple().to_string(),
         };
         let id = &id[..16];
+        let list = async |created_ms: i64| {
+            let mut list = redis::cmd("ZADD");
+            list.arg(OPERATIONS).arg("NX").arg(created_ms).arg(id);
+            inspector.redis.query::<()>("ZADD", &list).await
+        };
         if key.is_some() {
             match inspector.operation(id).await {
-                Ok(known) if known.spec == spec => return Ok(known),
+                Ok(known) if known.spec == spec => {
+                    // Whoever wrote it may have ended before it was listed.
+                    list(known.created_at.map_or(inspector.now_ms(), |at| at.timestamp_millis())).await?;
+                    return Ok(known);
+                }
                 Ok(_) => return Err(Error::KeyReused),
                 Err(Error::OperationNotFound(_)) => {}
                 Err(error) => return Err(error),
@@ -468,7 +477,7 @@ impl Admin {
         write.cmd("HSET").arg(&hash).arg("what").arg(what).arg("state").arg("queued").arg("created_ms").arg(now_ms);
         write.ignore().cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
         inspector.redis.pooled().await?.pipeline::<()>("HSET", &write).await?;
-        inspector.redis.query::<()>("ZADD", redis::cmd("ZADD").arg(OPERATIONS).arg(now_ms).arg(id)).await?;
+        list(now_ms).await?;
         inspector.operation(id).await
     }
 
