@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::link::cluster::{self, Cluster};
 use crate::link::sentinel::Sentinel;
 use crate::link::server::{Lent, Request, Server, read};
-use crate::link::source::{InProcess, Source};
+use crate::link::source::{InProcess, Source, Use};
 use crate::options::RedisOptions;
 use crate::script::{Dialect, Script};
 use crate::wrong_type;
@@ -206,13 +206,26 @@ impl Redis {
     /// # Errors
     /// When none can be made, or none becomes free in time.
     pub async fn pooled(&self) -> Result<Connection, Error> {
+        self.own(Use::Any).await
+    }
+
+    /// The same for what keeps the tasks of a server its own, leases and heartbeats: two connections that nobody else uses, however
+    /// many calls wait for those of the pool.
+    ///
+    /// # Errors
+    /// As [`pooled`](Self::pooled).
+    pub async fn reserved(&self) -> Result<Connection, Error> {
+        self.own(Use::Upkeep).await
+    }
+
+    async fn own(&self, usage: Use) -> Result<Connection, Error> {
         let connecting = self.inner.calls.begin("connecting");
         let held = match &self.inner.place {
-            Place::Server(server) => Lent::of(server).await.map(Held::One),
+            Place::Server(server) => Lent::of(server, usage).await.map(Held::One),
             Place::Sentinel(sentinel) => {
-                Box::pin(sentinel.lend()).await.map(|lent| Held::Master(lent, sentinel.clone()))
+                Box::pin(sentinel.lend(usage)).await.map(|lent| Held::Master(lent, sentinel.clone()))
             }
-            Place::Cluster(cluster) => Ok(Held::Nodes(cluster::Lents::default(), cluster.clone())),
+            Place::Cluster(cluster) => Ok(Held::Nodes(cluster::Lents::new(usage), cluster.clone())),
         };
         match held {
             Ok(held) => Ok(Connection { held, redis: self.clone() }),

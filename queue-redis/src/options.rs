@@ -14,7 +14,7 @@ pub struct RedisOptions {
     pub connect_timeout: Duration,
     /// Time to wait for an answer. Between 1 ms and 24 h. Defaults to 5 s.
     pub response_timeout: Duration,
-    /// Most pooled connections that may be open at once. At least 1. Defaults to 8.
+    /// Most pooled connections that may be open at once, beside two for the leases and heartbeats of servers. At least 1. Defaults to 8.
     pub pool_size: usize,
     /// Certificates and keys for `rediss://`. Defaults to none: the server is checked against the roots of
     /// the system, and the client shows nothing.

@@ -9,6 +9,7 @@ use redis::{FromRedisValue as _, Value};
 use super::{Role, rights};
 use crate::error::Error;
 use crate::link::server::{Lent, Server};
+use crate::link::source::Use;
 
 const PROBE: &str = include_str!("probe.lua");
 /// Has Redis 7 and newer refuse all writes.
@@ -17,7 +18,7 @@ const NO_WRITES: &str = "#!lua flags=no-writes\n";
 pub(super) async fn gather(server: &Arc<Server>, cluster_expected: bool, role: Role) -> Result<RedisFacts, Error> {
     // Not the shared connection, which loads all scripts when it is made, and so fails on some servers that are
     // to be named here.
-    let mut connection = Lent::of(server).await?;
+    let mut connection = Lent::of(server, Use::Any).await?;
     let identity = known(connection.query::<Value>("HELLO", &redis::cmd("HELLO")).await)?;
     let identity = identity.map(|reply| read_identity(&reply));
     let info = known(connection.query::<String>("INFO", &redis::cmd("INFO")).await)?.map(|text| read_info(&text));

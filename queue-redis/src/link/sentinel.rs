@@ -16,7 +16,7 @@ use crate::address::{NodeAddress, Watched};
 use crate::error::Error;
 use crate::link::joint::Joint;
 use crate::link::server::{Lent, Server};
-use crate::link::source::{Source, with_manners};
+use crate::link::source::{Source, Use, with_manners};
 use crate::options::RedisOptions;
 use crate::script::Dialect;
 
@@ -94,9 +94,9 @@ impl Sentinel {
     }
 
     /// A pooled connection to it.
-    pub(crate) async fn lend(self: &Arc<Self>) -> Result<Lent, Error> {
+    pub(crate) async fn lend(self: &Arc<Self>, usage: Use) -> Result<Lent, Error> {
         let server = self.master().await?;
-        self.judge(&server, Lent::of(&server).await)
+        self.judge(&server, Lent::of(&server, usage).await)
     }
 
     /// Passes on a reply; one that shows that the server may not be the master any more has the Sentinels asked.

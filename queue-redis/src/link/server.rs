@@ -14,7 +14,7 @@ use redis::{Cmd, Pipeline, Value};
 
 use crate::error::Error;
 use crate::link::joint::Joint;
-use crate::link::source::{Own, Source};
+use crate::link::source::{Own, Source, Use};
 use crate::options::RedisOptions;
 use crate::script::{self, Dialect, Script};
 
@@ -161,8 +161,8 @@ impl Server {
     }
 
     /// A connection of one's own, from the pool.
-    pub(crate) async fn own(&self) -> Result<Own, Error> {
-        match self.source.own(&self.options).await {
+    pub(crate) async fn own(&self, usage: Use) -> Result<Own, Error> {
+        match self.source.own(&self.options, usage).await {
             Ok(connection) => Ok(connection),
             Err(PoolError::Backend(error)) => Err(self.unreachable(&error)),
             Err(other) => Err(Error::Unreachable { target: self.target.clone(), source: Arc::new(other) }),
@@ -307,8 +307,8 @@ impl Drop for Lent {
 }
 
 impl Lent {
-    pub(crate) async fn of(server: &Arc<Server>) -> Result<Self, Error> {
-        Ok(Self { connection: Some(server.own().await?), server: server.clone(), broken: false })
+    pub(crate) async fn of(server: &Arc<Server>, usage: Use) -> Result<Self, Error> {
+        Ok(Self { connection: Some(server.own(usage).await?), server: server.clone(), broken: false })
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use deadpool_redis::{Manager, Pool, PoolError, Runtime, TimeoutType};
 use futures_util::future::BoxFuture;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::io::DuplexStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
 use crate::options::RedisOptions;
@@ -26,9 +27,21 @@ pub trait InProcess: fmt::Debug + Send + Sync + 'static {
     fn open(&self) -> DuplexStream;
 }
 
+/// What a connection of one's own is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Use {
+    #[default]
+    Any,
+    /// To renew leases and write heartbeats: nobody else's calls hold these up.
+    Upkeep,
+}
+
+/// Connections for [`Use::Upkeep`], beside those of the pool's size.
+const RESERVED: usize = 2;
+
 /// What opens the connections of a handle.
 pub(crate) enum Source {
-    Network { client: Box<redis::Client>, pool: Pool },
+    Network { client: Box<redis::Client>, pool: Pool, places: Arc<Semaphore> },
     // Opening a connection costs next to nothing, so that there is nothing to pool.
     InProcess(Arc<dyn InProcess>),
 }
@@ -41,14 +54,15 @@ impl Source {
         let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
         let manager = Manager::new_with_config(info, options.config()).map_err(|error| invalid(error.to_string()))?;
         let pool = Pool::builder(manager)
-            .max_size(options.pool_size.max(1))
+            .max_size(options.pool_size.max(1) + RESERVED)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(options.response_timeout))
             .create_timeout(Some(options.connect_timeout))
             .recycle_timeout(Some(options.response_timeout))
             .build()
             .map_err(|error| invalid(error.to_string()))?;
-        Ok(Self::Network { client: Box::new(client), pool })
+        let places = Arc::new(Semaphore::new(options.pool_size.max(1)));
+        Ok(Self::Network { client: Box::new(client), pool, places })
     }
 
     /// A connection to be shared.
@@ -80,13 +94,23 @@ impl Source {
         }
     }
 
-    /// A connection of one's own.
+    /// A connection of one's own, of those that are for this use.
     ///
     /// Boxed, since it is large and called from many places, each of which would have a copy of it in the program.
-    pub(crate) fn own<'a>(&'a self, options: &'a RedisOptions) -> BoxFuture<'a, Result<Own, PoolError>> {
-        Box::pin(async {
+    pub(crate) fn own<'a>(&'a self, options: &'a RedisOptions, usage: Use) -> BoxFuture<'a, Result<Own, PoolError>> {
+        Box::pin(async move {
             match self {
-                Self::Network { pool, .. } => pool.get().await.map(Own::Pooled),
+                Self::Network { pool, places, .. } => {
+                    let place = match usage {
+                        Use::Any => {
+                            let place = tokio::time::timeout(options.response_timeout, places.clone().acquire_owned());
+                            let waited = |_| PoolError::Timeout(TimeoutType::Wait);
+                            place.await.map_err(waited)?.ok()
+                        }
+                        Use::Upkeep => None,
+                    };
+                    Ok(Own::Pooled { connection: pool.get().await?, _place: place })
+                }
                 Self::InProcess(_) => {
                     let connection = self.multiplexed(options.config()).await;
                     connection.map(Own::InProcess).map_err(PoolError::Backend)
@@ -118,22 +142,22 @@ async fn drive(
 
 /// A connection that nobody else uses.
 pub(crate) enum Own {
-    Pooled(deadpool_redis::Connection),
+    Pooled { connection: deadpool_redis::Connection, _place: Option<OwnedSemaphorePermit> },
     InProcess(MultiplexedConnection),
 }
 
 impl Own {
     pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
         match self {
-            Self::Pooled(pooled) => pooled,
+            Self::Pooled { connection, .. } => connection,
             Self::InProcess(connection) => connection,
         }
     }
 
     /// Closes it, instead of giving it back.
     pub(crate) fn close(self) {
-        if let Self::Pooled(pooled) = self {
-            drop(deadpool_redis::Connection::take(pooled));
+        if let Self::Pooled { connection, .. } = self {
+            drop(deadpool_redis::Connection::take(connection));
         }
     }
 }

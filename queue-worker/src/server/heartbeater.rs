@@ -47,7 +47,7 @@ impl Service for Heartbeater {
         self.beats = self.beats.wrapping_add(1);
         let briefly = std::mem::take(&mut self.was_idle) && !self.beats.is_multiple_of(WHOLE_EVERY);
         // One for both: the pool asks whether a connection is alive whenever it hands it out.
-        let mut connection = self.broker.redis().pooled().await?;
+        let mut connection = self.broker.redis().reserved().await?;
         // If Redis cannot be asked for its time, the heartbeat will not fare better, and tells.
         let _ = self.time.compare_on(&mut connection).await;
         self.was_idle = self.write(&mut connection, briefly).await?;
@@ -67,7 +67,7 @@ impl Service for Heartbeater {
 impl Heartbeater {
     /// Writes the server's state once, `briefly` if it can be; returns whether nothing is worked on.
     pub(super) async fn beat(&self, briefly: bool) -> Result<bool, Error> {
-        self.write(&mut self.broker.redis().pooled().await?, briefly).await
+        self.write(&mut self.broker.redis().reserved().await?, briefly).await
     }
 
     async fn write(&self, connection: &mut Connection, briefly: bool) -> Result<bool, Error> {
@@ -131,7 +131,7 @@ impl Heartbeater {
     /// Takes the server off the list.
     pub(super) async fn clear(&self) {
         let cleared = async {
-            let mut connection = self.broker.redis().pooled().await?;
+            let mut connection = self.broker.redis().reserved().await?;
             self.broker.clear_server_state(&mut connection, &self.server_info(0)).await?;
             self.broker.forget_server_entry(&self.identity.name()).await
         };

@@ -75,7 +75,7 @@ impl LeaseExtender {
         let batches: Vec<&[Job]> = by_queue.values().flat_map(|jobs| jobs.chunks(SHORT_BATCH)).collect();
         let runs = batches.iter().map(|jobs| jobs.iter().map(|job| job.run().clone()).collect());
         let (runs, expires): (Vec<Vec<Run>>, _) = (runs.collect(), self.time.lease_expiry(self.lease));
-        let mut connection = self.broker.redis().pooled().await?;
+        let mut connection = self.broker.redis().reserved().await?;
         let mut result = Ok(());
         for (jobs, verdicts) in
             batches.into_iter().zip(self.broker.extend_leases(&mut connection, &runs, expires).await)

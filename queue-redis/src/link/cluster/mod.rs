@@ -24,7 +24,7 @@ use crate::address::{NodeAddress, Nodes};
 use crate::error::Error;
 use crate::link::joint::Joint;
 use crate::link::server::{Lent, Request, Server};
-use crate::link::source::Source;
+use crate::link::source::{Source, Use};
 use crate::options::RedisOptions;
 use crate::script::{Dialect, Script, word};
 
@@ -67,8 +67,17 @@ struct Known {
     looked_at: Option<Instant>,
 }
 
-/// Connections of one's own to nodes.
-pub(crate) type Lents = HashMap<NodeAddress, Lent>;
+/// Connections of one's own to nodes, all for one use.
+pub(crate) struct Lents {
+    usage: Use,
+    by_node: HashMap<NodeAddress, Lent>,
+}
+
+impl Lents {
+    pub(crate) fn new(usage: Use) -> Self {
+        Self { usage, by_node: HashMap::new() }
+    }
+}
 
 /// On which connections something is sent.
 pub(crate) enum Way<'a> {
@@ -80,16 +89,17 @@ pub(crate) enum Way<'a> {
 
 impl Way<'_> {
     async fn lent<'b>(lents: &'b mut Lents, node: &Node) -> Result<&'b mut Lent, Error> {
-        if lents.get(&node.address).is_none_or(Lent::is_broken) {
+        let Lents { usage, by_node } = lents;
+        if by_node.get(&node.address).is_none_or(Lent::is_broken) {
             // The old one first: it may be what the pool waits for.
-            lents.remove(&node.address);
-            lents.insert(node.address.clone(), Lent::of(&node.server).await?);
+            by_node.remove(&node.address);
+            by_node.insert(node.address.clone(), Lent::of(&node.server, *usage).await?);
         }
         let gone = || Error::Disconnected {
             target: node.server.target().to_owned(),
             source: Arc::new(std::io::Error::other("the connection was given back")),
         };
-        lents.get_mut(&node.address).ok_or_else(gone)
+        by_node.get_mut(&node.address).ok_or_else(gone)
     }
 
     async fn send(&mut self, node: &Node, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
@@ -240,6 +250,7 @@ impl Cluster {
         script: &'static Script,
         calls: &[Cmd],
     ) -> Vec<Result<Value, Error>> {
+        let usage = lents.usage;
         let deadline = Instant::now() + self.options.response_timeout;
         let mut pause = FIRST_PAUSE;
         let unsent = || Err(Error::unexpected(script.name, &"a call without keys"));
@@ -261,11 +272,11 @@ impl Cluster {
                 }
             }
             let flights = parts.into_values().map(|(node, positions, calls)| {
-                let lent = lents.remove(&node.address).filter(|lent| !lent.is_broken());
+                let lent = lents.by_node.remove(&node.address).filter(|lent| !lent.is_broken());
                 async move {
                     let lent = match lent {
                         Some(lent) => Ok(lent),
-                        None => Lent::of(&node.server).await,
+                        None => Lent::of(&node.server, usage).await,
                     };
                     let answers = match lent {
                         Ok(mut lent) => (lent.send_all(script, &calls).await, Some(lent)),
@@ -275,7 +286,7 @@ impl Cluster {
                 }
             });
             for (node, positions, (answers, lent)) in join_all(flights).await {
-                lents.extend(lent.map(|lent| (node.address.clone(), lent)));
+                lents.by_node.extend(lent.map(|lent| (node.address.clone(), lent)));
                 for (at, answer) in positions.into_iter().zip(answers) {
                     if let Err(error) = &answer {
                         let code = code_of(error);
