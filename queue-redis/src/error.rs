@@ -136,6 +136,11 @@ impl Error {
         is_stranger || self.is_transient()
     }
 
+    /// Whether a node says that the slot of the key is on its way to another node.
+    pub(crate) fn is_moving(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if ["ASK", "TRYAGAIN"].contains(&&**code))
+    }
+
     /// Whether this Redis is not, or no longer, the one to talk to: a master that was demoted, or one that
     /// is about to take over another's data. It stays reachable; only a new connection finds its successor.
     pub(crate) fn is_wrong_server(&self) -> bool {

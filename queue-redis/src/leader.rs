@@ -191,7 +191,7 @@ impl Leader {
     }
 
     fn longest(&self) -> Duration {
-        if self.watch().is_some() { WATCH_REST } else { self.poll }
+        self.watch().map_or(self.poll, |watch| watch.rest(WATCH_REST))
     }
 
     /// When the first duty is due. On the listening connection, which is then told about changes.

@@ -176,23 +176,24 @@ impl Keeper {
                 poll_at = None;
             }
             let told = listener.as_ref().and_then(Listener::watch);
-            let pause = match (&told, &mut poll_at) {
+            let mut pause = match (&told, &mut poll_at) {
                 (Some(_), _) => IDLE,
                 (None, poll_at) => poll_at.get_or_insert(now + POLL).saturating_duration_since(now),
             };
-            let mut is_lost = self.look(&mut changed, told.as_ref()).await && listener.is_some();
+            self.look(&mut changed, told.as_ref()).await;
+            if !changed.is_empty() {
+                pause = pause.min(POLL);
+            }
             if !self.waits.lock().waiting.is_empty() {
                 used_at = Instant::now();
             } else if used_at.elapsed() >= IDLE && self.leave() {
                 return;
             }
-            if !is_lost {
-                tokio::select! {
-                    () = self.waits.come.notified() => {}
-                    signal = next(&mut listener) => is_lost = !self.hear(signal, listener.as_mut(), &mut changed),
-                    () = tokio::time::sleep(pause) => {}
-                }
-            }
+            let is_lost = tokio::select! {
+                () = self.waits.come.notified() => false,
+                signal = next(&mut listener) => !self.hear(signal, listener.as_mut(), &mut changed),
+                () = tokio::time::sleep(pause) => false,
+            };
             if is_lost {
                 listener = None;
                 tokio::time::sleep(PAUSE).await;
@@ -232,9 +233,9 @@ impl Keeper {
         changed.extend(self.waits.lock().waiting.keys().cloned());
     }
 
-    /// Looks at those that have changed, and at those that are new; whether that failed in a way that passes. These are
-    /// looked at again.
-    async fn look(&self, changed: &mut HashSet<Name>, told: Option<&Watch>) -> bool {
+    /// Looks at those that have changed, and at those that are new. `changed` has then those that are to be looked at again: Redis could
+    /// not be asked, or it will not tell of their next change. If that is because the connection is lost, the listener says so.
+    async fn look(&self, changed: &mut HashSet<Name>, told: Option<&Watch>) {
         let looks: Vec<(Name, Vec<Waiting>)> = {
             let mut state = self.waits.lock();
             changed.extend(std::mem::take(&mut state.fresh));
@@ -244,22 +245,28 @@ impl Keeper {
         let looks = looks.into_iter().map(|(name, who)| {
             let (watch, broker) = (told.cloned(), &broker);
             async move {
-                let found = match watch {
-                    Some(mut watch) => watch.look_at(&name.0, &name.1).await,
+                let (mut found, mut is_moving) = (None, false);
+                if let Some(mut watch) = watch {
+                    let looked = watch.look_at(&name.0, &name.1).await;
+                    // Its slot is on the way to another node, which does not tell before all of it is there.
+                    is_moving = looked.as_ref().is_err_and(Error::is_moving);
+                    found = Some(looked).filter(|_| !is_moving);
+                }
+                let found = match found {
+                    Some(found) => found,
                     None => broker.look_at(&name.0, &name.1).await,
                 };
-                (name, who, found)
+                (name, who, found, is_moving)
             }
         });
         let mut looks = stream::iter(looks).buffer_unordered(LOOKS);
-        let mut broken = false;
-        while let Some((name, who, found)) = looks.next().await {
+        while let Some((name, who, found, is_moving)) = looks.next().await {
+            let is_away = found.as_ref().is_err_and(Error::is_transient);
+            if is_away || is_moving {
+                changed.insert(name);
+            }
             let seen = match found {
-                Err(error) if error.is_transient() => {
-                    broken = true;
-                    changed.insert(name);
-                    continue;
-                }
+                Err(_) if is_away => continue,
                 Err(error) => Seen::Refused(error),
                 Ok(Some(look)) => Seen::Task(look),
                 Ok(None) => Seen::Gone,
@@ -268,7 +275,6 @@ impl Keeper {
                 waiting.send_replace(seen.clone());
             }
         }
-        broken
     }
 
     /// Ends, unless somebody has come.

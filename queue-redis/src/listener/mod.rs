@@ -19,6 +19,7 @@ use futures_util::future::join_all;
 use queue_core::TaskState;
 use queue_core::event::Wanted;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::WATCH_POLL;
 use redis::{Pipeline, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
@@ -215,6 +216,12 @@ impl Watch {
         let found = look.query_async(&mut arm.connection).await.map_err(|error| arm.server.explain(name, error));
         arm.looks.note(&found);
         found
+    }
+
+    /// How long nobody has to look again who is told of changes: so long, but no longer than without a watch in a cluster. There a key
+    /// that does not exist may move to another node, of which no node says a word.
+    pub fn rest(&self, longest: Duration) -> Duration {
+        if self.redis.cluster().is_some() { longest.min(WATCH_POLL) } else { longest }
     }
 
     /// Which of these queues have pending tasks and are not paused. Afterwards the first push to one of the others,

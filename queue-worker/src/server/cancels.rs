@@ -97,7 +97,7 @@ impl Service for CancelWatcher {
                 info!(task = job.id(), queue = job.queue(), by, "task canceled for good");
             }
         }
-        Ok(if watch.is_some() { WATCH_REST } else { WATCH_POLL })
+        Ok(watch.map_or(WATCH_POLL, |watch| watch.rest(WATCH_REST)))
     }
 
     async fn wait(&mut self, pause: Duration) {

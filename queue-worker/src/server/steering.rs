@@ -66,7 +66,7 @@ impl Service for Steering {
             self.written = None;
         }
         // Redis wakes this loop only when something has happened, which may be that all keys were lost.
-        let mut pause = if watch.is_some() { RENEWAL } else { WATCH_POLL };
+        let mut pause = watch.as_ref().map_or(WATCH_POLL, |watch| watch.rest(RENEWAL));
         if watch.is_some() || self.written.is_none_or(|written| written.elapsed() >= RENEWAL) {
             match broker.write_server_entry(&server, &self.entry).await {
                 Ok(()) => self.written = Some(Instant::now()),

@@ -54,7 +54,7 @@ impl Service for Audience {
             wanted => wanted?,
         };
         let over = self.broker.feed().heard_by(wanted, now(&self.time).0);
-        let pause = if watch.is_some() { WATCH_REST } else { WATCH_POLL };
+        let pause = watch.map_or(WATCH_POLL, |watch| watch.rest(WATCH_REST));
         Ok(over.map_or(pause, |over| over.min(pause)))
     }
 

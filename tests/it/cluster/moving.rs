@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_admin::Inspector;
-use queue_core::keys::QueueKeys;
+use queue_core::keys::{DUTIES, QueueKeys, slot_of};
 use queue_core::{Clock as _, RawTask, SystemClock, TaskState};
 use queue_redis::{Client, Error, broker::Broker};
 
@@ -40,6 +40,10 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
         let port = to.port.to_string();
         from.cmd::<String>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]).await;
     };
+    // Somebody waits for a task, armed at the node that it leaves.
+    let waiter = Client::new(connect(&cluster, Duration::from_secs(5)));
+    let mut changes = waiter.handle(&queue, "pending").changes();
+    assert_eq!(changes.next().await.unwrap().unwrap().state, Some(TaskState::Pending));
     // The hashes have gone, the lists are still there.
     for id in ["pending", "due", "active"] {
         move_key(keys.task(id)).await;
@@ -89,6 +93,9 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
     let counts = Counts::default();
     let server = serve(connect(&cluster, Duration::from_secs(5)), &counts, std::slice::from_ref(&queue)).await;
     eventually("what waited is worked", async || counts.distinct() == 4).await;
+    while let Some(look) = changes.next().await.unwrap() {
+        assert!(matches!(look.state, Some(TaskState::Pending | TaskState::Active)), "{look:?}");
+    }
     assert_eq!(counts.of("active"), 0, "it has a lease");
     server.shutdown().await;
 }
@@ -134,4 +141,26 @@ async fn nothing_is_lost_while_slots_are_resharded_under_load() {
     for name in &names {
         assert_eq!(inspector.queue(name).await.unwrap().size(), 0, "{name}");
     }
+}
+
+/// Redis says no word of a key that does not exist when its slot moves.
+#[tokio::test]
+async fn an_idle_server_hears_of_a_duty_whose_slot_has_moved_meanwhile() {
+    queue_redis::log_to_stderr(false);
+    let cluster = Cluster::start().await;
+    let counts = Counts::default();
+    let server = serve(connect(&cluster, Duration::from_secs(5)), &counts, &queues()).await;
+    // It has looked, and rests.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let slot = slot_of(DUTIES.as_bytes());
+    let owner = [0..=5461, 5462..=10922, 10923..=16383].iter().position(|slots| slots.contains(&slot)).unwrap();
+    let taker = (owner + 1) % 3;
+    let id: String = cluster.nodes[taker].cmd(&["CLUSTER", "MYID"]).await;
+    for node in [taker, owner, (owner + 2) % 3] {
+        cluster.nodes[node].cmd::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]).await;
+    }
+    let broker = Broker::new(connect(&cluster, Duration::from_secs(5)));
+    broker.ask_for_duty("flow", "nobody", 1).await.unwrap();
+    eventually("the leader has looked", async || broker.first_duty().await.unwrap().is_none()).await;
+    server.shutdown().await;
 }
