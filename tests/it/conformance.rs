@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics, users,
 /// settings, streams that are read.
-const OF_A_SERVER: [&str; 17] = [
+const OF_A_SERVER: [&str; 18] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
@@ -14,6 +14,7 @@ const OF_A_SERVER: [&str; 17] = [
     "idle::a_refused_question",
     "server::renewal",
     "server::leading",
+    "a_server_whose_start_is_given_up",
     "a_full_redis_can_be_emptied",
     "what_is_done_is_written_down",
     "reports_that_travel_with_one_that_is_refused",

@@ -26,6 +26,9 @@ use crate::panic::{self, Catch, Panicked};
 use crate::routes::Routes;
 use crate::sequel::{CanceledForGood, Sequel};
 
+/// How long an attempt waits at its end for what its job has said to be written.
+const NOTES_WITHIN: Duration = Duration::from_secs(10);
+
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
     ($level:ident, $job:expr, $($line:tt)*) => {
@@ -109,7 +112,8 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
 /// Writes what the job has said last, where the task stays.
 pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
     if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
-        Box::pin(job.write_notes()).await;
+        // A runtime of the handler's own may have begun to write, and stand still. The task does not wait for what is only shown.
+        let _ = tokio::time::timeout(NOTES_WITHIN, Box::pin(job.write_notes())).await;
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::clock::{UnixSecond, secs_ceil};
 use queue_core::event::Kind;
 use queue_redis::flow::Recorder;
 use queue_redis::service::{Service as _, Services};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::heartbeater::Heartbeater;
 use super::shared::Shared;
@@ -43,9 +45,12 @@ pub(super) struct HandleInner {
     pub(super) recorder: Recorder,
     /// As many permits as aggregations may still begin.
     pub(super) aggregating: Arc<Semaphore>,
-    /// Whether it has ended. Held by whoever shuts down; each step of that can be repeated, so that another caller can
-    /// take over from one that was dropped half-way.
-    pub(super) ended: Mutex<bool>,
+    /// Whether somebody has begun to end it.
+    pub(super) is_ending: AtomicBool,
+    /// Triggers when it has ended.
+    pub(super) over: CancellationToken,
+    /// Where it was started.
+    pub(super) runtime: tokio::runtime::Handle,
 }
 
 impl std::fmt::Debug for Handle {
@@ -95,22 +100,45 @@ impl Handle {
         self.end(Duration::ZERO).await;
     }
 
+    async fn end(&self, patience: Duration) {
+        self.inner.begin_end(patience);
+        self.inner.over.cancelled().await;
+    }
+}
+
+impl HandleInner {
+    /// Has it end, in a task of its own: whoever waits for that may not be polled any more, or be dropped.
+    fn begin_end(self: &Arc<Self>, patience: Duration) {
+        self.shared.shutdown.enter(Phase::Closing);
+        if !self.is_ending.swap(true, Ordering::AcqRel) {
+            let (inner, over) = (self.clone(), self.over.clone().drop_guard());
+            self.runtime.spawn(async move {
+                inner.end(patience).await;
+                drop(over);
+            });
+        }
+    }
+
     /// The one way to the end; `docs/shutdown.md` says why in this order.
     async fn end(&self, patience: Duration) {
-        let HandleInner { shared, heartbeater, intake, upkeep, recorder, ended, .. } = &*self.inner;
+        let Self { shared, heartbeater, intake, upkeep, recorder, .. } = self;
         let server = shared.identity.id();
-        shared.shutdown.enter(Phase::Closing);
-        let mut ended = ended.lock().await;
-        if *ended {
-            return;
-        }
         intake.ended().await;
         shared.handlers.close();
-        self.inner.tell_what_is_waited_for(patience);
-        if tokio::time::timeout(patience, shared.handlers.wait()).await.is_err() {
-            let (_, oldest) = shared.running.oldest(NAMED);
-            let left = self.inner.interrupt();
-            warn!(server, tasks = left, ?oldest, "time is over; running tasks are requeued");
+        self.tell_what_is_waited_for(patience);
+        let is_interrupted = shared.shutdown.interrupting.cancelled();
+        let patience = async { tokio::time::timeout(patience, is_interrupted).await.is_err() };
+        let is_over = tokio::select! {
+            biased;
+            () = shared.handlers.wait() => None,
+            is_over = patience => Some(is_over),
+        };
+        if let Some(is_over) = is_over {
+            if is_over {
+                let (_, oldest) = shared.running.oldest(NAMED);
+                let left = self.interrupt();
+                warn!(server, tasks = left, ?oldest, "time is over; running tasks are requeued");
+            }
             // A handler that never yields cannot be dropped; its task comes back when its lease ends.
             let grace = shared.options.cancel_grace + Duration::from_secs(2);
             if tokio::time::timeout(grace, shared.handlers.wait()).await.is_err() {
@@ -131,13 +159,10 @@ impl Handle {
         heartbeater.clear().await;
         telling::of_server(shared, Kind::ServerStopped);
         let _ = tokio::time::timeout(LAST_RECORDS, shared.broker.tell_events(telling::now(&shared.time).0)).await;
-        *ended = true;
         shared.tell(|| Event::ServerStopped { server, concurrency: shared.slots.total() });
         info!(server, "server stopped");
     }
-}
 
-impl HandleInner {
     /// Tells handlers and aggregators to stop; returns how many tasks are in hand.
     pub(super) fn interrupt(&self) -> usize {
         self.shared.shutdown.enter(Phase::Interrupting);
@@ -158,30 +183,20 @@ impl HandleInner {
 }
 
 /// A server that does not outlive this value; one that has ended already does not notice.
-pub(super) struct Leash {
-    handle: Handle,
-    runtime: tokio::runtime::Handle,
-}
-
-impl Leash {
-    pub(super) fn new(handle: Handle) -> Self {
-        Self { handle, runtime: tokio::runtime::Handle::current() }
-    }
-}
+pub(super) struct Leash(pub(super) Handle);
 
 impl Deref for Leash {
     type Target = Handle;
 
     fn deref(&self) -> &Handle {
-        &self.handle
+        &self.0
     }
 }
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        // At once, and not when the runtime gets to it.
-        self.handle.quiet();
-        let handle = self.handle.clone();
-        self.runtime.spawn(async move { handle.abort().await });
+        self.0.quiet();
+        self.0.inner.interrupt();
+        self.0.inner.begin_end(Duration::ZERO);
     }
 }

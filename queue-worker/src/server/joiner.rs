@@ -40,24 +40,25 @@ impl Service for Joiner {
     async fn run_once(&mut self) -> Result<Duration, Error> {
         let (names, is_told) = self.names().await?;
         let (joined, all) = self.queues.join(&names);
-        let is_target = |name: &&String| QueueName::parse(name).family.as_ref().is_some_and(Family::is_target);
-        let targets: HashSet<String> = names.iter().filter(is_target).cloned().collect();
-        if !targets.is_subset(&self.asked_for) {
-            self.broker.ask_for_targets().await?;
-        }
-        self.asked_for = targets;
         if !all && !std::mem::replace(&mut self.is_full, true) {
             warn!(
                 joined = MAX_JOINED,
                 "there are more queues to join than one server can; start others for some of them"
             );
         }
+        // First: whatever fails afterwards, the next pass does not find them new again.
         if !joined.is_empty() {
             self.wakeups.joined(&joined);
             info!(queues = ?joined.iter().map(|queue| self.queues.name(*queue)).collect::<Vec<_>>(), "queues joined");
             // asynq's tools, and who asks why a task waits, see it now.
             self.heartbeater.beat(false).await?;
         }
+        let is_target = |name: &&String| QueueName::parse(name).family.as_ref().is_some_and(Family::is_target);
+        let targets: HashSet<String> = names.iter().filter(is_target).cloned().collect();
+        if !targets.is_subset(&self.asked_for) {
+            self.broker.ask_for_targets().await?;
+        }
+        self.asked_for = targets;
         Ok(if is_told { JOIN_INTERVAL } else { FORWARD_INTERVAL })
     }
 

@@ -56,7 +56,7 @@ mod wakeups;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use queue_core::Clock;
 use queue_core::event::Kind;
@@ -99,7 +99,7 @@ use self::reconciler::Reconciler;
 use self::recoverer::Recoverer;
 use self::running::Running;
 use self::shared::Shared;
-use self::shutdown::Shutdown;
+use self::shutdown::{Begun, Shutdown};
 use self::slots::Slots;
 use self::steering::Steering;
 use self::subscriber::Subscriber;
@@ -159,7 +159,7 @@ impl Server {
             started = self.start() => Some(started),
         };
         let handle = match started {
-            Some(Ok(handle)) => Leash::new(handle),
+            Some(Ok(handle)) => Leash(handle),
             Some(Err(error)) if !signals.has_stop() => {
                 signals.leave();
                 return Err(error);
@@ -233,6 +233,7 @@ impl Server {
             work.queues.into_iter().partition(|(queue, _)| options.patterns.contains_key(queue));
         let routes = Arc::new(routes.with_work(work));
         let (shutdown, handlers) = (Shutdown::default(), TaskTracker::new());
+        let begun = Begun::new(&shutdown);
         let slots = Slots::new(options.concurrency);
         let heartbeater = Heartbeater {
             broker: broker.clone(),
@@ -392,10 +393,20 @@ impl Server {
             redis = shared.broker.redis().target(),
             "server started"
         );
-        let ended = tokio::sync::Mutex::new(false);
         let until_end = shared.shutdown.ended.clone();
-        let inner = HandleInner { shared, heartbeater, intake, upkeep, recorder, aggregating, ended };
+        let inner = HandleInner {
+            shared,
+            heartbeater,
+            intake,
+            upkeep,
+            recorder,
+            aggregating,
+            is_ending: AtomicBool::default(),
+            over: CancellationToken::new(),
+            runtime: tokio::runtime::Handle::current(),
+        };
         let handle = Handle { inner: Arc::new(inner) };
+        begun.started();
         let ordered = handle.clone();
         tokio::spawn(async move {
             if until_end.run_until_cancelled(stop.cancelled()).await.is_some() {

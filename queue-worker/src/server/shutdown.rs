@@ -59,6 +59,25 @@ impl Shutdown {
     }
 }
 
+/// A server that is being started. If its start is given up half-way, all that runs already ends.
+pub(super) struct Begun(Option<Shutdown>);
+
+impl Begun {
+    pub(super) fn new(shutdown: &Shutdown) -> Self {
+        Self(Some(shutdown.clone()))
+    }
+
+    pub(super) fn started(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|shutdown| shutdown.enter(Phase::Ended));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::TaskState;
-use queue_worker::{Failure, Job, Router, ServerError, Unhandled};
+use queue_redis::Redis;
+use queue_worker::{Failure, Job, Router, Server, ServerError, Unhandled};
 
-use crate::support::{Events, Fixture, eventually, job, with};
+use crate::support::{Events, Fixture, PATIENCE, Proxy, QUEUE, eventually, job, with};
 
 /// Far beyond the patience of any test: whoever waits for it fails.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -109,6 +110,43 @@ async fn an_abort_puts_everything_back_at_once_also_when_a_shutdown_waits() {
     ending.await.unwrap();
     fixture.in_state("a", TaskState::Pending).await;
     assert_eq!(fixture.inspector().servers().await.unwrap(), []);
+}
+
+/// `select!` with the future of the shutdown and a second Ctrl-C.
+#[tokio::test]
+async fn an_abort_does_not_wait_for_a_shutdown_that_nobody_polls() {
+    let fixture = Fixture::start().await;
+    let events = Events::default();
+    let server = fixture.server(hanging(&events)).shutdown_timeout(DAY).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    events.wait(1).await;
+    let mut shutdown = std::pin::pin!(server.shutdown());
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut shutdown).await.is_err());
+    tokio::time::timeout(PATIENCE, server.abort()).await.expect("it waits for the shutdown");
+    fixture.in_state("a", TaskState::Pending).await;
+    shutdown.await;
+}
+
+#[tokio::test]
+async fn a_server_whose_start_is_given_up_half_way_leaves_nothing_that_runs() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let redis = Redis::connect(&proxy.url()).await.unwrap();
+    // It is asked for after the first loops were started.
+    proxy.lose_answers_to(Some("asynq:x:cancels"));
+    let server = Server::new(redis, Router::new(())).queues([(QUEUE, 1)]);
+    let mut start = Box::pin(server.start());
+    let listed = async || !fixture.inspector().servers().await.unwrap().is_empty();
+    let until_listed = async {
+        eventually("it is listed", listed).await;
+        tokio::time::sleep(SECOND).await;
+    };
+    tokio::select! {
+        _ = &mut start => panic!("it needs an answer"),
+        () = until_listed => drop(start),
+    }
+    proxy.lose_answers_to(None);
+    eventually("its entry is written no more", async || !listed().await).await;
 }
 
 #[tokio::test]
