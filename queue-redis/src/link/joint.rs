@@ -3,12 +3,14 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use tokio::sync::oneshot::{Receiver, channel};
 
 use crate::error::Error;
+use crate::options::RedisOptions;
 
 /// Work that is done once for all who ask while it is under way; they have its result in common.
 ///
@@ -36,6 +38,11 @@ fn lock<T>(under_way: &Mutex<T>) -> MutexGuard<'_, T> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Far longer than one attempt takes by its own limits.
+fn longest(options: &RedisOptions) -> Duration {
+    4 * (options.connect_timeout + options.response_timeout)
+}
+
 impl<T> Drop for Turn<T> {
     fn drop(&mut self) {
         *lock(&self.0) = None;
@@ -43,18 +50,22 @@ impl<T> Drop for Turn<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Joint<T> {
-    /// The result of the work under way, or else of this one, which asks `target`.
+    /// The result of the work under way, or else of this one, which asks `target` and has its own time limits.
     pub(crate) async fn ask(
         &self,
         target: &(impl Display + ?Sized),
+        options: &RedisOptions,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        // Its task has panicked, or its runtime has ended.
-        let given_up = |_| Error::Unreachable {
-            target: target.to_string(),
-            source: Arc::new(std::io::Error::other("the attempt to connect was given up")),
-        };
-        self.join(work).await.unwrap_or_else(|error| Err(given_up(error)))
+        match tokio::time::timeout(longest(options), self.join(work)).await {
+            Ok(Ok(result)) => return result,
+            // Its task has panicked, or its runtime has ended.
+            Ok(Err(_)) => {}
+            // Nobody drives its runtime any more.
+            Err(_) => *lock(&self.0) = None,
+        }
+        let source = Arc::new(std::io::Error::other("the attempt to connect was given up"));
+        Err(Error::Unreachable { target: target.to_string(), source })
     }
 
     fn join(&self, work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Waiting<T> {
@@ -86,14 +97,23 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio::sync::Notify;
 
+    use crate::options::TlsOptions;
+
     use super::*;
+
+    const OPTIONS: RedisOptions = RedisOptions {
+        connect_timeout: Duration::from_millis(100),
+        response_timeout: Duration::from_millis(100),
+        pool_size: 1,
+        tls: TlsOptions { ca: None, client: None },
+    };
 
     #[tokio::test]
     async fn work_is_done_once_for_all_who_ask_meanwhile_and_anew_for_who_comes_later() {
         let (joint, done) = (Joint::default(), Arc::new(AtomicU32::new(0)));
         let work = || {
             let done = done.clone();
-            joint.ask("", async move { Ok(done.fetch_add(1, Ordering::Relaxed)) })
+            joint.ask("", &OPTIONS, async move { Ok(done.fetch_add(1, Ordering::Relaxed)) })
         };
         let (first, second, third) = tokio::join!(work(), work(), work());
         assert_eq!([first, second, third].map(Result::ok), [Some(0); 3]);
@@ -105,7 +125,7 @@ mod tests {
         let (joint, go) = (Joint::default(), Arc::new(Notify::new()));
         let work = |number| {
             let go = go.clone();
-            joint.ask("", async move {
+            joint.ask("", &OPTIONS, async move {
                 go.notified().await;
                 Ok(number)
             })
@@ -120,18 +140,30 @@ mod tests {
     #[test]
     fn without_a_runtime_it_panics_as_tokio_does_and_does_not_wait_for_itself() {
         let joint = Joint::default();
-        let ask = || joint.ask("", async { Ok(()) }).now_or_never();
+        let ask = || joint.ask("", &OPTIONS, async { Ok(()) }).now_or_never();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).is_err());
         assert!(lock(&joint.0).is_none());
     }
 
     #[tokio::test]
+    async fn work_whose_runtime_nobody_drives_is_waited_for_no_longer_than_it_can_take() {
+        let joint = Joint::default();
+        let undriven = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let guard = undriven.enter();
+        assert!(joint.ask("", &OPTIONS, async { Ok(1) }).now_or_never().is_none());
+        drop(guard);
+        assert!(joint.ask("", &OPTIONS, async { Ok(2) }).await.is_err());
+        assert_eq!(joint.ask("", &OPTIONS, async { Ok(3) }).await.ok(), Some(3));
+        std::thread::spawn(move || drop(undriven)).join().unwrap();
+    }
+
+    #[tokio::test]
     async fn work_that_panics_or_that_nobody_waits_for_stands_in_nobodys_way() {
         let joint = Joint::default();
-        let panicked = joint.ask("here", async { panic!("it is meant to") }).await;
+        let panicked = joint.ask("here", &OPTIONS, async { panic!("it is meant to") }).await;
         assert!(matches!(panicked, Err(Error::Unreachable { target, .. }) if target == "here"));
-        assert!(joint.ask("", async { Ok(1) }).now_or_never().is_none());
+        assert!(joint.ask("", &OPTIONS, async { Ok(1) }).now_or_never().is_none());
         tokio::task::yield_now().await;
-        assert_eq!(joint.ask("", async { Ok(2) }).await.ok(), Some(2));
+        assert_eq!(joint.ask("", &OPTIONS, async { Ok(2) }).await.ok(), Some(2));
     }
 }

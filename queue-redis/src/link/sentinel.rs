@@ -75,7 +75,7 @@ impl Sentinel {
             return Ok(server);
         }
         let sentinel = self.clone();
-        self.asking.ask(&self.target, async move { sentinel.find_master().await }).await
+        self.asking.ask(&self.target, &self.options, async move { sentinel.find_master().await }).await
     }
 
     async fn find_master(self: Arc<Self>) -> Result<Arc<Server>, Error> {

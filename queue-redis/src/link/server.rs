@@ -223,7 +223,7 @@ impl Server {
     /// Boxed, since it is seldom called, from many places, each of which would have a copy of it in the program.
     fn connect(self: &Arc<Self>) -> BoxFuture<'_, Result<(u64, MultiplexedConnection), Error>> {
         let server = self.clone();
-        Box::pin(self.connecting.ask(&self.target, async move {
+        Box::pin(self.connecting.ask(&self.target, &self.options, async move {
             // Another attempt may have ended since we looked.
             match server.existing() {
                 Some(found) => Ok(found),

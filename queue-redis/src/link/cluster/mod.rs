@@ -482,7 +482,7 @@ impl Cluster {
     /// Asks which node has which slots; whoever answers first is believed.
     async fn look(self: &Arc<Self>) -> Result<(), Error> {
         let cluster = self.clone();
-        self.looking.ask(&self.address, async move { cluster.look_once().await }).await
+        self.looking.ask(&self.address, &self.options, async move { cluster.look_once().await }).await
     }
 
     async fn look_once(&self) -> Result<(), Error> {
