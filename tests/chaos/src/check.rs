@@ -222,7 +222,11 @@ fn met_producer(evidence: &Evidence<'_>, story: &Story) -> Option<Kind> {
         let fits = match fault.process {
             // What a member adds to its batch, the worker of that member enqueues.
             Some(process) => process == story.name.producer || flows::is_added_to_batch(evidence, story),
-            None => matches!(fault.kind, Kind::ClientKill | Kind::CrashRedis | Kind::FailOver),
+            // Those that close all connections.
+            None => matches!(
+                fault.kind,
+                Kind::ClientKill | Kind::CrashRedis | Kind::FailOver | Kind::MaxClients | Kind::Password
+            ),
         };
         fits && fault.from <= until && fault.to >= story.intent
     };

@@ -1,5 +1,6 @@
 //! A worker: a server as anybody would write it, whose handlers do what the plan of their task says.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use queue_core::{Clock, RawTask, SystemClock};
-use queue_redis::{Client, Redis, RedisOptions};
+use queue_redis::{Client, Redis, RedisOptions, Stderr};
 use queue_worker::{CheckpointError, Event, Failure, Group, Job, RetryPolicy, Router, Server, ServerError};
 
 use crate::Seat;
@@ -65,6 +66,8 @@ struct Host {
 
 /// Serves until it is told to end.
 pub(crate) async fn run(settings: Settings) -> Result<(), crate::Failure> {
+    // Rust's own words about a panic would wait for whoever reads the log.
+    std::panic::set_hook(Box::new(|panic| drop(writeln!(Stderr, "{panic}"))));
     let book = Book::open(&settings.seat.ledger)?;
     let redis = Redis::lazy(&settings.seat.redis, RedisOptions::default())?;
     let clock = Arc::new(Skewed { skew_secs: settings.skew_secs, step_secs: AtomicI64::new(0) });

@@ -167,6 +167,16 @@ fn a_task_is_enqueued_again_only_after_it_was_done_and_before_its_producer_was_a
         ];
         found(name(plan), &steps, &cut, None)
     };
+    let crowded = [Happened { kind: Kind::MaxClients, process: None, from: 2, to: 3 }];
+    let steps = [
+        (1, Step::Intent, 0),
+        (8, Step::Stored, 0),
+        (3, Step::Start(0), 1),
+        (4, Step::Success, 1),
+        (9, Step::Start(0), 2),
+        (10, Step::Success, 2),
+    ];
+    assert_eq!(found(name(Plan::Plain), &steps, &crowded, None), []);
     let found = |done, answered| found_of(Plan::Plain, done, answered);
     assert_eq!(found(4, 8), []);
     assert_eq!(found(8, 4), [Invariant::NeedlessRun]);
