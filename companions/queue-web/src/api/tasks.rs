@@ -202,13 +202,16 @@ fn if_match(request: &Request) -> Option<&str> {
 
 /// Refuses what the sender may not see, or has seen otherwise. Returns what there is, for one who names what was seen.
 async fn check_version(request: &Request, queue: &str, id: &str) -> Result<Option<String>, Problem> {
+    let Some(known) = if_match(request) else {
+        // It has to be there.
+        request.inspector().task_version(queue, id).await?;
+        return Ok(None);
+    };
     let (_, version) = seen(request, queue, id).await?;
-    match if_match(request) {
-        Some(seen) if seen != version.told => {
-            Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into())
-        }
-        named => Ok(named.map(|_| version.whole)),
+    if known != version.told {
+        return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into());
     }
+    Ok(Some(version.whole))
 }
 
 /// Does this to one task that the sender may see; `false` where nothing came of it, as [`Admin::change_task`](queue_admin::Admin::change_task) says.
