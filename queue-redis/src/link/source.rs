@@ -28,9 +28,9 @@ pub trait InProcess: fmt::Debug + Send + Sync + 'static {
 }
 
 /// What a connection of one's own is for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    #[default]
+    /// A call of any kind; there are as many as the size of the pool says.
     Any,
     /// To renew leases and write heartbeats: nobody else's calls hold these up.
     Upkeep,

@@ -47,19 +47,20 @@ impl FromStr for Filter {
         if text.len() > MAX_BYTES {
             return Err(error("…", format!("it is longer than {MAX_BYTES} bytes")));
         }
+        // States that are left out count in the end, in whatever order the words stand.
         let (mut filter, mut left_out) = (Self::new(), BTreeSet::new());
         let mut rest = text.trim_start();
         while !rest.is_empty() {
             let (word, behind) = next_word(rest)?;
             if word.negated {
-                let not = condition(Self::new(), &word)?;
-                if !not.ids.is_empty() {
+                let negated = condition(Self::new(), &word)?;
+                if !negated.ids.is_empty() {
                     return Err(error(word.raw, "an id cannot be left out"));
                 }
-                if not.states.is_empty() {
-                    filter.not.push(not);
+                if negated.states.is_empty() {
+                    filter.not.push(negated);
                 } else {
-                    left_out.extend(not.states);
+                    left_out.extend(negated.states);
                 }
             } else {
                 filter = condition(filter, &word)?;
