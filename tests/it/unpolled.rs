@@ -53,5 +53,6 @@ async fn leases_are_renewed_while_others_have_all_connections_of_the_pool() {
     let lease = async || fixture.cmd::<i64>(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
     let first = lease().await;
     eventually("it is renewed", async || lease().await > first).await;
+    assert_eq!(events.all(), ["a"], "and not taken again after its lease had ended");
     server.abort().await;
 }
