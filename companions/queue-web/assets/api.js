@@ -49,6 +49,12 @@ async function ask(method, path, { params, body, headers, signal } = {}) {
 
 export const get = (path, params, signal) => ask("GET", path, { params, signal });
 
+/** What is asked for now and looked at later: until then, nobody needs to know that it failed. */
+export function early(answer) {
+  answer.catch(() => {});
+  return answer;
+}
+
 export const send = (method, path, { params, json, body, headers } = {}) =>
   ask(method, path, {
     params,

@@ -58,8 +58,8 @@ pub(crate) const PAGES: [&str; 19] = [
 ];
 
 pub(crate) struct Assets {
-    /// The page, with the version of its files in their addresses.
-    page: Bytes,
+    /// The document of each page: the version of its files is in their addresses, and it names all that the page loads.
+    pages: BTreeMap<&'static str, Bytes>,
     version: String,
     files: BTreeMap<&'static str, Asset>,
 }
@@ -87,21 +87,62 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
+/// The scripts that a page loads, those first that all pages load. A browser told of them asks for all at once; by itself it
+/// learns of each from the one that imports it, a round trip later.
+fn scripts_of(page: &str) -> Vec<&'static str> {
+    let page = if page.is_empty() { "overview" } else { page };
+    let mut found = vec!["app.js"];
+    let mut looked = 0;
+    let mut own = FILES.iter().map(|(name, ..)| *name).find(|name| *name == format!("pages/{page}.js"));
+    loop {
+        while let Some(name) = found.get(looked) {
+            looked += 1;
+            for other in imports_of(name) {
+                if !found.contains(&other) {
+                    found.push(other);
+                }
+            }
+        }
+        match own.take() {
+            Some(own) => found.push(own),
+            None => return found,
+        }
+    }
+}
+
+fn imports_of(name: &str) -> impl Iterator<Item = &'static str> {
+    let text = FILES.iter().find(|(other, ..)| *other == name).map_or("", |(_, _, text)| text);
+    let folder = if name.starts_with("pages/") { "pages/" } else { "" };
+    let lines =
+        text.lines().take_while(|line| line.starts_with("import ") || line.starts_with("//") || line.is_empty());
+    lines.filter_map(move |line| {
+        let (_, path) = line.split_once(" from \"")?;
+        let (path, _) = path.split_once('"')?;
+        let path = path.strip_prefix("../").map_or_else(|| path.replacen("./", folder, 1), str::to_owned);
+        FILES.iter().map(|(name, ..)| *name).find(|name| *name == path)
+    })
+}
+
 impl Assets {
     pub(crate) fn new() -> Self {
         let mut all = PAGE.to_owned();
         all.extend(FILES.iter().flat_map(|(name, _, text)| [*name, *text]));
         let version = format!("{:x}", md5::compute(all))[..12].to_owned();
-        let page = PAGE.replace("VERSION", &version).into();
+        let pages = PAGES.map(|page| {
+            let links = scripts_of(page).iter().fold(String::new(), |links, name| {
+                links + "<link rel=\"modulepreload\" href=\"./assets/VERSION/" + name + "\">\n"
+            });
+            (page, PAGE.replace("PRELOADS\n", &links).replace("VERSION", &version).into())
+        });
         let files = FILES.iter().map(|(name, kind, text)| {
             (*name, Asset { kind, text: Bytes::from_static(text.as_bytes()), gzip: gzip(text) })
         });
-        Self { page, version, files: files.collect() }
+        Self { pages: pages.into(), version, files: files.collect() }
     }
 
     pub(crate) fn answer(&self, path: &str, headers: &HeaderMap) -> Option<Response> {
         let path = path.strip_prefix('/')?;
-        if PAGES.contains(&path) {
+        if let Some(page) = self.pages.get(path) {
             let tag = format!("\"{}\"", self.version);
             let headers_of_page = [
                 (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
@@ -110,7 +151,7 @@ impl Assets {
             ];
             let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
             let status = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-            let body = if is_known { Bytes::new() } else { self.page.clone() };
+            let body = if is_known { Bytes::new() } else { page.clone() };
             return Some((status, headers_of_page, body).into_response());
         }
         let (version, name) = path.strip_prefix("assets/")?.split_once('/')?;
@@ -192,6 +233,24 @@ mod tests {
         // The bar of the overview is 60 KB, of all pages 100 KB; the smaller one holds for all.
         let size: usize = FILES.iter().map(|(_, _, text)| gzip(text).len()).sum();
         assert!(size + PAGE.len() < 60 * 1024, "the files have {size} bytes as they are sent");
+    }
+
+    #[test]
+    fn a_document_names_all_that_its_page_loads_and_nothing_else() {
+        let assets = Assets::new();
+        let document = String::from_utf8(assets.pages["bin"].to_vec()).unwrap();
+        let links = document.lines().filter_map(|line| line.strip_prefix("<link rel=\"modulepreload\" href=\""));
+        let prefix = format!("./assets/{}/", assets.version);
+        let named: Vec<&str> =
+            links.map(|link| link.strip_prefix(&prefix).unwrap().strip_suffix("\">").unwrap()).collect();
+        let common = "app.js api.js dom.js format.js keys.js live.js settings.js ui.js pages/login.js";
+        let expected = format!("{common} pages/bin.js operation.js pager.js pages/operations.js");
+        assert_eq!(named, expected.split(' ').collect::<Vec<_>>());
+        // A line that imports stands above all others, where it is looked for.
+        for (name, _, text) in FILES {
+            let imports = text.lines().filter(|line| line.starts_with("import ")).count();
+            assert_eq!(imports_of(name).count(), imports, "{name}");
+        }
     }
 
     #[test]

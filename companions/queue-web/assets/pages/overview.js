@@ -9,9 +9,9 @@ import { STATES, act, queueLink, spark, stateBar, tr } from "../ui.js";
 const KEPT = 60;
 
 export default function overview({ root, me, signal }) {
-  const cards = h("div", { class: "cards" });
+  const cards = h("div", { class: "cards" }, "Reading …");
   const filter = h("input", { type: "search", "aria-label": "Queues whose name contains", placeholder: "Queue name" });
-  const caption = h("caption", null, "Reading …");
+  const caption = h("caption", null);
   const body = h("tbody", null);
   const rates = new Map();
   let latest = null;
@@ -44,6 +44,7 @@ export default function overview({ root, me, signal }) {
       rates.set(row.queue, past.slice(-KEPT));
     }
     rows();
+    below.hidden = false;
   };
 
   const rows = () => {
@@ -69,8 +70,10 @@ export default function overview({ root, me, signal }) {
 
   filter.addEventListener("input", () => latest && rows());
   const head = h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.n ? "n" : null }, column.head)));
-  show(root, h("h1", null, "Overview"), cards, h("div", { class: "bar" }, filter),
+  // Shown with the first look, whose cards would move it.
+  const below = h("div", { hidden: true }, h("div", { class: "bar" }, filter),
     h("div", { class: "scroll" }, h("table", { class: "cards-small" }, caption, h("thead", null, head), body)));
+  show(root, h("h1", null, "Overview"), cards, below);
   watch(draw, signal);
 }
 

@@ -1,6 +1,6 @@
 // One queue.
 
-import { get, page, seg, send } from "../api.js";
+import { early, get, page, seg, send } from "../api.js";
 import { h, s, show } from "../dom.js";
 import { bytes, duration, number, safe } from "../format.js";
 import { watch } from "../live.js";
@@ -13,7 +13,10 @@ export default async function queue({ root, me, params, signal, go, again }) {
   const counts = h("div", null);
   const days = h("div", null, "Reading …");
   const buttons = h("div", { class: "bar" });
-  show(root, h("h1", null, "Queue ", safe(name)), counts, buttons, h("h2", null, "Days"), days);
+  // What stands below is shown when the counts are, which would move it.
+  const below = h("div", { hidden: true }, h("h2", null, "Days"), days);
+  show(root, h("h1", null, "Queue ", safe(name)), counts, buttons, below);
+  const counted = early(get(`${path}/days`, { days: 30 }, signal));
 
   const draw = (row, memory) => {
     show(counts, stateBar(row, 260),
@@ -40,12 +43,13 @@ export default async function queue({ root, me, params, signal, go, again }) {
     queueMicrotask(() => draw(row));
     return null;
   });
+  below.hidden = false;
   watch((look) => {
     const row = look.queues.find((other) => other.queue === name);
     // While the keyboard is in it, it stays as it is.
     if (row && !row.error && !counts.contains(document.activeElement) && !buttons.contains(document.activeElement)) draw(row, memory);
   }, signal);
-  await into(days, () => get(`${path}/days`, { days: 30 }, signal), (answer) => [chart(answer.items), numbers(answer.items)]);
+  await into(days, () => counted, (answer) => [chart(answer.items), numbers(answer.items)]);
 }
 
 /** Bars of what was processed; the table beside it says the same. */

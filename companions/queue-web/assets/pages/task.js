@@ -1,6 +1,6 @@
 // One task: what became of it, why it does not run, and what can be done.
 
-import { get, page, seg, send, url } from "../api.js";
+import { early, get, page, seg, send, url } from "../api.js";
 import { h, show } from "../dom.js";
 import { bytes, duration, pretty, safe, short, time } from "../format.js";
 import { reread, watch } from "../live.js";
@@ -12,15 +12,18 @@ export default async function task({ root, me, params, signal, go, again }) {
   if (!queue) return everywhere({ root, id, signal, go });
   const path = `queues/${seg(queue)}/tasks/${seg(id)}`;
   const [now, body, failed, log, why] = ["", "Reading …", "", "", "Reading …"].map((text) => h("div", null, text));
-  show(root, h("h1", null, "Task ", h("span", { class: "mono" }, safe(id))), now, body, failed, log, h("h2", null, "Why it is where it is"), why);
+  // What stands below is shown when the task is, which would move it.
+  const below = h("div", { hidden: true }, failed, log, h("h2", null, "Why it is where it is"), why);
+  show(root, h("h1", null, "Task ", h("span", { class: "mono" }, safe(id))), now, body, below);
+  const [ended, written, explained] = ["attempts", "log", "explain"].map((what) => early(get(`${path}/${what}`, {}, signal)));
   let seen = null;
   // What has not changed stays as it is: somebody may be reading it.
   let [drawn, lines] = ["", ""];
-  const follow = async () => {
+  const follow = async (asked) => {
     const { progress } = seen;
     if (drawn !== JSON.stringify(progress)) show(now, progress && farther(progress));
     drawn = JSON.stringify(progress);
-    const found = await get(`${path}/log`, {}, signal);
+    const found = await (asked ?? get(`${path}/log`, {}, signal));
     if (lines !== JSON.stringify(found)) show(log, writtenDown(found));
     lines = JSON.stringify(found);
   };
@@ -28,11 +31,13 @@ export default async function task({ root, me, params, signal, go, again }) {
     seen = found;
     return whole({ found, path, me, again, go });
   });
-  if (await read()) {
-    await into(failed, () => get(`${path}/attempts`, {}, signal), attempts);
-    await follow().catch((error) => error.name === "AbortError" || show(log, failure(error)));
+  const isThere = await read();
+  below.hidden = false;
+  if (isThere) {
+    await into(failed, () => ended, attempts);
+    await follow(written).catch((error) => error.name === "AbortError" || show(log, failure(error)));
   }
-  await into(why, () => get(`${path}/explain`, {}, signal), explanation);
+  await into(why, () => explained, explanation);
   // Neither progress nor log moves its queue.
   reread(null, async () => {
     if (seen?.state !== "active") return;

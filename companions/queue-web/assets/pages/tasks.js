@@ -14,12 +14,16 @@ const MOST_FILTERS = 20;
 const INTO_THE_BIN = "They go into the bin, and can be restored for a day. Redis has their memory back when that is over, or the bin is emptied.";
 
 export default async function tasks({ root, me, params, signal, go }) {
-  const names = (await get("queues", {}, signal)).items.map((row) => row.queue);
-  const queue = params.get("queue") ?? names[0] ?? "";
+  const asked = get("queues", {}, signal);
+  const queue = params.get("queue") ?? (await asked).items[0]?.queue ?? "";
   const state = params.get("state") ?? (params.get("q") ? "" : "pending");
   const q = params.get("q") ?? "";
   const order = params.get("order") ?? (/archived|completed/.test(state) ? "newest" : "oldest");
   const at = (change) => page("tasks", { queue, state, q, order, ...change });
+  const { parts, start } = pager({ caption: `Tasks of queue ${safe(queue)}`, columns: columnsOf(state), read: (more) => get("tasks", { queue, state, q, order, ...more }, signal), signal });
+  // Both are on their way; that the list fails is told in it.
+  const listed = queue && start();
+  const names = (await asked).items.map((row) => row.queue);
 
   const choose = h("select", { name: "queue" }, (names.includes(queue) ? names : [queue, ...names]).map((name) => h("option", { value: name, selected: name === queue }, safe(name))));
   const box = h("input", { type: "search", name: "q", value: q, class: "wide", placeholder: "type:email:* error:\"timed out\" payload.user.id:7 -older:1h word", maxlength: 4096 });
@@ -45,12 +49,10 @@ export default async function tasks({ root, me, params, signal, go }) {
       h("button", { type: "button", "aria-label": `Forget the filter ${it}`, onclick: keep(settings.filters.filter((other) => other !== it)) }, "×"))),
     q && kept.length === settings.filters.length ? h("button", { type: "button", "data-keep": true, onclick: keep([q, ...kept]) }, "Keep this filter") : null);
 
-  const buttons = h("div", { class: "bar" });
-  const { parts, start } = pager({ caption: `Tasks of queue ${safe(queue)}`, columns: columnsOf(state), read: (more) => get("tasks", { queue, state, q, order, ...more }, signal), signal });
-  show(root, h("h1", null, "Tasks"), form, saved, tabs, queue ? parts : h("p", { role: "status" }, "There are no queues yet."), buttons);
-  if (!queue) return;
-  if (state) show(buttons, h("span", { class: "dim" }, "All that fit: "), many({ me, queues: [queue], states: [state], q, done: () => go(at({})) }));
-  await start();
+  // Above the list, which grows.
+  const buttons = queue && state && h("div", { class: "bar" }, h("span", { class: "dim" }, "All that fit: "), many({ me, queues: [queue], states: [state], q, done: () => go(at({})) }));
+  show(root, h("h1", null, "Tasks"), form, saved, tabs, buttons, queue ? parts : h("p", { role: "status" }, "There are no queues yet."));
+  await listed;
 }
 
 /** What can be done to all tasks that fit: first they are counted. */
