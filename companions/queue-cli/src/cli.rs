@@ -25,7 +25,7 @@ task or batch, 4 refused because of a state, 128 + n for signal n; `task wait`,
 `enqueue --wait` and `batch wait` have more.";
 
 /// The table of all commands: a new one is a line here, and a file with its arguments and its [`Command`]. Without the
-/// feature `full` there are those of the first part alone.
+/// feature `full` there is the demo alone.
 macro_rules! commands {
     ($(#[$about:meta] $(#[command($($how:tt)*)])? $(@ $feature:literal)? $name:ident: $($module:ident)::+,)*) => {
         /// What to do.
@@ -53,7 +53,7 @@ commands! {
     /// See a realistic mix of tasks live and die, on a Redis of its own
     Demo: demo::DemoArgs,
     /// Put a task, or a file of tasks, into a queue
-    Enqueue: enqueue::EnqueueArgs,
+    @"full" Enqueue: enqueue::EnqueueArgs,
     /// Work tasks by running programs or sending HTTP requests
     @"full" Worker: worker::WorkerArgs,
     /// Serve what is in the queues over HTTP, for Prometheus
@@ -67,49 +67,49 @@ commands! {
     @"full" Bench: bench::BenchCommand,
     /// Look at queues, pause, resume and remove them
     #[command(subcommand)]
-    Queue: manage::queue::QueueCommand,
+    @"full" Queue: manage::queue::QueueCommand,
     /// Look at tasks, run, archive, delete and cancel them, wait for them
     #[command(subcommand)]
-    Task: manage::task::TaskCommand,
+    @"full" Task: manage::task::TaskCommand,
     /// Make batches of tasks, look at them, wait for them, cancel them
     #[command(subcommand)]
-    Batch: manage::batch::BatchCommand,
+    @"full" Batch: manage::batch::BatchCommand,
     /// Make workflows of tasks and batches that wait for each other, look at them
     #[command(subcommand)]
-    Workflow: manage::workflow::WorkflowCommand,
+    @"full" Workflow: manage::workflow::WorkflowCommand,
     /// Have several servers run one task, and see what each has made of it
     #[command(subcommand)]
-    Broadcast: manage::broadcast::BroadcastCommand,
+    @"full" Broadcast: manage::broadcast::BroadcastCommand,
     /// Limit how many tasks of a queue run at once or start in a time, by type, header or payload
     #[command(subcommand)]
-    Limit: manage::limit::LimitCommand,
+    @"full" Limit: manage::limit::LimitCommand,
     /// Look at changes of many tasks that outlive their process, pause, resume and cancel them
     #[command(subcommand)]
-    Operation: manage::operation::OperationCommand,
+    @"full" Operation: manage::operation::OperationCommand,
     /// Look at what was deleted into the bin, restore it, delete it for good
     #[command(subcommand)]
-    Bin: manage::bin::BinCommand,
+    @"full" Bin: manage::bin::BinCommand,
     /// Look at periodic entries, pause, resume and run them
     #[command(subcommand)]
-    Cron: manage::cron::CronCommand,
+    @"full" Cron: manage::cron::CronCommand,
     /// Look at the groups of a queue
     #[command(subcommand)]
-    Group: manage::group::GroupCommand,
+    @"full" Group: manage::group::GroupCommand,
     /// Look at the servers that work tasks, and give them orders
     #[command(subcommand)]
-    Server: manage::server::ServerCommand,
+    @"full" Server: manage::server::ServerCommand,
     /// Show tasks by state and queue, with today's and all-time counts
-    Stats: manage::stats::StatsArgs,
+    @"full" Stats: manage::stats::StatsArgs,
     /// Show what fails, grouped by its cause
-    Failures: manage::failures::FailuresArgs,
+    @"full" Failures: manage::failures::FailuresArgs,
     /// Show what happens to tasks and servers, as it happens, until Ctrl-C
-    Events: events::EventsArgs,
+    @"full" Events: events::EventsArgs,
     /// Show who did what with queuectl and its dashboards
-    Audit: manage::audit::AuditArgs,
+    @"full" Audit: manage::audit::AuditArgs,
     /// Check that all queues are in order, and repair them
-    Doctor: doctor::DoctorArgs,
+    @"full" Doctor: doctor::DoctorArgs,
     /// Say why a task is not running
-    Explain: explain::ExplainArgs,
+    @"full" Explain: explain::ExplainArgs,
     /// Watch queues, tasks, servers and periodic entries in the terminal, and act on them
     @"full" Dash: dash::DashArgs,
     /// Serve a dashboard for browsers, and a REST API

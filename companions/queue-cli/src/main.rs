@@ -18,46 +18,63 @@
 //! * [`manual`]: shell completions and manual pages.
 //! * [`output`], [`table`], [`when`], [`watch`]: how things are shown.
 
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, unused_macros, reason = "the demo uses a part of what all commands share")
+)]
+
 mod args;
 #[cfg(feature = "full")]
 mod bench;
 mod cli;
 mod command;
+#[cfg(feature = "full")]
 mod confirm;
 mod connection;
 #[cfg(feature = "full")]
 mod dash;
 mod data_dir;
 mod demo;
+#[cfg(feature = "full")]
 mod doctor;
+#[cfg(feature = "full")]
 mod enqueue;
 mod error;
+#[cfg(feature = "full")]
 mod events;
+#[cfg(feature = "full")]
 mod explain;
 #[cfg(feature = "full")]
 mod exporter;
 mod global;
 mod interrupt;
+#[cfg(feature = "full")]
 mod lines;
 mod logging;
+#[cfg(feature = "full")]
 mod manage;
 #[cfg(feature = "full")]
 mod manual;
 mod output;
+#[cfg(feature = "full")]
 mod progress;
 #[cfg(feature = "full")]
 mod scheduler;
 mod session;
+#[cfg(feature = "full")]
 mod table;
 #[cfg(feature = "full")]
 mod tend;
 #[cfg(feature = "full")]
 mod transfer;
 mod version;
+#[cfg(feature = "full")]
 mod waited;
+#[cfg(feature = "full")]
 mod watch;
 #[cfg(feature = "full")]
 mod web;
+#[cfg(feature = "full")]
 mod when;
 #[cfg(feature = "full")]
 mod worker;
