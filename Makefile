@@ -115,7 +115,7 @@ bench-programs: setup
 .PHONY: package features semver sbom
 UNPUBLISHED = queue-tests queue-examples queue-bench queue-chaos queue-fuzz-targets
 
-package: ## Pack every crate that is published, and build what was packed
+package: ## Pack every crate that is published, and compile what was packed
 	@scripts/package $(UNPUBLISHED)
 
 features: ## Check every feature of every published crate alone, and that the defaults are light
