@@ -30,7 +30,7 @@ PAGES = {
     "servers": ("servers", "tbody tr"),
 }
 
-# Until which instant a page has moved what it showed, how much, its longest task, and when its first rows stood there.
+# How much a page moves what it has shown, its longest task, and when its first rows stand there.
 PROBE = """
 window.seen = {rows: null, shift: 0, longest: 0};
 new PerformanceObserver((list) => { for (const entry of list.getEntries()) if (!entry.hadRecentInput) seen.shift += entry.value; })
@@ -123,7 +123,7 @@ def open_for(driver, site, web, minutes):
     window.devtools("HeapProfiler.enable")
     window.devtools("Performance.enable")
     window.go(site)
-    print(f"\nThe overview open for {minutes} minutes, while tasks are enqueued and worked.\n")
+    print(f"\nThe overview open for {minutes} minutes, while a worker has a task each second.\n")
     print("| minute | heap after a collection, MB | nodes | web process, MB |")
     print("| --- | --- | --- | --- |")
     steps = sorted({1, 2, *range(5, minutes, 5), minutes})
@@ -172,8 +172,8 @@ def main():
             start("chromedriver", f"--port={driver}")
             driver = f"http://127.0.0.1:{driver}"
             until("chromedriver answers", lambda: urllib.request.urlopen(driver + "/status", timeout=5))
-            # A worker that has the tasks of one queue, one after another, for as long as it takes.
-            start(options.queuectl, *redis, "worker", "--queue", "queue-01", "--concurrency", "1", "--exec", "*=sleep 1", stderr=subprocess.DEVNULL)
+            # The pending tasks, one a second: more than two hours.
+            start(options.queuectl, *redis, "worker", "--queue", "queue-*", "--concurrency", "1", "--exec", "*=sleep 1", stderr=subprocess.DEVNULL)
             until("the worker is seen", lambda: json.load(urllib.request.urlopen(site + "api/v1/servers", timeout=5)).get("items"))
             if options.rounds:
                 phone(driver, site, options.rounds)

@@ -246,6 +246,10 @@ mod tests {
         let common = "app.js api.js dom.js format.js keys.js live.js settings.js ui.js pages/login.js";
         let expected = format!("{common} pages/bin.js operation.js pager.js pages/operations.js");
         assert_eq!(named, expected.split(' ').collect::<Vec<_>>());
+        for (page, document) in &assets.pages {
+            let own = format!("{prefix}pages/{}.js\"", if page.is_empty() { "overview" } else { page });
+            assert!(std::str::from_utf8(document).unwrap().contains(&own), "{page:?}");
+        }
         // A line that imports stands above all others, where it is looked for.
         for (name, _, text) in FILES {
             let imports = text.lines().filter(|line| line.starts_with("import ")).count();
