@@ -50,16 +50,16 @@ impl BusyPoll {
     /// As that of the future.
     pub(crate) async fn wait<F: Future>(&self, answer: F) -> F::Output {
         let answer = pin!(answer);
-        let output = if self.is_to_sleep() { answer.await } else { self.stay_awake(answer).await };
+        let output = if self.is_to_sleep(now()) { answer.await } else { self.stay_awake(answer).await };
         self.answered.store(now(), Ordering::Relaxed);
         output
     }
 
-    fn is_to_sleep(&self) -> bool {
+    fn is_to_sleep(&self, now: u64) -> bool {
         if !*HAS_A_PROCESSOR_TO_SPARE {
             return true;
         }
-        let since = now().saturating_sub(self.answered.load(Ordering::Relaxed));
+        let since = now.saturating_sub(self.answered.load(Ordering::Relaxed));
         let take_one = |asleep: u32| asleep.checked_sub(1);
         u128::from(since) > FOLLOWS_WITHIN.as_micros()
             || self.asleep.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one).is_ok()
@@ -93,18 +93,6 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A wait for an answer that comes after so long; how often it was asked for.
-    async fn ask(poll: &BusyPoll, after: Duration) -> u32 {
-        let mut asked = 0;
-        let mut sleep = pin!(tokio::time::sleep(after));
-        let answer = poll_fn(|context| {
-            asked += 1;
-            sleep.as_mut().poll(context)
-        });
-        poll.wait(answer).await;
-        asked
-    }
 
     /// A wait for an answer that is there only after it was asked for in vain when the time for that was over, however
     /// long this test is kept from going on meanwhile.
@@ -153,12 +141,10 @@ mod tests {
         assert_eq!(poll.penalty.load(Ordering::Relaxed) == 0, *HAS_A_PROCESSOR_TO_SPARE);
     }
 
-    #[tokio::test]
-    async fn who_calls_now_and_then_sleeps() {
-        let poll = BusyPoll::default();
-        for _ in 0..3 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            assert!(ask(&poll, Duration::from_millis(3)).await <= 2);
-        }
+    #[test]
+    fn who_calls_now_and_then_sleeps() {
+        let poll = BusyPoll { answered: AtomicU64::new(1_000), ..BusyPoll::default() };
+        assert_eq!(poll.is_to_sleep(1_200), !*HAS_A_PROCESSOR_TO_SPARE, "the last call of a row");
+        assert!(poll.is_to_sleep(1_201), "the first after a pause");
     }
 }
