@@ -187,14 +187,13 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             named => named,
         };
         let mut progress = Progress { of, ..Progress::default() };
-        let broker = self.inspector.broker();
-        broker.publish_queue(queue).await?;
+        self.inspector.broker().publish_queue(queue).await?;
         for piece in 0..=*last {
             let list = QueueKeys::new(queue).bin_piece(from, piece);
             let mut stay = 0;
             loop {
                 // Those that cannot come back stay at the head, and so do those that nobody has named.
-                let size = if named.is_empty() { BIN_BATCH } else { BIN_PIECE };
+                let size = if named.is_empty() { MAX_BATCH } else { BIN_PIECE };
                 let mut ids = self.inspector.binned_ids(&list, stay, size).await?;
                 if ids.is_empty() {
                     break;
@@ -202,23 +201,8 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                 let all = ids.len();
                 ids.retain(|id| named.is_empty() || named.contains(&id[..]));
                 stay += all - ids.len();
-                for ids in ids.chunks(BIN_BATCH) {
-                    self.inspector.look_at_the_clock().await?;
-                    let bin = Bin::new(from, piece);
-                    let words = broker.undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await?;
-                    for word in words {
-                        let so_far = &mut progress.so_far;
-                        so_far.matched += 1;
-                        match word {
-                            Undeleted::Restored => so_far.changed += 1,
-                            Undeleted::Gone => so_far.skipped += 1,
-                            _ => {
-                                so_far.skipped += 1;
-                                stay += 1;
-                            }
-                        }
-                    }
-                    progress.looked_at += ids.len() as u64;
+                for page in ids.chunks(MAX_BATCH) {
+                    stay += self.restore_page(queue, Bin::new(from, piece), page, &mut progress).await?;
                     if !self.go_on(progress).await? {
                         return Ok(());
                     }
@@ -226,5 +210,33 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             }
         }
         Ok(())
+    }
+
+    /// Brings these back; how many of them stay in the bin.
+    async fn restore_page(
+        &self,
+        queue: &str,
+        bin: Bin<'_>,
+        ids: &[Bytes],
+        progress: &mut Progress,
+    ) -> Result<usize, Error> {
+        let mut stay = 0;
+        for ids in ids.chunks(BIN_BATCH) {
+            self.inspector.look_at_the_clock().await?;
+            for word in self.inspector.broker().undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await? {
+                let so_far = &mut progress.so_far;
+                so_far.matched += 1;
+                match word {
+                    Undeleted::Restored => so_far.changed += 1,
+                    Undeleted::Gone => so_far.skipped += 1,
+                    _ => {
+                        so_far.skipped += 1;
+                        stay += 1;
+                    }
+                }
+            }
+            progress.looked_at += ids.len() as u64;
+        }
+        Ok(stay)
     }
 }
