@@ -71,7 +71,10 @@ local function record(todo, prefix, born, at, last)
         flow_set(flow, group[n], group[n + 2])
         moved = 1
       end
-    elseif outcome ~= 'rules' and not flow['fired:success'] then
+    elseif outcome == 'rules' then
+      -- Before they are applied: what somebody asks for after that is not lost.
+      redis.call('ZREM', todo, 'rules ' .. number)
+    elseif not flow['fired:success'] then
       local members
       outcome, group = flow_runs(prefix, flow, outcome, group)
       moved, members = flow_move(prefix, flow, group, outcome)

@@ -16,7 +16,7 @@ pub fn standard(broker: &Broker, clock: Arc<dyn Clock>) -> Vec<Arc<dyn Duty>> {
     vec![
         Arc::new(CancelDuty { broker: broker.clone(), clock: clock.clone() }),
         Arc::new(TendTargets::new(broker.clone(), clock)),
-        Arc::new(TendTree(flows.clone())),
+        Arc::new(TendTree::new(flows.clone())),
         Arc::new(TendCast::new(flows.clone())),
         Arc::new(TendQueue::new(flows)),
     ]

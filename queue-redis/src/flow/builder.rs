@@ -222,8 +222,9 @@ impl BatchBuilder {
             let reason = "description, tags and metadata take more than 16 KiB; store them elsewhere, and say where";
             return Err(BatchError::Unsuitable { position: "description".to_owned(), reason });
         }
-        opening.deadline = self.deadline.map_or(0, unix_secs_ceil);
-        opening.linger = secs_ceil(self.linger);
+        // What is further away than that, scripts cannot count.
+        opening.deadline = self.deadline.map_or(0, unix_secs_ceil).min(limits::LAST_SECOND);
+        opening.linger = secs_ceil(self.linger).min(limits::LAST_SECOND);
         opening.texts.extend(self.texts.into_iter().map(|(field, text)| (field.to_owned(), text)));
         for (event, task) in self.callbacks {
             let unsuitable = |reason| BatchError::Unsuitable { position: format!("on_{event}"), reason };

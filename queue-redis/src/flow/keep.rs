@@ -1,8 +1,8 @@
 //! What keeps flows going when nobody else does: looks at trees and at queues with members.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::flow::{self, FlowId, MemberId, MemberOutcome, MemberState, Part};
@@ -43,47 +43,100 @@ fn outcome_of(state: &str) -> Option<MemberOutcome> {
     }
 }
 
+/// How far a look at a tree has come, which goes through its flows and, when it is over, through the results of its nodes.
+#[derive(Debug)]
+pub(super) struct Walk {
+    from: u32,
+    next: Option<Duration>,
+    has_done: bool,
+    refused: Result<(), Error>,
+    /// Of each flow, how many of its nodes have no results any more.
+    results_gone: HashMap<u32, u32>,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { from: 0, next: None, has_done: false, refused: Ok(()), results_gone: HashMap::new() }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Flows {
     /// Looks after a tree; returns when to look again, or `None` if it is gone.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses; the look may be repeated.
     pub async fn tend(&self, root: &str) -> Result<Option<Duration>, Error> {
-        let (mut from, mut next, mut refused) = (0, Duration::MAX, Ok(()));
-        let mut has_done = false;
+        self.tend_for(root, &Mutex::default(), Duration::MAX).await
+    }
+
+    /// The same for so long, going on where the walk is. What it has come to is in the walk at any time, also when this is dropped.
+    pub(super) async fn tend_for(
+        &self,
+        root: &str,
+        walk: &Mutex<Walk>,
+        long: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let begun = Instant::now();
         loop {
+            let from = lock(walk).from;
             let tended = self.broker.flow_tend(root, from).await?;
             match tended.tree {
                 Tree::Stays => {}
-                Tree::Over => return self.forget(root).await,
+                Tree::Over => return self.forget(root, walk, begun, long).await,
                 Tree::Forgotten => return self.unlist(root).await.map(|()| None),
             }
             let has_to_do = !tended.claimed.entries.is_empty() || !tended.standing.is_empty();
-            has_done |= has_to_do;
             let born = if has_to_do { self.born(root).await? } else { None };
+            let mut refused = Ok(());
             or_refused(self.carry_out(root, born, tended.claimed).await, &mut refused)?;
             for flow in tended.standing {
                 or_refused(self.probe(root, born, flow).await, &mut refused)?;
             }
-            next = next.min(tended.next);
-            match tended.go_on {
-                Some(flow) => from = flow,
+            let mut walk = lock(walk);
+            walk.has_done |= has_to_do;
+            walk.next = Some(walk.next.map_or(tended.next, |next| next.min(tended.next)));
+            if walk.refused.is_ok() {
+                walk.refused = refused;
+            }
+            let Some(from) = tended.go_on else {
+                let Walk { next, has_done, refused, .. } = std::mem::take(&mut *walk);
                 // What others have asked for meanwhile, the next look finds.
-                None => return refused.map(|()| Some(if has_done { next.min(SOON) } else { next })),
+                return refused.map(|()| next.map(|next| if has_done { next.min(SOON) } else { next }));
+            };
+            walk.from = from;
+            if begun.elapsed() >= long {
+                return Ok(Some(Duration::ZERO));
             }
         }
     }
 
     /// Deletes a tree that is over, and takes it off the list; returns when to look again, if it is not over any more. What was
     /// deleted is not looked at again by whoever goes on with it.
-    async fn forget(&self, root: &str) -> Result<Option<Duration>, Error> {
+    async fn forget(
+        &self,
+        root: &str,
+        walk: &Mutex<Walk>,
+        begun: Instant,
+        long: Duration,
+    ) -> Result<Option<Duration>, Error> {
         loop {
             let mut get = redis::cmd("HGET");
             get.arg(format!("{}0:flow", keys::flow_prefix(root))).arg("flows");
             let flows: Option<u32> = self.broker.redis().query("HGET", &get).await?;
             let flows = flows.unwrap_or(1);
-            self.delete_results(root, flows.saturating_sub(FORGOTTEN_AT_ONCE)..flows).await?;
+            for flow in flows.saturating_sub(FORGOTTEN_AT_ONCE)..flows {
+                while self.delete_results(root, flow, walk).await? {
+                    if begun.elapsed() >= long {
+                        return Ok(Some(Duration::ZERO));
+                    }
+                }
+            }
             match self.broker.flow_forget(root, FORGOTTEN_AT_ONCE).await? {
+                Forgotten::Part if begun.elapsed() >= long => return Ok(Some(Duration::ZERO)),
                 Forgotten::Part => {}
                 Forgotten::All => return self.unlist(root).await.map(|()| None),
                 Forgotten::Nothing => return Ok(Some(SOON)),
@@ -95,38 +148,35 @@ impl Flows {
         self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
     }
 
-    /// Deletes the tasks of nodes of these flows that were kept for the results that others read.
-    async fn delete_results(&self, root: &str, flows: Range<u32>) -> Result<(), Error> {
+    /// Deletes the tasks of the next hundred nodes of a flow that were kept for the results that others read; whether there were any nodes.
+    async fn delete_results(&self, root: &str, flow: u32, walk: &Mutex<Walk>) -> Result<bool, Error> {
         let redis = self.broker.redis();
-        let key = |flow: u32, name: &str| format!("{}{flow}:{name}", keys::flow_prefix(root));
+        let key = |name: &str| format!("{}{flow}:{name}", keys::flow_prefix(root));
+        let from = lock(walk).results_gone.get(&flow).copied().unwrap_or(0);
+        let mut count = redis::cmd("HGET");
+        let count: Option<u32> = redis.query("HGET", count.arg(key("flow")).arg("nodes")).await?;
+        let nodes: Vec<u32> = (from..count.unwrap_or(0)).take(MAX_BATCH).collect();
+        let Some(last) = nodes.last() else { return Ok(false) };
         let mut look = redis::pipe();
-        for flow in flows.clone() {
-            look.cmd("HMGET").arg(key(flow, "flow")).arg("nodes").arg("rerun");
+        look.cmd("HMGET").arg(key("messages")).arg(&nodes).cmd("HMGET").arg(key("runs")).arg(&nodes);
+        let (messages, runs): (Vec<Option<Vec<u8>>>, Vec<Option<u32>>) = redis.pipeline("HMGET", &look).await?;
+        let kept = i64::try_from(flow::RESULT_RETENTION.as_secs()).unwrap_or(i64::MAX);
+        let mut ids: HashMap<String, Vec<String>> = HashMap::new();
+        for (message, run) in messages.into_iter().zip(runs) {
+            let message = message.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
+            let Some(message) = message.filter(|message| flow::retention(message) == kept) else { continue };
+            let ids = ids.entry(message.queue).or_default();
+            // Those of all its runs up to the last one: each has had the number of a generation.
+            ids.extend((2..=run.unwrap_or(1)).map(|run| format!("{}.{run}", message.id)));
+            ids.push(message.id);
         }
-        let read: Vec<(Option<u32>, Option<u32>)> = redis.pipeline("HMGET", &look).await?;
-        for (flow, (nodes, rerun)) in flows.zip(read) {
-            let nodes: Vec<u32> = (0..nodes.unwrap_or(0)).collect();
-            for nodes in nodes.chunks(MAX_BATCH) {
-                let mut get = redis::cmd("HMGET");
-                let read: Vec<Option<Vec<u8>>> =
-                    redis.query("HMGET", get.arg(key(flow, "messages")).arg(nodes)).await?;
-                let messages = read.into_iter().flatten().filter_map(|raw| TaskMessage::from_bytes(raw.into()).ok());
-                let kept = i64::try_from(flow::RESULT_RETENTION.as_secs()).unwrap_or(i64::MAX);
-                let mut ids: HashMap<String, Vec<String>> = HashMap::new();
-                for message in messages.filter(|message| flow::retention(message) == kept) {
-                    let ids = ids.entry(message.queue).or_default();
-                    // Those of all runs: each has had the number of a generation.
-                    ids.extend((2..=rerun.unwrap_or(1)).map(|run| format!("{}.{run}", message.id)));
-                    ids.push(message.id);
-                }
-                for (queue, ids) in ids {
-                    for ids in ids.chunks(CHANGE_BATCH) {
-                        self.broker.delete_tasks(&queue, Seen::In(TaskState::Completed), ids).await?;
-                    }
-                }
+        for (queue, ids) in ids {
+            for ids in ids.chunks(CHANGE_BATCH) {
+                self.broker.delete_tasks(&queue, Seen::In(TaskState::Completed), ids).await?;
             }
         }
-        Ok(())
+        lock(walk).results_gone.insert(flow, last + 1);
+        Ok(true)
     }
 
     /// The second that the ids of the tree's tasks name.

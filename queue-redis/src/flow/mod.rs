@@ -200,13 +200,11 @@ impl Flows {
                             continue;
                         }
                     };
-                    let is_rules = matches!(looked_at, Record::Rules(_));
                     let written = self.broker.flow_record_one(root, born, looked_at).await;
                     let written = written.map(|(.., claimed)| Some(claimed));
+                    // The script has taken the entry out by itself, and may have put it in again.
                     if let Some(claimed) = or_refused(written, &mut refused)? {
                         next.push((tree.clone(), claimed));
-                        // The script has taken the others out by itself, and may have put them in again.
-                        done.extend(is_rules.then_some(entry));
                     }
                 }
                 carried.push((tree, done));

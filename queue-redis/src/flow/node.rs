@@ -97,7 +97,7 @@ impl Flows {
             HashMap<u32, String>,
             HashMap<u32, Vec<u8>>,
             HashMap<u32, Vec<u8>>,
-            HashMap<String, i64>,
+            HashMap<String, f64>,
         );
         let (names, before, messages, said, todo): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
         let names: HashMap<u32, String> = names.into_iter().map(|(name, number)| (number, name)).collect();
@@ -118,7 +118,7 @@ impl Flows {
                 within: message.timeout,
                 until: todo
                     .get(&format!("late {} {number}", id.number()))
-                    .and_then(|second| DateTime::from_timestamp(*second, 0)),
+                    .and_then(|second| DateTime::from_timestamp(*second as i64, 0)),
                 said: said.get(&number).and_then(|said| serde_json::from_slice(said).ok()),
             });
             NodeStatus {

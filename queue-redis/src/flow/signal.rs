@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::TaskMessage;
+use queue_core::clock::secs_ceil;
 use queue_core::flow::{FlowId, MemberId, Otherwise, Part, SIGNAL_TYPE};
-use queue_core::limits::FLOW_MAX_SIGNAL_BYTES;
+use queue_core::limits::{FLOW_MAX_SIGNAL_BYTES, LAST_SECOND};
 use serde::Serialize;
 
 use super::batch::{Batch, BatchError};
@@ -18,7 +19,8 @@ use crate::script::Word;
 /// What stands in the ledger for a node that waits for a signal: a message that is never enqueued. Its timeout is how long it waits, in
 /// seconds, 0 for ever; its payload is what becomes of it then.
 pub(super) fn message(within: Option<(Duration, Otherwise)>) -> TaskMessage {
-    let seconds = |duration: Duration| i64::try_from(duration.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX).max(1);
+    // What is further away than that, scripts cannot count.
+    let seconds = |duration| secs_ceil(duration).clamp(1, LAST_SECOND);
     TaskMessage {
         r#type: SIGNAL_TYPE.to_owned(),
         timeout: within.map_or(0, |(duration, _)| seconds(duration)),

@@ -1,11 +1,14 @@
 //! What becomes of a batch when somebody dies, or moves its tasks without telling it.
 
+use std::time::Duration;
+
 use queue_admin::Filter;
 use queue_core::flow::MemberState;
 use queue_core::options::compose;
 use queue_core::{Clock as _, SystemClock, TaskState, keys};
 use queue_redis::broker::{Bin, Seen, Undeleted};
-use queue_redis::flow::Flows;
+use queue_redis::flow::{Flows, TendTree};
+use queue_redis::leader::Duty as _;
 use queue_redis::{BatchState, Redis};
 
 use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
@@ -456,4 +459,72 @@ async fn what_our_tools_do_to_members_their_batch_learns_at_once() {
     }
     let status = batch.status().await.unwrap();
     assert_eq!((status.dead, status.removed, status.succeeded, status.sent), (1, 4, 1, 0));
+}
+
+#[tokio::test]
+async fn a_look_at_a_tree_that_takes_too_long_goes_on_where_it_was() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    for n in 0..40 {
+        batch.child().id(&format!("c{n}")).add_all([member("ok")]).await.unwrap();
+    }
+    batch.commit().await.unwrap();
+    let root = batch.id().root().to_owned();
+    fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[format!("flow:{root}:40:0")]).await.unwrap();
+    let last = format!("asynq:x:{{{root}}}:40:flow");
+    let _: i64 = fixture.cmd(&["HSET", &last, "touched", "1", "looked", "1", "adding", "1"]).await;
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(SystemClock));
+    let duty = TendTree::new(flows).at_a_time(Duration::ZERO);
+    let removed = async || fixture.cmd::<Option<u32>>(&["HGET", &last, "c6"]).await.unwrap_or(0);
+    // Sixteen at a time.
+    for _ in 0..2 {
+        assert_eq!((duty.look(&root).await.unwrap(), removed().await), (Some(Duration::ZERO), 0));
+    }
+    let next = duty.look(&root).await.unwrap().unwrap();
+    assert!(next > Duration::ZERO, "{next:?}");
+    assert_eq!(removed().await, 1);
+    assert_eq!(duty.look(&root).await.unwrap(), Some(Duration::ZERO), "from the beginning");
+}
+
+#[tokio::test]
+async fn the_results_of_a_large_workflow_are_deleted_in_several_looks() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let names: Vec<String> = (0..150).map(|n| format!("n{n}")).collect();
+    let mut flow = client(&fixture).workflow();
+    for name in &names {
+        flow = flow.task(name, member("ok"));
+    }
+    let flow = flow.task("last", member("ok")).after(&names).start().await.unwrap();
+    over(&flow).await;
+    server.shutdown().await;
+    let root = flow.id().root().to_owned();
+    let kept = async || fixture.cmd::<usize>(&["ZCARD", "asynq:{q}:completed"]).await;
+    assert_eq!(kept().await, 150);
+    let _: i64 = fixture.cmd(&["HSET", &format!("asynq:x:{{{root}}}:0:flow"), "over", "1"]).await;
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(SystemClock));
+    let duty = TendTree::new(flows).at_a_time(Duration::ZERO);
+    for left in [50, 0] {
+        assert_eq!((duty.look(&root).await.unwrap(), kept().await), (Some(Duration::ZERO), left));
+    }
+    assert_eq!(duty.look(&root).await.unwrap(), None);
+    assert_eq!(flow_keys(&fixture).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn for_ever_is_not_at_once() {
+    let fixture = Fixture::start().await;
+    let far = std::time::SystemTime::now() + Duration::from_secs(1 << 60);
+    let batch = client(&fixture).batch().linger(Duration::MAX).deadline(far).open().await.unwrap();
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().state, BatchState::Open);
+    batch.commit().await.unwrap();
+    tend(&fixture, &batch).await;
+    tend(&fixture, &batch).await;
+    assert_eq!(batch.status().await.unwrap().state, BatchState::Succeeded);
+    let flow = client(&fixture).workflow().timer("pause", Duration::MAX).start().await.unwrap();
+    tend(&fixture, &flow).await;
+    let nodes = client(&fixture).flows().nodes(flow.id()).await.unwrap();
+    assert_eq!(nodes.len(), 1);
+    assert!(nodes[0].signal.as_ref().unwrap().until.is_some(), "{nodes:?}");
 }
