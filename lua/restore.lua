@@ -5,7 +5,7 @@
 -- tasks it has stored are done and gone by then.
 --
 -- KEYS
---   1  record     asynq:{<queue>}:x:import:<export>  HASH: line, stored
+--   1  record     asynq:{<queue>}:x:import:<export>  HASH: line, stored, refused
 --   2  groups     asynq:{<queue>}:groups     SET
 --   then for each task
 --   +1 task       asynq:{<queue>}:t:<id>     HASH
@@ -76,5 +76,9 @@ for n = 1, #first do
 end
 redis.call('HSET', record, 'line', to)
 redis.call('HINCRBY', record, 'stored', stored)
+if stored < #first then
+  -- A later import of the same file says of them that they were left out.
+  redis.call('HINCRBY', record, 'refused', #first - stored)
+end
 redis.call('EXPIRE', record, keep)
 return words

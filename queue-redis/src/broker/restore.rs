@@ -45,13 +45,36 @@ impl Broker {
         Ok(line.unwrap_or(0))
     }
 
+    /// How many tasks of an export all imports into this queue have left out, because their ids or locks were taken by others. An
+    /// import that died may have made it too many by those that were there already.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn left_out(&self, queue: &str, export_id: &str) -> Result<u64, Error> {
+        let record = QueueKeys::new(queue).import_record(export_id);
+        let mut get = redis::cmd("HMGET");
+        let (refused, present): (Option<u64>, Option<u64>) =
+            self.redis.query("HMGET", get.arg(record).arg("refused").arg("present")).await?;
+        Ok(refused.unwrap_or(0).saturating_sub(present.unwrap_or(0)))
+    }
+
+    /// Notes that so many tasks were refused because they are there already.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn note_present(&self, queue: &str, export_id: &str, tasks: u64) -> Result<(), Error> {
+        let record = QueueKeys::new(queue).import_record(export_id);
+        self.redis.query("HINCRBY", redis::cmd("HINCRBY").arg(record).arg("present").arg(tasks)).await
+    }
+
     /// Forgets how far the import of an export got, so that it can be done once more.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn forget_restored(&self, queue: &str, export_id: &str) -> Result<(), Error> {
         let record = QueueKeys::new(queue).import_record(export_id);
-        self.redis.query("HDEL", redis::cmd("HDEL").arg(record).arg("line")).await
+        let mut forget = redis::cmd("HDEL");
+        self.redis.query("HDEL", forget.arg(record).arg(["line", "refused", "present"].as_slice())).await
     }
 
     /// Stores tasks that [fit](StoredTask::unfit) the queue as they are, at most [`MAX_BATCH`](super::MAX_BATCH),

@@ -5,14 +5,14 @@ pub(crate) mod batch;
 mod publish;
 
 use std::ffi::OsString;
-use std::io::Read as _;
+use std::io::Read;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use clap::Args;
-use queue_core::limits::HIGHEST_PRIORITY;
+use queue_core::limits::{HIGHEST_PRIORITY, MAX_TASK_BYTES};
 use queue_core::queue_name::Family;
 use queue_core::{OptionError, RawTask, RetryPolicy, TaskInfo, TaskOptions, UniqueUntil};
 use serde::Serialize;
@@ -296,16 +296,23 @@ pub(crate) async fn payload(
     }
     // On a thread of its own, so that a signal ends the wait for somebody to type something.
     let read = tokio::task::spawn_blocking(move || {
-        let mut bytes = Vec::new();
-        match &file {
+        let (from, input): (String, Box<dyn Read>) = match &file {
             Some(file) if !stdin => {
-                std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+                let from = file.display().to_string();
+                let file = std::fs::File::open(file).map_err(|error| format!("cannot read {from}: {error}"))?;
+                (from, Box::new(file))
             }
-            _ => match std::io::stdin().lock().read_to_end(&mut bytes) {
-                Ok(_) => Ok(bytes),
-                Err(error) => Err(format!("cannot read the payload from standard input: {error}")),
-            },
+            _ => ("the payload from standard input".to_owned(), Box::new(std::io::stdin().lock())),
+        };
+        let mut bytes = Vec::new();
+        let read = input.take(MAX_TASK_BYTES as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|error| format!("cannot read {from}: {error}"))?;
+        if bytes.len() > MAX_TASK_BYTES {
+            return Err(format!(
+                "the payload has more than {MAX_TASK_BYTES} bytes; store it elsewhere, and enqueue where it is"
+            ));
         }
+        Ok(bytes)
     });
     match read.await {
         Ok(read) => read.map(|bytes| Some(bytes.into())).map_err(CliError::Failed),

@@ -5,7 +5,7 @@ use queue_admin::payload::shorten;
 use queue_admin::{Operation, OperationState, OperationVerb, Pace, Progress};
 
 use super::now;
-use crate::error::CliError;
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::progress::{self, thousands};
 use crate::session::Session;
@@ -137,7 +137,8 @@ pub(super) async fn carry_out(id: &str, session: &Session, out: &Output) -> Resu
     bar.finish_and_clear();
     let operation = done?;
     if out.json {
-        return out.value(&operation);
+        out.value(&operation)?;
+        return outcome(&operation);
     }
     let tasks = if operation.changed == 1 { "task" } else { "tasks" };
     let past = operation.spec.action.action().info().past;
@@ -158,8 +159,25 @@ pub(super) async fn carry_out(id: &str, session: &Session, out: &Output) -> Resu
         text.push_str(&format!("; queuectl bin restore {id} brings them back"));
     }
     out.line(&text)?;
-    match operation.error {
+    outcome(&operation)
+}
+
+/// What the exit code says of it.
+fn outcome(operation: &Operation) -> Result<(), CliError> {
+    let refused = |text: String| Err(CliError::Coded(exit::REFUSED, text));
+    let (spec, state) = (&operation.spec, operation.state);
+    match &operation.error {
         Some(error) => Err(CliError::failed(error)),
+        None if state.is_over() && state != OperationState::Done || state == OperationState::Paused => {
+            refused(format!("the operation is {}", state.as_str()))
+        }
+        None if spec.operation.is_some() && operation.skipped > 0 => refused(format!(
+            "{} tasks stay in the bin: another task has the id or the uniqueness lock, or a key of the queue has another type",
+            thousands(operation.skipped)
+        )),
+        None if state == OperationState::Done && !spec.ids.is_empty() && operation.changed == 0 => {
+            Err(CliError::Coded(exit::NOT_FOUND, "none of these tasks is where it could be changed".to_owned()))
+        }
         None => Ok(()),
     }
 }

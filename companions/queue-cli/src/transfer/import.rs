@@ -183,12 +183,12 @@ impl Import {
         let Some(tally) = self.tallies.last_mut().filter(|tally| tally.queue == line.queue) else {
             return self.invalid(number, "the task belongs to another queue than the lines around it");
         };
-        if number <= self.stands_at {
-            tally.skipped += 1;
-            return Ok(());
-        }
         match line.task() {
             Err(reason) => return self.invalid(number, &reason),
+            Ok(_) if number <= self.stands_at => {
+                tally.skipped += 1;
+                return Ok(());
+            }
             Ok(task) => {
                 self.bytes += task.fields.values().map(bytes::Bytes::len).sum::<usize>();
                 self.batch.push((number, task));
@@ -214,8 +214,14 @@ impl Import {
             match self.broker.restore(&tally.queue, export_id, span, &tasks, now_ms).await {
                 Ok(Restored::Done(verdicts)) => {
                     self.stands_at = *last;
+                    let before = tally.present;
                     for ((number, task), verdict) in batch.drain(..).zip(verdicts) {
                         settle(tally, number, &task, &verdict);
+                    }
+                    if tally.present > before {
+                        let present = tally.present - before;
+                        let noted = self.broker.note_present(&tally.queue, export_id, present).await;
+                        noted.map_err(|error| stopped(&error, self.stands_at))?;
                     }
                 }
                 Ok(Restored::StandsAt(line)) => {
@@ -223,6 +229,7 @@ impl Import {
                     let left = batch.split_off(batch.partition_point(|(number, _)| *number <= line));
                     // Stored by a call of ours whose answer was lost; or by somebody else who imports the same.
                     let ours = failures > 0;
+                    tally.is_shared |= !ours;
                     for (_, task) in std::mem::replace(&mut batch, left) {
                         if ours { tally.count_stored(task.state) } else { tally.skipped += 1 }
                     }
@@ -243,7 +250,11 @@ impl Import {
         if self.header.is_none() {
             return Err(CliError::failed("the file is empty"));
         }
+        let export_id = self.header.as_ref().map_or("", |header| &header.id);
+        let mut left_before = 0;
         for tally in &mut self.tallies {
+            let left_out = self.broker.left_out(&tally.queue, export_id).await?;
+            left_before += tally.were_left_out(left_out);
             tally.verify(&self.inspector).await?;
         }
         let seen = |queue: &String, count: &u64| {
@@ -272,6 +283,11 @@ impl Import {
         if self.tallies.iter().any(|tally| tally.verified == Some(false)) {
             return Err(CliError::failed(
                 "the number of tasks is not what it should be; something else changed the queue meanwhile",
+            ));
+        }
+        if left_before > 0 {
+            complain(&format!(
+                "{left_before} tasks of this file were left out by an earlier import of it, which said why; --again looks at them again"
             ));
         }
         match conflicts {

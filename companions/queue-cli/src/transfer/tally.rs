@@ -27,6 +27,9 @@ pub(super) struct Tally {
     pub(super) verified: Option<bool>,
     /// Whether the queue is paused now.
     pub(super) paused: bool,
+    /// Whether somebody else imports the same file at the same time: then nobody knows what the queue should hold.
+    #[serde(skip)]
+    pub(super) is_shared: bool,
     #[serde(skip)]
     stored_by_state: [u64; TaskState::ALL.len()],
     #[serde(skip)]
@@ -43,6 +46,15 @@ impl Tally {
         self.stored_by_state[place(state)] += 1;
     }
 
+    /// So many tasks of the file all imports have left out; returns how many of them others than this one. They are no less missing for having
+    /// been dealt with before.
+    pub(super) fn were_left_out(&mut self, in_all: u64) -> u64 {
+        let before = in_all.saturating_sub(self.conflicts).min(self.skipped);
+        self.skipped -= before;
+        self.conflicts += before;
+        before
+    }
+
     /// All lines of the queue that were seen.
     pub(super) fn seen(&self) -> u64 {
         self.stored + self.present + self.skipped + self.conflicts + self.invalid
@@ -53,7 +65,8 @@ impl Tally {
     pub(super) async fn verify(&mut self, inspector: &Inspector) -> Result<(), CliError> {
         let after = inspector.queue(&self.queue).await?;
         self.paused = after.paused;
-        let Some(before) = self.before.as_ref().filter(|_| after.paused && after.active == 0) else { return Ok(()) };
+        let stands_still = after.paused && after.active == 0 && !self.is_shared;
+        let Some(before) = self.before.as_ref().filter(|_| stands_still) else { return Ok(()) };
         let fleeting = |state: &TaskState| matches!(state, TaskState::Completed | TaskState::Archived);
         let expected = |state: TaskState| before.count(state) + self.stored_by_state[place(state)];
         let lasting = || TaskState::ALL.into_iter().filter(|state| !fleeting(state));

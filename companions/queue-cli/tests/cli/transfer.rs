@@ -110,6 +110,30 @@ async fn a_second_import_changes_nothing_and_says_so() {
 }
 
 #[tokio::test]
+async fn what_an_import_has_left_out_a_later_one_does_not_call_imported() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    there.client.enqueue(RawTask::new("another").task_id("first")).await.unwrap();
+    for (arguments, skipped) in
+        [(&["--json"][..], 0), (&["--json"], 10), (&["--json", "--again"], 0), (&["--json"], 10)]
+    {
+        let answer = import(&there, &file, arguments).await;
+        assert_eq!(answer.code, Some(4), "{answer:?}");
+        let told: Value = serde_json::from_str(&answer.stdout).unwrap();
+        let tally = &told["queues"][0];
+        assert_eq!((&tally["conflicts"], &tally["skipped"]), (&json!(1), &json!(skipped)), "{tally}");
+    }
+    let _: u64 = there.ask(&["DEL", "asynq:{default}:t:first"]).await;
+    let _: u64 = there.ask(&["LREM", "asynq:{default}:pending", "0", "first"]).await;
+    let answer = import(&there, &file, &["--json", "--again"]).await.json();
+    assert_eq!((&answer["queues"][0]["stored"], &answer["queues"][0]["present"]), (&json!(1), &json!(10)));
+    import(&there, &file, &[]).await.ok();
+    // A line that cannot be read stays one.
+    let damaged = file.replacen("\"msg\":\"", "\"msg\":\"AAAA", 1);
+    import(&there, &damaged, &[]).await.failed(1);
+}
+
+#[tokio::test]
 async fn an_import_that_was_killed_goes_on_where_it_was() {
     let (here, there) = (Bench::new().await, Bench::new().await);
     let tasks = (0..1_000).map(|number| RawTask::new("t").task_id(format!("{number:04}")));
