@@ -22,7 +22,9 @@ function step(by) {
 
 function press(selector) {
   const row = document.activeElement?.closest?.("tr");
-  (row?.querySelector(selector) ?? document.querySelector(`main ${selector}`))?.click();
+  const found = [...(row ?? document).querySelectorAll(row ? selector : `main :is(${selector})`)];
+  // Of several, none is meant more than another.
+  if (found.length === 1) found[0].click();
 }
 
 function help() {

@@ -18,7 +18,10 @@ export function pager({ caption, columns, read, signal }) {
   let cursor = null;
   let found = 0;
   let isStopped = false;
+  let turn = 0;
   const go = async () => {
+    // What was asked for before is for nobody any more.
+    const mine = ++turn;
     more.hidden = true;
     let room = LIMIT;
     isStopped = false;
@@ -26,6 +29,7 @@ export function pager({ caption, columns, read, signal }) {
       // Each answer is short; a search goes on by itself, and says how far it is.
       do {
         const answer = await read({ limit: room, cursor });
+        if (mine !== turn) return;
         found += answer.items.length;
         room -= answer.items.length;
         cursor = answer.next;
@@ -37,7 +41,7 @@ export function pager({ caption, columns, read, signal }) {
         stop.hidden = !(cursor && room > 0);
       } while (cursor && room > 0 && !isStopped && !signal.aborted);
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError" || mine !== turn) return;
       show(told, failure(error));
     }
     stop.hidden = true;

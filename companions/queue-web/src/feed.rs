@@ -50,6 +50,8 @@ struct State {
     /// How many there were in all: the number of the next one.
     count: u64,
     listeners: BTreeMap<u64, Wanted>,
+    /// Those who have gone, and when: they may come back, and are then to miss nothing.
+    left: Vec<(Instant, Wanted)>,
     numbers: u64,
     /// How far the readers came.
     cursor: Option<Cursor>,
@@ -98,12 +100,14 @@ impl Feed {
         format!("{}.{number}", self.boot)
     }
 
-    /// What all listeners together want to hear; `None` where there is none. An empty set is no restriction.
+    /// What all listeners together want to hear, and those who have just left; `None` where nobody listens. An empty set is no
+    /// restriction.
     fn wanted(&self) -> Option<Wanted> {
         self.with(|state| {
+            state.left.retain(|(at, _)| at.elapsed() < HEARD_FOR);
             let mut all = state.listeners.values();
             let mut sum = all.next()?.clone();
-            for one in all {
+            for one in all.chain(state.left.iter().map(|(_, wanted)| wanted)) {
                 for (sum, one) in
                     [(&mut sum.queues, &one.queues), (&mut sum.kinds, &one.kinds), (&mut sum.types, &one.types)]
                 {
@@ -116,6 +120,15 @@ impl Feed {
             }
             Some(sum)
         })
+    }
+
+    fn leave(&self, number: u64) {
+        self.with(|state| {
+            if let Some(wanted) = state.listeners.remove(&number) {
+                state.left.retain(|(_, other)| *other != wanted);
+                state.left.push((Instant::now(), wanted));
+            }
+        });
     }
 
     /// What came from this number on, and whether something before it is kept no longer.
@@ -217,7 +230,7 @@ struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.web.feed.with(|state| state.listeners.remove(&self.number));
+        self.web.feed.leave(self.number);
         self.web.feed.changed.send_replace(());
     }
 }
@@ -332,6 +345,19 @@ mod tests {
         assert_eq!(feed.wanted(), Some(wants(&["a", "b", "c"], &[])), "all kinds are more than some");
         listen(4, wants(&["c"], &["failed"]));
         assert_eq!(feed.wanted(), Some(wants(&["a", "b", "c"], &[])), "and stay so");
+    }
+
+    #[test]
+    fn who_has_just_left_misses_nothing_that_others_do_not_want() {
+        let feed = Feed::default();
+        feed.with(|state| state.listeners.insert(1, wants(&["a"], &["failed"])));
+        feed.with(|state| state.listeners.insert(2, wants(&["b"], &["failed"])));
+        feed.leave(1);
+        assert_eq!(feed.wanted(), Some(wants(&["a", "b"], &["failed"])));
+        feed.with(|state| state.left[0].0 -= HEARD_FOR);
+        assert_eq!(feed.wanted(), Some(wants(&["b"], &["failed"])));
+        feed.leave(2);
+        assert_eq!(feed.wanted(), None, "nothing is read for those who have left alone");
     }
 
     #[test]

@@ -416,6 +416,9 @@ async fn an_operation_is_asked_for_once_by_a_key_and_refused_where_it_makes_no_s
         OperationSpec { ids: vec!["a".to_owned()], ..delete_all() },
         OperationSpec { queues: Vec::new(), ..delete_all() },
         OperationSpec { operation: None, ..OperationSpec::restore("x") },
+        OperationSpec { filter: Some("type:x".to_owned()), ..OperationSpec::restore("x") },
+        OperationSpec { at_most: Some(1), ..OperationSpec::restore("x") },
+        OperationSpec { queues: vec![QUEUE.to_owned()], ..OperationSpec::restore("x") },
         OperationSpec::of_ids(Work::Run, QUEUE, vec!["a".to_owned(); 1_001]),
     ];
     for spec in invalid {
@@ -435,6 +438,67 @@ async fn an_operation_is_asked_for_once_by_a_key_and_refused_where_it_makes_no_s
     assert!(matches!(operator.empty_bin(&first.id).await.unwrap_err(), Error::Forbidden { .. }));
     fixture.keyspace().await.assert_unchanged_since(&before);
     assert!(matches!(inspector.operation("none").await.unwrap_err(), Error::OperationNotFound(_)));
+}
+
+#[tokio::test]
+async fn a_key_that_is_used_twice_at_once_is_used_once() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let ada = admin(&inspector, Role::Admin);
+    let other = OperationSpec { bin: false, ..delete_all() };
+    for n in 0..10 {
+        let key = format!("same-{n}");
+        let same = || ada.start_operation(delete_all(), Some(&key));
+        let (first, second) = tokio::join!(same(), same());
+        assert_eq!(first.unwrap().id, second.unwrap().id);
+        let key = format!("other-{n}");
+        let both =
+            tokio::join!(ada.start_operation(delete_all(), Some(&key)), ada.start_operation(other.clone(), Some(&key)));
+        let (done, refused) = match both {
+            (Ok(done), Err(refused)) => (done.spec == delete_all(), refused),
+            (Err(refused), Ok(done)) => (done.spec == other, refused),
+            both => panic!("{both:?}"),
+        };
+        assert!(done && matches!(refused, Error::KeyReused), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_open_operation_is_found_behind_many_younger_ones() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let id = begin(&admin(&inspector, Role::Admin), delete_all()).await.id;
+    for n in 0..600 {
+        let over = format!("over-{n}");
+        let _: i64 = fixture.cmd(&["HSET", &format!("asynq:x:op:{{{over}}}"), "state", "done"]).await;
+        let _: i64 = fixture.cmd(&["ZADD", "asynq:x:ops", "9999999999999", &over]).await;
+    }
+    let open: Vec<String> = inspector.open_operations().await.unwrap().into_iter().map(|open| open.id).collect();
+    assert_eq!(open, [id]);
+}
+
+#[tokio::test]
+async fn an_operation_interrupts_no_task_of_another_queue() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("mine")]).await;
+    fixture.take().await;
+    fixture.put([job("waits")]).await;
+    fixture.broker.publish_queue("other").await.unwrap();
+    fixture.run("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 10000").await;
+    let ada = admin(&inspector, Role::Admin);
+    for (queue, expected) in [("other", &[][..]), (QUEUE, &["mine"])] {
+        fixture.run("SLOWLOG RESET").await;
+        let ids = ["mine", "waits", "nobody"].map(str::to_owned).to_vec();
+        finish(&inspector, &begin(&ada, OperationSpec::of_ids(Work::Interrupt, queue, ids)).await.id).await;
+        type Noted = (u64, u64, u64, Vec<String>, String, String);
+        let noted: Vec<Noted> = fixture.cmd(&["SLOWLOG", "GET", "-1"]).await;
+        let told: Vec<&str> = noted
+            .iter()
+            .filter(|noted| noted.3.starts_with(&["PUBLISH".to_owned(), "asynq:cancel".to_owned()]))
+            .map(|noted| &noted.3[2][..])
+            .collect();
+        assert_eq!(told, expected, "{queue}");
+    }
 }
 
 #[tokio::test]

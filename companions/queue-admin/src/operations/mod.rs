@@ -161,6 +161,12 @@ impl OperationSpec {
             None if self.operation.is_none() => "name the operation whose tasks are to be restored",
             None if self.ids.len() > OPERATION_IDS => "too many ids; restore all of them",
             None if self.rate.is_some() => "tasks are restored as fast as Redis has time for it; leave out the rate",
+            None if self.filter.is_some() || self.at_most.is_some() => {
+                "all of them are restored, or those that are named by their ids; leave out the filter and at_most"
+            }
+            None if self.ids.is_empty() && !self.queues.is_empty() => {
+                "all of them are restored, in all queues; leave out the queues, or name ids"
+            }
             None => return Ok(()),
             Some(_) if self.queues.is_empty() || self.queues.iter().any(String::is_empty) => "name the queues",
             Some(_) if self.queues.len() > MOST_QUEUES => "too many queues; these are several operations",
@@ -473,12 +479,19 @@ impl Admin {
         let now_ms = inspector.now_ms();
         let hash = keys::operation(id);
         let mut write = redis::pipe();
+        // Each only if it is not there: the same key may be used twice at once, and the first one counts.
         write.atomic();
-        write.cmd("HSET").arg(&hash).arg("what").arg(what).arg("state").arg("queued").arg("created_ms").arg(now_ms);
-        write.ignore().cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
-        inspector.redis.pooled().await?.pipeline::<()>("HSET", &write).await?;
+        for (field, value) in [("what", what), ("state", "queued".to_owned()), ("created_ms", now_ms.to_string())] {
+            write.cmd("HSETNX").arg(&hash).arg(field).arg(value);
+        }
+        write.cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
+        let (is_first, ..): (bool, bool, bool) = inspector.redis.pooled().await?.pipeline("HSETNX", &write).await?;
         list(now_ms).await?;
-        inspector.operation(id).await
+        let operation = inspector.operation(id).await?;
+        if !is_first && operation.spec != kept.spec {
+            return Err(Error::KeyReused);
+        }
+        Ok(operation)
     }
 
     /// Pauses an operation, lets it go on, or ends it. Whoever carries it out hears of it with the next step.

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use chrono::DateTime;
+use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
-use queue_core::keys::QueueKeys;
-use queue_core::limits::BIN_PIECE;
+use queue_core::keys::{self, OPERATIONS, QueueKeys};
+use queue_core::limits::{BIN_PIECE, MAX_BATCH};
 use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
 use tokio::time::{Instant, sleep};
 
-use super::{MOST, Operation, OperationState, PIECE, Work};
+use super::{Operation, OperationState, PIECE, Work};
 use crate::bulk::Drive;
 use crate::error::Error;
 use crate::verb::Verb;
@@ -103,10 +104,31 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
-        let open = |operation: &Operation| matches!(operation.state, OperationState::Queued | OperationState::Running);
-        let operations = self.operations(MOST).await?;
-        // The oldest first.
-        Ok(operations.into_iter().rev().filter(open).collect())
+        let mut range = redis::cmd("ZRANGE");
+        // The oldest first. All of them: one that keeps to a rate is soon behind many that are over.
+        let ids: Vec<String> = self.redis.query("ZRANGE", range.arg(OPERATIONS).arg(0).arg(-1)).await?;
+        let mut connection = self.redis.pooled().await?;
+        let mut open = Vec::new();
+        for ids in ids.chunks(MAX_BATCH) {
+            let mut look = redis::pipe();
+            for id in ids {
+                look.cmd("HGET").arg(keys::operation(id)).arg("state");
+            }
+            let states: Vec<Option<String>> = connection.pipeline("HGET", &look).await?;
+            let states = states.iter().map(|state| state.as_deref().and_then(OperationState::from_name));
+            let is_open = |state| matches!(state, Some(OperationState::Queued | OperationState::Running));
+            open.extend(ids.iter().zip(states).filter(|(_, state)| is_open(*state)).map(|(id, _)| id));
+        }
+        drop(connection);
+        let mut operations = Vec::new();
+        for id in open {
+            match self.operation(id).await {
+                Ok(operation) => operations.push(operation),
+                Err(Error::OperationNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(operations)
     }
 }
 
@@ -164,6 +186,9 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             let before = format!("{} {}", self.begun.looked_at, self.begun.of);
             let fields = [("queues_done", (at + 1).to_string()), ("before", before)];
             self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
+            if self.wish != Wish::Run {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -195,7 +220,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                     let broker = self.inspector.broker();
                     self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done()
                 } else {
-                    match self.inspector.change_task(verb, queue, id, &self.operation.actor).await {
+                    match self.change(verb, queue, id).await {
                         Ok(is_changed) => is_changed,
                         Err(error @ (Error::Redis(_) | Error::QueueNotFound(_))) => return Err(error),
                         Err(_) => false,
@@ -211,6 +236,14 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             }
         }
         Ok(())
+    }
+
+    async fn change(&self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
+        // Servers hear of any id, whatever its queue: of those alone that are in this one.
+        if verb == Verb::Interrupt && self.inspector.task(queue, id).await?.state != TaskState::Active {
+            return Ok(false);
+        }
+        self.inspector.change_task(verb, queue, id, &self.operation.actor).await
     }
 
     /// Writes down how far it is, and hears whether it is to go on.

@@ -9,7 +9,7 @@ export default async function audit({ root, params, signal, go }) {
   const list = h("div", null, "Reading …");
   show(root, h("h1", null, "Audit"), h("p", { class: "dim" }, "What was done with queuectl, its dashboards and this API. Go's tools write nothing here, and whoever may write to Redis can change it."), list);
   await into(list, () => get("audit", { cursor: params.get("cursor") }, signal), (answer) => [
-    table(answer.items.length ? "Newest first" : "Nothing was done yet", [
+    table(answer.items.length ? "Newest first" : answer.next ? "Nothing here that you may see; there is more behind it" : "Nothing was done yet", [
       { head: "At", cell: (row) => time(row.at) }, { head: "Who", cell: (row) => [safe(row.actor), h("span", { class: "dim" }, ` ${safe(row.role)}, ${safe(row.via)}${row.address ? ` ${safe(row.address)}` : ""}`)] },
       { head: "What", cell: (row) => h("code", null, safe(row.action)) }, { head: "Where", cell: where },
       { head: "Outcome", cell: (row) => [h("span", { class: row.outcome === "done" ? "good" : "bad" }, row.outcome), row.changed === null ? "" : `, ${number(row.changed)} changed`, row.error ? h("div", null, short(row.error, 200)) : null] },

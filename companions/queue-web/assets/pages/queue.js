@@ -34,9 +34,11 @@ export default async function queue({ root, me, params, signal, go, again }) {
   };
   let memory;
   const measure = async () => {
-    const row = await get(path, { memory: "true" }, signal);
-    memory = row.memory_bytes;
-    draw(row, memory);
+    await into(counts, () => get(path, { memory: "true" }, signal), (row) => {
+      memory = row.memory_bytes;
+      queueMicrotask(() => draw(row, memory));
+      return null;
+    });
   };
 
   await into(counts, () => get(path, {}, signal), (row) => {

@@ -14,11 +14,13 @@ use crate::request::{Answer, Request, with_status};
 
 /// Most tasks of one request.
 const MOST: usize = 1_000;
+/// The header that says whose request has made a task.
+const ENQUEUED_BY: &str = "x-enqueued-by";
 /// Longest `Idempotency-Key`: it becomes a part of ids.
 const MAX_KEY: usize = 200;
 
-/// The id that a task without one gets from the key of the request: the same request again finds the task.
-fn key(request: &Request) -> Result<Option<&str>, Problem> {
+/// What makes the same request again find what it has made before; a task without an id gets it as one.
+pub(super) fn key(request: &Request) -> Result<Option<&str>, Problem> {
     let Some(key) = request.headers.get("idempotency-key") else { return Ok(None) };
     let key =
         key.to_str().ok().map(|key| key.trim().trim_matches('"')).filter(|key| !key.is_empty() && key.len() <= MAX_KEY);
@@ -39,7 +41,7 @@ fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, S
     }
     task.options.queue = Some(queue.clone());
     task.options.task_id = task.options.task_id.or(id);
-    task.options.headers.entry("x-enqueued-by".to_owned()).or_insert_with(|| request.who.name().to_owned());
+    task.options.headers.entry(ENQUEUED_BY.to_owned()).or_insert_with(|| request.who.name().to_owned());
     Ok(task)
 }
 
@@ -63,12 +65,18 @@ async fn put(request: &Request, tasks: Vec<RawTask>) -> Result<Vec<Result<TaskIn
     let answers = request.admin().enqueue(&request.web.client, queue, tasks.clone()).await?;
     let mut told = Vec::new();
     for (answer, task) in answers.into_iter().zip(tasks) {
-        let before = match &answer {
-            Err(EnqueueError::TaskIdConflict { id, .. }) if has_key => {
-                request.inspector().same_task(queue, id, &task).await?
-            }
+        let taken = match &answer {
+            Err(EnqueueError::TaskIdConflict { id, .. }) => Some(id),
+            // A unique task meets its own lock first.
+            Err(EnqueueError::DuplicateTask { holder, .. }) => holder.as_ref(),
             _ => None,
         };
+        let before = match taken.filter(|id| has_key && task.options.task_id.as_ref() == Some(id)) {
+            Some(id) => request.inspector().same_task(queue, id, &task).await?,
+            None => None,
+        };
+        // Somebody else may have used the same key.
+        let before = before.filter(|before| before.headers.get(ENQUEUED_BY) == task.options.headers.get(ENQUEUED_BY));
         told.push(before.map_or_else(|| answer.map_err(Problem::from), Ok));
     }
     Ok(told)

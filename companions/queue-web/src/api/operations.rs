@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json as value;
 use tracing::warn;
 
+use super::enqueue::key;
 use super::queues::to_value;
 use super::tasks::{STRIDE, filter, pages, searching};
 use crate::Inner;
@@ -86,8 +87,7 @@ pub(crate) async fn start(request: Request) -> Answer {
         let matched: u64 = by_queue.values().sum();
         return json(&value!({ "action": spec.action, "dry_run": true, "matched": matched, "by_queue": by_queue }));
     }
-    let key = request.headers.get("idempotency-key").and_then(|key| key.to_str().ok());
-    let operation = request.admin().start_operation(spec, key).await?;
+    let operation = request.admin().start_operation(spec, key(&request)?).await?;
     carry_out(&request.web, &operation);
     with_status(StatusCode::ACCEPTED, &operation)
 }
