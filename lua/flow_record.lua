@@ -36,6 +36,10 @@ local function record(todo, prefix, born, at, last)
     at = at + 3 + count
     local flow = is_ours and flow_load(prefix, number)
     local moved = 0
+    if is_ours and (outcome == 'rules' or outcome == 'nodes' or outcome == 'after') then
+      -- Before it is done: what somebody asks for after that is not lost.
+      redis.call('ZREM', todo, table.concat({ outcome, number, unpack(group) }, ' '))
+    end
     if not flow then
       stray = stray + 1
     elseif outcome == 'callback' then
@@ -49,7 +53,6 @@ local function record(todo, prefix, born, at, last)
       end
       redis.call('ZREM', todo, 'call ' .. number .. ' ' .. event .. ' ' .. generation)
     elseif outcome == 'nodes' or outcome == 'after' then
-      redis.call('ZREM', todo, outcome .. ' ' .. number .. ' ' .. table.concat(group, ' '))
       if flow.held then
         local turn = redis.call('BITFIELD', prefix .. flow.parent .. ':states', 'GET', 'u4', '#' .. flow.at)[1]
         if turn ~= 1 and turn ~= 8 then
@@ -71,10 +74,7 @@ local function record(todo, prefix, born, at, last)
         flow_set(flow, group[n], group[n + 2])
         moved = 1
       end
-    elseif outcome == 'rules' then
-      -- Before they are applied: what somebody asks for after that is not lost.
-      redis.call('ZREM', todo, 'rules ' .. number)
-    elseif not flow['fired:success'] then
+    elseif outcome ~= 'rules' and not flow['fired:success'] then
       local members
       outcome, group = flow_runs(prefix, flow, outcome, group)
       moved, members = flow_move(prefix, flow, group, outcome)
