@@ -335,3 +335,20 @@ async fn what_is_hidden_is_in_no_answer() {
     let told = site.send("PUT", &format!("/queues/{QUEUE}/tasks/pending/payload"), "{}").await;
     assert_eq!(told.code(), "redacted");
 }
+
+#[tokio::test]
+async fn a_key_of_a_request_is_that_of_one_person_and_finds_a_unique_task_too() {
+    let place = Place::start().await;
+    let path = format!("/api/v1/queues/{QUEUE}/tasks");
+    let (key, body) = ([("idempotency-key", "order-7")], r#"{"type":"u","payload":{},"unique":"1h"}"#);
+    let site = place.of(Identity::new("shop", Role::Admin));
+    for _ in 0..2 {
+        let told = site.ask("POST", &path, &key, body).await;
+        assert_eq!((told.status, told.json()["id"].as_str()), (StatusCode::CREATED, Some("order-7")), "{told:?}");
+    }
+    let somebody = place.of(Identity::new("somebody", Role::Admin));
+    let refused = somebody.ask("POST", &path, &key, body).await;
+    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::CONFLICT, "duplicate-task"));
+    let taken = somebody.ask("POST", &path, &key, r#"{"type":"u","payload":{}}"#).await;
+    assert_eq!((taken.status, taken.code().as_str()), (StatusCode::CONFLICT, "task-id-taken"));
+}
