@@ -33,11 +33,14 @@ func TestGoSeesNothingOfTheBin(t *testing.T) {
 	for _, id := range ids {
 		states[id] = f.info("default", id).State
 	}
-	do := func(args ...string) operation {
+	do := func(code int, args ...string) operation {
 		t.Helper()
 		out, refused := run(t, queuectl(t), append(args, "--json", "--redis", f.url)...)
-		if refused != nil {
-			t.Fatalf("queuectl %v: exit %d: %s", args, refused.code, refused.stderr)
+		if refused == nil {
+			refused = &refusal{}
+		}
+		if refused.code != code {
+			t.Fatalf("queuectl %v: exit %d, want %d: %s", args, refused.code, code, refused.stderr)
 		}
 		var told operation
 		if err := json.Unmarshal([]byte(out), &told); err != nil {
@@ -45,7 +48,7 @@ func TestGoSeesNothingOfTheBin(t *testing.T) {
 		}
 		return told
 	}
-	deleted := do("task", "delete", "-q", "default", "--bin", "--yes",
+	deleted := do(0, "task", "delete", "-q", "default", "--bin", "--yes",
 		"-s", "pending", "-s", "scheduled", "-s", "aggregating", "-s", "archived")
 	if deleted.Changed != len(ids) {
 		t.Fatalf("%d of %d tasks went into the bin", deleted.Changed, len(ids))
@@ -66,7 +69,7 @@ func TestGoSeesNothingOfTheBin(t *testing.T) {
 	f.enqueueID("other", "pending")
 	f.enqueueID("locked", "holder", asynq.Unique(time.Hour))
 
-	restored := do("bin", "restore", deleted.ID)
+	restored := do(4, "bin", "restore", deleted.ID)
 	if restored.Changed != 3 || restored.Skipped != 2 {
 		t.Errorf("restored %+v", restored)
 	}
@@ -83,7 +86,7 @@ func TestGoSeesNothingOfTheBin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if again := do("bin", "restore", deleted.ID); again.Changed != 2 || again.Skipped != 0 {
+	if again := do(0, "bin", "restore", deleted.ID); again.Changed != 2 || again.Skipped != 0 {
 		t.Errorf("restored %+v when the way was free", again)
 	}
 	if _, err := f.client.Enqueue(asynq.NewTask("locked", nil), asynq.Unique(time.Hour)); !errors.Is(err, asynq.ErrDuplicateTask) {
