@@ -123,9 +123,25 @@ impl Redact {
         }
     }
 
-    /// Why a task is not running, without the key of its lane if that is hidden in the task.
+    /// A text without the hashes of payloads that names of uniqueness locks end with: whoever can guess a payload would know it by that. Of tasks
+    /// of any type, as soon as anything of payloads is hidden.
+    pub(crate) fn lock(&self, text: String) -> String {
+        if self.payload.is_empty() || !text.contains(":unique:") {
+            return text;
+        }
+        let parts = text.split(':').map(|part| match part.split_at_checked(32) {
+            Some((hash, rest)) if hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => format!("{HIDDEN}{rest}"),
+            _ => part.to_owned(),
+        });
+        parts.collect::<Vec<_>>().join(":")
+    }
+
+    /// Why a task is not running, without the key of its lane if that is hidden in the task, and without hashes of payloads.
     pub(crate) fn explanation(&self, mut explanation: Explanation, limits: &[LimitInfo]) -> Explanation {
         for reason in &mut explanation.reasons {
+            if let Reason::LockLeft { lock, .. } = reason {
+                *lock = self.lock(std::mem::take(lock));
+            }
             let Reason::Lane { lane, .. } = reason else { continue };
             let name = lane.split(':').next().unwrap_or_default();
             let limit = limits.iter().find(|info| info.limit.name == name);
@@ -292,6 +308,14 @@ mod tests {
         assert!(hidden("payload:/to/name") && hidden("payload:/cards/0/number") && hidden("header:x-token"));
         assert!(rules().hides_key(&"payload:/any".parse().unwrap()), "a type is hidden as a whole");
         assert!(!hidden("payload:/cards") && !hidden("payload:/tone") && !hidden("type") && !hidden("queue"));
+    }
+
+    #[test]
+    fn names_of_locks_do_not_tell_hashes_of_payloads() {
+        let lock = "asynq:{q}:unique:login:9e107d9d372bb6826bd81d3542a419d6";
+        assert_eq!(rules().lock(format!("{lock} is left")), "asynq:{q}:unique:login:[redacted] is left");
+        assert_eq!(rules().lock("asynq:{q}:unique:é:".to_owned()), "asynq:{q}:unique:é:", "no payload has no hash");
+        assert_eq!(Redact::default().lock(lock.to_owned()), lock);
     }
 
     #[test]

@@ -84,7 +84,13 @@ async fn examine(web: Arc<Inner>) {
                 state.tasks = examination.tasks();
                 state.count += findings.len() as u64;
                 let room = MOST.saturating_sub(state.findings.len());
-                state.findings.extend(findings.iter().take(room).map(|finding| Found { finding: finding.into() }));
+                let shown = findings.iter().take(room).map(|found| {
+                    let mut finding = Finding::from(found);
+                    finding.subject = web.redact.lock(finding.subject);
+                    finding.detail = web.redact.lock(finding.detail);
+                    Found { finding }
+                });
+                state.findings.extend(shown);
             }),
         }
     };

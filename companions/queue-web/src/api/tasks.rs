@@ -271,13 +271,13 @@ pub(crate) async fn explain(request: Request) -> Answer {
     json(&view::Explanation::from(&found))
 }
 
-/// The same without the key of a lane that is hidden in the task.
+/// The same without what is hidden in the task: the key of its lane, the hash in the name of its lock.
 pub(super) async fn redacted(request: &Request, found: Explanation) -> Explanation {
-    if !found.reasons.iter().any(|reason| matches!(reason, Reason::Lane { .. })) {
-        return found;
-    }
-    // Of limits that cannot be read, no key is told.
-    let limits = request.inspector().limits(&found.queue).await.unwrap_or_default();
+    let limits = match found.reasons.iter().any(|reason| matches!(reason, Reason::Lane { .. })) {
+        // Of limits that cannot be read, no key is told.
+        true => request.inspector().limits(&found.queue).await.unwrap_or_default(),
+        false => Vec::new(),
+    };
     request.web.redact.explanation(found, &limits)
 }
 

@@ -352,3 +352,26 @@ async fn a_key_of_a_request_is_that_of_one_person_and_finds_a_unique_task_too() 
     let taken = somebody.ask("POST", &path, &key, r#"{"type":"u","payload":{}}"#).await;
     assert_eq!((taken.status, taken.code().as_str()), (StatusCode::CONFLICT, "task-id-taken"));
 }
+
+/// It is a hash of the payload, which tells whoever guesses the payload that the guess is right.
+#[tokio::test]
+async fn the_end_of_the_name_of_a_lock_is_hidden_with_payloads() {
+    const HASH: &str = "9e107d9d372bb6826bd81d3542a419d6";
+    let place = Place::start().await;
+    place.furnish().await;
+    place.command::<String>(&format!("SET asynq:{{mail}}:unique:login:{HASH} gone EX 1000")).await;
+    let rules = Redact::from_toml("[payload]\n'login' = ['*']").unwrap();
+    let hiding = Site(Web::builder(place.redis.clone()).redact(rules).build());
+    for (site, is_hidden) in [(place.open(), false), (hiding, true)] {
+        site.send("POST", "/doctor", "").await;
+        let report = wait_for("the examination ends", async || {
+            let report = site.get("/doctor").await;
+            (report.json()["running"] == false).then_some(report.text)
+        })
+        .await;
+        let explained = site.get(&format!("/queues/{QUEUE}/tasks/gone/explain")).await.text;
+        for told in [report, explained] {
+            assert!(told.contains(":unique:login:") && told.contains(HASH) != is_hidden, "{told}");
+        }
+    }
+}
