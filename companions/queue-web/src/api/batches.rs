@@ -37,8 +37,10 @@ fn named<T: Copy>(request: &Request, all: &[T], name: fn(T) -> &'static str) -> 
 
 /// Where a list goes on: a number.
 fn place<T: std::str::FromStr + Default>(request: &Request) -> Result<T, Problem> {
-    let place = request.param("cursor").map_or(Ok(T::default()), str::parse);
-    place.map_err(|_| Error::BadCursor(queue_admin::BadCursor).into())
+    let Some(cursor) = request.param("cursor") else { return Ok(T::default()) };
+    // A longer one no list is, and Redis cannot count it.
+    let place = if cursor.len() > 15 { None } else { cursor.parse().ok() };
+    place.ok_or_else(|| Error::BadCursor(queue_admin::BadCursor).into())
 }
 
 pub(crate) async fn list(request: Request) -> Answer {

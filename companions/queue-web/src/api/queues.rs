@@ -45,6 +45,9 @@ pub(crate) async fn resume(request: Request) -> Answer {
 /// A queue can be paused before it has had a task. That it is not there yet is told.
 async fn set(request: Request, paused: bool) -> Answer {
     let queue = request.queue()?;
+    if paused && queue.trim().is_empty() {
+        return Err(Problem::invalid("queue", "a queue has a name"));
+    }
     let changed = request.admin().pause(queue, paused).await?;
     let exists = request.inspector().queues().await?.iter().any(|name| name == queue);
     json(&value!({ "queue": queue, "paused": paused, "changed": changed, "exists": exists }))

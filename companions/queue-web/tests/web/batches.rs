@@ -37,6 +37,10 @@ async fn batches_are_listed_newest_first_and_found_by_their_state() {
     assert_eq!((texts(&rest, "id"), &rest["next"]), (vec!["first"], &json!(null)));
     let open = site.get("/batches?state=open&limit=1").await.json();
     assert_eq!((texts(&open, "id"), &open["next"]), (vec!["third"], &json!("1")));
+    for cursor in ["18446744073709551615", "x", "-1"] {
+        let refused = site.get(&format!("/batches?cursor={cursor}")).await;
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (400, "invalid-cursor"), "{cursor}");
+    }
     let more = site.get("/batches?state=open&limit=1&cursor=1").await.json();
     assert_eq!((texts(&more, "id"), &more["next"]), (vec!["first"], &json!(null)));
     assert_eq!(texts(&site.get("/batches?state=succeeded").await.json(), "id"), ["second"]);

@@ -351,6 +351,9 @@ async fn a_key_of_a_request_is_that_of_one_person_and_finds_a_unique_task_too() 
     assert_eq!((refused.status, refused.code().as_str()), (StatusCode::CONFLICT, "duplicate-task"));
     let taken = somebody.ask("POST", &path, &key, r#"{"type":"u","payload":{}}"#).await;
     assert_eq!((taken.status, taken.code().as_str()), (StatusCode::CONFLICT, "task-id-taken"));
+    // A name of nothing is no queue: nobody would find its pause again.
+    let refused = site.send("PUT", "/queues/~/pause", "").await;
+    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::BAD_REQUEST, "invalid-value"));
 }
 
 /// It is a hash of the payload, which tells whoever guesses the payload that the guess is right.
