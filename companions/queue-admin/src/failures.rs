@@ -40,6 +40,7 @@ pub struct FailureScan {
     /// Queues that are not gone through yet, and how many tasks there are to look at.
     queues: VecDeque<(String, u64)>,
     cursor: Option<Cursor>,
+    unread: Vec<String>,
 }
 
 /// What a step has read: tasks of one queue.
@@ -60,18 +61,27 @@ impl Inspector {
     /// # Errors
     /// [`Error::QueueNotFound`], or Redis cannot be asked or refuses.
     pub async fn failures(&self, queue: Option<&str>) -> Result<FailureScan, Error> {
-        let infos = match queue {
-            Some(queue) => vec![self.queue(queue).await?],
+        let (mut infos, mut unread) = (Vec::new(), Vec::new());
+        match queue {
+            Some(queue) => infos.push(self.queue(queue).await?),
             // A queue that cannot be read costs no other.
-            None => self.board().await?.rows.into_iter().filter_map(|row| row.queue.ok()).collect(),
-        };
+            None => self.board().await?.rows.into_iter().for_each(|row| match row.queue {
+                Ok(info) => infos.push(info),
+                Err(reason) => unread.push(format!("queue {:?}: {reason}", row.name)),
+            }),
+        }
         let sizes = infos.into_iter().map(|info| (info.retry + info.archived, info.name));
         let queues = sizes.filter(|(size, _)| *size > 0).map(|(size, name)| (name, size)).collect();
-        Ok(FailureScan { inspector: self.clone(), queues, cursor: None })
+        Ok(FailureScan { inspector: self.clone(), queues, cursor: None, unread })
     }
 }
 
 impl FailureScan {
+    /// The queues that cannot be read, and why.
+    pub fn unread(&self) -> &[String] {
+        &self.unread
+    }
+
     /// How many tasks there are to look at in each of the queues that are left.
     pub fn left(&self) -> impl Iterator<Item = (&str, u64)> {
         self.queues.iter().map(|(queue, size)| (queue.as_str(), *size))

@@ -1,7 +1,7 @@
 //! `queuectl failures`.
 
 use clap::Args;
-use queue_admin::payload::shorten;
+use queue_admin::payload::{harmless, shorten};
 use queue_admin::{FailureGroup, FailureTotals, Failures};
 use serde::Serialize;
 
@@ -53,11 +53,18 @@ async fn run(args: FailuresArgs, session: &Session, out: &Output) -> Result<(), 
     bar.finish_and_clear();
     let (groups, totals) = (failures.groups(|_| true), failures.totals(|_| true));
     let items = &groups[..groups.len().min(args.size as usize)];
+    let unread = scan.unread().iter().map(|told| harmless(told)).collect::<Vec<_>>().join("; ");
+    let outcome = || match unread.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::failed(format!("not all could be read: {unread}"))),
+    };
     if out.json {
-        return out.value(&Told { items, groups: groups.len(), totals });
+        out.value(&Told { items, groups: groups.len(), totals })?;
+        return outcome();
     }
     if groups.is_empty() {
-        return out.line("no task in retry or in the archive has failed");
+        out.line("no task in retry or in the archive has failed")?;
+        return outcome();
     }
     let mut rows = Rows::new(out, &["#TASKS", "#RETRY", "#ARCHIVED", "LAST", "QUEUES", "TYPE", "ERROR", "FINGERPRINT"]);
     for group in items {
@@ -81,5 +88,6 @@ async fn run(args: FailuresArgs, session: &Session, out: &Output) -> Result<(), 
     ];
     more.into_iter()
         .filter(|(count, _)| *count > 0)
-        .try_for_each(|(count, what)| out.line(&format!("and {} {what}", thousands(count))))
+        .try_for_each(|(count, what)| out.line(&format!("and {} {what}", thousands(count))))?;
+    outcome()
 }

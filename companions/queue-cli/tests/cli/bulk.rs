@@ -289,3 +289,28 @@ async fn a_choice_that_cannot_be_made_is_wrong_usage() {
     words(&bench, "task run -q nowhere -s scheduled -y").await.failed(3);
     assert_eq!(count(&bench, TaskState::Scheduled).await, 1);
 }
+
+#[tokio::test]
+async fn what_comes_of_an_operation_is_in_the_exit_code() {
+    let bench = scheduled(3).await;
+    let answer = words(&bench, "task delete -q default -i 1 -i 2 --bin --json").await.json();
+    let id = answer["id"].as_str().unwrap();
+    bench.enqueue("another", "1").await;
+    let stays = words(&bench, &format!("bin restore {id} --json")).await;
+    assert_eq!(stays.code, Some(4), "{stays:?}");
+    let told: serde_json::Value = serde_json::from_str(&stays.stdout).unwrap();
+    assert_eq!((&told["changed"], &told["skipped"]), (&json!(1), &json!(1)));
+    words(&bench, &format!("bin restore {id} --task nobody")).await.failed(3);
+    words(&bench, "task run -q default -i nobody --rate 5/1s --yes").await.failed(3);
+    words(&bench, "task run -q default -i 2 -i nobody --rate 5/1s --yes").await.ok();
+    words(&bench, "task archive -q default -i 0").await.ok();
+    let _: u64 = bench.ask(&["DEL", "asynq:{default}:pending"]).await;
+    let _: String = bench.ask(&["SET", "asynq:{default}:pending", "no list"]).await;
+    for format in ["", " --json"] {
+        let line = format!("task run -q default --state archived --rate 5/1s --yes{format}");
+        let refused = words(&bench, &line).await.failed(1);
+        assert!(refused.contains("wrong kind of value"), "{refused}");
+    }
+    let unread = words(&bench, "failures --json").await.failed(1);
+    assert!(unread.contains("queue \"default\""), "{unread}");
+}

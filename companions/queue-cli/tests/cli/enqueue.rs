@@ -202,3 +202,12 @@ async fn a_task_in_front_is_taken_next() {
     let refused = bench.run_with(&["batch", "create", "--id", "b", "--from", "-"], line.as_bytes()).await.failed(1);
     assert!(refused.contains("it is to be in front"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_payload_is_read_no_further_than_a_task_takes() {
+    let bench = Bench::new().await;
+    let refused = bench.run(&["enqueue", "t", "--payload-file", "/dev/zero"]).await.failed(1);
+    assert!(refused.contains("more than 16777216 bytes"), "{refused}");
+    let refused = bench.run_with(&["enqueue", "t", "-"], &vec![0; (16 << 20) + 1]).await.failed(1);
+    assert!(refused.contains("more than 16777216 bytes"), "{refused}");
+}
