@@ -32,7 +32,10 @@ end
 local known = key ~= '' and redis.call('HGET', keys, 'add:' .. key)
 if known then
   local first, last, is_added = string.match(known, '^(%d+)-(%d+)(%+?)$')
-  if is_added == '' then
+  if is_added == '' and (flow.cancelled or flow.abandoned) then
+    -- Those that were not stored before that are not to come after it.
+    return { 'd', 0, 0, 0, '' }
+  elseif is_added == '' then
     flow_set(flow, 'adding', now + 60)
     flow_save(prefix, flow)
   end

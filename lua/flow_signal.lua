@@ -15,7 +15,7 @@
 --   prefix .. number .. ':flow', ':states', ':signals', ':before', ':after', ':kids', and those of its ancestors
 -- RETURNS a letter, and what the caller has to do, see flow_claim. The letters:
 --   a  noted
---   s  it has ended before; nothing was written
+--   s  it has ended before, or waits once more; nothing was written
 --   d  the flow is over, or was cancelled or abandoned; nothing was written
 --   m  there is no such flow; nothing was written
 -- needs: flow_claim flow_load flow_move flow_rules flow_set flow_walk
@@ -38,6 +38,9 @@ if has_ended or is_closed then
 elseif what == 'wait' then
   redis.call('ZADD', todo, 'NX', now + tonumber(text), late)
   return { 'a', {} }
+elseif not is_said and (tonumber(redis.call('ZSCORE', todo, late)) or math.huge) > now + 10 then
+  -- A claim is for ten seconds. Whoever made this one was held up, and the node was run again meanwhile: it waits once more.
+  return { 's', {} }
 end
 redis.call('ZREM', todo, late)
 local outcome = ({ given = 'ok', succeed = 'ok', fail = 'dead' })[what] or 'skipped'

@@ -1,11 +1,11 @@
 -- flow_rules: what follows from the state of a flow: its events fire, their callbacks are put into `todo`, and the member that
--- stands for it in its parent moves; then the same for the parent, up to 16 levels in a call, the rest by an entry of `todo`.
+-- stands for it in its parent moves; then the same for the parent, up to ten levels in a call, the rest by an entry of `todo`.
 --
 -- This is the only place where the rules stand; docs/flows.md says them in words. Fields: see docs/wire-format.md.
 -- now: the unix second, best as TIME tells it: what is no number is written as it is.
 -- RETURNS whether anything is to be done by the caller
 -- needs: flow_count flow_load flow_save flow_set flow_tolerate flow_walk
-local levels = 16
+local levels = 10
 local function flow_rules(todo, prefix, flow, now)
   local function count(counter)
     -- Most are not there, and a call of Lua's own takes as long as ten of these.

@@ -160,7 +160,11 @@ pub(crate) fn is_taken(error: &EnqueueError) -> bool {
 impl From<EnqueueError> for CliError {
     fn from(error: EnqueueError) -> Self {
         let message = error.to_string();
-        if is_taken(&error) { Self::Coded(exit::REFUSED, message) } else { Self::Failed(message) }
+        match error {
+            EnqueueError::Option(_) => Self::Usage(message),
+            error if is_taken(&error) => Self::Coded(exit::REFUSED, message),
+            _ => Self::Failed(message),
+        }
     }
 }
 
@@ -171,7 +175,7 @@ impl From<BatchError> for CliError {
             BatchError::Unknown { .. }
             | BatchError::NoBroadcast { .. }
             | BatchError::Audience(AudienceError::Unknown { .. }) => Self::Coded(exit::NOT_FOUND, message),
-            BatchError::Audience(AudienceError::Zero(_)) => Self::Failed(message),
+            BatchError::Audience(AudienceError::Zero(_)) => Self::Usage(message),
             BatchError::Audience(_) => Self::Coded(exit::REFUSED, message),
             BatchError::Closed { .. } => Self::Coded(exit::REFUSED, message),
             BatchError::TimedOut { .. } => Self::Coded(exit::TIMEOUT, message),
@@ -191,6 +195,7 @@ impl From<ServerError> for CliError {
     fn from(error: ServerError) -> Self {
         match error {
             ServerError::Redis(error) => error.into(),
+            ServerError::Queue(_) | ServerError::Option { .. } => Self::Usage(error.to_string()),
             error => Self::Failed(error.to_string()),
         }
     }
@@ -198,7 +203,7 @@ impl From<ServerError> for CliError {
 
 impl From<OptionError> for CliError {
     fn from(error: OptionError) -> Self {
-        Self::Failed(error.to_string())
+        Self::Usage(error.to_string())
     }
 }
 

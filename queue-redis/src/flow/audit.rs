@@ -104,7 +104,7 @@ impl Flows {
             return Ok(Vec::new());
         };
         let to_run = self.to_run(id).await?;
-        let open = self.open_tasks(id, born, &ledger, &to_run).take(most).collect::<Vec<_>>();
+        let open = self.open_tasks(id, born, &ledger, &to_run, 0).take(most).collect::<Vec<_>>();
         let states = self.states_of(&open).await?;
         let gone: Vec<_> =
             open.into_iter().zip(states).filter(|(_, state)| state.is_none()).map(|(it, _)| it).collect();
@@ -122,16 +122,18 @@ impl Flows {
         Ok(todo.iter().filter_map(|entry| number(entry.strip_prefix(&run)?)).collect())
     }
 
-    /// The members of a flow that should be in a queue: the queue and the id of each.
+    /// The members of a flow from this number on that should be in a queue: the queue and the id of each.
     pub(super) fn open_tasks<'a>(
         &self,
         id: &'a FlowId,
         born: Option<i64>,
         ledger: &'a Ledger,
         to_run: &'a HashSet<u32>,
+        from: u32,
     ) -> impl Iterator<Item = (String, MemberId)> + use<'a> {
         let is_open = |state| matches!(state, MemberState::Sent | MemberState::Failing);
-        let numbers = ledger.numbers(is_open).filter(|number| ledger.is_task(*number) && !to_run.contains(number));
+        let numbers = ledger.numbers(is_open).skip_while(move |number| *number < from);
+        let numbers = numbers.filter(|number| ledger.is_task(*number) && !to_run.contains(number));
         numbers.map(move |number| {
             (ledger.queue_of(number).to_owned(), MemberId { flow: id.clone(), born, part: ledger.part(number) })
         })

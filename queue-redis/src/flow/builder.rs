@@ -261,10 +261,17 @@ impl BatchBuilder {
         queues.dedup();
         flows.list(&root, &queues, now_ns).await?;
         let opened = flows.broker.flow_open(root.root(), &opening).await?;
-        if (opened.now - now_ns.div_euclid(1_000_000_000)).abs() > STANDS_STILL_SECS / 2 {
-            // The looks that were asked for come too late, since the clock of this host is ahead. Or they may have come when there was no
-            // tree yet, and have ended: this process stood still, or its clock is behind.
+        // One of the same name may have been forgotten meanwhile, and what was listed for this one with it.
+        let is_named_anew = opening.has_chosen_name && opened.word == Word::Applied;
+        // The looks that were asked for come too late, since the clock of this host is ahead. Or they may have come when there was no
+        // tree yet, and have ended: this process stood still, or its clock is behind.
+        let is_listed_amiss = (opened.now - now_ns.div_euclid(1_000_000_000)).abs() > STANDS_STILL_SECS / 2;
+        if is_named_anew || is_listed_amiss {
             flows.list(&root, &queues, opened.now * 1_000_000_000).await?;
+        }
+        if is_named_anew {
+            // Whoever has just looked at the other one sees that somebody has asked again, and lets the duty stand.
+            flows.broker.ask_for_duty(TREE, root.root(), opened.now * 1_000).await?;
         }
         let known = |parent: &Batch| parent.id.to_string();
         match opened.word {

@@ -1,6 +1,6 @@
 //! What keeps flows going when nobody else does: looks at trees and at queues with members.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,10 +43,15 @@ fn outcome_of(state: &str) -> Option<MemberOutcome> {
     }
 }
 
-/// How far a look at a tree has come, which goes through its flows and, when it is over, through the results of its nodes.
+/// How far a look at a tree has come, which goes through its flows and their members and, when it is over, through the results
+/// of its nodes.
 #[derive(Debug)]
 pub(super) struct Walk {
-    from: u32,
+    /// The flow to go on with, `None` when all were looked at.
+    from: Option<u32>,
+    /// Flows that were seen to stand still, and from which member on the first of them is to be probed.
+    standing: VecDeque<u32>,
+    probed: u32,
     next: Option<Duration>,
     has_done: bool,
     refused: Result<(), Error>,
@@ -56,8 +61,26 @@ pub(super) struct Walk {
 
 impl Default for Walk {
     fn default() -> Self {
-        Self { from: 0, next: None, has_done: false, refused: Ok(()), results_gone: HashMap::new() }
+        Self {
+            from: Some(0),
+            standing: VecDeque::new(),
+            probed: 0,
+            next: None,
+            has_done: false,
+            refused: Ok(()),
+            results_gone: HashMap::new(),
+        }
     }
+}
+
+/// Notes what Redis refuses; only what stands in the way of all ends a look.
+fn noted<T: Default>(walk: &Mutex<Walk>, done: Result<T, Error>) -> Result<T, Error> {
+    let mut refused = Ok(());
+    let done = or_refused(done, &mut refused);
+    if refused.is_err() {
+        lock(walk).refused = refused;
+    }
+    done
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,34 +104,48 @@ impl Flows {
         long: Duration,
     ) -> Result<Option<Duration>, Error> {
         let begun = Instant::now();
+        let is_time_over = || begun.elapsed() >= long;
         loop {
-            let from = lock(walk).from;
-            let tended = self.broker.flow_tend(root, from).await?;
-            match tended.tree {
-                Tree::Stays => {}
-                Tree::Over => return self.forget(root, walk, begun, long).await,
-                Tree::Forgotten => return self.unlist(root).await.map(|()| None),
+            let (from, is_probed) = {
+                let walk = lock(walk);
+                (walk.from, walk.standing.is_empty())
+            };
+            if let Some(from) = from.filter(|_| is_probed) {
+                let tended = self.broker.flow_tend(root, from).await?;
+                match tended.tree {
+                    Tree::Stays => {}
+                    Tree::Over => return self.forget(root, walk, begun, long).await,
+                    Tree::Forgotten => return self.unlist(root).await,
+                }
+                let has_to_do = !tended.claimed.entries.is_empty();
+                {
+                    let mut walk = lock(walk);
+                    walk.has_done |= has_to_do || !tended.standing.is_empty();
+                    walk.next = Some(walk.next.map_or(tended.next, |next| next.min(tended.next)));
+                    // The script will not name these again for a while.
+                    walk.standing.extend(tended.standing);
+                    walk.from = tended.go_on;
+                }
+                if has_to_do {
+                    let born = self.born(root).await?;
+                    noted(walk, self.carry_out(root, born, tended.claimed).await)?;
+                }
             }
-            let has_to_do = !tended.claimed.entries.is_empty() || !tended.standing.is_empty();
-            let born = if has_to_do { self.born(root).await? } else { None };
-            let mut refused = Ok(());
-            or_refused(self.carry_out(root, born, tended.claimed).await, &mut refused)?;
-            for flow in tended.standing {
-                or_refused(self.probe(root, born, flow).await, &mut refused)?;
+            while let Some(flow) = { lock(walk).standing.front().copied() } {
+                let born = self.born(root).await?;
+                if noted(walk, self.probe_for(root, born, flow, walk, &is_time_over).await)? {
+                    return Ok(Some(Duration::ZERO));
+                }
+                let mut walk = lock(walk);
+                walk.standing.pop_front();
+                walk.probed = 0;
             }
-            let mut walk = lock(walk);
-            walk.has_done |= has_to_do;
-            walk.next = Some(walk.next.map_or(tended.next, |next| next.min(tended.next)));
-            if walk.refused.is_ok() {
-                walk.refused = refused;
-            }
-            let Some(from) = tended.go_on else {
-                let Walk { next, has_done, refused, .. } = std::mem::take(&mut *walk);
+            if lock(walk).from.is_none() {
+                let Walk { next, has_done, refused, .. } = std::mem::take(&mut *lock(walk));
                 // What others have asked for meanwhile, the next look finds.
                 return refused.map(|()| next.map(|next| if has_done { next.min(SOON) } else { next }));
-            };
-            walk.from = from;
-            if begun.elapsed() >= long {
+            }
+            if is_time_over() {
                 return Ok(Some(Duration::ZERO));
             }
         }
@@ -138,14 +175,24 @@ impl Flows {
             match self.broker.flow_forget(root, FORGOTTEN_AT_ONCE).await? {
                 Forgotten::Part if begun.elapsed() >= long => return Ok(Some(Duration::ZERO)),
                 Forgotten::Part => {}
-                Forgotten::All => return self.unlist(root).await.map(|()| None),
+                Forgotten::All => return self.unlist(root).await,
                 Forgotten::Nothing => return Ok(Some(SOON)),
             }
         }
     }
 
-    async fn unlist(&self, root: &str) -> Result<(), Error> {
-        self.broker.redis().query("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await
+    /// Takes a tree that is gone off the list; returns when to look again, if there is one of the same name by now.
+    async fn unlist(&self, root: &str) -> Result<Option<Duration>, Error> {
+        let redis = self.broker.redis();
+        redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await?;
+        let key = [&keys::flow_prefix(root), "0:flow"].concat();
+        if !redis.query::<bool>("EXISTS", redis::cmd("EXISTS").arg(key)).await? {
+            return Ok(None);
+        }
+        let mut list = redis::cmd("ZADD");
+        list.arg(keys::FLOWS).arg("NX").arg(self.clock.now_secs()).arg(root);
+        redis.query::<()>("ZADD", &list).await?;
+        Ok(Some(SOON))
     }
 
     /// Deletes the tasks of the next hundred nodes of a flow that were kept for the results that others read; whether there were any nodes.
@@ -188,17 +235,30 @@ impl Flows {
     /// Looks where the members of a flow are that stands still, and records what nobody has told: the task was deleted, or lost,
     /// or somebody's program has moved it. Its counters are put right, if somebody has written into its ledger.
     pub(crate) async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
+        self.probe_for(root, born, flow, &Mutex::default(), &|| false).await.map(drop)
+    }
+
+    /// The same until the time is over, going on with the member that the walk names; whether it was broken off.
+    async fn probe_for(
+        &self,
+        root: &str,
+        born: Option<i64>,
+        flow: u32,
+        walk: &Mutex<Walk>,
+        is_time_over: &(dyn Fn() -> bool + Sync),
+    ) -> Result<bool, Error> {
         let id = flow_of(root, flow);
-        let Some(ledger) = self.ledger(&id).await? else { return Ok(()) };
+        let Some(ledger) = self.ledger(&id).await? else { return Ok(false) };
         if ledger.seems_miscounted() && self.recount(&id, born).await? {
             // What follows from that may have ended it.
-            return Ok(());
+            return Ok(false);
         }
         let lost = self.without_ledger(&id, &ledger).await?.into_iter();
         let child = |(number, _)| MemberId { flow: id.clone(), born, part: ledger.part(number) };
         self.record(lost.map(|lost| (child(lost), MemberOutcome::Removed)).collect()).await?;
         let to_run = self.to_run(&id).await?;
-        let mut open = self.open_tasks(&id, born, &ledger, &to_run);
+        let from = lock(walk).probed;
+        let mut open = self.open_tasks(&id, born, &ledger, &to_run, from).peekable();
         loop {
             let ids: Vec<(String, MemberId)> = open.by_ref().take(PROBED_AT_ONCE).collect();
             if ids.is_empty() {
@@ -247,8 +307,14 @@ impl Flows {
                 }
             }
             self.record(known).await?;
+            if let Some((_, MemberId { part: Part::Member(next, _), .. })) = open.peek() {
+                lock(walk).probed = *next;
+                if is_time_over() {
+                    return Ok(true);
+                }
+            }
         }
-        self.probe_callbacks(&id, born, &ledger).await
+        self.probe_callbacks(&id, born, &ledger).await.map(|()| false)
     }
 
     /// The same for the callbacks of a flow that were enqueued.

@@ -378,6 +378,7 @@ fn bounds_in_scripts_are_those_of_queue_core() {
         format!("local WINDOW, LANES, PAGE, HOLDERS, LOOK_AGAIN, FARTHEST, FALLBACK = {LANE_WINDOW}, "),
     );
     states("flow_claim", format!("now + {})", FLOW_CLAIM.as_secs()));
+    states("flow_signal", format!("> now + {} then", FLOW_CLAIM.as_secs()));
     states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
     states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));
 }

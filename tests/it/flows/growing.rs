@@ -166,6 +166,22 @@ async fn a_member_whose_end_nobody_has_recorded_is_not_enqueued_again() {
 }
 
 #[tokio::test]
+async fn an_addition_that_was_begun_is_not_completed_after_its_batch_was_cancelled() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    // Whoever has begun it was lost before anything was stored.
+    batch.clone().keyed("load").add_all([member("ok"), member("ok")]).await.unwrap();
+    let keys = format!("asynq:x:{{{}}}:0:keys", batch.id());
+    let _: i64 = fixture.cmd(&["HSET", &keys, "add:load#0.0", "0-1"]).await;
+    let tasks: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    fixture.broker.delete_tasks(QUEUE, queue_redis::broker::Seen::Anywhere, &tasks).await.unwrap();
+    batch.cancel().await.unwrap();
+    let error = batch.clone().keyed("load").add_all([member("ok"), member("ok")]).await.unwrap_err();
+    assert!(matches!(error, BatchError::Closed { .. }), "{error}");
+    assert_eq!(fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:pending"]).await, 0);
+}
+
+#[tokio::test]
 async fn a_member_that_was_given_up_is_enqueued_when_its_handler_comes_again() {
     let (fixture, ran) = (Fixture::start().await, Ran::default());
     let batch = with_callbacks(&client(&fixture)).open().await.unwrap();

@@ -11,6 +11,7 @@ use queue_redis::flow::{Flows, TendTree};
 use queue_redis::leader::Duty as _;
 use queue_redis::{BatchState, Redis};
 
+use super::model::script;
 use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
 use crate::support::{Fixture, Proxy, QUEUE, eventually, report};
 
@@ -484,6 +485,37 @@ async fn a_look_at_a_tree_that_takes_too_long_goes_on_where_it_was() {
     assert!(next > Duration::ZERO, "{next:?}");
     assert_eq!(removed().await, 1);
     assert_eq!(duty.look(&root).await.unwrap(), Some(Duration::ZERO), "from the beginning");
+}
+
+#[tokio::test]
+async fn a_batch_that_is_made_while_one_of_its_name_is_being_forgotten_is_looked_after() {
+    let fixture = Fixture::start().await;
+    // A leader has just looked: there is no such tree any more, and it is about to say that there is nothing to look at.
+    let held = (SystemClock.now_secs() * 1_000 + 5_000).to_string();
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:duties", &held, "flow b"]).await;
+    client(&fixture).batch().id("b").add_all([member("ok")]).await.unwrap();
+    let said = ["EVAL", &script("put_off_duty"), "1", "asynq:x:duties", "flow b", &held, ""];
+    assert_eq!(fixture.cmd::<i64>(&said).await, 0);
+    assert!(fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:x:duties", "flow b"]).await.is_some());
+}
+
+#[tokio::test]
+async fn a_look_for_members_that_takes_too_long_goes_on_where_it_was() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all((0..250).map(|_| member("ok"))).await.unwrap();
+    let ids: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
+    for ids in ids.chunks(25) {
+        fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, ids).await.unwrap();
+    }
+    stands_still(&fixture, batch.id().root()).await;
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(SystemClock));
+    let duty = TendTree::new(flows).at_a_time(Duration::ZERO);
+    for gone in [100, 200] {
+        assert_eq!(duty.look(batch.id().root()).await.unwrap(), Some(Duration::ZERO));
+        assert_eq!(batch.status().await.unwrap().removed, gone);
+    }
+    assert!(duty.look(batch.id().root()).await.unwrap() > Some(Duration::ZERO));
+    assert_eq!(batch.status().await.unwrap().removed, 250);
 }
 
 #[tokio::test]

@@ -223,6 +223,13 @@ impl Run<'_> {
         assert_eq!(answer[0], self.tree.signal(flow, node, what));
     }
 
+    /// The time of a wait is over.
+    async fn let_pass(&mut self, late: &str) {
+        let todo = [&self.prefix, "todo"].concat();
+        let _: i64 = self.fixture.cmd(&["ZADD", &todo, "XX", "0", late]).await;
+        self.tree.waiting.remove(late);
+    }
+
     async fn tell(&mut self, flow: usize, outcome: &'static str, members: BTreeSet<usize>) {
         let members: BTreeSet<usize> = members.into_iter().filter(|member| self.is_task(flow, *member)).collect();
         let generation = self.tree.flows[flow].generation;
@@ -283,7 +290,11 @@ impl Run<'_> {
         }
         if let Some(place) = entry.strip_prefix("late ") {
             let (flow, node) = place.split_once(' ').unwrap();
-            return self.signal(flow.parse().unwrap(), node.parse().unwrap(), "skip").await;
+            if self.rng.u8(..8) > 0 {
+                self.let_pass(&entry).await;
+            }
+            let what = ["succeed", "skip", "fail"][self.rng.usize(..3)];
+            return self.signal(flow.parse().unwrap(), node.parse().unwrap(), what).await;
         }
         if let Some(flow) = entry.strip_prefix("stop ") {
             let number: usize = flow.parse().unwrap();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::script;
 use super::{Ran, callback, client, count, flow_keys, member, over, router, server, tend, until};
-use crate::support::Fixture;
+use crate::support::{Fixture, wait_for};
 
 /// A node that hands on what it got, and a thousand for each time that it has run before.
 #[derive(Serialize, Deserialize, Task)]
@@ -179,11 +179,38 @@ async fn a_signal_is_waited_for_again() {
     over(&flow).await;
     flow.rerun("a").await.unwrap();
     let waits = async || Some(states(&fixture, &flow).await).filter(|it| it[2] == MemberState::Sent);
-    let waiting = crate::support::wait_for("its turn has come", waits).await;
+    let waiting = wait_for("its turn has come", waits).await;
     assert_eq!(waiting, [MemberState::Succeeded, MemberState::Waiting, MemberState::Sent]);
     assert!(flow.signal("go", &2).await.unwrap());
     succeeded_in(&flow, 2).await;
     server.shutdown().await;
+}
+
+#[tokio::test]
+async fn whoever_claimed_the_end_of_a_wait_and_was_held_up_does_not_end_the_next_one() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let flow = client(&fixture)
+        .workflow()
+        .id("w")
+        .task("a", member("a"))
+        .timer("pause", std::time::Duration::from_secs(3_600))
+        .after(["a"]);
+    let flow = flow.task("b", member("b")).after(["pause"]).start().await.unwrap();
+    let waits = async || Some(states(&fixture, &flow).await).filter(|it| it[2] == MemberState::Sent);
+    let late = async || fixture.cmd::<Option<f64>>(&["ZSCORE", "asynq:x:{w}:todo", "late 0 0"]).await;
+    wait_for("it waits", async || waits().await.and(late().await)).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:{w}:todo", "0", "late 0 0"]).await;
+    tend(&fixture, &flow).await;
+    over(&flow).await;
+    flow.rerun("pause").await.unwrap();
+    wait_for("it waits again", async || waits().await.and(late().await)).await;
+    server.shutdown().await;
+    let end = ["EVAL", &script("flow_signal"), "1", "asynq:x:{w}:todo", "asynq:x:{w}:", "0", "0", "succeed", "null"];
+    let answer: (String, redis::Value) = fixture.cmd(&end).await;
+    assert_eq!(answer.0, "s");
+    assert!(late().await.is_some(), "nobody looks for the end of its time");
+    assert_eq!(states(&fixture, &flow).await[1..], [MemberState::Waiting, MemberState::Sent]);
 }
 
 #[tokio::test]

@@ -35,9 +35,10 @@ pub(crate) struct SchedulerArgs {
     #[arg(long)]
     check: bool,
 
-    /// Ticks to show with --check
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "check")]
-    ticks: usize,
+    /// Ticks to show with --check, 1 to 1,000
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "check",
+        value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    ticks: u16,
 
     /// Start also on a Redis that cannot hold queues, and only say so in the log
     #[arg(long)]
@@ -75,7 +76,7 @@ impl Command for SchedulerArgs {
 
     /// Shows what stands in the file.
     fn alone(&self, _: Alone, out: &Output) -> Option<Result<(), CliError>> {
-        self.check.then(|| check::run(&EntryFile::new(&self.config), self.ticks, out))
+        self.check.then(|| check::run(&EntryFile::new(&self.config), usize::from(self.ticks), out))
     }
 
     fn handles_signals(&self) -> bool {

@@ -92,13 +92,13 @@ async fn refusals_say_why_and_store_nothing() {
     bench.run(&["enqueue", "t", "--task-id", "taken"]).await.ok();
     for (arguments, code, reason) in [
         ("enqueue t --task-id taken", 4, "queuectl: error: task ID conflicts with another task: \"taken\""),
-        ("enqueue t --unique 100ms", 1, "at least 1s"),
-        ("enqueue t --give-up-after 100ms", 1, "\"x-give-up-after\" cannot be used: \"100ms\": it must be at least 1s"),
-        ("enqueue t --header x-max-crashes=few", 1, "\"x-max-crashes\" cannot be used"),
+        ("enqueue t --unique 100ms", 2, "at least 1s"),
+        ("enqueue t --give-up-after 100ms", 2, "\"x-give-up-after\" cannot be used: \"100ms\": it must be at least 1s"),
+        ("enqueue t --header x-max-crashes=few", 2, "\"x-max-crashes\" cannot be used"),
         ("enqueue t --backoff fast", 2, "write asynq, 30s, 10s..1h or linear 10s..1h"),
-        ("enqueue t --on-exhausted=", 1, "\"x-on-exhausted\" cannot be used"),
+        ("enqueue t --on-exhausted=", 2, "\"x-on-exhausted\" cannot be used"),
         ("enqueue t --on-exhausted-queue ops", 2, "--on-exhausted <TYPE>"),
-        ("enqueue t --queue }x", 1, "begins with a closing brace"),
+        ("enqueue t --queue }x", 2, "begins with a closing brace"),
         ("enqueue", 2, "TYPE"),
         ("enqueue t --timeout 90", 2, "write it like 90s, 10m, 1h30m or 7d"),
         ("enqueue t --at tomorrow", 2, "not an instant"),
@@ -116,7 +116,7 @@ async fn refusals_say_why_and_store_nothing() {
         assert!(stderr.contains(reason), "{arguments}: {stderr}");
         assert!(code == 2 || stderr.lines().count() == 1, "{stderr}");
     }
-    let blank = bench.run(&["enqueue", " "]).await.failed(1);
+    let blank = bench.run(&["enqueue", " "]).await.failed(2);
     assert!(blank.contains("the task type is blank"), "{blank}");
     assert_eq!(bench.inspector.queue("default").await.unwrap().size(), 1);
 }
@@ -172,7 +172,7 @@ async fn what_is_published_tells_its_outcome_and_what_stays_as_it_is_exits_with_
         ("--coalesce --front", "a task that is published under a key cannot be"),
         ("--coalesce --only web-1 --fallback 0s", "fallback is 0"),
     ] {
-        let error = publish(wrong).await.failed(1);
+        let error = publish(wrong).await.failed(2);
         assert!(error.contains(why), "{wrong}: {error}");
     }
     for wrong in ["--debounce 1s --in 1s", "--max-wait 1s", "--publish never", "--wait --throttle 1s"] {

@@ -14,7 +14,7 @@ async fn tasks_get_priorities_and_workers_serve_them() {
         assert_eq!(stored["queue"], json!(queue));
     }
     bench.run(&["enqueue", "t", "--queue", "mail-old"]).await.ok();
-    let refused = bench.run(&["enqueue", "t", "--queue", "mail}p9"]).await.failed(1);
+    let refused = bench.run(&["enqueue", "t", "--queue", "mail}p9"]).await.failed(2);
     assert!(refused.contains("name \"mail\", and give the priority"), "{refused}");
     let refused = bench.run(&enqueue("ten", "10")).await.failed(2);
     assert!(refused.contains("10 is not in 0..=9"), "{refused}");

@@ -13,7 +13,7 @@ async fn a_task_for_a_worker_that_is_not_there_is_refused_unless_it_is_forced() 
         let refused = bench.run(&enqueue(&target)).await.failed(3);
         assert!(refused.contains(only) && refused.contains("--force enqueues it nevertheless"), "{refused}");
     }
-    let refused = bench.run(&enqueue(&["--only", "web:1"])).await.failed(1);
+    let refused = bench.run(&enqueue(&["--only", "web:1"])).await.failed(2);
     assert!(refused.contains("server name \"web:1\" is none"), "{refused}");
     let refused = bench.run(&enqueue(&["--only", "web-1", "--priority", "9"])).await.failed(2);
     assert!(refused.contains("cannot be used with"), "{refused}");

@@ -138,7 +138,7 @@ async fn worker_refuses_to_start_with_settings_that_cannot_work() {
         (&["--exec", "a=true", "--concurrency", "0"], 2, "0"),
         (&["--exec", "a=true", "--retry-delay", "soon"], 2, "10s..1h"),
         (&["--exec", "a=true", "--retry-delay", "1h..1s"], 2, "1h is longer than 1s"),
-        (&["--exec", "a=true", "--lease", "1s"], 1, "lease"),
+        (&["--exec", "a=true", "--lease", "1s"], 2, "lease"),
         (&["--exec", "a=true", "--http-header", "a=X: y"], 2, "goes with no --http"),
         (&["--http", "a=http://h", "--http-header", "b=X: s3cr3t"], 2, "goes with no --http"),
         (&["--http", "a=http://h", "--http-header", "X: s3cr3t=="], 2, "goes with no --http"),

@@ -125,6 +125,8 @@ impl Flow {
 pub(super) struct Tree {
     pub(super) flows: Vec<Flow>,
     pub(super) todo: BTreeSet<String>,
+    /// Those of them whose time is not over.
+    pub(super) waiting: BTreeSet<String>,
     pub(super) table: HashMap<(u8, &'static str), u8>,
     /// Which node of each batch waits for which member of it.
     pub(super) waits: Vec<BTreeSet<(usize, usize)>>,
@@ -435,8 +437,13 @@ impl Tree {
             return if has_ended { "s" } else { "d" };
         }
         if what == "wait" {
-            self.todo.insert(late);
+            if self.todo.insert(late.clone()) {
+                self.waiting.insert(late);
+            }
             return "a";
+        }
+        if !is_said && (!self.todo.contains(&late) || self.waiting.contains(&late)) {
+            return "s";
         }
         self.todo.remove(&late);
         let outcome = match what {
