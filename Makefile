@@ -25,7 +25,7 @@ WHOLE = --workspace --all-features
 PROGRAMS = $${CARGO_TARGET_DIR:-target}/debug
 
 # Most tests wait most of the time: for a lease, a clock, a server that comes back.
-test-rust: export RUST_TEST_THREADS ?= $(shell expr 2 \* `getconf _NPROCESSORS_ONLN`)
+test-rust: export RUST_TEST_THREADS ?= $(shell expr 4 \* `getconf _NPROCESSORS_ONLN`)
 test-rust:
 	$(CARGO) test $(WHOLE)
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_redis::{Manager, Pool, PoolError, Runtime, TimeoutType};
 use futures_util::future::BoxFuture;
@@ -109,7 +109,8 @@ impl Source {
                         }
                         Use::Upkeep => None,
                     };
-                    Ok(Own::Pooled { connection: pool.get().await?, _place: place })
+                    let connection = pooled(pool, options.response_timeout).await?;
+                    Ok(Own::Pooled { connection, _place: place })
                 }
                 Self::InProcess(_) => {
                     let connection = self.multiplexed(options.config()).await;
@@ -118,6 +119,19 @@ impl Source {
             }
         })
     }
+}
+
+/// A connection of the pool. One that was idle is asked first whether it still answers. If it does not in time, the network may have
+/// been cut without a sign: the others that were idle all that time are not asked one after another, but given up.
+async fn pooled(pool: &Pool, patience: Duration) -> Result<deadpool_redis::Connection, PoolError> {
+    let asked = Instant::now();
+    if pool.status().available > 0 {
+        match tokio::time::timeout(patience, pool.get()).await {
+            Ok(connection) => return connection,
+            Err(_) => pool.retain(|_, metrics| metrics.recycled.unwrap_or(metrics.created) >= asked),
+        };
+    }
+    pool.get().await
 }
 
 /// What every connection of ours has in common.

@@ -10,8 +10,8 @@ use queue_worker::{Job, Router, Server};
 use tokio::sync::Notify;
 
 use crate::support::{
-    Events, Fixture, Go, Hanging, Lines, NOW, Proxy, RedisProcess, eventually, job, plain_connection, report, wait_for,
-    with,
+    Events, Fixture, Go, Hanging, Lines, NOW, PATIENCE, Proxy, RedisProcess, eventually, job, plain_connection, report,
+    wait_for, with,
 };
 
 fn impatient(url: &str) -> Redis {
@@ -165,6 +165,24 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     let asked = calls("evalsha").await;
     assert!((3..100).contains(&asked), "it asked {asked} times");
     server.shutdown().await;
+}
+
+/// They were asked one after another, which took longer than any lease.
+#[tokio::test]
+async fn idle_connections_that_were_cut_without_a_sign_are_given_up_together() {
+    let fixture = Fixture::start().await;
+    let (proxy, patience) = (Proxy::start(fixture.socket()).await, PATIENCE / 12);
+    let options = RedisOptions { response_timeout: patience, pool_size: 16, ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let mut used = Vec::new();
+    for _ in 0..16 {
+        used.push(redis.pooled().await.unwrap());
+    }
+    drop(used);
+    proxy.cut_silently();
+    let fresh = tokio::time::timeout(PATIENCE, redis.reserved()).await.expect("they were asked one after another");
+    let answer: String = fresh.unwrap().query("PING", &redis::cmd("PING")).await.unwrap();
+    assert_eq!(answer, "PONG");
 }
 
 /// The report was refused, although nobody else had the task, and its work was done again.
