@@ -40,7 +40,17 @@ pub struct FailureScan {
     /// Queues that are not gone through yet, and how many tasks there are to look at.
     queues: VecDeque<(String, u64)>,
     cursor: Option<Cursor>,
-    unread: Vec<String>,
+    unread: Vec<Unread>,
+}
+
+/// A queue that cannot be read, and costs no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Unread {
+    /// The queue.
+    pub queue: String,
+    /// Why.
+    pub detail: String,
 }
 
 /// What a step has read: tasks of one queue.
@@ -64,10 +74,9 @@ impl Inspector {
         let (mut infos, mut unread) = (Vec::new(), Vec::new());
         match queue {
             Some(queue) => infos.push(self.queue(queue).await?),
-            // A queue that cannot be read costs no other.
             None => self.board().await?.rows.into_iter().for_each(|row| match row.queue {
                 Ok(info) => infos.push(info),
-                Err(reason) => unread.push(format!("queue {:?}: {reason}", row.name)),
+                Err(reason) => unread.push(Unread { queue: row.name, detail: reason.to_string() }),
             }),
         }
         let sizes = infos.into_iter().map(|info| (info.retry + info.archived, info.name));
@@ -78,7 +87,7 @@ impl Inspector {
 
 impl FailureScan {
     /// The queues that cannot be read, and why.
-    pub fn unread(&self) -> &[String] {
+    pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 

@@ -59,7 +59,7 @@ pub use cancellation::Cancellation;
 pub use cron::{CronEntry, CronEvent};
 pub use error::{BadCursor, Error, WhyUnreadable};
 pub use explain::{Explanation, Reason};
-pub use failures::{FailureGroup, FailureQueue, FailureSample, FailureScan, FailureTotals, Failures, Stretch};
+pub use failures::{FailureGroup, FailureQueue, FailureSample, FailureScan, FailureTotals, Failures, Stretch, Unread};
 pub use groups::GroupInfo;
 pub use health::{Advice, QueuePlace, RedisHealth, RoundTrips};
 pub use lanes::Lane;

@@ -53,7 +53,8 @@ async fn run(args: FailuresArgs, session: &Session, out: &Output) -> Result<(), 
     bar.finish_and_clear();
     let (groups, totals) = (failures.groups(|_| true), failures.totals(|_| true));
     let items = &groups[..groups.len().min(args.size as usize)];
-    let unread = scan.unread().iter().map(|told| harmless(told)).collect::<Vec<_>>().join("; ");
+    let unread = scan.unread().iter().map(|it| format!("queue {:?}: {}", it.queue, harmless(&it.detail)));
+    let unread = unread.collect::<Vec<_>>().join("; ");
     let outcome = || match unread.is_empty() {
         true => Ok(()),
         false => Err(CliError::failed(format!("not all could be read: {unread}"))),

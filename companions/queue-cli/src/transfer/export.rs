@@ -7,6 +7,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use queue_admin::payload::harmless;
 use queue_admin::{Inspector, Reader};
+use queue_core::flow::is_member;
+use queue_core::queue_name::base_of;
 use queue_core::{Clock as _, SystemClock};
 use tokio::time::{Instant, sleep};
 
@@ -92,6 +94,7 @@ async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), Cl
         }
     }
     out.text(&Line::End(End { tasks }).to_text())?;
+    tell_of_parts(&inspector, &queues).await?;
     match left_out {
         0 => Ok(()),
         count => {
@@ -99,6 +102,23 @@ async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), Cl
             Err(CliError::Coded(exit::REFUSED, format!("{count} tasks are not in the export, as told above")))
         }
     }
+}
+
+/// Tells of tasks of these queues that wait for a priority or a server, which is in queues of other names.
+async fn tell_of_parts(inspector: &Inspector, queues: &[String]) -> Result<(), CliError> {
+    let all = inspector.queues().await?;
+    let parts = all.iter().filter(|name| base_of(name) != *name && !queues.contains(name));
+    for part in parts.filter(|name| queues.iter().any(|queue| queue == base_of(name))) {
+        let size = inspector.queue(part).await?.size();
+        if size > 0 {
+            let size = progress::thousands(size);
+            complain(&format!(
+                "warning: {size} tasks of {:?} are in the queue {part:?}, which was not exported",
+                base_of(part)
+            ));
+        }
+    }
+    Ok(())
 }
 
 async fn drain(inspector: &Inspector, queues: &[String], patience: Duration) -> Result<(), CliError> {
@@ -169,19 +189,26 @@ async fn export(
     out: &Output,
 ) -> Result<(u64, u64), CliError> {
     out.text(&Line::Queue(inspector.stored_queue(queue).await?.into()).to_text())?;
-    let mut count = 0;
+    let (mut count, mut members) = (0, 0);
     loop {
         let tasks = reader.next().await?;
         if tasks.is_empty() {
             break;
         }
         count += tasks.len() as u64;
+        members += tasks.iter().filter(|task| is_member(task.id.as_bytes())).count() as u64;
         bar.inc(tasks.len() as u64);
         let lines = tasks.into_iter().map(|task| Line::Task(Box::new(TaskLine::new(queue, task))).to_text());
         out.text(&lines.collect::<String>())?;
     }
     for unfit in reader.unfit() {
         complain(&format!("task {:?} of queue {queue:?} stays: {}", harmless(&unfit.id), unfit.reason));
+    }
+    if members > 0 {
+        let members = progress::thousands(members);
+        complain(&format!(
+            "warning: {members} tasks of queue {queue:?} are members of batches, which stay: imported, they belong to none"
+        ));
     }
     let mut missing = reader.unfit().len() as u64;
     let size = inspector.queue(queue).await?.size();

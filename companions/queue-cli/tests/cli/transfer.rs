@@ -325,6 +325,24 @@ async fn export_tells_what_it_cannot_carry() {
     assert!(stderr.contains("\"odd\""), "{stderr}");
 }
 
+#[tokio::test]
+async fn export_tells_of_tasks_that_are_elsewhere_or_belong_to_batches() {
+    let bench = Bench::new().await;
+    bench.run(&["enqueue", "t", "--priority", "9"]).await.ok();
+    std::fs::write(bench.path("members"), "{\"type\":\"t\"}\n").unwrap();
+    bench.run(&["batch", "create", "--from", "members"]).await.ok();
+    let done = bench.run(&["export", "--live", "-q", "default"]).await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let stderr = &done.stderr;
+    assert!(
+        stderr.contains("1 tasks of \"default\" are in the queue \"default}p9\", which was not exported"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("1 tasks of queue \"default\" are members of batches"), "{stderr}");
+    let all = bench.run(&["export", "--live", "--all"]).await;
+    assert!(!all.stderr.contains("which was not exported"), "{all:?}");
+}
+
 /// Go's servers aggregate groups of a paused queue. Here is what they do in one moment: the members go, and the
 /// task that they have become is pending, where the export has not read yet.
 #[tokio::test]

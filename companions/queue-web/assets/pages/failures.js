@@ -49,7 +49,8 @@ function state(answer) {
     : ["Looked at all ", number(answer.looked_at), " tasks in retry and in the archive, ", time(answer.ended), answer.running ? "; being looked at again." : "."];
   const other = answer.other ? ` ${number(answer.other)} of further groups are not told apart.` : "";
   const without = answer.without_error ? ` ${number(answer.without_error)} have no error.` : "";
-  return [looked, other, without, answer.error ? h("span", { class: "bad" }, ` It broke off: ${safe(answer.error)}`) : null];
+  const unreadable = answer.unreadable.map((it) => h("span", { class: "bad" }, ` Queue ${short(it.queue, 60)} cannot be read: ${short(it.detail, 200)}.`));
+  return [looked, other, without, unreadable, answer.error ? h("span", { class: "bad" }, ` It broke off: ${safe(answer.error)}`) : null];
 }
 
 function groups(answer, queue) {

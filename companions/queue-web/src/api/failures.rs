@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use queue_admin::{Error, FailureGroup, Failures};
+use queue_admin::{Error, FailureGroup, Failures, Unread};
 use queue_core::fingerprint::{Fingerprint, NoFingerprint};
 use queue_core::{Clock as _, SystemClock};
 use serde_json::{Value, json as value};
@@ -41,6 +41,7 @@ struct Way {
     started: Option<DateTime<Utc>>,
     ended: Option<DateTime<Utc>>,
     found: Failures,
+    unread: Vec<Unread>,
 }
 
 impl Watch {
@@ -90,7 +91,10 @@ async fn go_through(web: Arc<Inner>) {
 
 async fn look(web: &Inner) -> Result<(), Error> {
     let mut scan = web.inspector.failures(None).await?;
-    web.failures.with(|state| state.now.found.expect(&scan));
+    web.failures.with(|state| {
+        state.now.found.expect(&scan);
+        state.now.unread = scan.unread().to_vec();
+    });
     loop {
         let started = Instant::now();
         let Some(stretch) = scan.next().await? else { return Ok(()) };
@@ -114,6 +118,7 @@ fn shown(request: &Request, queue: Option<&str>) -> (Vec<FailureGroup>, Value) {
             "of": totals.of,
             "other": totals.other,
             "without_error": totals.without_error,
+            "unreadable": way.unread.iter().filter(|it| sees(&it.queue)).collect::<Vec<_>>(),
             "error": state.error,
         });
         (way.found.groups(sees), told)

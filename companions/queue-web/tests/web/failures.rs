@@ -49,6 +49,20 @@ async fn complete(site: &Site, query: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_queue_that_cannot_be_read_is_named_to_whom_may_see_it() {
+    let place = Place::start().await;
+    fail(&place, QUEUE, &REFUSED).await;
+    place.command::<i64>("SADD asynq:queues broken").await;
+    place.command::<String>("SET asynq:{broken}:retry nothing").await;
+    let told = complete(&place.open(), "").await;
+    assert_eq!((&told["items"][0]["tasks"], &told["unreadable"][0]["queue"]), (&json!(3), &json!("broken")));
+    assert!(told["unreadable"][0]["detail"].as_str().unwrap().contains("asynq:{broken}:retry"), "{told}");
+    let bob = Identity::new("bob", Role::Operator).queues([QUEUE]);
+    let bob = Site(Web::builder(place.redis.clone()).identify(move |_| Some(bob.clone())).build());
+    assert_eq!(complete(&bob, "").await["unreadable"], json!([]));
+}
+
+#[tokio::test]
 async fn failures_of_one_cause_are_a_group_which_can_be_run_as_a_whole() {
     let place = Place::start().await;
     place.furnish().await;
