@@ -67,7 +67,6 @@ local function deal_with(outcome)
     redis.call('HDEL', entry, 'waiting')
   elseif not manual then
     redis.call('HSET', entry, 'upto', tick)
-    redis.call('HDEL', entry, 'removed')
     upto = tick
   end
   if outcome then

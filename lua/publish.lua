@@ -87,6 +87,7 @@ elseif left > 0 then
   return answer('suppressed')
 end
 
+local now = tonumber(string.sub(now_ns, 1, -10))
 local word, moves = 'kept', false
 if waits[one.state] then
   if one.state == 'scheduled' and one.score ~= '' and not one.is_parked then
@@ -108,13 +109,16 @@ else
   elseif ended[one.state] and one.score ~= '' and allows('restart') then
     word = follows and 'follows' or 'restarted'
   end
-  due = follows and fallback or due
+  if follows then
+    due = fallback
+  elseif most > 0 and due ~= '0' then
+    due = string.format('%.0f', math.min(tonumber(due), now + most))
+  end
 end
 if word == 'kept' then
   return answer(word)
 end
 
-local now = tonumber(string.sub(now_ns, 1, -10))
 if waits[one.state] then
   if moves then
     local at = due == '0' and now or tonumber(due)

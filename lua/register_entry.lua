@@ -30,14 +30,14 @@ if tonumber(now) > tonumber(redis.call('TIME')[1]) + 60 then
   return {'ahead'}
 end
 local have = redis.call('HMGET', entry, 'upto', 'spec', 'removed', 'shown_by', 'shown_until')
-local upto, changed = have[1], have[2] ~= spec
+local upto, changed = have[1], have[2] and have[2] ~= spec
 if not upto then
   upto = known ~= '0' and known or now
-elseif have[3] or (occasion == 'register' and changed) then
+elseif occasion == 'register' and (have[3] or changed) then
   -- The present second may hold a tick of either spec.
   upto = math.max(tonumber(upto), tonumber(now) - 1)
 end
-if not have[1] or occasion == 'register' then
+if not have[1] or not have[2] or occasion == 'register' then
   redis.call('HSET', entry, 'spec', spec)
   for n = 1, (#ARGV - 7) / 2 do
     redis.call('HSET', entry, nth(ARGV, 8, 2, n))
@@ -45,8 +45,11 @@ if not have[1] or occasion == 'register' then
 end
 redis.call('HSET', entry, 'upto', string.format('%.0f', upto))
 if have[3] then
-  -- A tick that waited for a run when the entry was removed is one of that time.
-  redis.call('HDEL', entry, 'removed', 'waiting')
+  redis.call('HDEL', entry, 'removed')
+end
+if have[3] and occasion == 'register' then
+  -- A tick that waited for a run when the entry was removed is one of that time. Who has carried it all the time goes on with it.
+  redis.call('HDEL', entry, 'waiting')
 end
 local word = 'known'
 if not have[4] or have[4] == scheduler or tonumber(have[5] or 0) < tonumber(now) then

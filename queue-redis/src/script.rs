@@ -201,6 +201,7 @@ scripts! {
     DEQUEUE_LANES = "dequeue_lanes";
     FREE_SLOTS = "free_slots";
     SET_LIMITS = "set_limits";
+    REMOVE_LIMITS = "remove_limits";
     MEND_LANES = "mend_lanes";
     DONE = "done";
     COMPLETE = "complete";

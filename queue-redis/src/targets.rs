@@ -123,8 +123,14 @@ impl TendTargets {
         let begin = after.map_or(0, |after| gone.partition_point(|(queue, _)| **queue <= *after));
         let begin = if begin < gone.len() { begin } else { 0 };
         let (mut goes_on, end) = (false, gone.len().min(begin + QUEUES_PER_LOOK));
+        let mut refused = Ok(());
         for (queue, since) in &gone[begin..end] {
-            goes_on |= self.tend(queue, (*since, now), all_heard).await?;
+            // What is wrong with one is not in the way of those behind it.
+            match self.tend(queue, (*since, now), all_heard).await {
+                Ok(more) => goes_on |= more,
+                Err(error) if error.is_outage() => return Err(error),
+                Err(error) => refused = Err(error),
+            }
             self.places().after = Some((*queue).to_owned());
         }
         if end == gone.len() {
@@ -133,7 +139,7 @@ impl TendTargets {
         goes_on |= end < gone.len();
         let next = if goes_on { Duration::from_secs(1) } else { TARGET_INTERVAL_GONE };
         self.places().looked = if goes_on { 0 } else { now };
-        Ok(Some(next))
+        refused.map(|()| Some(next))
     }
 
     /// Does what is to be done for a queue without servers. Returns whether there is more.
@@ -172,6 +178,10 @@ impl TendTargets {
 
     /// Puts tasks into the plain queue that are to wait no longer. Returns whether there are others to be looked at.
     async fn fall_back(&self, queue: &str, gone_for: Duration) -> Result<bool, Error> {
+        // Whoever has paused it wants none of its tasks to run.
+        if self.broker.is_paused(queue).await? {
+            return Ok(false);
+        }
         let mut skip = self.places().pending.remove(queue).unwrap_or(0);
         let mut moved = 0;
         let mut more = true;

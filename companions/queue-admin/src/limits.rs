@@ -175,11 +175,18 @@ impl Inspector {
                 break;
             }
         }
-        let mut moved = 0;
+        let (mut moved, none) = (0, Limits::default().text());
         loop {
             let mut entries = self.waiting_entries(&keys).await?;
             if entries.is_empty() {
-                break;
+                let is_news = async || {
+                    Ok::<_, Error>(broker.limits_text(queue).await?.is_some_and(|text| text != none.as_bytes()))
+                };
+                // Somebody may have set one meanwhile.
+                if broker.remove_limits(queue, &none).await? || is_news().await? {
+                    return Ok(moved);
+                }
+                continue;
             }
             // Over all lanes, the first that came is the first to go.
             let since = |entry: &[u8]| entry.split(|byte| *byte == b' ').nth(1).map(<[u8]>::to_vec);
@@ -191,15 +198,6 @@ impl Inspector {
                 self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(page)).await?;
             }
         }
-        if broker.limits_text(queue).await?.is_some_and(|text| text != Limits::default().text().as_bytes()) {
-            // Somebody has set one meanwhile.
-            return Ok(moved);
-        }
-        let mut rest = redis::cmd("DEL");
-        rest.arg(keys.rules()).arg(keys.lanes_due()).arg(keys.lane_slots()).arg(keys.lane_changes());
-        rest.arg(keys.limit_stats());
-        self.redis.query::<()>("DEL", &rest).await?;
-        Ok(moved)
     }
 
     /// The entries of all lanes of a queue, in no order.

@@ -85,7 +85,8 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn cancel_request(&self, queue: &str, id: &str) -> Result<Option<CancelRequest>, Error> {
-        self.cancel_recorded(&record(queue, id)).await
+        let record = record(queue, id);
+        Ok(self.cancel_recorded(&record).await?.filter(|request| request.task(&record) == Some((id, queue))))
     }
 
     pub(crate) async fn cancel_recorded(&self, record: &str) -> Result<Option<CancelRequest>, Error> {
@@ -123,8 +124,12 @@ impl CancelRequests {
         look
     }
 
-    pub(crate) fn read((found,): (HashMap<String, String>,)) -> Self {
-        let read = |(record, value): (String, String)| Some((record, CancelRequest::parse(&value)?));
+    /// What is no record costs no other.
+    pub(crate) fn read((found,): (HashMap<Vec<u8>, Vec<u8>>,)) -> Self {
+        let read = |(record, value): (Vec<u8>, Vec<u8>)| {
+            let (record, value) = (String::from_utf8(record).ok()?, String::from_utf8(value).ok()?);
+            Some((record, CancelRequest::parse(&value)?))
+        };
         Self(found.into_iter().filter_map(read).collect())
     }
 
@@ -135,7 +140,13 @@ impl CancelRequests {
 
     /// That for a task.
     pub fn of(&self, queue: &str, id: &str) -> Option<&CancelRequest> {
-        self.0.get(&record(queue, id))
+        let record = record(queue, id);
+        self.0.get(&record).filter(|request| request.task(&record) == Some((id, queue)))
+    }
+
+    /// Whether a task of this id is to be canceled, in whichever queue.
+    pub fn name(&self, id: &str) -> bool {
+        self.0.iter().any(|(record, request)| request.task(record).is_some_and(|(named, _)| named == id))
     }
 }
 
@@ -151,6 +162,11 @@ mod tests {
         for record in ["ab", "abcd e", "aüb c"] {
             assert_eq!(request.task(record), None, "{record}");
         }
+        let bytes = |text: &[u8]| text.to_vec();
+        let found = [(bytes(b"a b c"), bytes(b"5 3 ann")), (bytes(b"\xff q"), bytes(b"5 1 ann"))];
+        let requests = CancelRequests::read((HashMap::from(found),));
+        assert!(requests.of("c", "a b").is_some() && requests.of("b c", "a").is_none());
+        assert!(requests.name("a b") && !requests.name("a"));
         for nonsense in ["", "x 3 ann", "5 ann"] {
             assert_eq!(CancelRequest::parse(nonsense), None);
         }

@@ -1,4 +1,4 @@
-//! Limits: `free_slots.lua`, `set_limits.lua`, `mend_lanes.lua`, and when the next lane is due. What goes by them is in `take.rs`.
+//! Limits: `free_slots.lua`, `set_limits.lua`, `remove_limits.lua`, `mend_lanes.lua`, and when the next lane is due. What goes by them is in `take.rs`.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -10,7 +10,7 @@ use redis::Pipeline;
 
 use super::{Broker, Run};
 use crate::error::Error;
-use crate::script::{FREE_SLOTS, MEND_LANES, SET_LIMITS};
+use crate::script::{FREE_SLOTS, MEND_LANES, REMOVE_LIMITS, SET_LIMITS};
 
 /// The queues of which a take has said that they have limits: the next one asks for its tasks by them at once.
 #[derive(Debug, Default)]
@@ -132,6 +132,19 @@ impl Broker {
                 reply => return Err(Error::unexpected(SET_LIMITS.name, &reply)),
             }
         }
+    }
+
+    /// Deletes what is kept of the limits of a queue that has none, and nothing in lanes. Returns `false`, having written nothing, if it
+    /// has.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn remove_limits(&self, queue: &str, none: &str) -> Result<bool, Error> {
+        let keys = QueueKeys::new(queue);
+        let mut call = REMOVE_LIMITS.call(6);
+        call.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lanes_due()).arg(keys.lane_slots());
+        call.arg(keys.lane_changes()).arg(keys.limit_stats()).arg(none);
+        Ok(self.integer(&REMOVE_LIMITS, &call).await? == 1)
     }
 
     /// Has all lanes of a queue looked at: what holds for some of them has changed.

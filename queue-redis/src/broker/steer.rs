@@ -122,6 +122,8 @@ impl Broker {
         // What was taken back is told, and then forgotten.
         if order.is_none() || matches!(whom, Ordered::Server(_)) {
             write.cmd("EXPIRE").arg(&key).arg(WANT_TTL_SECS).ignore();
+        } else {
+            write.cmd("PERSIST").arg(&key).ignore();
         }
         self.redis.pooled().await?.pipeline("recording the order", &write).await
     }

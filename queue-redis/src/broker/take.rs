@@ -29,7 +29,7 @@ pub struct Run {
     raw_id: Option<Bytes>,
     pub(super) token: Arc<str>,
     /// The lanes it runs in, with blanks between; none in a queue without limits.
-    lanes: Option<Arc<str>>,
+    lanes: Option<Arc<[u8]>>,
     // A std mutex: held to copy or change a few numbers.
     expiries: Arc<Mutex<Expiries>>,
 }
@@ -63,7 +63,7 @@ impl Run {
     }
 
     /// The lanes it runs in, with blanks between: one for each limit that its task falls under.
-    pub fn lanes(&self) -> &str {
+    pub fn lanes(&self) -> &[u8] {
         self.lanes.as_deref().unwrap_or_default()
     }
 
@@ -472,8 +472,8 @@ impl Broker {
                     let raw = text()?.into();
                     let since = if self.timed { unix_ns(&text()?) } else { None };
                     if limits.is_some() {
-                        run.lanes =
-                            Some(String::from_utf8_lossy(&text()?).into()).filter(|lanes: &Arc<str>| !lanes.is_empty());
+                        // As they stand in Redis: keys of payloads need not be text.
+                        run.lanes = Some(Arc::<[u8]>::from(&text()?[..])).filter(|lanes| !lanes.is_empty());
                     }
                     tasks.push(sort_out(run, raw, since));
                     Matched::Taken

@@ -106,6 +106,10 @@ impl Broker {
         Ok(message.map(Bytes::from))
     }
 
+    pub(crate) async fn is_paused(&self, queue: &str) -> Result<bool, Error> {
+        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(QueueKeys::new(queue).paused())).await
+    }
+
     /// Whether a queue has nothing that anybody could miss: no task in any state, no group, pause or limit, and no outcome that a batch
     /// has still to be told.
     pub(crate) async fn is_bare(&self, queue: &str) -> Result<bool, Error> {

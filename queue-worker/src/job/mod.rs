@@ -217,6 +217,11 @@ impl Job {
         }
     }
 
+    /// Whether a result of this task is kept after its success: it has a retention.
+    pub fn keeps_result(&self) -> bool {
+        self.message().retention > 0
+    }
+
     /// Stores what the task has to show so far; the last write wins. Only tasks with a retention, and
     /// those that end in the archive, can be looked at after they have ended.
     ///

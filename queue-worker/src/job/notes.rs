@@ -20,6 +20,9 @@ use tracing::debug;
 
 use super::Job;
 
+/// When Redis is asked again for the cursor, after it did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Why a checkpoint was not stored, or could not be read.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -196,12 +199,21 @@ impl Job {
         Ok(matches!(verdict, Verdict::Applied | Verdict::AlreadyApplied))
     }
 
-    /// Where an earlier attempt has left off; `None` if none has said. Redis is asked only by this call.
+    /// Where an earlier attempt has left off; `None` if none has said. Redis is asked only by this call, again and again while it is
+    /// away, until the task is [told to stop](Self::cancellation).
     ///
     /// # Errors
     /// See [`CheckpointError`].
     pub async fn cursor<T: DeserializeOwned>(&self) -> Result<Option<T>, CheckpointError> {
-        let json = self.broker().cursor(self.run()).await?;
+        let json = loop {
+            match self.broker().cursor(self.run()).await {
+                // Nothing has been done yet that could fail. Whoever waits for too long is told to stop.
+                Err(error) if error.is_transient() && self.cancel_reason().is_none() => {
+                    let _ = tokio::time::timeout(ASK_AGAIN, self.cancellation().cancelled()).await;
+                }
+                json => break json?,
+            }
+        };
         Ok(json.map(|json| serde_json::from_slice(&json)).transpose()?)
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct HandleInner {
     pub(super) aggregating: Arc<Semaphore>,
     /// Whether somebody has begun to end it.
     pub(super) is_ending: AtomicBool,
+    /// Whether it has ended without having written what became of all tasks.
+    pub(super) has_unwritten: AtomicBool,
     /// Triggers when it has ended.
     pub(super) over: CancellationToken,
     /// Where it was started.
@@ -150,6 +152,7 @@ impl HandleInner {
         shared.lookups.close();
         let all = async { tokio::join!(shared.acks.flushed(), shared.lookups.wait()) };
         if tokio::time::timeout(shared.options.lease, all).await.is_err() {
+            self.has_unwritten.store(true, Ordering::Release);
             warn!(server, "some reports could not be written; their tasks come back when their leases end");
         }
         shared.shutdown.enter(Phase::Ended);

@@ -56,7 +56,7 @@ mod wakeups;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use queue_core::Clock;
 use queue_core::event::Kind;
@@ -148,7 +148,8 @@ impl Server {
     /// back, by the runtime, which has to live until then. To see the end, use [`start`](Self::start) and the [`Handle`].
     ///
     /// # Errors
-    /// When the server cannot start (see [`start`](Self::start)), and nobody has told the process to end meanwhile.
+    /// When the server cannot start (see [`start`](Self::start)), and nobody has told the process to end meanwhile;
+    /// [`ServerError::Unwritten`].
     pub async fn run(self) -> Result<(), ServerError> {
         let mut signals = signals::Signals::listen()?;
         let mut quiet = false;
@@ -191,7 +192,10 @@ impl Server {
                 shutdown.await;
             }
         }
-        Ok(())
+        match handle.inner.has_unwritten.load(Ordering::Acquire) {
+            true => Err(ServerError::Unwritten),
+            false => Ok(()),
+        }
     }
 
     /// Starts the server in the background. Tasks are taken as soon as this returns.
@@ -402,6 +406,7 @@ impl Server {
             recorder,
             aggregating,
             is_ending: AtomicBool::default(),
+            has_unwritten: AtomicBool::default(),
             over: CancellationToken::new(),
             runtime: tokio::runtime::Handle::current(),
         };

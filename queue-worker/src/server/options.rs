@@ -263,7 +263,7 @@ impl Options {
     }
 }
 
-/// Why a server did not start.
+/// Why a server did not start, or did not end well.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -283,6 +283,11 @@ pub enum ServerError {
         /// What it has to be.
         rule: &'static str,
     },
+    /// The server has ended, and could not write what became of some tasks.
+    #[error(
+        "the server has ended, and Redis was not told what became of some tasks; they come back when their leases end"
+    )]
+    Unwritten,
     /// The process cannot listen for signals.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] std::io::Error),

@@ -65,12 +65,9 @@ impl Running {
         self.lock().by_age.values().cloned().collect()
     }
 
-    /// Cancels the jobs with this task id, in whichever queue; returns how many there were.
-    pub(super) fn cancel(&self, id: &str, reason: CancelReason) -> usize {
-        // Outside the lock: canceling runs wakers.
-        let jobs: Vec<Job> = self.lock().by_age.values().filter(|job| job.id() == id).cloned().collect();
-        jobs.iter().for_each(|job| job.cancel(reason));
-        jobs.len()
+    /// The jobs with this task id, in whichever queue.
+    pub(super) fn named(&self, id: &str) -> Vec<Job> {
+        self.lock().by_age.values().filter(|job| job.id() == id).cloned().collect()
     }
 
     pub(super) fn cancel_all(&self, reason: CancelReason) -> usize {

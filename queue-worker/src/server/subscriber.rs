@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::keys::{CANCELS, DUTIES, QUEUES, WANT, WANT_NAME, WATCHERS};
+use queue_redis::broker::{Broker, Holding};
 use queue_redis::service::{Fresh, Service};
-use queue_redis::{Error, Listener, Redis, Signal, broker::Holding};
+use queue_redis::{Error, Listener, Redis, Signal};
 
 use super::queues::Queues;
 use super::running::Running;
@@ -50,6 +51,7 @@ impl Service for Subscriber {
             loop {
                 match listener.signal().await {
                     Signal::Lost => break,
+                    Signal::Cancel(id) => self.interrupt(&id).await,
                     signal => self.hear(signal),
                 }
             }
@@ -70,14 +72,23 @@ impl Subscriber {
         Self { redis, queues, running, wakeups, groups_have_a_size, listener: Fresh(None) }
     }
 
+    /// Asynq's channel names no queue. Where a task of this id is to end for good in one queue, those of others go on.
+    async fn interrupt(&self, id: &str) {
+        let mut jobs = self.running.named(id);
+        if jobs.is_empty() {
+            return;
+        }
+        let requests = Broker::new(self.redis.clone()).cancel_requests().await.unwrap_or_default();
+        jobs.retain(|job| requests.of(job.queue(), id).is_some() || !requests.name(id));
+        for job in jobs {
+            job.cancel(CancelReason::Canceled);
+            info!(task = id, queue = job.queue(), "task canceled on request");
+        }
+    }
+
     fn hear(&self, signal: Signal) {
         let (wakeups, number) = (&self.wakeups, |queue: &str| self.queues.number(queue));
         match signal {
-            Signal::Cancel(id) => {
-                if self.running.cancel(&id, CancelReason::Canceled) > 0 {
-                    info!(task = id, "task canceled on request");
-                }
-            }
             Signal::Work(queue) => wakeups.work.tell(number(&queue)),
             Signal::Schedule(queue) => wakeups.schedule.tell(number(&queue)),
             Signal::Groups(queue) => {
@@ -99,7 +110,7 @@ impl Subscriber {
             Signal::Shared(key) if key == QUEUES => wakeups.queues.notify_one(),
             Signal::Shared(_) | Signal::Everything => wakeups.everything(),
             // Of single tasks only those are told who wait for them.
-            Signal::Task(..) | Signal::Lost => {}
+            Signal::Cancel(_) | Signal::Task(..) | Signal::Lost => {}
         }
     }
 }

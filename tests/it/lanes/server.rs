@@ -126,3 +126,16 @@ async fn too_many_requests_stop_a_key_and_spend_no_retry() {
     assert!(explained.reasons[0].to_string().starts_with("it waits in lane \"tenant:busy\""), "{explained:?}");
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn limits_that_somebody_sets_meanwhile_are_not_removed_with_those_before() {
+    let fixture = Fixture::start().await;
+    fixture.run("SET asynq:{q}:x:rules another").await;
+    assert!(!fixture.broker.remove_limits("q", "none").await.unwrap());
+    fixture.run("SET asynq:{q}:x:rules none").await;
+    fixture.run("ZADD asynq:{q}:x:waiting 0 somebody").await;
+    assert!(!fixture.broker.remove_limits("q", "none").await.unwrap());
+    fixture.run("DEL asynq:{q}:x:waiting").await;
+    assert!(fixture.broker.remove_limits("q", "none").await.unwrap());
+    assert!(!fixture.cmd::<bool>(&["EXISTS", "asynq:{q}:x:rules"]).await);
+}

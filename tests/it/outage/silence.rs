@@ -167,6 +167,37 @@ async fn a_listener_that_sees_work_where_there_is_none_does_not_make_the_server_
     server.shutdown().await;
 }
 
+/// Nothing had been done yet, and the attempt failed.
+#[tokio::test]
+async fn a_cursor_is_read_when_redis_is_back() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let (events, missed, door) = (Events::default(), <Events>::default(), Arc::new(Notify::new()));
+    let redis = impatient(&proxy.url());
+    redis.on_call({
+        let missed = missed.clone();
+        move |call| {
+            if call.error.is_some() {
+                missed.tell(call.operation);
+            }
+        }
+    });
+    let read = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Notify>), job: Job| {
+        events.tell("begun");
+        door.notified().await;
+        events.tell(format!("{:?}", job.cursor::<u64>().await));
+    });
+    let server = Server::new(redis, Router::new(()).route("job", read)).queues([("q", 1)]).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    events.wait(1).await;
+    proxy.swallow_everything();
+    door.notify_one();
+    eventually("it was not answered", async || missed.count() >= 3).await;
+    proxy.cut_silently();
+    assert_eq!(events.wait(2).await[1], "Ok(None)");
+    server.shutdown().await;
+}
+
 /// They were asked one after another, which took longer than any lease.
 #[tokio::test]
 async fn idle_connections_that_were_cut_without_a_sign_are_given_up_together() {

@@ -44,6 +44,28 @@ async fn a_task_that_runs_is_stopped_and_archived_and_the_record_goes() {
     );
 }
 
+/// The channel by which servers hear of it names no queue.
+#[tokio::test]
+async fn a_task_of_the_same_id_in_another_queue_goes_on() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    fixture.enqueue([job("a"), job("a").queue("other")]).await;
+    let server = fixture.server(router(&events)).queues([(QUEUE, 1), ("other", 1)]).start().await.unwrap();
+    events.wait(2).await;
+    eventually("it listens", async || fixture.broker.cancel("nobody").await.unwrap() > 0).await;
+    fixture.inspector().cancel_for_good(QUEUE, "a", "ann").await.unwrap();
+    fixture.in_state("a", TaskState::Archived).await;
+    fixture.broker.cancel("nobody").await.unwrap();
+    let state: String = fixture.cmd(&["HGET", "asynq:{other}:t:a", "state"]).await;
+    assert_eq!(state, "active");
+    // Asynq's own way is for all of them.
+    fixture.broker.cancel("a").await.unwrap();
+    eventually("it was interrupted", async || {
+        fixture.cmd::<String>(&["HGET", "asynq:{other}:t:a", "state"]).await == "retry"
+    })
+    .await;
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_task_that_nobody_works_on_is_archived_at_once_and_never_starts() {
     let (fixture, events) = (Fixture::start().await, Events::default());

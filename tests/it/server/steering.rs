@@ -48,6 +48,20 @@ fn applied(heeded: &[(ServerInfo, Heeded)]) -> &ServerInfo {
     server
 }
 
+#[tokio::test]
+async fn an_order_by_name_stays_also_after_one_that_was_taken_back() {
+    let fixture = Fixture::start().await;
+    let server = server(&fixture, Router::new(())).name("web-1").start().await.unwrap();
+    let admin = admin(&fixture);
+    let listed = async || !admin.inspector().servers().await.unwrap().is_empty();
+    crate::support::eventually("it is listed", listed).await;
+    for verb in [ServerVerb::Quiet, ServerVerb::Reset, ServerVerb::Quiet] {
+        order(&admin, verb, "web-1").await;
+    }
+    assert_eq!(fixture.cmd::<i64>(&["TTL", "asynq:x:want-name:web-1"]).await, -1);
+    server.shutdown().await;
+}
+
 fn slots(concurrency: u32) -> Order {
     Order { concurrency: Some(concurrency), ..Order::default() }
 }

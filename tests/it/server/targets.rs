@@ -39,6 +39,23 @@ fn sorted(mut told: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_target_that_is_spoilt_or_paused_costs_no_other_its_fallback() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let brief = Duration::from_secs(1);
+    fixture
+        .enqueue([job("x").queue("aa").only("x").fallback(brief), job("p").queue("pp").only("x").fallback(brief)])
+        .await;
+    fixture.run("SET asynq:{aa}@x}:retry no-set").await;
+    fixture.inspector().pause("pp}@x").await.unwrap();
+    fixture.enqueue([job("z").queue("zz").only("x").fallback(brief)]).await;
+    let server = server(&fixture, &events, "any").queues([("zz", 1), ("pp", 1)]).start().await.unwrap();
+    assert_eq!(events.wait(1).await, ["any ran z"]);
+    let paused: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{pp}@x}:pending", "0", "-1"]).await;
+    assert_eq!(paused, ["p"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_task_is_run_by_a_server_of_its_name_or_with_all_its_labels() {
     let fixture = Fixture::start().await;
     let events = Events::default();

@@ -64,6 +64,29 @@ async fn an_entry_that_was_removed_and_comes_back_has_missed_nothing() {
 }
 
 #[tokio::test]
+async fn whoever_carries_an_entry_that_another_has_removed_goes_on_where_it_was() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    register(&fixture, "@daily", "b", true, 0, T).await;
+    fixture.broker.release_entry(QUEUE, "e", "a", Some(T + 10)).await.unwrap();
+    fixture.run(&format!("HSET asynq:{{q}}:x:cron:e waiting {T}")).await;
+    let status = register(&fixture, "@daily", "b", false, T, T + 100).await;
+    assert_eq!((status.upto, status.waiting), (T, Some(T)));
+    assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e removed"), None);
+}
+
+#[tokio::test]
+async fn an_entry_of_which_only_a_tick_tells_is_written_anew() {
+    let fixture = Fixture::start().await;
+    fixture.run(&format!("HSET asynq:{{q}}:x:cron:e upto {T}")).await;
+    assert_eq!(register(&fixture, "@daily", "a", false, T, T + 10).await.upto, T);
+    assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e spec"), Some("@daily"));
+    // Nor is what was missed forgotten because nobody knows the spec from before.
+    fixture.run("HDEL asynq:{q}:x:cron:e spec").await;
+    assert_eq!(register(&fixture, "@daily", "a", true, 0, T + 3_600).await.upto, T);
+}
+
+#[tokio::test]
 async fn the_next_heartbeat_tells_again_what_a_failover_lost() {
     let fixture = Fixture::start().await;
     register(&fixture, "@daily", "a", true, 0, T).await;

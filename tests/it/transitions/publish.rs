@@ -171,6 +171,16 @@ async fn a_debounced_task_is_put_off_up_to_the_longest_wait_since_the_first() {
 }
 
 #[tokio::test]
+async fn the_first_one_waits_no_longer_than_the_longest_wait_either() {
+    let fixture = Fixture::start().await;
+    let mut reschedule = policy(ALL);
+    reschedule.max_wait = Some(Duration::from_secs(60));
+    let task = job("a").payload("x").process_in(Duration::from_secs(3_600));
+    let (_, holder) = publish(&fixture, task, &reschedule, 0, 1).await;
+    assert_eq!(holder, stands("x", TaskState::Scheduled, Some(NOW + 60)));
+}
+
+#[tokio::test]
 async fn a_task_that_has_ended_begins_anew_and_nothing_is_left_of_it() {
     for state in [TaskState::Completed, TaskState::Archived] {
         for (delay, container) in [(0, "pending"), (60, "scheduled")] {

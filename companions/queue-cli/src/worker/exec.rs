@@ -4,6 +4,7 @@ use queue_core::limits::MAX_RESULT_BYTES;
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -54,6 +55,15 @@ impl Exec {
             return Err("the program has no pipes".into());
         };
         let (mut result, mut errors) = (ResultBytes::default(), Errors::new(job.id(), self.forward));
+        let are_at_work = notes.as_ref().map(|notes| notes.is_at_work.clone()).unwrap_or_default();
+        let drained = async |io: &mut (dyn Future<Output = _> + Unpin + Send)| loop {
+            match tokio::time::timeout(DRAIN, &mut *io).await {
+                Ok(_) => break true,
+                // Not the pipes keep it: Redis is to store a checkpoint.
+                Err(_) if are_at_work.load(Ordering::Relaxed) && !job.cancellation().is_cancelled() => {}
+                Err(_) => break false,
+            }
+        };
         let status = {
             // All at the same time: a program may write before it has read, and a full pipe stops it.
             let io = async {
@@ -71,7 +81,7 @@ impl Exec {
                 () = job.cancellation().cancelled() => None,
             };
             if ended.is_some() && !io_ended {
-                io_ended = tokio::time::timeout(DRAIN, &mut io).await.is_ok();
+                io_ended = drained(&mut io).await;
             }
             // Whoever is told to end may have something to say, so the pipes are emptied meanwhile.
             {
@@ -84,7 +94,7 @@ impl Exec {
                 }
             }
             if !io_ended {
-                let _ = tokio::time::timeout(DRAIN, &mut io).await;
+                drained(&mut io).await;
             }
             ended
         };
@@ -93,7 +103,7 @@ impl Exec {
             return Err(interrupted(child.try_wait().ok().flatten(), last_line));
         };
         judge(status, last_line)?;
-        let result = result.into_bytes().ok_or_else(|| {
+        let result = result.into_bytes().or_else(|| (!job.keeps_result()).then(Vec::new)).ok_or_else(|| {
             let limit = MAX_RESULT_BYTES / (1024 * 1024);
             Failure::archive(format!(
                 "the program succeeded, but wrote more than {limit} MiB of result; let it store that elsewhere and print where"

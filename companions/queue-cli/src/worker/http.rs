@@ -29,6 +29,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How much of the body of a refusal is read for its first line.
 const MAX_COMPLAINT: usize = 4 * 1024;
 
+/// How long a refusal is waited for to say why.
+const COMPLAINT: Duration = Duration::from_secs(2);
+
 /// The type of an answer that is notes, line by line.
 const LINES: &str = "application/x-ndjson";
 
@@ -38,10 +41,11 @@ const LONGEST: u64 = MAX_RESULT_BYTES as u64 + 128 * 1024;
 /// The last line, which means what an answer with this status does.
 #[derive(Deserialize)]
 struct End {
-    status: u16,
-    error: Option<String>,
+    /// A number, or one as a text.
+    status: Value,
+    error: Option<Value>,
     /// In seconds.
-    retry_after: Option<u64>,
+    retry_after: Option<Value>,
     result: Option<Box<RawValue>>,
 }
 
@@ -105,7 +109,7 @@ impl Http {
             let request = self.client.post(target.0.clone()).headers(headers).body(job.payload().clone());
             match request.send().await.map_err(failed)? {
                 answer if self.notes && are_notes(&answer) => follow(answer, job).await,
-                answer => judge(answer).await,
+                answer => judge(answer, job).await,
             }
         };
         let result = tokio::select! {
@@ -172,22 +176,26 @@ async fn follow(answer: Response, job: &Job) -> Result<Bytes, Failure> {
             None => return Err("the service's answer ended without a line with a status".into()),
         }
     };
-    let status = StatusCode::from_u16(status).map_err(|_| format!("the service told the status {status}"))?;
+    let number = status.as_u64().or_else(|| status.as_str()?.trim().parse().ok());
+    let known = number.and_then(|number| StatusCode::from_u16(number.try_into().ok()?).ok());
+    let status = known.ok_or_else(|| format!("the service told the status {}", shorten(&status.to_string(), 100)))?;
     if status.is_success() {
-        return kept(result.map(|result| Bytes::from(String::from(Box::<str>::from(result)))).unwrap_or_default());
+        return kept(job, result.map(|result| Bytes::from(String::from(Box::<str>::from(result)))).unwrap_or_default());
     }
-    let delay =
-        retry_after.and_then(|seconds| retry_after::parse(&seconds.to_string(), SystemTime::from(SystemClock.now())));
+    let seconds = retry_after.and_then(|told| told.as_f64().or_else(|| told.as_str()?.trim().parse().ok()));
+    let seconds = seconds.map(|seconds| (seconds.max(0.0).ceil() as u64).to_string());
+    let delay = seconds.and_then(|seconds| retry_after::parse(&seconds, SystemTime::from(SystemClock.now())));
+    let error = error.map(|error| error.as_str().map_or_else(|| error.to_string(), str::to_owned));
     let reason = error.map(|error| format!(": {}", shorten(error.trim(), 1_000))).unwrap_or_default();
     Err(refused(status, delay, format!("HTTP {status}{reason}")))
 }
 
 /// What an answer means for the task.
-async fn judge(response: Response) -> Result<Bytes, Failure> {
+async fn judge(response: Response, job: &Job) -> Result<Bytes, Failure> {
     let status = response.status();
     if status.is_success() {
         // One byte more shows that there is more.
-        return kept(body(response, MAX_RESULT_BYTES + 1).await.map_err(failed)?);
+        return kept(job, body(response, MAX_RESULT_BYTES + 1).await.map_err(failed)?);
     }
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     // Whoever says when to come again has not tried the task. A redirect that says it is one all the same.
@@ -199,16 +207,21 @@ async fn judge(response: Response) -> Result<Bytes, Failure> {
         message.push_str(&format!("; redirects are not followed, give the URL itself: {}", harmless(elsewhere)));
     }
     // The reason is worth a look, and not worth losing the status for.
-    let body = body(response, MAX_COMPLAINT).await.unwrap_or_default();
+    let body = tokio::time::timeout(COMPLAINT, body(response, MAX_COMPLAINT)).await;
+    let body = body.ok().and_then(Result::ok).unwrap_or_default();
     if let Some(line) = String::from_utf8_lossy(&body).lines().find(|line| !line.trim().is_empty()) {
         message.push_str(&format!(": {}", shorten(line.trim(), 1_000)));
     }
     Err(refused(status, delay, message))
 }
 
-/// The result of a task, unless it is too long.
-fn kept(result: Bytes) -> Result<Bytes, Failure> {
-    if result.len() <= MAX_RESULT_BYTES { Ok(result) } else { Err(too_long()) }
+/// The result of a task, unless it is too long to be kept.
+fn kept(job: &Job, result: Bytes) -> Result<Bytes, Failure> {
+    match result.len() <= MAX_RESULT_BYTES {
+        true => Ok(result),
+        false if job.keeps_result() => Err(too_long()),
+        false => Ok(Bytes::new()),
+    }
 }
 
 fn too_long() -> Failure {

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use queue_worker::Job;
@@ -54,11 +56,13 @@ pub(super) struct Notes<R> {
     answers: Option<Sender>,
     /// Whether a line was too long.
     pub(super) cut: bool,
+    /// Whether what a line said is being done just now.
+    pub(super) is_at_work: Arc<AtomicBool>,
 }
 
 impl<R: AsyncBufRead + Unpin> Notes<R> {
     pub(super) fn new(lines: R, longest: u64, source: &'static str) -> Self {
-        Self { lines, longest, source, told: false, answers: None, cut: false }
+        Self { lines, longest, source, told: false, answers: None, cut: false, is_at_work: Arc::default() }
     }
 
     /// Does what the next line says, and returns it; `None` where nobody can write any more.
@@ -71,7 +75,10 @@ impl<R: AsyncBufRead + Unpin> Notes<R> {
             return Ok(None);
         }
         self.cut |= line.len() as u64 == self.longest && !line.ends_with(b"\n");
-        if let Err(error) = heed(&line, job, self.answers.as_ref()).await
+        self.is_at_work.store(true, Ordering::Relaxed);
+        let heeded = heed(&line, job, self.answers.as_ref()).await;
+        self.is_at_work.store(false, Ordering::Relaxed);
+        if let Err(error) = heeded
             && !std::mem::replace(&mut self.told, true)
         {
             let source = self.source;

@@ -81,6 +81,11 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Request>>>, hung_u
             let _ = stream.write_all(&notes(&request.headers["x-task-type"], cursor.as_deref())).await;
             return;
         }
+        "stuck" => {
+            let _ = stream.write_all(b"HTTP/1.1 422 No\r\nContent-Length: 1000\r\n\r\nbecause").await;
+            let _ = stream.read(&mut [0; 16]).await;
+            return;
+        }
         "endless" => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
             while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
@@ -112,6 +117,8 @@ fn notes(task_type: &str, cursor: Option<&str>) -> Vec<u8> {
         ("plain", _) => "{\"status\": 204}\n{\"status\": 500}\n".to_owned(),
         ("bad", _) => "{\"status\": 422, \"error\": \"no such image\"}\n".to_owned(),
         ("busy", _) => "{\"status\": 503, \"retry_after\": 3600}\n".to_owned(),
+        ("text", _) => "{\"status\": \"422\", \"error\": {\"code\": 7}}\n".to_owned(),
+        ("half", _) => "{\"status\": 503, \"retry_after\": 1800.5}\n".to_owned(),
         ("odd", _) => "{\"status\": 7}\n".to_owned(),
         _ => format!("{{\"status\": 200, \"result\": \"{}\"}}\n", "x".repeat(17 << 20)),
     };
@@ -346,6 +353,8 @@ async fn the_status_of_the_last_line_is_that_of_the_answer() {
         ("plain", TaskState::Completed, 0, None),
         ("bad", TaskState::Archived, 0, Some("HTTP 422 Unprocessable Entity: no such image")),
         ("busy", TaskState::Retry, 0, Some("HTTP 503 Service Unavailable")),
+        ("text", TaskState::Archived, 0, Some("HTTP 422 Unprocessable Entity: {\"code\":7}")),
+        ("half", TaskState::Retry, 0, Some("HTTP 503 Service Unavailable")),
         ("odd", TaskState::Retry, 1, Some("the service told the status 7")),
         (
             "large",
@@ -360,6 +369,15 @@ async fn the_status_of_the_last_line_is_that_of_the_answer() {
         let task = bench.wait_for(id, &ENDS).await;
         assert_eq!((task.state, task.retried, task.last_error.as_deref()), (state, retried, error), "{id}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_counts_although_its_reason_never_comes_to_an_end() {
+    let (bench, service) = (Bench::new().await, Service::start().await);
+    let _worker = bench.worker(&["--http", &service.rule("*", "stuck")]).await;
+    bench.enqueue("a", "id").await;
+    let task = bench.wait_for("id", &ENDS).await;
+    assert_eq!((task.state, task.retried), (TaskState::Archived, 0), "{task:?}");
 }
 
 #[tokio::test]
