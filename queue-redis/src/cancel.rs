@@ -16,6 +16,9 @@ use crate::leader::Duty;
 
 /// How often to look at a task that somebody works on.
 const AGAIN: Duration = Duration::from_secs(2);
+/// For how long a record stands at least: servers that hear of an id by asynq's channel look in which queue it is.
+const HEARD_MS: i64 = 1_000;
+
 /// When a cancelation is given up that had no effect.
 const GIVES_UP_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -38,8 +41,8 @@ impl CancelDuty {
     async fn look_at(&self, record: &str) -> Result<Option<Duration>, Error> {
         let Some(request) = self.broker.cancel_recorded(record).await? else { return Ok(None) };
         let now_ns = self.clock.now_ns();
-        let is_old = now_ns.div_euclid(1_000_000).saturating_sub(request.at.0) > GIVES_UP_MS;
-        let task = request.task(record).filter(|_| !is_old);
+        let age = now_ns.div_euclid(1_000_000).saturating_sub(request.at.0);
+        let task = request.task(record).filter(|_| age <= GIVES_UP_MS);
         let Some((id, queue)) = task else {
             self.broker.forget_cancel(record, &request).await?;
             return Ok(None);
@@ -58,7 +61,7 @@ impl CancelDuty {
                 matches!(changes[..], [Change::Applied | Change::Gone | Change::AlreadyThere | Change::MovedOn])
             }
         };
-        if !ended {
+        if !ended || (0..HEARD_MS).contains(&age) {
             return Ok(Some(AGAIN));
         }
         self.broker.forget_cancel(record, &request).await?;

@@ -57,6 +57,7 @@ async fn a_task_of_the_same_id_in_another_queue_goes_on() {
     fixture.broker.cancel("nobody").await.unwrap();
     let state: String = fixture.cmd(&["HGET", "asynq:{other}:t:a", "state"]).await;
     assert_eq!(state, "active");
+    eventually("the record is gone", async || !fixture.cmd::<bool>(&["EXISTS", "asynq:x:cancels"]).await).await;
     // Asynq's own way is for all of them.
     fixture.broker.cancel("a").await.unwrap();
     eventually("it was interrupted", async || {
