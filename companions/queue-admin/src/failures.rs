@@ -76,7 +76,7 @@ impl Inspector {
             Some(queue) => infos.push(self.queue(queue).await?),
             None => self.board().await?.rows.into_iter().for_each(|row| match row.queue {
                 Ok(info) => infos.push(info),
-                Err(reason) => unread.push(Unread { queue: row.name, detail: reason.to_string() }),
+                Err(reason) => unread.push(Unread { queue: row.name, detail: reason }),
             }),
         }
         let sizes = infos.into_iter().map(|info| (info.retry + info.archived, info.name));
