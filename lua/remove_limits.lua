@@ -11,12 +11,17 @@
 --   6  stats    asynq:{<queue>}:x:limit-stats  HASH
 -- ARGV
 --   1  none     the text of the rules when there is none
--- RETURNS 1 if it was deleted; 0 if not: nothing was written
+-- RETURNS
+--   1   deleted
+--   0   tasks wait in lanes; nothing was written
+--   2   there are limits; nothing was written
 local rules, waiting, due, slots, changes, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local none = ARGV[1]
 
 local stands = redis.call('GET', rules)
-if stands and stands ~= none or redis.call('EXISTS', waiting) == 1 then
+if stands and stands ~= none then
+  return 2
+elseif redis.call('EXISTS', waiting) == 1 then
   return 0
 end
 redis.call('DEL', rules, due, slots, changes, stats)

@@ -16,6 +16,7 @@ use crate::leader::Duty;
 
 /// How often to look at a task that somebody works on.
 const AGAIN: Duration = Duration::from_secs(2);
+
 /// For how long a record stands at least: servers that hear of an id by asynq's channel look in which queue it is.
 const HEARD_MS: i64 = 1_000;
 

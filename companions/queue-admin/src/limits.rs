@@ -179,11 +179,7 @@ impl Inspector {
         loop {
             let mut entries = self.waiting_entries(&keys).await?;
             if entries.is_empty() {
-                let is_news = async || {
-                    Ok::<_, Error>(broker.limits_text(queue).await?.is_some_and(|text| text != none.as_bytes()))
-                };
-                // Somebody may have set one meanwhile.
-                if broker.remove_limits(queue, &none).await? || is_news().await? {
+                if broker.remove_limits(queue, &none).await? {
                     return Ok(moved);
                 }
                 continue;

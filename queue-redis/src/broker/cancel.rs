@@ -145,7 +145,7 @@ impl CancelRequests {
     }
 
     /// Whether a task of this id is to be canceled, in whichever queue.
-    pub fn name(&self, id: &str) -> bool {
+    pub fn has_id(&self, id: &str) -> bool {
         self.0.iter().any(|(record, request)| request.task(record).is_some_and(|(named, _)| named == id))
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let found = [(bytes(b"a b c"), bytes(b"5 3 ann")), (bytes(b"\xff q"), bytes(b"5 1 ann"))];
         let requests = CancelRequests::read((HashMap::from(found),));
         assert!(requests.of("c", "a b").is_some() && requests.of("b c", "a").is_none());
-        assert!(requests.name("a b") && !requests.name("a"));
+        assert!(requests.has_id("a b") && !requests.has_id("a"));
         for nonsense in ["", "x 3 ann", "5 ann"] {
             assert_eq!(CancelRequest::parse(nonsense), None);
         }

@@ -134,8 +134,8 @@ impl Broker {
         }
     }
 
-    /// Deletes what is kept of the limits of a queue that has none, and nothing in lanes. Returns `false`, having written nothing, if it
-    /// has.
+    /// Deletes what is kept of the limits of a queue that has none; where somebody has set one, all stays. Returns `false`, having
+    /// written nothing, while tasks wait in lanes.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
@@ -144,7 +144,7 @@ impl Broker {
         let mut call = REMOVE_LIMITS.call(6);
         call.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lanes_due()).arg(keys.lane_slots());
         call.arg(keys.lane_changes()).arg(keys.limit_stats()).arg(none);
-        Ok(self.integer(&REMOVE_LIMITS, &call).await? == 1)
+        Ok(self.integer(&REMOVE_LIMITS, &call).await? != 0)
     }
 
     /// Has all lanes of a queue looked at: what holds for some of them has changed.

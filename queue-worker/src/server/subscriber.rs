@@ -79,7 +79,7 @@ impl Subscriber {
             return;
         }
         let requests = Broker::new(self.redis.clone()).cancel_requests().await.unwrap_or_default();
-        jobs.retain(|job| requests.of(job.queue(), id).is_some() || !requests.name(id));
+        jobs.retain(|job| requests.of(job.queue(), id).is_some() || !requests.has_id(id));
         for job in jobs {
             job.cancel(CancelReason::Canceled);
             info!(task = id, queue = job.queue(), "task canceled on request");

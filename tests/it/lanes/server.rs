@@ -130,12 +130,15 @@ async fn too_many_requests_stop_a_key_and_spend_no_retry() {
 #[tokio::test]
 async fn limits_that_somebody_sets_meanwhile_are_not_removed_with_those_before() {
     let fixture = Fixture::start().await;
+    let stands = async || fixture.cmd::<Option<String>>(&["GET", "asynq:{q}:x:rules"]).await;
     fixture.run("SET asynq:{q}:x:rules another").await;
-    assert!(!fixture.broker.remove_limits("q", "none").await.unwrap());
+    assert!(fixture.broker.remove_limits("q", "none").await.unwrap(), "there is nothing to do");
+    assert_eq!(stands().await.as_deref(), Some("another"));
     fixture.run("SET asynq:{q}:x:rules none").await;
     fixture.run("ZADD asynq:{q}:x:waiting 0 somebody").await;
     assert!(!fixture.broker.remove_limits("q", "none").await.unwrap());
+    assert_eq!(stands().await.as_deref(), Some("none"));
     fixture.run("DEL asynq:{q}:x:waiting").await;
     assert!(fixture.broker.remove_limits("q", "none").await.unwrap());
-    assert!(!fixture.cmd::<bool>(&["EXISTS", "asynq:{q}:x:rules"]).await);
+    assert_eq!(stands().await, None);
 }

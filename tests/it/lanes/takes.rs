@@ -214,6 +214,19 @@ async fn a_header_is_read_however_its_entry_is_encoded() {
     }
 }
 
+/// Whoever reads the lane as text names another one, and the slot stays.
+#[tokio::test]
+async fn a_key_that_is_no_text_has_a_lane_like_any_other() {
+    let fixture = Fixture::start().await;
+    fixture.limit(Limit::new("t", LimitKey::payload("/t")).concurrency(1)).await;
+    let of = |id| job(id).payload(b"{\"t\": \"M\xfcller\"}".to_vec());
+    fixture.put([of("1"), of("2")]).await;
+    let (taken, _) = fixture.take_some(10).await;
+    assert_eq!(ids(&taken), ["1"]);
+    fixture.end(&taken).await;
+    assert_eq!(fixture.take_ids(10).await, ["2"]);
+}
+
 #[tokio::test]
 async fn a_task_under_two_limits_needs_room_under_both() {
     let fixture = Fixture::start().await;

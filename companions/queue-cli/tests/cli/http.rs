@@ -324,6 +324,16 @@ async fn an_answer_without_end_is_archived() {
     let task = bench.wait_for("id", &ENDS).await;
     assert_eq!(task.state, TaskState::Archived);
     assert!(task.last_error.unwrap().contains("longer than 16 MiB"));
+    // Nobody would keep it.
+    bench.client.enqueue(RawTask::new("a").task_id("not kept")).await.unwrap();
+    loop {
+        let queue = bench.inspector.queue("default").await.unwrap();
+        assert_eq!(queue.failed_total, 1, "it failed");
+        if queue.processed_total == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use queue_core::TaskState;
 
-use crate::support::Bench;
+use crate::support::{Bench, eventually};
 
 #[tokio::test]
 async fn a_program_goes_on_from_its_checkpoint() {
@@ -70,4 +70,34 @@ async fn a_program_that_asks_is_told_whether_its_checkpoint_is_stored() {
     let (stored, refused) = told.split_once('\n').unwrap();
     assert_eq!(stored, r#"{"stored":true}"#);
     assert!(refused.starts_with(r#"{"stored":false,"error":"the checkpoint has 20002 bytes as JSON"#), "{refused}");
+}
+
+/// Says that the program has begun, and waits until it is told to go on.
+const HELD: &str = "touch begun; while [ ! -e go ]; do sleep 0.1; done";
+
+#[tokio::test]
+async fn checkpoints_right_before_the_end_are_stored_although_redis_takes_its_time() {
+    let bench = Bench::new().await;
+    let end = r#"for n in 1 2; do echo "{\"checkpoint\": $n}" >&"$TASK_NOTES_FD"; done; exit 1"#;
+    let program = format!("t=sh -c '{HELD}; {end}'");
+    let _worker = bench.worker(&["--exec", &program, "--notes"]).await;
+    bench.enqueue("t", "id").await;
+    eventually("it has begun", || bench.path("begun").exists()).await;
+    bench.ask::<String>(&["CLIENT", "PAUSE", "2500", "ALL"]).await;
+    std::fs::write(bench.path("go"), "").unwrap();
+    bench.wait_for("id", &[TaskState::Retry]).await;
+    assert_eq!(bench.ask::<String>(&["HGET", "asynq:{default}:t:id", "x_cursor"]).await, "2");
+}
+
+#[tokio::test]
+async fn a_worker_that_could_not_write_what_became_of_a_task_does_not_end_as_if_all_were_well() {
+    let bench = Bench::new().await;
+    let program = format!("t=sh -c '{HELD}'");
+    let worker = bench.worker(&["--exec", &program, "--lease", "5s"]).await;
+    bench.enqueue("t", "id").await;
+    eventually("it has begun", || bench.path("begun").exists()).await;
+    bench.ask::<String>(&["CLIENT", "PAUSE", "600000", "ALL"]).await;
+    std::fs::write(bench.path("go"), "").unwrap();
+    let (code, _) = worker.stop().await;
+    assert_eq!(code, Some(1));
 }
