@@ -287,12 +287,11 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             return None;
         }
         if !has(months, at.month()) {
-            let from = if moved { at } else { at.date().first_of_month().to_datetime(Time::midnight()) };
+            // Go adds a month to wherever it is: behind a first day that lacks its midnight, it passes over that hour of later firsts.
             moved = true;
             let (year, month) = if at.month() == 12 { (at.year() + 1, 1) } else { (at.year(), at.month() + 1) };
-            // Usually the first; where midnight was left out, what is beyond the end of a month counts on, as in Go.
-            let first = from.with().day(1).year(year).month(month).build().ok()?;
-            unix = zone.unix(first.checked_add(jiff::Span::new().days(from.day() - 1)).ok()?);
+            let first = at.date().with().day(1).year(year).month(month).build().ok()?;
+            unix = zone.unix(first.to_datetime(Time::midnight()));
             continue 'top;
         }
         while !is_day(at) {

@@ -38,6 +38,14 @@ fn a_day_that_a_zone_leaves_out_is_passed_by() {
     assert_eq!(answer("0 9 29-31 12 *", "Pacific/Apia", 1_325_145_600, 2), "1325185200,1325271600");
 }
 
+/// The 1st of August 2014 lacked its midnight in Cairo; Go's answer is an hour later than that from September on.
+#[test]
+fn a_month_whose_first_day_lacks_its_midnight_is_passed_by() {
+    for start in [1_391_205_540, 1_416_999_178] {
+        assert_eq!(answer("* */1,2 */2 1 *", "Africa/Cairo", start, 1), "1420063200");
+    }
+}
+
 #[test]
 fn a_tick_is_always_later_wherever_and_whenever_the_clock_is_set() {
     let zones =
