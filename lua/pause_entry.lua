@@ -1,8 +1,9 @@
 -- pause_entry: pause a periodic entry, or resume it.
 --
 -- Transition: none                         Go: none
--- The ticks that come while it is paused are dealt with and enqueue nothing; if no scheduler was there to deal
--- with them, that is made good when it is resumed, so that they do not count as missed.
+-- A scheduler deals with the ticks that are due while it is paused, and they enqueue nothing. If none is there when
+-- it is resumed, that is made good here, so that they do not count as missed. Otherwise a tick may wait for its
+-- jitter, and stays.
 --
 -- KEYS
 --   1  entry  asynq:{<queue>}:x:cron:<entry>  HASH
@@ -26,8 +27,9 @@ if redis.call('HDEL', entry, 'paused') == 0 then
 end
 -- A clock that is ahead must not deal with the ticks of the days to come.
 now = math.min(tonumber(now), tonumber(redis.call('TIME')[1]))
+local have = redis.call('HMGET', entry, 'upto', 'shown_until')
 -- The present second may hold a tick.
-if now - 1 > tonumber(redis.call('HGET', entry, 'upto') or now) then
+if tonumber(have[2] or 0) < now and now - 1 > tonumber(have[1] or now) then
   redis.call('HSET', entry, 'upto', string.format('%.0f', now - 1))
 end
 return 'a'

@@ -143,6 +143,8 @@ const QUEUE: &str = "queue:";
 pub struct Want {
     /// Names the last order of this key.
     pub revision: Option<String>,
+    /// Names the last order that took back all before it.
+    pub reset: Option<String>,
     /// What the server is to be.
     pub mode: Option<(i64, Mode)>,
     /// How many tasks it is to run at once.
@@ -154,6 +156,11 @@ pub struct Want {
 }
 
 impl Want {
+    /// Nothing, of a key that cannot be read.
+    pub fn unreadable(why: &str) -> Self {
+        Self { unreadable: BTreeSet::from([why.to_owned()]), ..Self::default() }
+    }
+
     /// Reads a hash; one without fields wants nothing.
     pub fn parse(fields: &HashMap<String, String>) -> Self {
         let mut want = Self::default();
@@ -162,6 +169,7 @@ impl Want {
             let number = value.and_then(|(at, value)| Some((at, value.parse().ok()?)));
             let is_read = match (&**field, field.strip_prefix(QUEUE)) {
                 ("revision", _) => want.revision.replace(text.clone()).is_none(),
+                ("reset", _) => want.reset.replace(text.clone()).is_none(),
                 ("by", _) => true,
                 ("mode", _) => {
                     want.mode = value.and_then(|(at, value)| Some((at, Mode::parse(value)?)));
@@ -181,6 +189,20 @@ impl Want {
         want
     }
 
+    /// What is wanted now that the key says this: what it does not say stays as it was, because Redis forgets the key while
+    /// its server goes on, until a reset.
+    #[must_use]
+    pub fn renewed(&self, mut now: Self) -> Self {
+        if now.reset.is_some() && now.reset != self.reset {
+            return now;
+        }
+        for (queue, ordered) in &self.queues {
+            now.queues.entry(queue.clone()).or_insert(*ordered);
+        }
+        let reset = self.reset.clone();
+        Self { reset, mode: now.mode.or(self.mode), concurrency: now.concurrency.or(self.concurrency), ..now }
+    }
+
     /// Of two keys that are about the same server, for each value the one that was ordered later.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
@@ -191,6 +213,7 @@ impl Want {
         }
         Self {
             revision: None,
+            reset: None,
             mode: later(self.mode, other.mode),
             concurrency: later(self.concurrency, other.concurrency),
             queues,
@@ -243,6 +266,23 @@ mod tests {
             assert_eq!((merged.mode, merged.concurrency), (Some((2, Mode::Active)), Some((1, 5))));
             assert_eq!(merged.queues["mail"], (2, 1));
         }
+    }
+
+    #[test]
+    fn what_was_ordered_stands_until_a_reset_though_the_key_is_forgotten() {
+        let mail = |weight| BTreeMap::from([("mail".to_owned(), weight)]);
+        let reset = |name: &str| Want::parse(&HashMap::from([("reset".to_owned(), name.to_owned())]));
+        let quiet = want(1, &Order { mode: Some(Mode::Quiet), concurrency: Some(5), queues: mail(5) });
+        let known = Want::default().renewed(quiet.clone());
+        assert_eq!(known, quiet);
+        // By somebody whose clock is behind: of one key the last order counts.
+        let known = known.renewed(want(0, &Order { concurrency: Some(9), ..Order::default() }));
+        assert_eq!((known.mode, known.concurrency, known.queues["mail"]), (Some((1, Mode::Quiet)), Some((0, 9)), (1, 5)));
+        let known = known.renewed(reset("a"));
+        assert_eq!(known, reset("a"));
+        let known = known.renewed(Want { reset: reset("a").reset, ..quiet.clone() });
+        assert_eq!(known.renewed(reset("a")).mode, Some((1, Mode::Quiet)), "seen before");
+        assert_eq!(known.renewed(Want { reset: reset("b").reset, ..want(3, &Order::default()) }).mode, None);
     }
 
     #[test]

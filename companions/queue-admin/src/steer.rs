@@ -24,6 +24,8 @@ pub struct Given {
     pub revision: String,
     /// The servers that it is for, as they were before.
     pub servers: Vec<ServerInfo>,
+    /// The name that it was given by.
+    name: Option<String>,
 }
 
 /// What a server has made of an order.
@@ -71,15 +73,27 @@ impl Inspector {
     pub async fn heeded(&self, given: &Given) -> Result<Vec<(ServerInfo, Heeded)>, Error> {
         let mut now: BTreeMap<String, ServerInfo> =
             self.servers().await?.into_iter().map(|server| (server.id.clone(), server)).collect();
-        let of = |before: &ServerInfo| match now.remove(&before.id) {
-            None => (before.clone(), Heeded::Ended),
-            Some(server) => {
-                let entry = server.entry.as_ref().filter(|entry| entry.applied.contains(&given.revision));
-                let heeded = entry.map_or(Heeded::NotYet, |entry| Heeded::Applied { refused: entry.refused.clone() });
-                (server, heeded)
-            }
-        };
-        Ok(given.servers.iter().map(of).collect())
+        let mut heeded = Vec::with_capacity(given.servers.len());
+        for before in &given.servers {
+            let Some(server) = now.remove(&before.id) else {
+                heeded.push((before.clone(), Heeded::Ended));
+                continue;
+            };
+            let applied = match &server.entry {
+                None => None,
+                Some(entry) if entry.applied.contains(&given.revision) => Some(entry),
+                // Of orders that are given at one moment a server sees the last, and goes by them all.
+                Some(entry) => {
+                    let key = server.key();
+                    let whom = given.name.as_deref().map_or(Ordered::Server(&key), Ordered::Name);
+                    let last = self.broker().last_order(whom).await?;
+                    last.is_some_and(|last| entry.applied.contains(&last)).then_some(entry)
+                }
+            };
+            let applied = applied.map(|entry| Heeded::Applied { refused: entry.refused.clone() });
+            heeded.push((server, applied.unwrap_or(Heeded::NotYet)));
+        }
+        Ok(heeded)
     }
 }
 
@@ -120,7 +134,8 @@ impl Admin {
         let now_ms = inspector.clock.now_ns().div_euclid(1_000_000);
         let revision = uuid::Uuid::new_v4().to_string();
         let (broker, by) = (inspector.broker(), &*self.actor().name);
-        if is_name && verb != ServerVerb::Stop {
+        let name = (is_name && verb != ServerVerb::Stop).then(|| whom.to_owned());
+        if name.is_some() {
             // A name without a server is one only if somebody has given it orders.
             if servers.is_empty() && !broker.has_orders(whom).await? {
                 return Err(Error::ServerNotFound(whom.to_owned()));
@@ -131,7 +146,7 @@ impl Admin {
                 broker.order(Ordered::Server(&server.key()), order.as_ref(), &revision, by, now_ms).await?;
             }
         }
-        Ok(Given { revision, servers })
+        Ok(Given { revision, servers, name })
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use queue_core::keys;
 use queue_core::limits::{SERVER_ENTRY_TTL_SECS, WANT_TTL_SECS};
 use queue_core::registry::{Order, ServerEntry, Want};
+use redis::RedisResult;
 
 use super::Broker;
 use crate::error::Error;
@@ -17,6 +18,15 @@ pub enum Ordered<'a> {
     Server(&'a str),
     /// All that have this name, now and later.
     Name(&'a str),
+}
+
+impl Ordered<'_> {
+    fn key(self) -> String {
+        match self {
+            Self::Server(server) => keys::want(server),
+            Self::Name(name) => keys::want_name(name),
+        }
+    }
 }
 
 /// What operators want of a server.
@@ -35,14 +45,24 @@ impl Wants {
         if let Some(name) = name {
             look.cmd("HGETALL").arg(keys::want_name(name));
         }
+        look.ignore_errors();
         look
     }
 
-    pub(crate) fn read(found: &[HashMap<String, String>]) -> Self {
-        Self {
-            of_server: found.first().filter(|fields| !fields.is_empty()).map(Want::parse),
-            of_name: found.get(1).map(Want::parse).unwrap_or_default(),
-        }
+    /// A key of another type is one that cannot be read, and does not hide the other.
+    pub(crate) fn read(found: Vec<RedisResult<HashMap<Vec<u8>, Vec<u8>>>>) -> RedisResult<Self> {
+        let keys = ["the key of its own orders", "the key of the orders by name"];
+        let mut wants = found.into_iter().zip(keys).map(|(fields, key)| match fields {
+            Ok(fields) if fields.is_empty() => Ok(None),
+            Ok(fields) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                Ok(Some(Want::parse(&fields.iter().map(|(field, value)| (text(field), text(value))).collect())))
+            }
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Some(Want::unreadable(key))),
+            Err(error) => Err(error),
+        });
+        let mut next = || wants.next().transpose().map(Option::flatten);
+        Ok(Self { of_server: next()?, of_name: next()?.unwrap_or_default() })
     }
 }
 
@@ -79,8 +99,8 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn wants(&self, server: &str, name: Option<&str>) -> Result<Wants, Error> {
-        let found: Vec<_> = self.redis.pipeline("HGETALL", &Wants::look(server, name)).await?;
-        Ok(Wants::read(&found))
+        let found = self.redis.pipeline("HGETALL", &Wants::look(server, name)).await?;
+        Wants::read(found).map_err(|error| self.redis.explain("HGETALL", error))
     }
 
     /// Whether anything was ordered of the servers of a name that was not taken back.
@@ -89,6 +109,14 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn has_orders(&self, name: &str) -> Result<bool, Error> {
         self.redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::want_name(name))).await
+    }
+
+    /// The revision of the last order.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked or refuses.
+    pub async fn last_order(&self, whom: Ordered<'_>) -> Result<Option<String>, Error> {
+        self.redis.query("HGET", redis::cmd("HGET").arg(whom.key()).arg("revision")).await
     }
 
     /// Records an order, in addition to what was ordered before; `None` takes all of it back. `revision` is what the servers
@@ -104,10 +132,7 @@ impl Broker {
         by: &str,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let key = match whom {
-            Ordered::Server(server) => keys::want(server),
-            Ordered::Name(name) => keys::want_name(name),
-        };
+        let key = whom.key();
         let mut write = redis::pipe();
         // One step, or the key might be left without its end.
         write.atomic();
@@ -115,7 +140,8 @@ impl Broker {
             write.cmd("DEL").arg(&key).ignore();
         }
         let set = write.cmd("HSET").arg(&key).arg("revision").arg(revision).arg("by").arg(by);
-        for (field, value) in order.map(|order| order.fields(now_ms)).unwrap_or_default() {
+        let reset = || vec![("reset".to_owned(), revision.to_owned())];
+        for (field, value) in order.map_or_else(reset, |order| order.fields(now_ms)) {
             set.arg(field).arg(value);
         }
         set.ignore();

@@ -327,7 +327,8 @@ impl Watch {
     /// # Errors
     /// When the connection is lost, or Redis refuses.
     pub async fn wants(&mut self, server: &str, name: Option<&str>) -> Result<Wants, Error> {
-        Ok(Wants::read(&self.look::<Vec<_>>("HGETALL", &Wants::look(server, name)).await?))
+        let found = self.look("HGETALL", &Wants::look(server, name)).await?;
+        Wants::read(found).map_err(|error| self.redis.explain("HGETALL", error))
     }
 
     /// As [`Broker::wanted`](crate::broker::Broker::wanted). Afterwards the first change gives [`Signal::Shared`].

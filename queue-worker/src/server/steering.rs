@@ -46,7 +46,7 @@ impl Service for Steering {
             wants => wants?,
         };
         if let Some(want) = wants.of_server {
-            self.of_server = want;
+            self.of_server = self.of_server.renewed(want);
         }
         let entry = self.entry.clone();
         let (before, stop) = (self.state(), self.go_by(wants.of_name));

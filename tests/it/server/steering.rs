@@ -235,6 +235,55 @@ async fn orders_by_name_outlive_servers_and_those_by_id_outlive_their_keys() {
 }
 
 #[tokio::test]
+async fn a_second_order_does_not_take_back_one_that_redis_has_forgotten() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    let started = server(&fixture, gate.router()).concurrency(9).start().await.unwrap();
+    let admin = admin(&fixture);
+    let forget = async || {
+        let keys: Vec<String> = fixture.cmd(&["KEYS", "asynq:x:want:*"]).await;
+        fixture.run(&format!("DEL {}", keys[0])).await;
+    };
+    eventually("it is listed", async || !admin.inspector().servers().await.unwrap().is_empty()).await;
+    order(&admin, ServerVerb::Quiet, started.server_id()).await;
+    forget().await;
+    let heeded = ordered(&admin, ServerVerb::Set, started.server_id(), &slots(3)).await;
+    assert_eq!((applied(&heeded).concurrency, &*applied(&heeded).status), (3, "stopped"));
+    forget().await;
+    let heeded = order(&admin, ServerVerb::Reset, started.server_id()).await;
+    assert_eq!((applied(&heeded).concurrency, &*applied(&heeded).status), (9, "active"));
+    end([started]).await;
+}
+
+#[tokio::test]
+async fn of_orders_at_one_moment_each_is_heeded() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    let started = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
+    let admin = admin(&fixture);
+    eventually("it is listed", async || !admin.inspector().servers().await.unwrap().is_empty()).await;
+    let orders = (1..9).map(async |tasks| ordered(&admin, ServerVerb::Set, "web-1", &slots(tasks)).await);
+    for heeded in futures_util::future::join_all(orders).await {
+        applied(&heeded);
+    }
+    end([started]).await;
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_takes_away_orders_by_name_and_nothing_else() {
+    let (fixture, gate) = (Fixture::start().await, Gate::new());
+    fixture.run("LPUSH asynq:x:want-name:web-1 x").await;
+    let started = server(&fixture, gate.router()).name("web-1").start().await.unwrap();
+    let admin = admin(&fixture);
+    eventually("it is listed", async || !admin.inspector().servers().await.unwrap().is_empty()).await;
+    let heeded = ordered(&admin, ServerVerb::Set, started.server_id(), &slots(3)).await;
+    let Heeded::Applied { refused } = &heeded[0].1 else { panic!("{heeded:?}") };
+    assert_eq!(refused[..], ["the key of the orders by name: it cannot be read"]);
+    assert_eq!(heeded[0].0.concurrency, 3);
+    let heeded = order(&admin, ServerVerb::Reset, "web-1").await;
+    assert_eq!(applied(&heeded).concurrency, 3, "the reset has mended the key");
+    end([started]).await;
+}
+
+#[tokio::test]
 async fn a_server_that_starts_under_the_order_to_be_quiet_takes_nothing() {
     let (fixture, gate) = (Fixture::start().await, Gate::new());
     fixture.run("HSET asynq:x:want-name:web-1 revision 1 by ann").await;

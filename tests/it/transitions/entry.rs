@@ -158,6 +158,17 @@ async fn ticks_of_a_pause_without_schedulers_do_not_count_as_missed() {
 }
 
 #[tokio::test]
+async fn a_tick_that_waits_for_its_jitter_outlives_a_pause() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", "e q"]).await;
+    assert!(at(&fixture, T + 1_000).pause_cron("e").await.unwrap());
+    register(&fixture, "@daily", "a", false, 0, T + 1_005).await;
+    assert!(at(&fixture, T + 1_010).resume_cron("e").await.unwrap());
+    assert_eq!(register(&fixture, "@daily", "a", false, 0, T + 1_010).await.upto, T);
+}
+
+#[tokio::test]
 async fn a_forgotten_entry_leaves_nothing() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;
