@@ -50,6 +50,10 @@ local runs, paused, waiting = tonumber(known[4] or 0), known[5], known[6]
 local manual = why == 'manual' or why == 'forced'
 
 local function answer(word)
+  if not known[1] then
+    -- The entry was forgotten meanwhile; whoever carries it writes it anew.
+    redis.call('EXPIRE', entry, 2592000)
+  end
   return {word, upto, last_id, last_ns}
 end
 

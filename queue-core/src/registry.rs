@@ -277,7 +277,10 @@ mod tests {
         assert_eq!(known, quiet);
         // By somebody whose clock is behind: of one key the last order counts.
         let known = known.renewed(want(0, &Order { concurrency: Some(9), ..Order::default() }));
-        assert_eq!((known.mode, known.concurrency, known.queues["mail"]), (Some((1, Mode::Quiet)), Some((0, 9)), (1, 5)));
+        assert_eq!(
+            (known.mode, known.concurrency, known.queues["mail"]),
+            (Some((1, Mode::Quiet)), Some((0, 9)), (1, 5))
+        );
         let known = known.renewed(reset("a"));
         assert_eq!(known, reset("a"));
         let known = known.renewed(Want { reset: reset("a").reset, ..quiet.clone() });

@@ -183,8 +183,8 @@ impl Inspector {
             .collect())
     }
 
-    /// Pauses an entry on all schedulers: its ticks enqueue nothing, and do not count as missed. Returns whether
-    /// it was running before.
+    /// Pauses an entry on all schedulers, with whatever queue they carry it: its ticks enqueue nothing, and do not count as
+    /// missed. Returns whether it was running before.
     ///
     /// # Errors
     /// When there is no entry of this name, or Redis cannot be asked or refuses.
@@ -201,8 +201,12 @@ impl Inspector {
     }
 
     async fn set_cron_pause(&self, name: &str, pause: bool) -> Result<bool, Error> {
-        let (entry, now) = (self.cron_entry(name).await?, self.clock.now_secs());
-        let changed = self.broker().pause_entry(&entry.queue, name, pause.then_some(now), now).await?;
+        let (mut changed, now) = (None, self.clock.now_secs());
+        // Schedulers with files of other times may carry it with other queues.
+        for entry in self.cron_entries().await?.into_iter().filter(|entry| entry.name == name) {
+            let here = self.broker().pause_entry(&entry.queue, name, pause.then_some(now), now).await?;
+            changed = changed.max(here);
+        }
         changed.ok_or_else(|| Error::EntryNotFound(name.to_owned()))
     }
 

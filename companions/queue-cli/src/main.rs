@@ -66,6 +66,8 @@ mod table;
 #[cfg(feature = "full")]
 mod tend;
 #[cfg(feature = "full")]
+mod toml_value;
+#[cfg(feature = "full")]
 mod transfer;
 mod version;
 #[cfg(feature = "full")]

@@ -14,7 +14,20 @@ pub(crate) async fn register(
     known: i64,
     now: i64,
 ) -> Option<EntryStatus> {
-    let template = TaskMessage { r#type: "job".into(), queue: QUEUE.into(), ..TaskMessage::default() };
+    register_for(broker, QUEUE, spec, scheduler, fresh, known, now).await
+}
+
+/// The same with another queue.
+pub(crate) async fn register_for(
+    broker: &Broker,
+    queue: &str,
+    spec: &str,
+    scheduler: &str,
+    fresh: bool,
+    known: i64,
+    now: i64,
+) -> Option<EntryStatus> {
+    let template = TaskMessage { r#type: "job".into(), queue: queue.into(), ..TaskMessage::default() };
     let definition = EntryDefinition {
         name: "e",
         spec,

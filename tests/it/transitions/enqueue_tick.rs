@@ -54,6 +54,7 @@ async fn a_tick_is_claimed_and_its_task_stored_in_one_step() {
         + {q}:t:e:1700000000 state: pending
         + {q}:x:cron-history:e: [{"outcome":"enqueued","why":"tick","tick":1700000000,"from":1700000000,"at_ns":4000000000000000000,"task":"e:1700000000"}]
         + {q}:x:cron-history:e expires: @MONTH@
+        + {q}:x:cron:e expires: @MONTH@
         + {q}:x:cron:e last_id: e:1700000000
         + {q}:x:cron:e last_ns: 4000000000000000000
         + {q}:x:cron:e last_tick: 1700000000
@@ -91,10 +92,15 @@ async fn a_claim_that_a_failover_lost_is_found_again_by_the_task_id() {
     fixture.run("DEL asynq:{q}:x:cron:e").await;
     let before = fixture.keyspace().await;
     assert_eq!(entry.tick(T).await, TickVerdict::Exists);
-    fixture.keyspace().await.assert_changes_since(
+    let after = fixture.keyspace().await;
+    let ends = after.get("{q}:x:cron:e expires").unwrap();
+    after.assert_changes_since(
         &before,
-        "+ {q}:x:cron:e last_id: e:1700000000
-         + {q}:x:cron:e upto: 1700000000",
+        &format!(
+            "+ {{q}}:x:cron:e expires: {ends}
+             + {{q}}:x:cron:e last_id: e:1700000000
+             + {{q}}:x:cron:e upto: 1700000000"
+        ),
     );
 }
 
@@ -102,10 +108,10 @@ async fn a_claim_that_a_failover_lost_is_found_again_by_the_task_id() {
 async fn a_paused_entry_enqueues_nothing_and_misses_nothing() {
     let fixture = Fixture::start().await;
     let entry = Periodic::new(&fixture);
-    fixture.run("HSET asynq:{q}:x:cron:e paused 5").await;
+    fixture.run("HSET asynq:{q}:x:cron:e paused 5 upto 6").await;
     let before = fixture.keyspace().await;
     assert_eq!(entry.tick(T).await, TickVerdict::Paused);
-    fixture.keyspace().await.assert_changes_since(&before, "+ {q}:x:cron:e upto: 1700000000");
+    fixture.keyspace().await.assert_changes_since(&before, "- {q}:x:cron:e upto: 6\n+ {q}:x:cron:e upto: 1700000000");
     assert_eq!(entry.ask(Why::Manual, T + 1).await, TickVerdict::Enqueued, "somebody may still want a run");
     assert_eq!(entry.tick(T + 60).await, TickVerdict::Paused);
 }
@@ -123,6 +129,7 @@ async fn ticks_that_are_let_go_leave_one_line() {
             r#"
             + {{q}}:x:cron-history:e: [{{"outcome":"missed","why":"let-go","tick":1700000000,"from":1699999400,"at_ns":4000000000000000000,"task":"e:1700000000"}}]
             + {{q}}:x:cron-history:e expires: {expires}
+            + {{q}}:x:cron:e expires: {expires}
             + {{q}}:x:cron:e upto: 1700000000
             "#
         ),

@@ -169,6 +169,26 @@ async fn a_tick_that_waits_for_its_jitter_outlives_a_pause() {
 }
 
 #[tokio::test]
+async fn a_pause_is_for_all_queues_that_an_entry_is_carried_with() {
+    let fixture = Fixture::start().await;
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    support::register_for(&fixture.broker, "q2", "@daily", "b", true, 0, T).await.unwrap();
+    for member in ["e q", "e q2"] {
+        let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", member]).await;
+    }
+    let inspector = at(&fixture, T);
+    let paused = async || {
+        let entries = inspector.cron_entries().await.unwrap();
+        entries.iter().map(|entry| entry.paused.is_some()).collect::<Vec<_>>()
+    };
+    assert!(inspector.pause_cron("e").await.unwrap());
+    assert_eq!(paused().await, [true, true]);
+    fixture.run("HDEL asynq:{q}:x:cron:e paused").await;
+    assert!(inspector.resume_cron("e").await.unwrap(), "one of them was paused");
+    assert_eq!(paused().await, [false, false]);
+}
+
+#[tokio::test]
 async fn a_forgotten_entry_leaves_nothing() {
     let fixture = Fixture::start().await;
     let before = fixture.keyspace().await;

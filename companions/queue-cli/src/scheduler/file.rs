@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use queue_core::clock::UnixSecond;
-use queue_core::queue_name::{Family, FamilyError};
+use queue_core::queue_name::Family;
 use queue_core::{RawTask, RetryPolicy, duration};
 use queue_scheduler::{BoxError, ConfigProvider, Entry, EntryProblem, Missed, Overlap, Zone};
 use serde::de::{Error as _, IntoDeserializer as _};
@@ -13,6 +13,8 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml::value::Datetime;
+
+use crate::toml_value::to_json;
 
 /// An entry as it stands in the file. `scheduler.example.toml` explains it.
 #[derive(Debug, Deserialize)]
@@ -93,30 +95,19 @@ fn read_instant<'de, D: Deserializer<'de>>(value: D) -> Result<Option<SystemTime
 }
 
 /// The payload of a task: a text as it is, anything else as JSON.
-fn payload(value: serde_json::Value) -> Vec<u8> {
-    match dates_as_text(value) {
+fn payload(value: serde_json::Value) -> Result<Vec<u8>, String> {
+    Ok(match to_json(value)? {
         serde_json::Value::String(text) => text.into_bytes(),
         value => value.to_string().into_bytes(),
-    }
-}
-
-/// JSON has no dates, and TOML's come as an object with a key of their own.
-fn dates_as_text(value: serde_json::Value) -> serde_json::Value {
-    use serde_json::Value;
-    match value {
-        Value::Array(items) => Value::Array(items.into_iter().map(dates_as_text).collect()),
-        Value::Object(mut fields) => match fields.remove("$__toml_private_datetime") {
-            Some(date) => date,
-            None => Value::Object(fields.into_iter().map(|(key, value)| (key, dates_as_text(value))).collect()),
-        },
-        value => value,
-    }
+    })
 }
 
 impl Item {
-    fn into_entry(self, timezone: Option<&str>) -> Result<Entry, FamilyError> {
+    fn into_entry(self, timezone: Option<&str>) -> Result<Entry, String> {
         let mut task = RawTask::new(self.r#type);
-        task.payload = self.payload.map(|value| payload(value).into());
+        if let Some(value) = self.payload {
+            task.payload = Some(payload(value).map_err(|problem| format!("payload: {problem}"))?.into());
+        }
         let options = &mut task.options;
         (options.queue, options.max_retry, options.timeout) = (self.queue, self.max_retry, self.timeout);
         (options.unique, options.retention, options.group) = (self.unique, self.retention, self.group);
@@ -125,7 +116,7 @@ impl Item {
         (options.on_exhausted, options.on_exhausted_queue) = (self.on_exhausted, self.on_exhausted_queue);
         options.process = self.process_in.map(queue_core::options::ProcessTime::In);
         options.headers = self.headers;
-        options.family = Family::choose(self.priority, self.only, self.labels)?;
+        options.family = Family::choose(self.priority, self.only, self.labels).map_err(|error| error.to_string())?;
         options.fallback = self.fallback;
         let spec = self.spec.into_inner();
         let has_zone = spec.starts_with("TZ=") || spec.starts_with("CRON_TZ=");
@@ -191,7 +182,7 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
                 let entry = match item.into_entry(timezone.as_deref()) {
                     Ok(entry) => entry,
                     Err(error) => {
-                        let broken = Entry::broken(given.unwrap_or_default(), error.to_string());
+                        let broken = Entry::broken(given.unwrap_or_default(), error);
                         return broken.origin(format!("{name}:{at}"));
                     }
                 };
@@ -292,7 +283,7 @@ mod tests {
     fn payloads_are_json_or_text() {
         let read = |text: &str| {
             let table: Result<BTreeMap<String, serde_json::Value>, _> = toml::from_str(text);
-            String::from_utf8(payload(table.unwrap().remove("p").unwrap())).unwrap()
+            payload(table.unwrap().remove("p").unwrap()).map(|bytes| String::from_utf8(bytes).unwrap())
         };
         for (toml, expected) in [
             ("p = 'plain text'", "plain text"),
@@ -300,7 +291,10 @@ mod tests {
             ("p = 5", "5"),
             ("[p]\nat = 2030-01-31T18:00:00Z", r#"{"at":"2030-01-31T18:00:00Z"}"#),
         ] {
-            assert_eq!(read(toml), expected);
+            assert_eq!(read(toml).as_deref(), Ok(expected));
+        }
+        for toml in ["p = nan", "p = { a = [1, -inf] }"] {
+            assert!(read(toml).unwrap_err().starts_with("nan and inf"));
         }
     }
 

@@ -365,6 +365,9 @@ async fn a_file_that_describes_no_workflow_is_refused_and_nothing_is_stored() {
         let stderr = bench.run_with(&["workflow", "create", "--from", "-"], text.as_bytes()).await.failed(1);
         assert!(stderr.contains(told), "{stderr}");
     }
+    std::fs::write(bench.path("nan.toml"), "[[node]]\nname = 'a'\ntype = 't'\npayload = { x = nan }").unwrap();
+    let stderr = bench.run(&["workflow", "create", "--from", "nan.toml"]).await.failed(1);
+    assert!(stderr.contains("nan and inf cannot be written as JSON"), "{stderr}");
     bench.run(&["workflow", "create", "--from", "nowhere.toml"]).await.failed(1);
     bench.run(&["workflow", "show", "nobody"]).await.failed(3);
     assert_eq!(bench.ask::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
@@ -385,6 +388,7 @@ async fn a_signal_is_given_or_declined_from_the_shell() {
         [[node]]
         name = "ship"
         type = "ship"
+        payload = { not_before = 2030-01-31 }
         after = ["approve"]
 
         [[node]]

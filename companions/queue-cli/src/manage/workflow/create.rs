@@ -18,6 +18,7 @@ use crate::enqueue::is_stdin;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::session::Session;
+use crate::toml_value::to_json;
 
 /// Where the workflow is described.
 #[derive(Debug, Args)]
@@ -76,6 +77,16 @@ struct File {
     node: Vec<Node>,
 }
 
+impl File {
+    /// What is in its tasks.
+    fn values(&mut self) -> impl Iterator<Item = &mut Value> {
+        let outcomes = [&mut self.on_success, &mut self.on_complete, &mut self.on_death, &mut self.on_settled];
+        let nodes = self.node.iter_mut();
+        let nodes = nodes.flat_map(|node| node.tasks.iter_mut().flatten().chain(node.rest.values_mut()));
+        outcomes.into_iter().flatten().chain(nodes)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Node {
     name: String,
@@ -131,7 +142,11 @@ fn read(path: &PathBuf) -> Result<File, CliError> {
     let file = if is_json {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     } else {
-        toml::from_str(&text).map_err(|error| error.to_string())
+        let file = toml::from_str(&text).map_err(|error| error.to_string());
+        file.and_then(|mut file: File| {
+            file.values().try_for_each(|value| to_json(value.take()).map(|json| *value = json))?;
+            Ok(file)
+        })
     };
     let file = file.and_then(|file: File| match &file.node[..] {
         [] => Err("it has no node".to_owned()),
