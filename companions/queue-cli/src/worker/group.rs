@@ -80,9 +80,10 @@ impl Group {
     /// Whether nothing of it runs any more.
     async fn is_gone(&mut self, child: &mut Child) -> bool {
         // A process that has ended counts until its parent has taken notice. For the program that is us; for
-        // its orphans it is process 1, which in a container may be us as well.
-        let _ = child.try_wait();
-        if std::process::id() == 1 {
+        // its orphans it is process 1, which in a container may be us as well: then not before the program, whose status
+        // would be lost.
+        let has_ended = matches!(child.try_wait(), Ok(Some(_)));
+        if has_ended && std::process::id() == 1 {
             while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {}
         }
         if test_kill_process_group(self.id) == Err(Errno::SRCH) {

@@ -128,6 +128,8 @@ pub(crate) struct WorkerArgs {
     shutdown_timeout: Duration,
 
     /// How long a program may take to end after TERM, before it gets KILL
+    ///
+    /// After the worker itself was killed, half of --lease at the most.
     #[arg(long, value_name = "D", value_parser = when::duration, default_value = "5s")]
     kill_grace: Duration,
 
@@ -285,7 +287,8 @@ async fn run(args: WorkerArgs, session: &Session, json: bool) -> Result<(), CliE
     };
     let mut router = Router::new(());
     if !args.exec.is_empty() {
-        let watchdog = Watchdog::start(args.kill_grace)
+        // When this worker is killed, others begin its tasks as soon as their leases have ended.
+        let watchdog = Watchdog::start(args.kill_grace.min(args.lease / 2))
             .map_err(|error| CliError::failed(format!("cannot start /bin/sh to watch over programs: {error}")))?;
         let exec = Exec { grace: args.kill_grace, forward, watchdog: Arc::new(watchdog), notes: args.notes };
         for Rule { pattern, target } in args.exec {

@@ -121,7 +121,8 @@ async fn a_stopped_program_is_ended_as_well() {
 #[tokio::test]
 async fn a_worker_that_is_killed_leaves_no_program_behind() {
     let bench = Bench::new().await;
-    let worker = bench.worker(&["--exec", DEAF, "--exec", "short=true"]).await;
+    let options = ["--exec", DEAF, "--exec", "short=true", "--kill-grace", "1h", "--lease", "6s"];
+    let worker = bench.worker(&options).await;
     // Some come and go before, so that the list of those to end is not just what was ever started.
     for id in ["1", "2", "3"] {
         bench.enqueue("short", id).await;
