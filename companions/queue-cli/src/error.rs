@@ -39,6 +39,8 @@ pub(crate) enum CliError {
     Coded(u8, String),
     /// Redis failed in a way that may pass by itself.
     Transient(String),
+    /// Something went wrong with a part of what is to be shown; this is the rest.
+    Partly { shown: String, missing: String },
     /// The command line makes no sense in a way that clap cannot see.
     Usage(String),
     /// Whoever read our standard output has gone, as in `queuectl … | head`. Not our failure: they have
@@ -61,7 +63,9 @@ impl CliError {
     /// Says what went wrong and gives the exit code: 1 for failures, 2 for usage, 128 + n for signals.
     pub(crate) fn report(self, whole: fn() -> clap::Command) -> ExitCode {
         match self {
-            Self::Failed(message) | Self::Transient(message) => Self::Coded(1, message).report(whole),
+            Self::Failed(message) | Self::Transient(message) | Self::Partly { missing: message, .. } => {
+                Self::Coded(1, message).report(whole)
+            }
             Self::Coded(code, message) => {
                 complain(&format!("error: {message}"));
                 ExitCode::from(code)

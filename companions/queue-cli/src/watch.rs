@@ -41,18 +41,39 @@ pub(crate) async fn show(
     out: &Output,
     mut look: impl AsyncFnMut(&Output) -> Result<String, CliError>,
 ) -> Result<(), CliError> {
-    let text = look(&view(out, watch)).await?;
-    let Some(interval) = watch.watch else { return out.text(&text) };
+    let (text, missing) = parts(look(&view(out, watch)).await)?;
+    let Some(interval) = watch.watch else {
+        out.text(&text)?;
+        return missing.map_or(Ok(()), |missing| Err(CliError::failed(missing)));
+    };
+    let warn = |missing: Option<String>| {
+        if let Some(missing) = missing {
+            complain(&format!("warning: {missing}"));
+        }
+    };
     draw(&text, interval, out)?;
+    warn(missing);
     loop {
         tokio::time::sleep(interval).await;
         // The terminal may have another size by now.
         let out = Output::new(out.json);
-        match look(&view(&out, watch)).await {
-            Ok(text) => draw(&text, interval, &out)?,
-            Err(CliError::Transient(message)) => complain(&format!("warning: {message}")),
+        match parts(look(&view(&out, watch)).await) {
+            Ok((text, missing)) => {
+                draw(&text, interval, &out)?;
+                warn(missing);
+            }
+            Err(CliError::Transient(message)) => warn(Some(message)),
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// What there is to show, and what is missing.
+fn parts(look: Result<String, CliError>) -> Result<(String, Option<String>), CliError> {
+    match look {
+        Ok(text) => Ok((text, None)),
+        Err(CliError::Partly { shown, missing }) => Ok((shown, Some(missing))),
+        Err(error) => Err(error),
     }
 }
 

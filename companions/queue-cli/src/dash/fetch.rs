@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_admin::payload::harmless;
-use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, SchedulerEntry};
+use queue_admin::{Admin, Error, Filter, Inspector, LimitInfo, Page, Progress, QueueInfo, SchedulerEntry};
 use queue_core::{Clock as _, SystemClock, TaskInfo, TaskState};
 use queue_redis::flow::Flows;
 use tokio::sync::{Notify, mpsc, watch};
@@ -113,6 +113,11 @@ async fn queues(inspector: &Inspector, memory: &Memory) -> Result<Vec<QueueRow>,
         Ok(row) => Ok(Some(row)),
         // Removed since we asked for the names.
         Err(Error::QueueNotFound(_)) => Ok(None),
+        Err(Error::Redis(error)) if error.is_wrong_type() => {
+            let mut info = QueueInfo::default();
+            info.name.clone_from(name);
+            Ok(Some(QueueRow { info, memory: None, spoilt: Some(error.to_string()), limits: String::new() }))
+        }
         Err(error) => Err(error),
     });
     let rows: Vec<Option<QueueRow>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
@@ -130,7 +135,7 @@ async fn row(inspector: &Inspector, memory: &Memory, queue: &str) -> Result<Queu
             bytes
         }
     };
-    Ok(QueueRow { info, memory, limits: String::new() })
+    Ok(QueueRow { info, memory, spoilt: None, limits: String::new() })
 }
 
 /// The same with its limits, for its own page.

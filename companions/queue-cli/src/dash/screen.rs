@@ -26,6 +26,8 @@ pub(super) struct QueueRow {
     pub(super) info: QueueInfo,
     /// Bytes, estimated from samples.
     pub(super) memory: Option<u64>,
+    /// Why it cannot be read; then its numbers say nothing.
+    pub(super) spoilt: Option<String>,
     /// Its limits and what they do, or why they cannot be read; empty where there are none, and in the list of all queues.
     pub(super) limits: String,
 }

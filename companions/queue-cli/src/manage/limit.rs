@@ -9,7 +9,7 @@ use queue_core::limit::{Breaker, LaneChange, LaneOrder, Limit, LimitKey};
 use queue_core::limits::MAX_WEIGHT;
 use queue_core::options::check_limited_queue;
 
-use super::{now, queues};
+use super::now;
 use crate::error::{CliError, complain};
 use crate::output::Output;
 use crate::session::Session;
@@ -285,7 +285,7 @@ async fn list(queue: Option<&str>, admin: &Admin, out: &Output) -> Result<String
     let inspector = admin.inspector();
     let names = match queue {
         Some(queue) => vec![queue.to_owned()],
-        None => queues(inspector).await?.into_iter().map(|queue| queue.name).collect(),
+        None => inspector.queues().await?,
     };
     let mut found = Vec::new();
     for name in &names {

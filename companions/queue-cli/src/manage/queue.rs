@@ -207,12 +207,12 @@ async fn remove(args: RemoveArgs, session: &Session, out: &Output) -> Result<(),
 }
 
 async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
-    let mut queues = queues(&session.inspector()).await?;
+    let (mut queues, unread) = queues(&session.inspector()).await?;
     if out.json {
-        return out.json(&queues.iter().map(view::Queue::from).collect::<Vec<_>>());
+        return unread.with(out.json(&queues.iter().map(view::Queue::from).collect::<Vec<_>>())?);
     }
     if queues.is_empty() {
-        return Ok("no queues yet; `queuectl enqueue TYPE` makes one\n".to_owned());
+        return unread.with("no queues yet; `queuectl enqueue TYPE` makes one\n".to_owned());
     }
     // A queue, and below it those of its family: the priorities, the highest first, then labels and mailboxes by name.
     queues.sort_by_cached_key(|queue| {
@@ -242,5 +242,5 @@ async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
         ];
         rows.add_marked(queue.paused, cells);
     }
-    Ok(rows.render())
+    unread.with(rows.render())
 }

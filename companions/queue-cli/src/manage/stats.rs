@@ -47,7 +47,7 @@ async fn run(args: StatsArgs, session: &Session, out: &Output) -> Result<(), Cli
 
 async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
     let inspector = session.inspector();
-    let (queues, servers) = (queues(&inspector).await?, inspector.servers().await?);
+    let ((queues, unread), servers) = (queues(&inspector).await?, inspector.servers().await?);
     let redis_info = match inspector.redis_info().await {
         Ok(info) => Some(info),
         Err(error) if error.is_transient() => return Err(error.into()),
@@ -68,7 +68,7 @@ async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
         redis_info,
     };
     if out.json {
-        return out.json(&stats);
+        return unread.with(out.json(&stats)?);
     }
     let percent = |failed: u64, all: u64| match all {
         0 => String::new(),
@@ -86,7 +86,7 @@ async fn stats(session: &Session, out: &Output) -> Result<String, CliError> {
         ),
         ("Redis", format!("{}{}", stats.redis, about(stats.redis_info.as_ref()))),
     ]);
-    Ok(format!("{}\n{}\n{facts}", by_state(&stats, out), by_queue(&queues, out)))
+    unread.with(format!("{}\n{}\n{facts}", by_state(&stats, out), by_queue(&queues, out)))
 }
 
 /// What is shown of Redis: its version, how long it has been up, its clients and memory.

@@ -156,6 +156,23 @@ async fn commands_say_what_is_missing_and_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_spoilt_queue_costs_the_others_nothing() {
+    let bench = Bench::new().await;
+    bench.enqueue("a", "id").await;
+    bench.ask::<()>(&["SADD", "asynq:queues", "bad"]).await;
+    bench.ask::<()>(&["SET", "asynq:{bad}:pending", "x"]).await;
+    for command in [&["queue", "ls"][..], &["stats"], &["queue", "ls", "--json"], &["stats", "--json"]] {
+        let output = bench.run(command).await;
+        assert!(output.stdout.contains("default"), "{output:?}");
+        let stderr = output.failed(1);
+        let told = "not all queues could be read: Redis refused counting a queue: \"WRONGTYPE\"";
+        assert!(stderr.contains(told) && stderr.contains("\"asynq:{bad}:pending\" is a string"), "{stderr}");
+    }
+    let stderr = bench.run(&["queue", "inspect", "bad"]).await.failed(1);
+    assert!(stderr.contains("\"asynq:{bad}:pending\" is a string"), "{stderr}");
+}
+
+#[tokio::test]
 async fn a_cancelation_goes_on_after_an_id_that_nobody_has() {
     let bench = Bench::new().await;
     bench.enqueue("t", "runs").await;

@@ -34,7 +34,7 @@ pub(super) fn queue(name: &str) -> QueueRow {
     let mut info = QueueInfo::default();
     info.name = name.to_owned();
     info.timestamp = noon();
-    QueueRow { info, memory: None, limits: String::new() }
+    QueueRow { info, memory: None, spoilt: None, limits: String::new() }
 }
 
 pub(super) fn mail() -> QueueRow {

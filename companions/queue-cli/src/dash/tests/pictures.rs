@@ -70,6 +70,18 @@ fn a_wide_terminal_has_a_bar_of_states_for_each_queue() {
 }
 
 #[test]
+fn a_spoilt_queue_shows_why_and_no_numbers() {
+    let mut model = dashboard();
+    let mut bad = queue("bad");
+    bad.spoilt = Some("\"asynq:{bad}:pending\" is a string".to_owned());
+    answer(&mut model, Found::Queues(vec![bad, mail()]));
+    let picture = picture(&model);
+    assert_eq!(picture[3].split_whitespace().collect::<Vec<_>>(), [">bad", "SPOILT"], "{picture:#?}");
+    assert!(picture[4].starts_with(" mail") && picture[4].contains("RUN"), "{picture:#?}");
+    assert!(picture.iter().any(|line| line.contains("\"asynq:{bad}:pending\" is a string")), "{picture:#?}");
+}
+
+#[test]
 fn the_view_of_a_queue_shows_its_states_and_tasks() {
     let mut model = retries(&["a", "b"]);
     let mut failed = task("0af6b9d2-3b1c-4f5e-8a6d-112233445566", TaskState::Retry);

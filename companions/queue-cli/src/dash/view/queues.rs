@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use queue_admin::payload::harmless;
 use queue_core::TaskState;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -46,6 +47,9 @@ pub(super) fn lines(model: &Model, list: &List<QueueRow>, cells: usize, palette:
 
 fn line(model: &Model, table: &Table, row: &QueueRow, palette: Palette) -> Vec<Cell> {
     let queue = &row.info;
+    if row.spoilt.is_some() {
+        return vec![Cell::new(&queue.name, palette.strong()), Cell::new("SPOILT", palette.bad())];
+    }
     let failed = if queue.failed > 0 { palette.warning() } else { palette.plain() };
     let (state, look) = if queue.paused { ("PAUSED", palette.warning()) } else { ("RUN", palette.good()) };
     let course = model.samples.of(&queue.name);
@@ -90,6 +94,10 @@ fn panel(model: &Model, row: &QueueRow, cells: usize, palette: Palette) -> Vec<L
     let title = format!("── {} ", cut(&row.info.name, cells.saturating_sub(8)));
     let rule = "─".repeat(cells.saturating_sub(crate::dash::text::width(&title)));
     let mut lines = vec![Line::styled(format!("{title}{rule}"), palette.label())];
+    if let Some(why) = &row.spoilt {
+        lines.push(Line::styled(cut(&harmless(why), cells), palette.bad()));
+        return lines;
+    }
     let mut bars = vec![Span::raw(" ")];
     bars.extend(bar(row, cells.saturating_sub(2), palette));
     lines.push(Line::from(bars));
