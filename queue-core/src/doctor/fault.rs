@@ -164,6 +164,9 @@ faults! {
     /// A parked task that no take would find.
     ParkedNoLane "parked-no-lane" Error "a task waits for room under a limit in no lane that is looked at",
         "the repair puts it into its lane; else it becomes pending when its fallback has passed";
+    /// Tasks wait for limits that are gone.
+    LostLimits "lost-limits" Error "tasks wait for room under limits that are gone, and nothing lets them go on before their fallback",
+        "`queuectl limit off` lets them go; then set the limits anew";
     /// Limits that cannot be read.
     UnreadableRules "unreadable-rules" Error "the limits of a queue cannot be read, and servers take nothing that might have to wait",
         "`queuectl limit off --queue QUEUE` removes them and lets all tasks run; then set them anew";

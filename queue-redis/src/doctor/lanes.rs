@@ -69,8 +69,26 @@ impl Examination {
 
     /// Limits that cannot be read, and servers that know nothing of them.
     pub(super) async fn limits(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
-        let limited: Vec<&String> = self.facts.iter().filter(|(_, facts)| facts.has_limits).map(|(q, _)| q).collect();
         let mut findings = Vec::new();
+        for (queue, facts) in &self.facts {
+            if facts.has_limits || !facts.lanes.contains(&LaneSet::Waiting) {
+                continue;
+            }
+            let keys = QueueKeys::new(queue);
+            let mut look = redis::pipe();
+            look.atomic().cmd("EXISTS").arg(keys.rules()).cmd("ZCARD").arg(keys.lanes_waiting());
+            match connection.pipeline("looking at lanes", &look).await {
+                Ok((false, waiting @ 1_u64..)) => {
+                    let found = Finding::new(Fault::LostLimits, Some(queue), keys.rules().as_bytes());
+                    findings.push(found.detail(format!("{waiting} tasks")));
+                }
+                Ok(_) => {}
+                // That is a finding of its own.
+                Err(error) if error.is_wrong_type() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let limited: Vec<&String> = self.facts.iter().filter(|(_, facts)| facts.has_limits).map(|(q, _)| q).collect();
         if limited.is_empty() {
             return Ok(findings);
         }

@@ -171,6 +171,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::StaleWait,
         Fault::ParkedNoLane,
         Fault::UnreadableRules,
+        Fault::LostLimits,
         Fault::UnawareServer,
         Fault::EmptyQueue,
         // Of batches: `flows/tampered.rs`.

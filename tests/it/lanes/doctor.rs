@@ -19,8 +19,14 @@ const DUE: &str = "asynq:{q}:x:due";
 /// Of limits.
 async fn found(fixture: &Fixture) -> Vec<Finding> {
     let all = examine(&fixture.inspector()).await.into_iter();
-    let of_limits =
-        [Fault::StaleSlot, Fault::StaleWait, Fault::ParkedNoLane, Fault::UnreadableRules, Fault::UnawareServer];
+    let of_limits = [
+        Fault::StaleSlot,
+        Fault::StaleWait,
+        Fault::ParkedNoLane,
+        Fault::LostLimits,
+        Fault::UnreadableRules,
+        Fault::UnawareServer,
+    ];
     all.filter(|found| of_limits.contains(&found.fault)).collect()
 }
 
@@ -132,6 +138,21 @@ async fn limits_that_cannot_be_read_are_found_and_left_to_people() {
     assert!(!found[0].is_mendable());
     fixture.inspector().remove_limits(QUEUE).await.unwrap();
     assert_eq!(lines(&fixture).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn tasks_that_wait_for_limits_that_are_lost_are_found_and_can_be_let_go() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put(["a1", "a2", "a3"].map(|id| of("acme", id))).await;
+    let (taken, _) = fixture.take_some(10).await;
+    fixture.run("DEL asynq:{q}:x:rules").await;
+    assert_eq!(lines(&fixture).await, ["lost-limits asynq:{q}:x:rules: 2 tasks"]);
+    assert!(!found(&fixture).await[0].is_mendable());
+    fixture.end(&taken).await;
+    assert_eq!(fixture.inspector().remove_limits(QUEUE).await.unwrap(), 2);
+    assert_eq!(lines(&fixture).await, [""; 0]);
+    assert_eq!([fixture.state("a2").await, fixture.state("a3").await], ["pending", "pending"]);
 }
 
 #[tokio::test]
