@@ -16,15 +16,15 @@
 --   4  size       how many tasks the set has to have
 --   then for each task
 --   +1 id         task id
---   +2 expiries   empty, as the next two: this ends no run, but is counted as one
+--   +2 expiries   empty, as the next: this ends no run, but is counted as one
 --   +3 run        empty
---   +4 lock       empty
+--   +4 lock       name of its lock; empty for none, and for one that stays
 --   +5 msg        encoded task message with the error; empty to leave it as it is
 --   +6 score      unix time in seconds
 --   +7 field      empty
 --   +8 value      empty
 -- DERIVED
---   prefix .. 'processed', prefix .. 'failed', and those of the day
+--   the locks, prefix .. 'processed', prefix .. 'failed', and those of the day
 -- RETURNS how many tasks the set has then; -1 when it was reclaimed and nothing was written
 -- needs: finish holds nth
 local set, sets, archived = KEYS[1], KEYS[2], KEYS[3]

@@ -1,7 +1,8 @@
 -- undelete_tasks: bring tasks back from the bin into which delete_tasks has moved them, 1 to 100 per call.
 --
 -- Transition: (deleted) -> pending, scheduled, retry, archived, completed, aggregating      Go: (none)
--- Pending tasks are taken next; the last one given is the first. The others have the time that they had. A task gets its lock back
+-- Pending tasks are taken next; the last one given is the first; so are those that waited for room under a limit, since their lanes
+-- have forgotten them, and a take finds them their old places. The others have the time that they had. A task gets its lock back
 -- for as long as it would have held it. What is pending or in a set when this is sent again is told to be missing: from the bin.
 --
 -- KEYS
@@ -47,9 +48,10 @@ end
 local words, back = {}, {}
 for n, id in ipairs({ unpack(ARGV, 5) }) do
   local binned, task, word = bin .. id, prefix .. 't:' .. id, 'm'
-  local fields = redis.pcall('HMGET', binned, 'state', 'group', 'x_bin_score', 'x_bin_lock')
+  local fields = redis.pcall('HMGET', binned, 'state', 'group', 'x_bin_score', 'x_bin_lock', 'x_waits')
   if not is_wrong_type(fields) and fields[1] then
-    local state, score = fields[1], fields[3]
+    local is_parked = fields[1] == 'scheduled' and fields[5]
+    local state, score = is_parked and 'pending' or fields[1], fields[3]
     local group = state == 'aggregating' and fields[2] or nil
     local place = state == 'pending' and pending or set_of(prefix, state, group)
     local left = fields[4] == 'inf' and math.huge or fields[4] and tonumber(fields[4]) - now_ms or 0
@@ -66,6 +68,9 @@ for n, id in ipairs({ unpack(ARGV, 5) }) do
       redis.call('HDEL', task, 'x_bin_score', 'x_bin_lock')
       if state == 'pending' then
         redis.call('RPUSH', pending, id)
+        if is_parked then
+          redis.call('HSET', task, 'state', state, 'pending_since', now_ms .. '000000')
+        end
       else
         store(state, place, task, id, nil, score, nil, '0', group or '', groups, {})
       end

@@ -13,24 +13,32 @@
 --   1  id        task id
 --   2  old_msg   the message as it was read
 --   3  new_msg   the message to write
+-- DERIVED
+--   the set of the group of a task that is aggregating
 -- RETURNS a letter, and with l the id of the task that has the lock
 --   a  written
 --   m  there is no such task
 --   w  a worker has it, or it is completed
 --   l  another task holds the lock of the new payload
 --   c  the message is no longer the one that was read
+--   p  it is not where its state says: it is being aggregated, or a tool left it behind
 --   Only with a was anything written.
--- needs: is_wrong_type
+-- needs: is_wrong_type set_of
 local task, old_lock, new_lock = KEYS[1], KEYS[2], KEYS[3]
 local id, old_msg, new_msg = ARGV[1], ARGV[2], ARGV[3]
 
-local fields = redis.pcall('HMGET', task, 'msg', 'state', 'unique_key')
+local fields = redis.pcall('HMGET', task, 'msg', 'state', 'unique_key', 'group')
 if is_wrong_type(fields) or not fields[1] or fields[1] == '' then
   return { 'm' }
 elseif fields[2] == 'active' or fields[2] == 'completed' then
   return { 'w' }
 elseif fields[1] ~= old_msg then
   return { 'c' }
+elseif fields[2] == 'aggregating' then
+  local prefix = string.sub(task, 1, -#id - 3)
+  if not fields[4] or not redis.call('ZSCORE', set_of(prefix, nil, fields[4]), id) then
+    return { 'p' }
+  end
 end
 if old_lock ~= new_lock then
   local holder = redis.call('GET', new_lock)

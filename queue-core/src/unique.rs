@@ -42,6 +42,11 @@ impl UniqueUntil {
         }
     }
 
+    /// Whether the lock is free when a server of ours archives the task, also one that has not been started.
+    pub fn ends_in_archive(self) -> bool {
+        matches!(self, Self::Start | Self::Finish)
+    }
+
     /// How long a lock lives, as scripts are told: seconds, below 0 for a window.
     pub fn ttl(self, secs: i64) -> i64 {
         if self == Self::Window { -secs } else { secs }

@@ -9,7 +9,7 @@ use queue_core::publish::FOLLOW;
 use queue_redis::broker::{Broker, Freed, Run, Verdict};
 use tracing::debug;
 
-use crate::job::Job;
+use crate::job::{CancelReason, Job};
 
 /// Why a task is archived that somebody has canceled for good.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,9 @@ impl Sequel {
         let went_well = match outcome {
             Outcome::Done(_) => Some(true),
             Outcome::Failed(failure @ (Failure::Retry(_) | Failure::RetryIn(..) | Failure::Archive(_))) => {
-                (!failure.error().is::<CanceledForGood>()).then_some(false)
+                let is_canceled = job.cancel_reason() == Some(CancelReason::Canceled);
+                let says_nothing = is_canceled || !job.has_begun() || failure.error().is::<CanceledForGood>();
+                (!says_nothing).then_some(false)
             }
             _ => None,
         };

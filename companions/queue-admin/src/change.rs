@@ -209,6 +209,9 @@ impl Inspector {
                 }
                 PayloadVerdict::Over => Err(Error::TaskActive { queue: name, id: task }),
                 PayloadVerdict::Changed => continue,
+                PayloadVerdict::Misplaced => {
+                    Err(Error::TaskMisplaced { queue: name, id: task, state: state.unwrap_or(TaskState::Aggregating) })
+                }
             };
         }
         Err(Error::TaskChanged { queue: name, id: task })

@@ -77,7 +77,7 @@ pub struct Report {
     /// The lock the task holds; empty for none.
     pub unique_key: String,
     /// Whether archiving the task releases it too.
-    pub is_unique_until_finish: bool,
+    pub lock_ends_in_archive: bool,
     /// Where to look for it.
     pub side: Side,
     /// The lease expiry a recoverer saw, as Redis printed it; `None` for the owner itself.
@@ -104,9 +104,9 @@ impl Report {
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
         let unique_key = message.unique_key.clone();
-        let is_unique_until_finish = UniqueUntil::of(message) == UniqueUntil::Finish;
+        let lock_ends_in_archive = UniqueUntil::of(message).ends_in_archive();
         let (seen_expiry, crashes, attempt, follow_up) = (None, None, None, None);
-        Self { run, unique_key, is_unique_until_finish, side, seen_expiry, resent: false, crashes, attempt, follow_up }
+        Self { run, unique_key, lock_ends_in_archive, side, seen_expiry, resent: false, crashes, attempt, follow_up }
     }
 
     /// The attempt, from `started_ns` to `ended_ns`, came to this step; and failed there, if that is known.
@@ -319,7 +319,7 @@ impl Broker {
             call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             telling.with_entry(&mut call);
             report.fence(&mut call, true);
-            let lock = if report.is_unique_until_finish { &report.unique_key[..] } else { "" };
+            let lock = if report.lock_ends_in_archive { &report.unique_key[..] } else { "" };
             call.arg(lock).arg(message).arg(now);
             with_crashes(&mut call, None);
             with_attempt(&mut call, report.attempt.as_deref());

@@ -12,6 +12,7 @@ use queue_core::TaskMessage;
 use queue_core::clock::secs_ceil;
 use queue_core::keys::QueueKeys;
 use queue_core::options::Composed;
+use queue_core::unique::UniqueUntil;
 use redis::Value;
 
 use super::enqueue::place_of;
@@ -300,7 +301,8 @@ impl Broker {
         counted(&mut call, &keys, now);
         call.arg(set.count);
         for (task, message) in tasks {
-            call.arg(&task.member).arg("").arg("").arg("");
+            let ends = task.message.as_ref().is_some_and(|message| UniqueUntil::of(message).ends_in_archive());
+            call.arg(&task.member).arg("").arg("").arg(if ends { task.lock(&keys) } else { "" });
             call.arg(message.map(TaskMessage::to_bytes).as_deref().unwrap_or_default()).arg(now).arg("").arg("");
         }
         match self.redis.run(&ARCHIVE_STAGED, &call).await? {

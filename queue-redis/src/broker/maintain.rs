@@ -317,7 +317,7 @@ impl Broker {
             for position in &positions {
                 let Recovery { lease, message, retry_at, crashes, attempt, .. } = &recoveries[*position];
                 let message_of = lease.message.as_ref();
-                let ends = message_of.filter(|message| archived && UniqueUntil::of(message) == UniqueUntil::Finish);
+                let ends = message_of.filter(|message| archived && UniqueUntil::of(message).ends_in_archive());
                 let lock = ends.map_or("", |message| &message.unique_key);
                 call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg(lock);
                 call.arg(&message[..]).arg(retry_at.unwrap_or(now));

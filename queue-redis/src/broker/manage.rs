@@ -112,6 +112,8 @@ pub enum PayloadVerdict {
     Locked(String),
     /// The message has changed since it was read.
     Changed,
+    /// It is not where its state says: it is being aggregated, or a tool left it behind.
+    Misplaced,
 }
 
 /// What became of a task that was to be put into another queue of its family.
@@ -232,6 +234,7 @@ impl Broker {
             Word::WorkedOn => Some(PayloadVerdict::Over),
             Word::Locked => Some(PayloadVerdict::Locked(holder.clone())),
             Word::Changed => Some(PayloadVerdict::Changed),
+            Word::Misplaced => Some(PayloadVerdict::Misplaced),
             _ => None,
         };
         let mut verdict = verdicts(UPDATE_PAYLOAD.name, parts.first().unwrap_or(&Value::Nil), 1, verdict)?;

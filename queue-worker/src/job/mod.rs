@@ -5,7 +5,7 @@ mod notes;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,8 @@ struct Inner {
     deadline_ns: i64,
     token: CancellationToken,
     reason: AtomicU8,
+    /// Whether its handler was called.
+    has_begun: AtomicBool,
     broker: Broker,
     slot: Weak<dyn Any + Send + Sync>,
     max_result_bytes: usize,
@@ -119,6 +121,7 @@ impl Job {
             deadline_ns,
             token: CancellationToken::new(),
             reason: AtomicU8::new(0),
+            has_begun: AtomicBool::new(false),
             broker,
             slot,
             max_result_bytes,
@@ -215,6 +218,16 @@ impl Job {
             4 => Some(CancelReason::Shutdown),
             _ => None,
         }
+    }
+
+    /// The handler is called now.
+    pub(crate) fn begin(&self) {
+        self.inner.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its handler was called: not if there is none, or the time was over before.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.inner.has_begun.load(Ordering::Relaxed)
     }
 
     /// Whether a result of this task is kept after its success: it has a retention.

@@ -56,13 +56,6 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     } else if shared.cancels.by(&job).is_some() {
         job.cancel(CancelReason::Canceled);
     }
-    // Of a lost task, the lock is another run's.
-    if job.cancel_reason() != Some(CancelReason::LeaseLost)
-        && UniqueUntil::of(job.message()) == UniqueUntil::Start
-        && let Err(error) = Box::pin(shared.broker.unlock(job.message())).await
-    {
-        attempt_line!(warn, job, %error, "its uniqueness lock stays until it has succeeded");
-    }
     // Handlers are caught where they run. This is for what is beside them: the `Clone` of a layer, a subscriber.
     let caught = Catch::new(work(&shared.routes, &limits, &job, &span)).await;
     let Some(outcome) = caught.unwrap_or_else(|panicked| Some(failed(panicked))) else {
@@ -92,7 +85,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     ack.report.ended(&step, job.started_ns(), ended_ns, backtrace.as_deref());
     if let Some(adaptive) = &shared.adaptive {
         let took = u64::try_from(ended_ns.saturating_sub(job.started_ns())).unwrap_or(0);
-        let is_late = job.cancel_reason() == Some(CancelReason::Deadline);
+        let is_late = job.has_begun() && job.cancel_reason() == Some(CancelReason::Deadline);
         let sign = match end {
             End::Succeeded => Sign::Succeeded,
             _ if is_late || ack.sequel.too_many.is_some() => Sign::Refused,
@@ -226,6 +219,13 @@ async fn try_to_work(routes: &Routes, limits: &Limits, job: &Job, span: &Span) -
     // Far beyond any task, and short of what the timer wheel cannot hold.
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let deadline = Instant::now() + Duration::from_nanos(left).min(LONGEST);
+    // Not before: nobody starts what has no handler or no time, and of a lost task the lock is another run's.
+    if UniqueUntil::of(job.message()) == UniqueUntil::Start
+        && let Err(error) = Box::pin(job.broker().unlock(job.message())).await
+    {
+        attempt_line!(warn, job, %error, "its uniqueness lock stays until it has succeeded");
+    }
+    job.begin();
     debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), attempt = job.attempt(), "task started");
 
     let mut handler = Catch::new(Box::pin(route.oneshot(job.clone()).instrument(span.clone())));

@@ -43,11 +43,9 @@ impl Service for Janitor {
         if deleted > 0 {
             info!(deleted, "expired tasks were deleted");
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        // Also where one queue cannot be cleaned up: the archives of the others have their turn.
         self.round = self.round.wrapping_add(1);
-        Ok(CLEAN_UP_INTERVAL)
+        failed.map_or(Ok(CLEAN_UP_INTERVAL), Err)
     }
 }
 

@@ -51,6 +51,12 @@ impl Lanes {
         }
     }
 
+    /// Where no limits are left there is nothing to wait for.
+    pub(super) fn keep(&mut self, has_limits: impl Fn(usize) -> bool) {
+        self.due.retain(|queue, _| has_limits(*queue));
+        self.shut.retain(|queue, _| has_limits(*queue));
+    }
+
     pub(super) fn is_shut(&self, queue: usize) -> bool {
         self.shut.get(&queue).is_some_and(|until| Instant::now() < *until)
     }

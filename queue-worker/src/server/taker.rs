@@ -185,6 +185,7 @@ impl Taker {
         for (queue, at_ms) in lanes {
             self.lanes.see(queue, at_ms, now_ms);
         }
+        self.lanes.keep(|queue| self.shared.broker.has_limits(self.shared.queues.name(queue)));
         if !is_armed {
             // Nobody will tell.
             self.sweep =

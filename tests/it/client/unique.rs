@@ -9,7 +9,7 @@ use queue_core::{OptionError, RawTask, Step, TaskMessage, TaskState, UniqueUntil
 use queue_redis::broker::Recovery;
 use queue_redis::{Client, EnqueueError, Outgoing};
 use queue_scheduler::{Entry, Scheduler};
-use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
+use queue_worker::{Failure, Job, RetryPolicy, Router, Server, Unhandled};
 use tokio::sync::Semaphore;
 
 use crate::doctor::problems;
@@ -72,6 +72,21 @@ async fn a_lock_until_start_is_free_while_the_task_runs_and_asynqs_is_not() {
 }
 
 #[tokio::test]
+async fn a_lock_until_start_is_not_free_before_a_handler_is_called() {
+    for (archives, refuses) in [(false, true), (true, false)] {
+        let fixture = Fixture::start().await;
+        let client = Client::new(fixture.redis());
+        client.enqueue(unique("p", UniqueUntil::Start)).await.unwrap();
+        let server = Server::new(fixture.another_redis(), Router::new(())).queues([(QUEUE, 1)]);
+        let unhandled = if archives { Unhandled::Archive } else { Unhandled::Fail };
+        let server = server.unhandled(unhandled).retry_policy(RetryPolicy::Fixed(HOUR)).start().await.unwrap();
+        eventually("it has failed", async || fixture.count("failed").await == 1).await;
+        assert_eq!(is_refused(&client, unique("p", UniqueUntil::Start)).await, refuses, "archived: {archives}");
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
 async fn a_lock_until_finish_is_free_when_the_task_is_archived_and_not_while_it_waits_for_a_retry() {
     for (until, refuses) in [(UniqueUntil::Finish, false), (UniqueUntil::Success, true)] {
         let fixture = Fixture::start().await;
@@ -89,7 +104,7 @@ async fn a_lock_until_finish_is_free_when_the_task_is_archived_and_not_while_it_
 
 #[tokio::test]
 async fn a_lock_until_finish_is_free_when_a_recoverer_archives_the_task() {
-    for (until, left) in [(UniqueUntil::Finish, 0), (UniqueUntil::Success, 1)] {
+    for (until, left) in [(UniqueUntil::Start, 0), (UniqueUntil::Finish, 0), (UniqueUntil::Success, 1)] {
         let fixture = Fixture::start().await;
         let delivery = fixture.active(job("a").unique(HOUR).unique_until(until)).await;
         let lease = fixture.broker.list_expired(QUEUE, NOW + 30, 0).await.unwrap().leases.remove(0);

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::limit::{Breaker, Limit, LimitKey};
+use queue_core::{RawTask, TaskState};
 use queue_redis::broker::{Delivery, Freed};
-use queue_worker::{Job, RetryPolicy, Router, Server};
+use queue_worker::{Job, RetryPolicy, Router, Server, Unhandled};
 
 use super::{ids, of};
-use crate::support::{Fixture, QUEUE, eventually, with};
+use crate::support::{Events, Fixture, QUEUE, eventually, with};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HEALTH: &str = "asynq:{q}:x:health:tenant:a";
@@ -159,6 +160,36 @@ async fn a_limit_for_all_of_the_queue_rests_as_well() {
     assert_eq!((probe.len(), fixture.take_ids(10).await.len()), (1, 0));
     end(&fixture, &probe, 0).await;
     assert_eq!(fixture.take_ids(10).await.len(), 4);
+}
+
+/// Of the service they say nothing.
+#[tokio::test]
+async fn attempts_that_never_began_or_were_cancelled_open_no_breaker() {
+    let fixture = Fixture::start().await;
+    let breaker = Breaker::failures(1).of(1).within(MINUTE).rest(MINUTE, MINUTE);
+    fixture.limit(Limit::new("tenant", LimitKey::header("tenant")).breaker(breaker)).await;
+    let (began, went) = (Events::default(), Events::default());
+    let work = with(&(began.clone(), went.clone()), async |(began, went): (Events, Events), job: Job| {
+        began.tell(job.id());
+        if job.id() == "slow" {
+            job.cancellation().cancelled().await;
+            return Err("it was told to end");
+        }
+        went.tell(job.id());
+        Ok(())
+    });
+    let server = Server::new(fixture.redis(), Router::new(()).route("job", work)).queues([(QUEUE, 1)]);
+    let server = server.unhandled(Unhandled::Archive).concurrency(1).start().await.unwrap();
+    let over = std::time::UNIX_EPOCH + MINUTE;
+    let others = RawTask::new("nobody").queue(QUEUE).header("tenant", "a");
+    fixture.enqueue([of("a", "late").deadline(over), others, of("a", "slow")]).await;
+    began.wait(1).await;
+    assert_eq!(fixture.broker.cancel("slow").await.unwrap(), 1);
+    fixture.in_state("slow", TaskState::Retry).await;
+    fixture.enqueue([of("a", "fine")]).await;
+    assert_eq!(went.wait(1).await, ["fine"]);
+    assert_eq!(fixture.inspector().limits(QUEUE).await.unwrap()[0].opened, 0);
+    server.shutdown().await;
 }
 
 /// What a server reports is what the breaker goes by: failures, and nothing that only waits.

@@ -84,6 +84,20 @@ async fn an_idle_server_learns_of_limits_and_of_room() {
 }
 
 #[tokio::test]
+async fn a_queue_whose_limits_are_off_goes_on_at_once() {
+    let fixture = Fixture::start().await;
+    let ran = Events::default();
+    let note = |ran: Events<String>, job: Job| async move { ran.tell(job.id().to_owned()) };
+    fixture.limit(Limit::new("all", LimitKey::Queue).rate(1, Duration::from_secs(3_600))).await;
+    let server = fixture.server(Router::new(()).route("job", with(&ran, note))).start().await.unwrap();
+    fixture.enqueue([of("a", "1"), of("a", "2"), of("a", "3")]).await;
+    ran.wait(1).await;
+    fixture.inspector().remove_limits(QUEUE).await.unwrap();
+    ran.wait(3).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_limit_for_all_of_a_queue_holds_over_servers() {
     let fixture = Fixture::start().await;
     fixture.limit(Limit::new("all", LimitKey::Queue).concurrency(1)).await;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use queue_core::limit::{Breaker, LaneChange, Limit, LimitKey, Limits};
-use queue_redis::broker::{Dequeued, Freed};
+use queue_redis::broker::{Bin, Dequeued, Freed, Seen, Undeleted};
 
 use super::{of, one_of_each_tenant};
-use crate::support::{Fixture, QUEUE};
+use crate::support::{Fixture, NOW, QUEUE};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// So long nobody looks at a lane at the most, in milliseconds.
@@ -105,4 +105,23 @@ async fn a_new_limit_begins_with_nothing_that_one_of_its_name_has_left() {
     assert_eq!(fixture.take_ids(10).await, ["a1"]);
     let changed: Vec<String> = fixture.cmd(&["HKEYS", "asynq:{q}:x:lanes"]).await;
     assert_eq!(changed, ["other:acme"]);
+}
+
+/// Its lane has dropped its entry by then.
+#[tokio::test]
+async fn a_parked_task_that_comes_back_from_the_bin_has_its_place_again() {
+    let fixture = Fixture::start().await;
+    fixture.limit(one_of_each_tenant()).await;
+    fixture.put([of("acme", "a1"), of("acme", "a2"), of("acme", "a3")]).await;
+    let first = fixture.take_some(10).await.0;
+    let (bin, now_ms) = (Bin { operation: "op", piece: 0, keep_secs: 60 }, NOW * 1_000);
+    fixture.broker.bin_tasks(QUEUE, Seen::Anywhere, &["a2"], bin, now_ms).await.unwrap().unwrap();
+    fixture.end(&first).await;
+    let third = fixture.take_some(10).await.0;
+    assert_eq!(third[0].message.id, "a3");
+    assert_eq!(fixture.broker.undelete_tasks(QUEUE, &["a2"], bin, now_ms).await.unwrap(), [Undeleted::Restored]);
+    assert_eq!(fixture.take_ids(10).await, [""; 0]);
+    assert_eq!(fixture.state("a2").await, "scheduled", "it waits in its lane");
+    fixture.end(&third).await;
+    assert_eq!(fixture.take_ids(10).await, ["a2"]);
 }

@@ -1,4 +1,6 @@
-use queue_core::TaskMessage;
+use std::time::Duration;
+
+use queue_core::{TaskMessage, UniqueUntil};
 use queue_redis::{
     Error,
     broker::{StagedSet, StagedTask},
@@ -36,6 +38,17 @@ async fn archive_staged_keeps_the_task_with_the_reason_and_counts_a_failure() {
     assert!(archive(&fixture, &mut set, &tasks[1]).await.unwrap());
     let after = fixture.keyspace().await;
     assert_eq!((set.count, after.paths_with("s1")), (0, vec![]), "an empty set is not listed");
+}
+
+#[tokio::test]
+async fn archive_staged_frees_a_lock_that_ends_with_the_task() {
+    for (until, left) in [(UniqueUntil::Start, 0), (UniqueUntil::Finish, 0), (UniqueUntil::Success, 1)] {
+        let fixture = Fixture::start().await;
+        let task = job("a").group("g").unique(Duration::from_secs(600)).unique_until(until);
+        let (mut set, tasks) = fixture.staged([task]).await;
+        assert!(archive(&fixture, &mut set, &tasks[0]).await.unwrap());
+        assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "*unique*"]).await.len(), left, "{until:?}");
+    }
 }
 
 #[tokio::test]

@@ -99,6 +99,17 @@ async fn update_payload_is_refused_for_tasks_that_are_active_completed_or_gone()
 }
 
 #[tokio::test]
+async fn update_payload_is_refused_for_a_task_that_is_being_aggregated() {
+    let fixture = listed().await;
+    fixture.staged([job("a").group("g").payload("old").unique(Duration::from_secs(600))]).await;
+    let before = fixture.keyspace().await;
+    let refused = update(&fixture, "a").await;
+    let state = TaskState::Aggregating;
+    assert!(matches!(refused, Err(Error::TaskMisplaced { state: named, .. }) if named == state), "{refused:?}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
 async fn of_many_updates_at_once_none_undoes_the_lock_of_another() {
     let fixture = listed().await;
     fixture.put_in(TaskState::Scheduled, job("a").payload("old").unique(Duration::from_secs(600))).await;

@@ -67,6 +67,19 @@ async fn janitor_deletes_completed_tasks_whose_retention_has_ended() {
 }
 
 #[tokio::test]
+async fn janitor_trims_the_other_archives_where_one_queue_is_spoilt() {
+    let parts = Parts::new().await;
+    let mut janitor = parts.janitor();
+    janitor.run_once().await.unwrap();
+    parts.cmd::<()>("SET asynq:{q}:completed x").await;
+    parts.cmd::<i64>("ZADD asynq:{q}:archived 1 a").await;
+    for _ in 0..4 {
+        assert!(janitor.run_once().await.is_err());
+    }
+    assert_eq!(parts.cmd::<i64>("ZCARD asynq:{q}:archived").await, 0);
+}
+
+#[tokio::test]
 async fn heartbeater_tells_what_the_server_is_and_works_on() {
     let parts = Parts::new().await;
     parts.job().await;
