@@ -1,8 +1,8 @@
 -- undelete_tasks: bring tasks back from the bin into which delete_tasks has moved them, 1 to 100 per call.
 --
 -- Transition: (deleted) -> pending, scheduled, retry, archived, completed, aggregating      Go: (none)
--- Pending tasks are taken next; the last one given is the first; so are those that waited for room under a limit, since their lanes
--- have forgotten them, and a take finds them their old places. The others have the time that they had. A task gets its lock back
+-- Pending tasks are taken next; the last one given is the first; so are those that waited for room under a limit and that their lanes
+-- have forgotten: a take finds them their old places. The others have the time that they had. A task gets its lock back
 -- for as long as it would have held it. What is pending or in a set when this is sent again is told to be missing: from the bin.
 --
 -- KEYS
@@ -19,7 +19,7 @@
 --   then for each task
 --   +1 id        task id
 -- DERIVED
---   bin .. id, prefix .. 't:' .. id, its lock, and the set that the task's state or group names
+--   bin .. id, prefix .. 't:' .. id, its lock, the set that the task's state or group names, and prefix .. 'x:waiting'
 -- RETURNS one letter for each task
 --   a  it is back
 --   m  the bin does not have it (any more); its id was taken out
@@ -50,8 +50,9 @@ for n, id in ipairs({ unpack(ARGV, 5) }) do
   local binned, task, word = bin .. id, prefix .. 't:' .. id, 'm'
   local fields = redis.pcall('HMGET', binned, 'state', 'group', 'x_bin_score', 'x_bin_lock', 'x_waits')
   if not is_wrong_type(fields) and fields[1] then
-    local is_parked = fields[1] == 'scheduled' and fields[5]
-    local state, score = is_parked and 'pending' or fields[1], fields[3]
+    local waits = fields[1] == 'scheduled' and fields[5]
+    local is_forgotten = waits and not redis.call('ZSCORE', prefix .. 'x:waiting', waits .. ' ' .. id)
+    local state, score = is_forgotten and 'pending' or fields[1], fields[3]
     local group = state == 'aggregating' and fields[2] or nil
     local place = state == 'pending' and pending or set_of(prefix, state, group)
     local left = fields[4] == 'inf' and math.huge or fields[4] and tonumber(fields[4]) - now_ms or 0
@@ -68,7 +69,7 @@ for n, id in ipairs({ unpack(ARGV, 5) }) do
       redis.call('HDEL', task, 'x_bin_score', 'x_bin_lock')
       if state == 'pending' then
         redis.call('RPUSH', pending, id)
-        if is_parked then
+        if is_forgotten then
           redis.call('HSET', task, 'state', state, 'pending_since', now_ms .. '000000')
         end
       else

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use queue_core::{Json, RawTask, Task, TaskState};
 use queue_crypt::{Encryption, KeyRing, SealedTask};
-use queue_redis::{Client, EnqueueError, Outgoing};
+use queue_redis::{BatchState, Client, EnqueueError, Outgoing, To};
 use queue_worker::{Failure, Group, Job, Router};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Events, Fixture, QUEUE, eventually, job, with};
+use crate::support::{Events, Fixture, PATIENCE, QUEUE, eventually, job, with};
 
 const SECRET: &str = "4242-4242";
 
@@ -190,6 +190,50 @@ async fn a_follow_up_with_copied_headers_is_encrypted_by_itself() {
     let follow_up = copied.into_iter().fold(job("follow-up").payload(SECRET), |task, (k, v)| task.header(k, v));
     client.enqueue(follow_up).await.unwrap();
     assert!(!everything(&fixture).await.contains(SECRET));
+}
+
+/// Nodes, callbacks and broadcasts have their ids when their turn comes, and other ones when they run again.
+#[tokio::test]
+async fn what_is_enqueued_without_an_id_is_decrypted_too() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1]));
+    let note = |events: Events, job: Job| async move { events.tell(std::str::from_utf8(job.payload()).unwrap()) };
+    let router = encryption.router(Router::new(()).route("job", with(&events, note)));
+    let server = fixture.server(router).name("one").start().await.unwrap();
+    let client = encryption.client(fixture.client());
+    let secret = |name: &str| RawTask::new("job").queue(QUEUE).payload(format!("{SECRET} {name}"));
+    let flow = client.workflow().task("a", secret("a")).task("b", secret("b")).after(["a"]);
+    let flow = flow.batch("c", [secret("c")]).after(["b"]).on_success(secret("success")).start().await.unwrap();
+    assert_eq!(flow.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
+    events.wait(4).await;
+    flow.rerun("b").await.unwrap();
+    events.wait(7).await;
+    let listed = async || {
+        let servers = fixture.inspector().servers().await.unwrap();
+        servers.iter().any(|server| server.entry.is_some())
+    };
+    eventually("the server is listed", listed).await;
+    client.broadcast(secret("all")).to(To::live()).queue(QUEUE).send().await.unwrap();
+    let mut ran = events.wait(8).await;
+    assert!(!everything(&fixture).await.contains(SECRET));
+    server.shutdown().await;
+    ran.sort();
+    let names = ["a", "all", "b", "b", "c", "c", "success", "success"];
+    assert_eq!(ran, names.map(|name| format!("{SECRET} {name}")));
+}
+
+#[tokio::test]
+async fn a_task_that_is_moved_within_its_family_can_be_decrypted() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1]));
+    let task = job("a").payload(SECRET).priority(9);
+    let task = encryption.client(fixture.client()).enqueue(task).await.unwrap();
+    fixture.inspector().move_task(&task.queue, "a", None).await.unwrap();
+    let note = |events: Events, job: Job| async move { events.tell(std::str::from_utf8(job.payload()).unwrap()) };
+    let router = encryption.router(Router::new(()).route("job", with(&events, note)));
+    let server = fixture.server(router).start().await.unwrap();
+    assert_eq!(events.wait(1).await, [SECRET]);
+    server.shutdown().await;
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ pub(crate) fn tell(
         Waited::Gone => Err(CliError::Coded(
             exit::GONE,
             format!(
-                "task {id:?} is gone from queue {queue:?}: it succeeded or was deleted; a task without a retention \
+                "task {id:?} is gone from queue {queue:?}: it succeeded, was deleted, or was moved to another queue of its family; a task without a retention \
                  leaves no trace"
             ),
         )),

@@ -163,7 +163,10 @@ impl Encryption {
             // Encrypting it once more would hide by which key it was encrypted first.
             Err(foreign) => return Err(SealError::Foreign(foreign)),
         }
-        let (sealed, said) = seal::seal(&self.keys, Binding::Task, place, &what, task.payload())?;
+        // A node, callback or broadcast has its own id when its turn comes, and another when it runs again.
+        let has_no_id = task.id() == queue_core::flow::PREFIX;
+        let binding = if has_no_id { Binding::Type } else { Binding::Task };
+        let (sealed, said) = seal::seal(&self.keys, binding, place, &what, task.payload())?;
         let lock = self.keys.lock_name(task.payload());
         task.set_lock_payload(&lock);
         task.set_payload(sealed);

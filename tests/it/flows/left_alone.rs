@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_admin::Filter;
+use queue_admin::{Actor, Admin, Filter, OperationSpec, Pace, Role, Work};
 use queue_core::flow::MemberState;
 use queue_core::options::compose;
 use queue_core::{Clock as _, SystemClock, TaskState, keys};
@@ -460,6 +460,23 @@ async fn what_our_tools_do_to_members_their_batch_learns_at_once() {
     }
     let status = batch.status().await.unwrap();
     assert_eq!((status.dead, status.removed, status.succeeded, status.sent), (1, 4, 1, 0));
+}
+
+#[tokio::test]
+async fn a_batch_learns_at_once_which_members_an_operation_deletes_by_their_ids() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().on_success(callback("success")).add_all([member("a"), member("b")]);
+    let batch = batch.await.unwrap();
+    let inspector = fixture.inspector();
+    let ada =
+        Admin::new(inspector.clone(), Actor { name: "ada".to_owned(), role: Role::Admin, via: "test", address: None });
+    for (n, bin) in [(0, true), (1, false)] {
+        let ids = vec![format!("flow:{}:0:{n}", batch.id().root())];
+        let spec = OperationSpec { bin, ..OperationSpec::of_ids(Work::Delete, QUEUE, ids) };
+        let operation = ada.start_operation(spec, None).await.unwrap();
+        inspector.run_operation(&operation.id, Pace::Full, |_| {}).await.unwrap();
+        assert_eq!(batch.status().await.unwrap().removed, n + 1, "{bin}");
+    }
 }
 
 #[tokio::test]

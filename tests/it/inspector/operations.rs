@@ -501,6 +501,73 @@ async fn an_operation_interrupts_no_task_of_another_queue() {
     }
 }
 
+/// They are back, or were never there, and do not stay in the bin.
+#[tokio::test]
+async fn of_two_who_restore_and_of_one_who_goes_on_the_numbers_are_right() {
+    let (fixture, inspector) = start().await;
+    fixture.put((0..300).map(|n| job(&format!("t{n}")))).await;
+    let ada = admin(&inspector, Role::Admin);
+    let id = begin(&ada, delete_all()).await.id;
+    finish(&inspector, &id).await;
+    let (one, two) =
+        (begin(&ada, OperationSpec::restore(&id)).await.id, begin(&ada, OperationSpec::restore(&id)).await.id);
+    let (one, two) = tokio::join!(finish(&inspector, &one), finish(&inspector, &two));
+    assert_eq!((one.changed + two.changed, one.skipped, two.skipped), (300, 0, 0));
+    // Another goes on with one that cannot bring all back.
+    let id = begin(&ada, delete_all()).await.id;
+    finish(&inspector, &id).await;
+    fixture.put((0..300).step_by(3).map(|n| job(&format!("t{n}")))).await;
+    let restore = begin(&ada, OperationSpec::restore(&id)).await.id;
+    let (sender, mut skipped) = tokio::sync::mpsc::unbounded_channel();
+    let told = |progress: queue_admin::Progress| {
+        if progress.so_far.skipped > 0 {
+            let _ = sender.send(());
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = skipped.recv() => {}
+        done = inspector.run_operation(&restore, Pace::Full, told) => panic!("it has not died: {done:?}"),
+    }
+    let _: String = fixture.cmd(&["PING"]).await;
+    fixture.run(&format!("DEL asynq:x:op:{{{restore}}}:lease")).await;
+    let done = finish(&inspector, &restore).await;
+    assert_eq!((done.state, done.skipped, done.matched), (OperationState::Done, 100, done.changed + 100));
+}
+
+#[tokio::test]
+async fn who_dies_before_it_hears_of_a_wish_leaves_the_operation_as_it_was_wished() {
+    for (verb, state) in
+        [(OperationVerb::Cancel, OperationState::Cancelled), (OperationVerb::Pause, OperationState::Paused)]
+    {
+        let (fixture, inspector) = start().await;
+        fixture.put((0..300).map(|n| job(&format!("t{n}")))).await;
+        let ada = admin(&inspector, Role::Admin);
+        let id = begin(&ada, delete_all()).await.id;
+        Dying(Box::pin(inspector.run_operation(&id, Pace::Full, |_| {})), 10).await;
+        let _: String = fixture.cmd(&["PING"]).await;
+        assert_eq!(ada.steer_operation(&id, verb).await.unwrap().state, OperationState::Running);
+        assert_eq!(inspector.operation(&id).await.unwrap().state, OperationState::Running, "it may live");
+        fixture.run(&format!("DEL asynq:x:op:{{{id}}}:lease")).await;
+        assert_eq!(inspector.operation(&id).await.unwrap().state, state);
+        assert!(inspector.open_operations().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn operations_that_are_forgotten_leave_the_list_though_nobody_looks_at_it() {
+    let (fixture, inspector) = start().await;
+    let ada = admin(&inspector, Role::Admin);
+    for n in 0..30 {
+        let _: i64 = fixture.cmd(&["ZADD", "asynq:x:ops", &n.to_string(), &format!("old{n}")]).await;
+    }
+    let mut ids = [begin(&ada, delete_all()).await.id, begin(&ada, delete_all()).await.id];
+    let mut listed: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:x:ops", "0", "-1"]).await;
+    ids.sort();
+    listed.sort();
+    assert_eq!(listed, ids);
+}
+
 #[tokio::test]
 async fn an_operation_is_kept_for_a_week_and_then_no_longer_listed() {
     let (fixture, inspector) = start().await;

@@ -225,15 +225,16 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             self.inspector.look_at_the_clock().await?;
             for word in self.inspector.broker().undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await? {
                 let so_far = &mut progress.so_far;
-                so_far.matched += 1;
                 match word {
                     Undeleted::Restored => so_far.changed += 1,
-                    Undeleted::Gone => so_far.skipped += 1,
+                    // Somebody else has brought it back meanwhile.
+                    Undeleted::Gone => continue,
                     _ => {
                         so_far.skipped += 1;
                         stay += 1;
                     }
                 }
+                so_far.matched += 1;
             }
             progress.looked_at += ids.len() as u64;
         }

@@ -270,9 +270,12 @@ pub struct Operation {
     /// Queues that are done.
     #[serde(skip)]
     queues_done: usize,
-    /// What had been looked at, and of how many, when the present queue was begun.
+    /// What had been looked at, of how many, and what was skipped, when the present queue was begun.
     #[serde(skip)]
-    before: (u64, u64),
+    before: [u64; 3],
+    /// The state that somebody wants it to be in.
+    #[serde(skip)]
+    wished: Option<OperationState>,
     /// The entry in the audit.
     #[serde(skip)]
     audit: Option<String>,
@@ -286,6 +289,9 @@ pub struct Operation {
 
 /// What the names of the fields begin with that say how many lists the bin of a queue has.
 const PIECE: &str = "piece:";
+
+/// Whoever makes an operation looks at so many of the oldest.
+const FORGOTTEN_AT_ONCE: usize = 20;
 
 /// Most queues of one operation: each is looked for by itself.
 const MOST_QUEUES: usize = 1_000;
@@ -307,7 +313,13 @@ impl Operation {
         let text = |name: &str| fields.get(name);
         let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let time = |name: &str| DateTime::from_timestamp_millis(text(name)?.parse().ok()?);
-        let before = text("before").and_then(|text| text.split_once(' '));
+        let mut before =
+            text("before").into_iter().flat_map(|text| text.split(' ')).map(|text| text.parse().unwrap_or(0));
+        let wished = match text("wish").map(String::as_str) {
+            Some("pause") => Some(OperationState::Paused),
+            Some("cancel") => Some(OperationState::Cancelled),
+            _ => None,
+        };
         let pieces = fields
             .iter()
             .filter_map(|(name, piece)| Some((name.strip_prefix(PIECE)?.to_owned(), piece.parse::<u64>().ok()?)));
@@ -328,7 +340,8 @@ impl Operation {
             started_at: time("started_ms"),
             ended_at: time("ended_ms"),
             queues_done: usize::try_from(number("queues_done")).unwrap_or(0),
-            before: before.and_then(|(at, of)| Some((at.parse().ok()?, of.parse().ok()?))).unwrap_or_default(),
+            before: std::array::from_fn(|_| before.next().unwrap_or(0)),
+            wished,
             audit,
             pieces: pieces.collect(),
             next_ms: i64::try_from(number("next_ms")).unwrap_or(i64::MAX),
@@ -367,11 +380,41 @@ impl Inspector {
         Ok(found)
     }
 
+    /// Takes the oldest operations off the list that are forgotten: where nobody lists them all, it would only grow.
+    async fn unlist_forgotten(&self) -> Result<(), Error> {
+        let mut oldest = redis::cmd("ZRANGE");
+        let ids: Vec<String> =
+            self.redis.query("ZRANGE", oldest.arg(OPERATIONS).arg(0).arg(FORGOTTEN_AT_ONCE - 1)).await?;
+        let mut look = redis::pipe();
+        for id in &ids {
+            look.cmd("EXISTS").arg(keys::operation(id));
+        }
+        let mut connection = self.redis.pooled().await?;
+        let exist: Vec<bool> = if ids.is_empty() { Vec::new() } else { connection.pipeline("EXISTS", &look).await? };
+        let gone: Vec<&String> = ids.iter().zip(exist).filter(|(_, exists)| !exists).map(|(id, _)| id).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        Ok(connection.query::<()>("ZREM", redis::cmd("ZREM").arg(OPERATIONS).arg(gone)).await?)
+    }
+
     /// An operation.
     ///
     /// # Errors
     /// [`Error::OperationNotFound`]; or Redis cannot be asked or refuses.
     pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
+        let operation = self.read_operation(id).await?;
+        let is_at_work = matches!(operation.state, OperationState::Running | OperationState::Queued);
+        if let Some(state) = operation.wished.filter(|_| is_at_work)
+            // Whoever had it may have died before it heard of the wish. Who only looks may have no right to say so.
+            && let Ok(Wish::Run | Wish::Pause | Wish::Cancel) = self.put_down(&operation, "", state, None).await
+        {
+            return self.read_operation(id).await;
+        }
+        Ok(operation)
+    }
+
+    async fn read_operation(&self, id: &str) -> Result<Operation, Error> {
         let key = keys::operation(id);
         let fields: BTreeMap<String, String> = self.redis.query("HGETALL", redis::cmd("HGETALL").arg(key)).await?;
         Operation::read(id, &fields).ok_or_else(|| Error::OperationNotFound(id.to_owned()))
@@ -487,6 +530,7 @@ impl Admin {
         write.cmd("EXPIRE").arg(&hash).arg(OPERATION_KEPT_SECS).ignore();
         let (is_first, ..): (bool, bool, bool) = inspector.redis.pooled().await?.pipeline("HSETNX", &write).await?;
         list(now_ms).await?;
+        inspector.unlist_forgotten().await?;
         let operation = inspector.operation(id).await?;
         if !is_first && operation.spec != kept.spec {
             return Err(Error::KeyReused);
@@ -572,7 +616,7 @@ impl Inspector {
         let wish = self.broker().write_operation(&operation.id, who, false, &fields).await?;
         if state.is_over() && !matches!(wish, Wish::Others | Wish::Over) {
             let error = error.map(Error::to_string);
-            let changed = self.operation(&operation.id).await?.changed;
+            let changed = self.read_operation(&operation.id).await?.changed;
             self.has_acted(operation.audit.as_deref(), Some(changed), error.as_deref()).await;
         }
         Ok(wish)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
+use queue_core::flow::is_member;
 use queue_core::keys::{self, OPERATIONS, QueueKeys};
 use queue_core::limits::{BIN_PIECE, MAX_BATCH};
 use queue_redis::broker::{Bin, Broker, Change, Seen, Wish};
@@ -156,7 +157,13 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
     async fn work(&mut self) -> Result<(), Error> {
         let spec = self.operation.spec.clone();
         // What was looked at of a queue that is begun anew is looked at again.
-        (self.begun.looked_at, self.begun.of) = self.operation.before;
+        let [looked_at, of, skipped] = self.operation.before;
+        (self.begun.looked_at, self.begun.of) = (looked_at, of);
+        if spec.operation.is_some() {
+            // What could not come back, while what came back is no longer there.
+            let so_far = &mut self.begun.so_far;
+            (so_far.matched, so_far.skipped) = (so_far.changed + skipped, skipped);
+        }
         for (at, queue) in spec.queues.iter().enumerate().skip(self.operation.queues_done) {
             self.queue_begun = self.begun;
             self.piece = None;
@@ -183,7 +190,8 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
             if self.wish != Wish::Run {
                 return Ok(());
             }
-            let before = format!("{} {}", self.begun.looked_at, self.begun.of);
+            let Progress { looked_at, of, so_far } = self.begun;
+            let before = format!("{looked_at} {of} {}", so_far.skipped);
             let fields = [("queues_done", (at + 1).to_string()), ("before", before)];
             self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
             if self.wish != Wish::Run {
@@ -217,8 +225,13 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
                     }
                 }
                 let is_changed = if verb == Verb::Delete {
-                    let broker = self.inspector.broker();
-                    self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done()
+                    let (broker, inspector) = (self.inspector.broker(), self.inspector);
+                    let from = if is_member(id.as_bytes()) { broker.state_of(queue, id).await? } else { None };
+                    let is_done = self.delete(&broker, queue, Seen::Anywhere, &[id.as_bytes()]).await?[0].is_done();
+                    if is_done {
+                        inspector.tell_batches(verb, from, [id.as_bytes()]).await;
+                    }
+                    is_done
                 } else {
                     match self.change(verb, queue, id).await {
                         Ok(is_changed) => is_changed,

@@ -1,8 +1,11 @@
 //! `queuectl operation`.
 
+use std::time::{Duration, Instant};
+
 use clap::{Args, Subcommand};
 use queue_admin::payload::shorten;
 use queue_admin::{Operation, OperationState, OperationVerb, Pace, Progress};
+use queue_core::limits::OPERATION_LEASE;
 
 use super::now;
 use crate::error::{CliError, exit};
@@ -133,7 +136,18 @@ pub(super) async fn carry_out(id: &str, session: &Session, out: &Output) -> Resu
         bar.set_length(progress.of);
         bar.set_position(progress.looked_at.max(progress.so_far.matched));
     };
-    let done = session.inspector().run_operation(id, Pace::Full, told).await;
+    let inspector = session.inspector();
+    let patience = Instant::now() + OPERATION_LEASE + Duration::from_secs(2);
+    let done = loop {
+        let done = inspector.run_operation(id, Pace::Full, told).await;
+        // A process that has died has it for half a minute; one that lives goes on with it.
+        match &done {
+            Ok(Operation { state: OperationState::Running, .. }) if Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            _ => break done,
+        }
+    };
     bar.finish_and_clear();
     let operation = done?;
     if out.json {
@@ -150,7 +164,7 @@ pub(super) async fn carry_out(id: &str, session: &Session, out: &Output) -> Resu
     match operation.state {
         OperationState::Done => {}
         OperationState::Running | OperationState::Queued => {
-            text.push_str("; another process has the operation by now, or had it until a moment ago");
+            text.push_str("; another process has the operation");
         }
         state => text.push_str(&format!("; the operation is {}", state.as_str())),
     }
@@ -171,12 +185,19 @@ fn outcome(operation: &Operation) -> Result<(), CliError> {
         None if state.is_over() && state != OperationState::Done || state == OperationState::Paused => {
             refused(format!("the operation is {}", state.as_str()))
         }
+        None if matches!(state, OperationState::Running | OperationState::Queued) => {
+            refused("another process has the operation; `queuectl operation show` tells how far it is".to_owned())
+        }
         None if spec.operation.is_some() && operation.skipped > 0 => refused(format!(
             "{} tasks stay in the bin: another task has the id or the uniqueness lock, or a key of the queue has another type",
             thousands(operation.skipped)
         )),
         None if state == OperationState::Done && !spec.ids.is_empty() && operation.changed == 0 => {
             Err(CliError::Coded(exit::NOT_FOUND, "none of these tasks is where it could be changed".to_owned()))
+        }
+        None if spec.operation.is_some() && operation.matched < spec.ids.len() as u64 => {
+            let missing = spec.ids.len() as u64 - operation.matched;
+            Err(CliError::Coded(exit::NOT_FOUND, format!("of these tasks, {missing} are not in the bin")))
         }
         None => Ok(()),
     }

@@ -82,9 +82,12 @@ async fn what_goes_into_the_bin_is_shown_and_restored_or_deleted_for_good() {
     let shown = words(&bench, &format!("bin show {id} --filter payload.user.id:5 --json")).await.json();
     assert_eq!((shown.as_array().unwrap().len(), &shown[0]["id"]), (1, &json!("11")));
     assert_eq!(words(&bench, &format!("bin restore {id} --task 11")).await.ok(), "1 task restored\n");
+    let answer = words(&bench, &format!("bin restore {id} --task 13 --task none")).await;
+    assert_eq!(answer.stdout, "1 task restored\n");
+    assert!(answer.failed(3).contains("of these tasks, 1 are not in the bin"));
     words(&bench, &format!("bin restore {id} --queue default")).await.failed(2);
     words(&bench, &format!("bin restore {id} --queue elsewhere --task 13")).await.failed(3);
-    assert_eq!(words(&bench, &format!("bin restore {id}")).await.ok(), "29 tasks restored\n");
+    assert_eq!(words(&bench, &format!("bin restore {id}")).await.ok(), "28 tasks restored\n");
     assert_eq!(count(&bench, TaskState::Scheduled).await, 60);
     let refused = words(&bench, &format!("bin restore {id}")).await.failed(3);
     assert!(refused.contains("nothing in the bin"), "{refused}");
@@ -97,7 +100,7 @@ async fn what_goes_into_the_bin_is_shown_and_restored_or_deleted_for_good() {
     assert_eq!(words(&bench, "bin ls").await.ok(), "the bin is empty\n");
     let listed = words(&bench, "operation ls --json").await.json();
     let actions: Vec<&str> = listed.as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
-    assert_eq!(actions, ["delete", "restore", "restore", "delete"]);
+    assert_eq!(actions, ["delete", "restore", "restore", "restore", "delete"]);
     assert!(words(&bench, &format!("operation show {id}")).await.ok().contains("default: 3 tasks by their ids"));
     assert!(words(&bench, &format!("operation pause {id}")).await.failed(4).contains("is over: done"));
     words(&bench, "operation show none").await.failed(3);
@@ -129,6 +132,21 @@ async fn tasks_are_run_at_a_rate_as_an_operation_that_another_process_can_go_on_
     assert!(shown.contains("1/1h") && shown.contains("running"), "{shown}");
     words(&bench, &format!("operation cancel {id}")).await.ok();
     assert_eq!(count(&bench, TaskState::Pending).await, 10);
+    // Who goes on waits until the one before is known to be gone.
+    let mut command = bench.command();
+    command.args(["task", "run", "-q", "default", "-s", "scheduled", "--type", "odd", "--rate", "2/1s", "-y"]);
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    let id = loop {
+        let listed = words(&bench, "operation ls --json").await.json();
+        if let Some(found) = listed.as_array().unwrap().iter().find(|it| it["rate"] == "2/1s" && it["changed"] == 1) {
+            break found["id"].as_str().unwrap().to_owned();
+        }
+    };
+    child.kill().await.unwrap();
+    assert_eq!(bench.ask::<i64>(&["PEXPIRE", &format!("asynq:x:op:{{{id}}}:lease"), "1000"]).await, 1);
+    let done = words(&bench, &format!("operation resume {id}")).await.ok();
+    assert!(done.ends_with(" tasks made pending\n"), "{done}");
+    assert_eq!(count(&bench, TaskState::Pending).await, 16);
     for (more, told) in [("--rate 5", "such as 100/1m"), ("--at-most 5", "--rate")] {
         let refused = words(&bench, &format!("task run -q default -s scheduled -y {more}")).await.failed(2);
         assert!(refused.contains(told), "{refused}");

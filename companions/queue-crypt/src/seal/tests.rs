@@ -141,3 +141,21 @@ proptest! {
         let _ = open(&keys(), PLACE, &said, &payload);
     }
 }
+
+#[test]
+fn a_payload_opens_in_all_of_its_family_and_an_older_one_where_it_was_sealed() {
+    let in_family = |queue| Place { queue, ..PLACE };
+    let (bytes, said) = seal(&keys(), Binding::Task, in_family("mail}p9"), &What::Whole, b"4242").unwrap();
+    let mut said: BTreeMap<_, _> = said.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let opened = |said: &BTreeMap<String, String>, bytes: &[u8], queue| {
+        open(&keys(), in_family(queue), said, bytes).ok().flatten()
+    };
+    for queue in ["mail", "mail}p9", "mail}@web-1"] {
+        assert_eq!(opened(&said, &bytes, queue).unwrap(), b"4242", "{queue}");
+    }
+    let bound = Bound { binding: Binding::Task, id: "2026-05", place: in_family("mail}p9"), list: "" };
+    let older = encrypt(keys().cipher("2026-05").unwrap(), b"4242", &bound.data("")).unwrap();
+    said.insert(headers::KEY.to_owned(), "2026-05".to_owned());
+    assert_eq!(opened(&said, &older, "mail}p9").unwrap(), b"4242");
+    assert_eq!(opened(&said, &older, "mail"), None);
+}

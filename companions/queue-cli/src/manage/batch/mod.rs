@@ -198,6 +198,10 @@ async fn resolve(args: ResolveArgs, session: &Session, out: &Output) -> Result<(
     let what = only.map_or_else(|| "all members".to_owned(), |only| format!("{} members", only.len()));
     args.confirm.ask(&format!("count {what} of batch {id:?} that died or were removed as succeeded, for good")).await?;
     let members = session.admin("cli").resolve_batch(&args.id, only).await?;
+    if members == 0 && only.is_some() {
+        let text = format!("none of these members of batch {id:?} has died or was removed");
+        return Err(CliError::Coded(exit::NOT_FOUND, text));
+    }
     if out.json {
         return out.value(&serde_json::json!({ "id": id, "members": members }));
     }
