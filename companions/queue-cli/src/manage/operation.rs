@@ -26,7 +26,7 @@ pub(crate) enum OperationCommand {
     Show(OneArgs),
     /// Let an operation rest; what it has changed stays so
     Pause(OneArgs),
-    /// Let an operation go on, here: also one whose process has died half a minute ago or longer
+    /// Let an operation go on, here: also one whose process has died, as soon as that was half a minute ago
     Resume(OneArgs),
     /// End an operation; what it has changed stays so
     Cancel(OneArgs),
