@@ -92,6 +92,8 @@ async fn a_queue_whose_limits_are_off_goes_on_at_once() {
     let server = fixture.server(Router::new(()).route("job", with(&ran, note))).start().await.unwrap();
     fixture.enqueue([of("a", "1"), of("a", "2"), of("a", "3")]).await;
     ran.wait(1).await;
+    // It asks for more, and learns that the queue is shut for an hour.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     fixture.inspector().remove_limits(QUEUE).await.unwrap();
     ran.wait(3).await;
     server.shutdown().await;
