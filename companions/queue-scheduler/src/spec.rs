@@ -291,7 +291,16 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             moved = true;
             let (year, month) = if at.month() == 12 { (at.year() + 1, 1) } else { (at.year(), at.month() + 1) };
             let first = at.date().with().day(1).year(year).month(month).build().ok()?;
-            unix = zone.unix(first.to_datetime(Time::midnight()));
+            let midnight = zone.unix(first.to_datetime(Time::midnight()));
+            if midnight > unix {
+                unix = midnight;
+            } else {
+                // The clock was set back over that midnight, or the zone has left the day out.
+                unix -= i64::from(at.minute()) * 60 + i64::from(at.second());
+                while zone.local(unix).month() == at.month() {
+                    unix += 3_600;
+                }
+            }
             continue 'top;
         }
         while !is_day(at) {
