@@ -283,7 +283,7 @@ mod tests {
         );
         let known = known.renewed(reset("a"));
         assert_eq!(known, reset("a"));
-        let known = known.renewed(Want { reset: reset("a").reset, ..quiet.clone() });
+        let known = known.renewed(Want { reset: reset("a").reset, ..quiet });
         assert_eq!(known.renewed(reset("a")).mode, Some((1, Mode::Quiet)), "seen before");
         assert_eq!(known.renewed(Want { reset: reset("b").reset, ..want(3, &Order::default()) }).mode, None);
     }
