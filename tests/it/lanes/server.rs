@@ -83,8 +83,9 @@ async fn an_idle_server_learns_of_limits_and_of_room() {
     server.shutdown().await;
 }
 
+/// As `limit off` leaves it, when nobody looks in between.
 #[tokio::test]
-async fn a_queue_whose_limits_are_off_goes_on_at_once() {
+async fn a_queue_whose_limits_are_gone_goes_on_at_once() {
     let fixture = Fixture::start().await;
     let ran = Events::default();
     let note = |ran: Events<String>, job: Job| async move { ran.tell(job.id().to_owned()) };
@@ -94,7 +95,7 @@ async fn a_queue_whose_limits_are_off_goes_on_at_once() {
     ran.wait(1).await;
     // It asks for more, and learns that the queue is shut for an hour.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    fixture.inspector().remove_limits(QUEUE).await.unwrap();
+    fixture.run("DEL asynq:{q}:x:rules asynq:{q}:x:due asynq:{q}:x:slots asynq:{q}:x:lanes").await;
     ran.wait(3).await;
     server.shutdown().await;
 }
