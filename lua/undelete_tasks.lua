@@ -1,8 +1,8 @@
 -- undelete_tasks: bring tasks back from the bin into which delete_tasks has moved them, 1 to 100 per call.
 --
 -- Transition: (deleted) -> pending, scheduled, retry, archived, completed, aggregating      Go: (none)
--- Pending tasks are taken next; the last one given is the first; so are those that waited for room under a limit and that their lanes
--- have forgotten: a take finds them their old places. The others have the time that they had. A task gets its lock back
+-- Pending tasks are taken next; the last one given is the first. A task that waited for room under a limit becomes pending as well if
+-- its lane has forgotten it: a take gives it its old place. The others have the time that they had. A task gets its lock back
 -- for as long as it would have held it. What is pending or in a set when this is sent again is told to be missing: from the bin.
 --
 -- KEYS

@@ -202,7 +202,7 @@ impl Inspector {
 
     async fn set_cron_pause(&self, name: &str, pause: bool) -> Result<bool, Error> {
         let (mut changed, now) = (None, self.clock.now_secs());
-        // Schedulers with files of other times may carry it with other queues.
+        // Schedulers with an older or a newer file may carry it with another queue.
         for entry in self.cron_entries().await?.into_iter().filter(|entry| entry.name == name) {
             let here = self.broker().pause_entry(&entry.queue, name, pause.then_some(now), now).await?;
             changed = changed.max(here);

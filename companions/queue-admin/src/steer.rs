@@ -73,6 +73,10 @@ impl Inspector {
     pub async fn heeded(&self, given: &Given) -> Result<Vec<(ServerInfo, Heeded)>, Error> {
         let mut now: BTreeMap<String, ServerInfo> =
             self.servers().await?.into_iter().map(|server| (server.id.clone(), server)).collect();
+        let of_name = match &given.name {
+            Some(name) => self.broker().last_order(Ordered::Name(name)).await?,
+            None => None,
+        };
         let mut heeded = Vec::with_capacity(given.servers.len());
         for before in &given.servers {
             let Some(server) = now.remove(&before.id) else {
@@ -84,9 +88,10 @@ impl Inspector {
                 Some(entry) if entry.applied.contains(&given.revision) => Some(entry),
                 // Of orders that are given at one moment a server sees the last, and goes by them all.
                 Some(entry) => {
-                    let key = server.key();
-                    let whom = given.name.as_deref().map_or(Ordered::Server(&key), Ordered::Name);
-                    let last = self.broker().last_order(whom).await?;
+                    let last = match &given.name {
+                        Some(_) => of_name.clone(),
+                        None => self.broker().last_order(Ordered::Server(&server.key())).await?,
+                    };
                     last.is_some_and(|last| entry.applied.contains(&last)).then_some(entry)
                 }
             };

@@ -287,7 +287,8 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             return None;
         }
         if !has(months, at.month()) {
-            // Go adds a month to wherever it is: behind a first day that lacks its midnight, it passes over that hour of later firsts.
+            // Go adds a month to the time at which it is. After a first day without a midnight that is 01:00, and Go passes over the
+            // hour before it in later months.
             moved = true;
             let (year, month) = if at.month() == 12 { (at.year() + 1, 1) } else { (at.year(), at.month() + 1) };
             let first = at.date().with().day(1).year(year).month(month).build().ok()?;

@@ -43,7 +43,7 @@ impl Service for Janitor {
         if deleted > 0 {
             info!(deleted, "expired tasks were deleted");
         }
-        // Also where one queue cannot be cleaned up: the archives of the others have their turn.
+        // The archives of the other queues have their turn also when one queue cannot be cleaned up.
         self.round = self.round.wrapping_add(1);
         failed.map_or(Ok(CLEAN_UP_INTERVAL), Err)
     }

@@ -3,22 +3,8 @@
 use queue_core::TaskMessage;
 use queue_redis::broker::{Broker, EntryDefinition, EntryStatus, Overlap};
 
-use super::QUEUE;
-
 /// Registers the entry `e`; `None` where the scheduler's clock is ahead.
 pub(crate) async fn register(
-    broker: &Broker,
-    spec: &str,
-    scheduler: &str,
-    fresh: bool,
-    known: i64,
-    now: i64,
-) -> Option<EntryStatus> {
-    register_for(broker, QUEUE, spec, scheduler, fresh, known, now).await
-}
-
-/// The same with another queue.
-pub(crate) async fn register_for(
     broker: &Broker,
     queue: &str,
     spec: &str,

@@ -9,7 +9,7 @@ use crate::support::{self, Fixture, QUEUE};
 const T: i64 = 1_700_000_000;
 
 async fn register(fixture: &Fixture, spec: &str, scheduler: &str, fresh: bool, known: i64, now: i64) -> EntryStatus {
-    support::register(&fixture.broker, spec, scheduler, fresh, known, now).await.unwrap()
+    support::register(&fixture.broker, QUEUE, spec, scheduler, fresh, known, now).await.unwrap()
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_scheduler_whose_clock_is_ahead_changes_nothing() {
     let fixture = Fixture::start().await;
     let (now, _): (i64, i64) = fixture.cmd(&["TIME"]).await;
     let before = fixture.keyspace().await;
-    assert_eq!(support::register(&fixture.broker, "@daily", "a", true, 0, now + 3_600).await, None);
+    assert_eq!(support::register(&fixture.broker, QUEUE, "@daily", "a", true, 0, now + 3_600).await, None);
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
@@ -172,7 +172,7 @@ async fn a_tick_that_waits_for_its_jitter_outlives_a_pause() {
 async fn a_pause_is_for_all_queues_that_an_entry_is_carried_with() {
     let fixture = Fixture::start().await;
     register(&fixture, "@daily", "a", true, 0, T).await;
-    support::register_for(&fixture.broker, "q2", "@daily", "b", true, 0, T).await.unwrap();
+    support::register(&fixture.broker, "q2", "@daily", "b", true, 0, T).await.unwrap();
     for member in ["e q", "e q2"] {
         let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", member]).await;
     }

@@ -92,14 +92,36 @@ impl Inspector {
             }
             (Err(error), _) => (OperationState::Failed, Some(error)),
         };
-        let wish = self.put_down(&operation, &who, state, error.as_ref()).await?;
-        if state == OperationState::Paused && wish == Wish::Run {
-            // Somebody has let it go on in between.
-            self.put_down(&operation, &who, OperationState::Queued, None).await?;
-        }
+        self.put_down(&operation, &who, state, error.as_ref()).await?;
         self.operation(id).await
     }
 
+    /// Writes that an operation rests or is over, and frees it, unless another process than `who` has it.
+    pub(super) async fn put_down(
+        &self,
+        operation: &Operation,
+        who: &str,
+        state: OperationState,
+        error: Option<&Error>,
+    ) -> Result<Wish, Error> {
+        let mut fields = vec![("state", state.as_str().to_owned())];
+        fields.extend(error.map(|error| ("error", error.to_string())));
+        if state.is_over() {
+            fields.push(("ended_ms", self.now_ms().to_string()));
+        }
+        let wish = self.broker().write_operation(&operation.id, who, false, &fields).await?;
+        if state == OperationState::Paused && wish == Wish::Run {
+            // Somebody has let it go on in between.
+            let queued = [("state", OperationState::Queued.as_str().to_owned())];
+            return Ok(self.broker().write_operation(&operation.id, who, false, &queued).await?);
+        }
+        if state.is_over() && !matches!(wish, Wish::Others | Wish::Over) {
+            let error = error.map(Error::to_string);
+            let changed = self.read_operation(&operation.id).await?.changed;
+            self.has_acted(operation.audit.as_deref(), Some(changed), error.as_deref()).await;
+        }
+        Ok(wish)
+    }
     /// The operations that wait for somebody to begin or go on with them. One that a process has until now is among them.
     ///
     /// # Errors

@@ -100,7 +100,7 @@ async fn moves(inspector: &Inspector, redis: &Redis) {
 
 async fn cron(fixture: &Fixture, inspector: &Inspector) {
     let past = 1_700_000_000;
-    register(&fixture.broker, "@daily", "s", true, 0, past).await.unwrap();
+    register(&fixture.broker, QUEUE, "@daily", "s", true, 0, past).await.unwrap();
     let mut connection = fixture.redis().pooled().await.unwrap();
     let key = "asynq:schedulers:{s}";
     fixture.broker.write_scheduler_entries(&mut connection, key, &[], &[("e", QUEUE)], past).await.unwrap();

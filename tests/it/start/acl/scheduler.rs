@@ -17,8 +17,8 @@ const T: i64 = 1_700_000_000;
 pub(super) async fn play(fixture: &Fixture, redis: &Redis) {
     let broker = Broker::new(redis.clone());
     redis.ping().await.unwrap();
-    register(&broker, "@daily", "me", true, 0, T).await.unwrap();
-    register(&broker, "@hourly", "me", true, 0, T + 60).await.unwrap();
+    register(&broker, QUEUE, "@daily", "me", true, 0, T).await.unwrap();
+    register(&broker, QUEUE, "@hourly", "me", true, 0, T + 60).await.unwrap();
     ticks(fixture, &broker).await;
     let mut connection = redis.pooled().await.unwrap();
     let shown = queue_core::wire::SchedulerEntry { id: "e".into(), ..Default::default() };
