@@ -79,7 +79,7 @@ async fn a_forecast_tells_what_goes_on_and_what_does_not() {
     let table = bench.run(&["queue", "forecast", "--over", "100ms"]).await.ok();
     assert!(table.contains("never: no slots"), "{table}");
     // Busy, so that the figures are not those of an idle queue.
-    let _worker = bench.worker(&["--concurrency", "2", "--exec", "*=sleep 0.05"]).await;
+    let _worker = bench.worker(&["--concurrency", "2", "--exec", "*=sleep 0.3"]).await;
     for number in 0..40 {
         bench.enqueue("a", &number.to_string()).await;
     }
