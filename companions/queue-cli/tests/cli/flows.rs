@@ -413,6 +413,8 @@ async fn a_signal_is_given_or_declined_from_the_shell() {
     let shown = bench.run(&["workflow", "show", "release", "--tree"]).await.ok();
     assert!(shown.contains("approve  succeeded  signal (skip after 24h0m0s): {\"by\":\"ada\"}\n"), "{shown}");
     assert!(shown.contains("  ship  sent  ship in queue default\n"), "{shown}");
+    let ship = bench.run(&["task", "ls", "-q", "default", "-s", "pending", "--json"]).await.ok();
+    assert!(ship.contains("2030-01-31") && !ship.contains("$__toml"), "{ship}");
     let audit = bench.run(&["audit", "--json"]).await.ok();
     assert!(audit.contains("batch.signal"), "{audit}");
 }
