@@ -120,31 +120,23 @@ impl Redis {
 
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let watched = self.inner.calls.begin(script.name);
-        let request = Request::Script(script, call, None);
-        let reply = watched.end(match &self.inner.place {
-            Place::Server(server) => server.send(script.name, request).await,
-            other => Box::pin(other.send(script.name, request)).await,
-        });
-        match reply {
-            Err(error) => Err(self.name_keys(call, error).await),
-            reply => reply,
-        }
+        self.ask(script.name, call, Request::Script(script, call, None)).await
     }
 
     /// Sends a command on the shared connection.
     #[doc(hidden)]
     pub async fn query<T: FromRedisValue>(&self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
+        read(operation, self.ask(operation, cmd, Request::Command(cmd)).await?)
+    }
+
+    async fn ask(&self, operation: &'static str, call: &Cmd, request: Request<'_>) -> Result<Value, Error> {
         let watched = self.inner.calls.begin(operation);
         let reply = watched.end(match &self.inner.place {
-            Place::Server(server) => server.query(operation, cmd).await,
-            other => {
-                let reply = Box::pin(other.send(operation, Request::Command(cmd))).await;
-                reply.and_then(|reply| self.read(operation, reply))
-            }
+            Place::Server(server) => server.send(operation, request).await,
+            other => Box::pin(other.send(operation, request)).await,
         });
         match reply {
-            Err(error) => Err(self.name_keys(cmd, error).await),
+            Err(error) => Err(self.name_keys(call, error).await),
             reply => reply,
         }
     }
@@ -157,9 +149,13 @@ impl Redis {
     ) -> Result<T, Error> {
         let watched = self.inner.calls.begin(operation);
         match watched.end(self.send_pipeline(operation, pipeline).await) {
-            Err(error) if error.is_wrong_type() => Err(self.name_keys(&keys_of(pipeline), error).await),
-            reply => reply,
+            Err(error) => Err(self.name_keys_of(pipeline, error).await),
+            Ok(replies) => read(operation, replies),
         }
+    }
+
+    async fn name_keys_of(&self, pipeline: &redis::Pipeline, error: Error) -> Error {
+        if error.is_wrong_type() { self.name_keys(&keys_of(pipeline), error).await } else { error }
     }
 
     /// The error of a call; if it is about the type of a key, with the name of that key.
@@ -174,7 +170,9 @@ impl Redis {
             look.cmd("TYPE").arg(key);
         }
         // Who may not look is told what Redis said.
-        let Ok(types) = self.send_pipeline("TYPE", &look).await else { return error };
+        let Ok(types) = self.send_pipeline("TYPE", &look).await.and_then(|types| read("TYPE", types)) else {
+            return error;
+        };
         error.with_keys(&wrong_type::named(&keys, types))
     }
 
@@ -183,11 +181,7 @@ impl Redis {
         self.name_keys(cmd, self.explain(operation, error)).await
     }
 
-    async fn send_pipeline<T: FromRedisValue>(
-        &self,
-        operation: &'static str,
-        pipeline: &redis::Pipeline,
-    ) -> Result<T, Error> {
+    async fn send_pipeline(&self, operation: &'static str, pipeline: &redis::Pipeline) -> Result<Value, Error> {
         match &self.inner.place {
             Place::Server(server) => server.pipeline(operation, pipeline).await,
             Place::Sentinel(sentinel) => {
@@ -261,10 +255,6 @@ impl Redis {
     pub(crate) fn explain(&self, operation: &'static str, error: redis::RedisError) -> Error {
         Error::from_redis(error, operation, &self.inner.target, self.inner.options.response_timeout)
     }
-
-    fn read<T: FromRedisValue>(&self, operation: &'static str, reply: Value) -> Result<T, Error> {
-        read(operation, reply.extract_error().map_err(|error| self.explain(operation, error))?)
-    }
 }
 
 impl Place {
@@ -310,8 +300,12 @@ impl Connection {
         script: &'static Script,
         call: &Cmd,
     ) -> Result<Value, Error> {
-        let watched = self.redis.inner.calls.begin(script.name);
-        match watched.end(self.held.send(script.name, Request::Script(script, call, patience)).await) {
+        self.ask(script.name, call, Request::Script(script, call, patience)).await
+    }
+
+    async fn ask(&mut self, operation: &'static str, call: &Cmd, request: Request<'_>) -> Result<Value, Error> {
+        let watched = self.redis.inner.calls.begin(operation);
+        match watched.end(self.held.send(operation, request).await) {
             Err(error) => Err(self.redis.name_keys(call, error).await),
             reply => reply,
         }
@@ -341,18 +335,7 @@ impl Connection {
     /// Sends a command.
     #[doc(hidden)]
     pub async fn query<T: FromRedisValue>(&mut self, operation: &'static str, cmd: &Cmd) -> Result<T, Error> {
-        let watched = self.redis.inner.calls.begin(operation);
-        let reply = watched.end(match &mut self.held {
-            Held::One(lent) => lent.query(operation, cmd).await,
-            other => {
-                let reply = other.send(operation, Request::Command(cmd)).await;
-                reply.and_then(|reply| self.redis.read(operation, reply))
-            }
-        });
-        match reply {
-            Err(error) => Err(self.redis.name_keys(cmd, error).await),
-            reply => reply,
-        }
+        read(operation, self.ask(operation, cmd, Request::Command(cmd)).await?)
     }
 
     /// Sends a command that names no key, such as SCAN, to where this key is.
@@ -367,7 +350,7 @@ impl Connection {
         let watched = self.redis.inner.calls.begin(operation);
         let slot = queue_core::keys::slot_of(key.as_bytes());
         let reply = cluster.send_to_slot(cluster::Way::Own(lents), slot, operation, Request::Command(cmd)).await;
-        watched.end(reply.and_then(|reply| self.redis.read(operation, reply)))
+        read(operation, watched.end(reply)?)
     }
 
     /// Sends a pipeline.
@@ -378,25 +361,9 @@ impl Connection {
         pipeline: &redis::Pipeline,
     ) -> Result<T, Error> {
         let watched = self.redis.inner.calls.begin(operation);
-        let reply = watched.end(match &mut self.held {
-            Held::One(lent) => lent.pipeline(operation, pipeline).await,
-            Held::Master(lent, sentinel) => {
-                let reply = lent.pipeline(operation, pipeline).await;
-                sentinel.judge(lent.server(), reply)
-            }
-            Held::Nodes(lents, cluster) => {
-                match Box::pin(cluster.pipeline(cluster::Way::Own(lents), operation, pipeline)).await {
-                    Ok(replies) => {
-                        let reply = cluster::replay(pipeline, replies).await;
-                        reply.map_err(|error| self.redis.explain(operation, error))
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-        });
-        match reply {
-            Err(error) if error.is_wrong_type() => Err(self.redis.name_keys(&keys_of(pipeline), error).await),
-            reply => reply,
+        match watched.end(self.held.send_pipeline(&self.redis, operation, pipeline).await) {
+            Err(error) => Err(self.redis.name_keys_of(pipeline, error).await),
+            Ok(replies) => read(operation, replies),
         }
     }
 }
@@ -410,6 +377,25 @@ impl Held {
                 sentinel.judge(lent.server(), reply)
             }
             Self::Nodes(lents, cluster) => Box::pin(cluster.send(cluster::Way::Own(lents), operation, request)).await,
+        }
+    }
+
+    async fn send_pipeline(
+        &mut self,
+        redis: &Redis,
+        operation: &'static str,
+        pipeline: &redis::Pipeline,
+    ) -> Result<Value, Error> {
+        match self {
+            Self::One(lent) => lent.pipeline(operation, pipeline).await,
+            Self::Master(lent, sentinel) => {
+                let reply = lent.pipeline(operation, pipeline).await;
+                sentinel.judge(lent.server(), reply)
+            }
+            Self::Nodes(lents, cluster) => {
+                let replies = Box::pin(cluster.pipeline(cluster::Way::Own(lents), operation, pipeline)).await?;
+                cluster::replay(pipeline, replies).await.map_err(|error| redis.explain(operation, error))
+            }
         }
     }
 }

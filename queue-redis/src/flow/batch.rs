@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, Stream, stream};
 use queue_core::broadcast::AudienceError;
 use queue_core::flow::{Event, FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
 use queue_core::limits::MAX_BATCH;
@@ -251,11 +252,16 @@ impl Batch {
     where
         S: Stream<Item: IntoTask> + Send + 'a,
     {
-        let mut tasks = erased(tasks);
+        self.add_tasks(erased(tasks))
+    }
+
+    /// Boxed here, where no type of the caller's is left: otherwise it is judged `Send` once more for each caller's types, with all that it awaits.
+    fn add_tasks<'a>(&'a self, mut tasks: Tasks<'a>) -> BoxFuture<'a, Result<Added, BatchError>> {
         async move {
             let first = Chunk::gather(&self.client, &mut tasks, 0, self.key.is_some()).await?;
             self.add_chunks(first, tasks).await
         }
+        .boxed()
     }
 
     pub(super) async fn add_chunks(&self, first: Chunk, mut tasks: Tasks<'_>) -> Result<Added, BatchError> {

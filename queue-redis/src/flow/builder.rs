@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, Stream, stream};
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::flow::{Event, FlowId, MemberId};
 use queue_core::keys;
@@ -180,28 +181,31 @@ impl BatchBuilder {
         self.add_tasks(erased(tasks))
     }
 
-    async fn add_tasks(self, mut tasks: Tasks<'_>) -> Result<Batch, BatchError> {
-        let has_chosen_name = !self.name.is_empty();
-        let first = Chunk::gather(&self.client, &mut tasks, 0, has_chosen_name).await?;
-        // Nobody can make this batch a second time. Most are small: then one call makes it, gives out its numbers and commits it.
-        if let Some(queue) = first.only_queue()
-            && first.is_last
-            && !has_chosen_name
-        {
-            let count = first.tasks.len() as u32;
-            let queue = queue.to_owned();
-            let opening = Opening { count, queue: queue.clone(), commit: true, ..Opening::default() };
-            let (batch, fresh) = self.make(opening, vec![queue]).await?;
-            if let Some(number) = fresh {
-                batch.enqueue(first.tasks, number, 0).await?;
+    fn add_tasks(self, mut tasks: Tasks<'_>) -> BoxFuture<'_, Result<Batch, BatchError>> {
+        async move {
+            let has_chosen_name = !self.name.is_empty();
+            let first = Chunk::gather(&self.client, &mut tasks, 0, has_chosen_name).await?;
+            // Nobody can make this batch a second time. Most are small: then one call makes it, gives out its numbers and commits it.
+            if let Some(queue) = first.only_queue()
+                && first.is_last
+                && !has_chosen_name
+            {
+                let count = first.tasks.len() as u32;
+                let queue = queue.to_owned();
+                let opening = Opening { count, queue: queue.clone(), commit: true, ..Opening::default() };
+                let (batch, fresh) = self.make(opening, vec![queue]).await?;
+                if let Some(number) = fresh {
+                    batch.enqueue(first.tasks, number, 0).await?;
+                }
+                return Ok(batch);
             }
-            return Ok(batch);
+            let (batch, _) = self.make(Opening::default(), Vec::new()).await?;
+            let adding = if has_chosen_name { batch.clone().keyed(MADE) } else { batch.clone() };
+            adding.add_chunks(first, tasks).await?;
+            batch.commit().await?;
+            Ok(batch)
         }
-        let (batch, _) = self.make(Opening::default(), Vec::new()).await?;
-        let adding = if has_chosen_name { batch.clone().keyed(MADE) } else { batch.clone() };
-        adding.add_chunks(first, tasks).await?;
-        batch.commit().await?;
-        Ok(batch)
+        .boxed()
     }
 
     /// Makes the flow, whose members are in these queues; also the first number that was given out, if the flow is new.

@@ -127,26 +127,15 @@ impl Server {
         self.settle(generation, operation, reply)
     }
 
-    /// Sends a command on the shared connection.
-    pub(crate) async fn query<T: redis::FromRedisValue>(
-        self: &Arc<Self>,
-        operation: &'static str,
-        cmd: &Cmd,
-    ) -> Result<T, Error> {
-        let (generation, mut connection) = self.shared().await?;
-        let reply = cmd.query_async::<Value>(&mut connection).await;
-        read(operation, self.settle(generation, operation, reply)?)
-    }
-
     /// Sends a pipeline on the shared connection.
-    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
+    pub(crate) async fn pipeline(
         self: &Arc<Self>,
         operation: &'static str,
         pipeline: &Pipeline,
-    ) -> Result<T, Error> {
+    ) -> Result<Value, Error> {
         let (generation, mut connection) = self.shared().await?;
-        let reply = pipeline.query_async::<Value>(&mut connection).await;
-        read(operation, self.settle(generation, operation, reply)?)
+        let reply = pipeline.query_async(&mut connection).await;
+        self.settle(generation, operation, reply)
     }
 
     /// Sends a pipeline on the shared connection; the replies as they came.
@@ -346,17 +335,12 @@ impl Lent {
         operation: &'static str,
         cmd: &Cmd,
     ) -> Result<T, Error> {
-        let reply = cmd.query_async::<Value>(self.connection()?).await;
-        read(operation, reply.map_err(|error| self.judge(operation, error))?)
+        read(operation, self.send(operation, Request::Command(cmd)).await?)
     }
 
-    pub(crate) async fn pipeline<T: redis::FromRedisValue>(
-        &mut self,
-        operation: &'static str,
-        pipeline: &Pipeline,
-    ) -> Result<T, Error> {
-        let reply = pipeline.query_async::<Value>(self.connection()?).await;
-        read(operation, reply.map_err(|error| self.judge(operation, error))?)
+    pub(crate) async fn pipeline(&mut self, operation: &'static str, pipeline: &Pipeline) -> Result<Value, Error> {
+        let reply = pipeline.query_async(self.connection()?).await;
+        reply.map_err(|error| self.judge(operation, error))
     }
 
     pub(crate) async fn replies(&mut self, operation: &'static str, pipeline: &Pipeline) -> Result<Vec<Value>, Error> {

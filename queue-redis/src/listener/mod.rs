@@ -35,7 +35,7 @@ use crate::broker::{
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::link::cluster::{self, Cluster};
-use crate::link::server::Server;
+use crate::link::server::{Server, read};
 
 /// How long to do without the node of a cluster that could not be reached, before it is tried again.
 const MISSING_FOR: Duration = Duration::from_secs(1);
@@ -207,6 +207,10 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     /// Sends a look. One that fails tells the listener that its connection is of no use.
     async fn look<T: redis::FromRedisValue>(&mut self, name: &'static str, look: &Pipeline) -> Result<T, Error> {
+        read(name, self.send(name, look).await?)
+    }
+
+    async fn send(&mut self, name: &'static str, look: &Pipeline) -> Result<Value, Error> {
         let redis = &self.redis;
         if let Some(cluster) = redis.cluster() {
             let replies = look_at_nodes(cluster, &mut self.arms, &self.masters, look).await;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join_all, select_ok};
 use queue_core::keys::slot_of;
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 
 pub(crate) use self::way::{Lents, Way};
 use crate::address::{NodeAddress, Nodes};
@@ -443,7 +443,7 @@ impl Cluster {
             }
         }
         let ask = |node: Node| async move {
-            let reply: Value = node.server.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await?;
+            let reply = node.server.send("CLUSTER SLOTS", Request::Command(redis::cmd("CLUSTER").arg("SLOTS"))).await?;
             let ranges = slots::read(&reply, &node.address)?;
             if ranges.is_empty() { Err(self.nobody_serves("CLUSTER SLOTS", None)) } else { Ok(ranges) }
         };
@@ -532,7 +532,7 @@ fn slot_of_command(command: &Cmd) -> Option<u16> {
 }
 
 /// Reads replies as the pipeline would that they answer.
-pub(crate) async fn replay<T: FromRedisValue>(pipeline: &Pipeline, replies: Vec<Value>) -> RedisResult<T> {
+pub(crate) async fn replay(pipeline: &Pipeline, replies: Vec<Value>) -> RedisResult<Value> {
     pipeline.query_async(&mut Replay(replies)).await
 }
 
