@@ -43,7 +43,7 @@
 --   h  alone: the queue is paused
 --   f  alone: it has no limits any more
 --   then 1 if there may be more to be had now, 2 if a limit for all of the queue lets nothing start, else 0, and 4 more if there are pending ones that a fair limit
---   has not seen; the unix millisecond at which to look again (-1: when something changes);
+--   has not seen; the unix millisecond at which to look again (-1: when something changes), and the one at which this was said;
 --   then in their order of each a id, msg, if timed pending_since (unix nanoseconds; empty when it is not known), and its lanes,
 --   separated by spaces; of each r id.
 -- needs: first_ms is_finished is_wrong_type lanes_of make_active read_rules share_of
@@ -228,7 +228,7 @@ local function find_blocking(needs, id, from)
   end
 end
 
-local words, taken, dropped, reply, count = {}, {}, {}, { '', 0, -1 }, 3
+local words, taken, dropped, reply, count = {}, {}, {}, { '', 0, -1, math.floor(now) }, 4
 local new_slots, waited = {}, {}
 
 local function take_slot(lane, id)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::ManualClock;
+use queue_core::limit::{Limit, LimitKey};
 use queue_core::{Clock, RawTask, SystemClock, TaskState};
 use queue_scheduler::{Entry, Scheduler};
 use queue_testing::Store;
@@ -40,19 +41,37 @@ async fn a_server_whose_clock_is_a_minute_off_goes_by_that_of_redis() {
     }
 }
 
-/// A clock that somebody sets.
+/// Less than what a server takes for a difference, but each wait for a rate was longer by as much.
+#[tokio::test]
+async fn a_rate_is_kept_by_a_server_whose_clock_is_slow_by_less_than_a_second() {
+    let fixture = Fixture::start().await;
+    let slow = Arc::new(Stepped::default());
+    slow.0.store(-900, Ordering::SeqCst);
+    fixture.broker.publish_queue("q").await.unwrap();
+    let limit = Limit::new("rate", LimitKey::Type).rate(100, Duration::from_secs(1));
+    fixture.inspector().set_limit("q", limit).await.unwrap();
+    fixture.enqueue((0..100).map(|n| job(&n.to_string()))).await;
+    let events = Events::default();
+    let tell = with(&events, async |events: Events, job: Job| events.tell(job.id()));
+    let server = fixture.server(Router::new(()).route("job", tell)).clock(slow).correct_clock(true);
+    let server = server.start().await.unwrap();
+    eventually("all have run, within a second or ninety", async || events.all().len() == 100).await;
+    server.shutdown().await;
+}
+
+/// A clock that somebody sets, to so many milliseconds from what it was.
 #[derive(Debug, Default)]
 struct Stepped(AtomicI64);
 
 impl Clock for Stepped {
     fn now_ns(&self) -> i64 {
-        SystemClock.now_ns() + self.0.load(Ordering::SeqCst) * 1_000_000_000
+        SystemClock.now_ns() + self.0.load(Ordering::SeqCst) * 1_000_000
     }
 }
 
 impl Stepped {
     fn step(&self, secs: i64) {
-        self.0.fetch_add(secs, Ordering::SeqCst);
+        self.0.fetch_add(secs * 1_000, Ordering::SeqCst);
     }
 }
 

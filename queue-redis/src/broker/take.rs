@@ -202,6 +202,8 @@ pub enum Dequeued {
         more: More,
         /// The Unix millisecond by Redis' clock at which to look again; `None`: when something changes.
         look_at_ms: Option<i64>,
+        /// The one at which this was said, by the same clock.
+        now_ms: i64,
         /// Whether a [fair](queue_core::limit::Limit::fair) limit has not seen all that is pending
         /// ([`Broker::park_unsorted`]).
         is_unsorted: bool,
@@ -452,9 +454,9 @@ impl Broker {
             self.learn_limits(take.queue, word == Word::Governed);
             return Ok(None);
         }
-        let limits = if let [Value::Int(more), Value::Int(look_at), ..] = items.as_slice() {
-            let limits = (*more, Some(*look_at).filter(|at| *at >= 0));
-            items.nth(1);
+        let limits = if let [Value::Int(more), Value::Int(look_at), Value::Int(now), ..] = items.as_slice() {
+            let limits = (*more, Some(*look_at).filter(|at| *at >= 0), *now);
+            items.nth(2);
             Some(limits)
         } else {
             None
@@ -489,14 +491,14 @@ impl Broker {
         }
         let dequeued = match limits {
             None => Dequeued::Tasks(tasks),
-            Some((more, look_at_ms)) => {
+            Some((more, look_at_ms, now_ms)) => {
                 let (more, is_unsorted) = (more & !UNSORTED, more & UNSORTED != 0);
                 let more = match more {
                     0 => More::Nothing,
                     1 => More::Now,
                     _ => More::Shut,
                 };
-                Dequeued::Limited { tasks, more, look_at_ms, is_unsorted }
+                Dequeued::Limited { tasks, more, look_at_ms, now_ms, is_unsorted }
             }
         };
         Ok(Some((dequeued, matched)))

@@ -19,19 +19,24 @@ pub(super) struct Lanes {
     due: HashMap<usize, Instant>,
     /// A limit for all of the queue lets nothing start until then, whatever is pending.
     shut: HashMap<usize, Instant>,
+    /// What time it was by the clock of the queue's Redis, in Unix milliseconds, when a take was answered. Ours may be off by up to a
+    /// second, and in a cluster by more, where a rate counts milliseconds.
+    clocks: HashMap<usize, (i64, Instant)>,
 }
 
 impl Lanes {
-    /// A take has said that there is nothing more before `at_ms`, in Unix milliseconds, or before something changes.
+    /// A take has said at `now_ms` that there is nothing more before `at_ms`, in Unix milliseconds, or before something changes.
     pub(super) fn wait(&mut self, queue: usize, is_shut: bool, at_ms: Option<i64>, now_ms: i64) {
-        let Some(at) = at_ms.map(|at_ms| instant(at_ms, now_ms)) else { return };
+        let now = Instant::now();
+        self.clocks.insert(queue, (now_ms, now));
+        let Some(at) = at_ms.map(|at_ms| now + until(at_ms, now_ms)) else { return };
         self.due.insert(queue, at);
         if is_shut {
             self.shut.insert(queue, at);
         }
     }
 
-    /// A look has said when the first lane is due.
+    /// A look has said when the first lane is due. By our clock it is `now_ms`.
     pub(super) fn see(&mut self, queue: usize, at_ms: Option<i64>, now_ms: i64) {
         match at_ms {
             // Somebody says that there is room now.
@@ -42,7 +47,12 @@ impl Lanes {
             // What waits elsewhere has to wait all the same.
             Some(_) if self.is_shut(queue) => {}
             Some(at_ms) => {
-                self.due.insert(queue, instant(at_ms, now_ms));
+                let at = match self.clocks.get(&queue) {
+                    Some((then_ms, then)) => *then + until(at_ms, *then_ms),
+                    // The take of then says what time it is.
+                    None => Instant::now() + until(at_ms, now_ms).min(Duration::from_secs(1)),
+                };
+                self.due.insert(queue, at);
             }
             None => {
                 self.due.remove(&queue);
@@ -55,6 +65,7 @@ impl Lanes {
     pub(super) fn keep(&mut self, has_limits: impl Fn(usize) -> bool) {
         self.due.retain(|queue, _| has_limits(*queue));
         self.shut.retain(|queue, _| has_limits(*queue));
+        self.clocks.retain(|queue, _| has_limits(*queue));
     }
 
     pub(super) fn is_shut(&self, queue: usize) -> bool {
@@ -77,8 +88,8 @@ impl Lanes {
     }
 }
 
-fn instant(at_ms: i64, now_ms: i64) -> Instant {
-    Instant::now() + Duration::from_millis(u64::try_from(at_ms.saturating_sub(now_ms)).unwrap_or(0))
+fn until(at_ms: i64, now_ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(at_ms.saturating_sub(now_ms)).unwrap_or(0))
 }
 
 /// Asks which queues have limits, where that may have changed; Redis tells of the next change.

@@ -223,11 +223,11 @@ impl Taker {
         for (Take { queue, name, count, token, expires, among, mut places }, reply) in replies {
             *answered |= reply.is_ok();
             let (reply, more) = match reply {
-                Ok((Dequeued::Limited { tasks, more, look_at_ms, is_unsorted }, matched)) => {
+                Ok((Dequeued::Limited { tasks, more, look_at_ms, now_ms, is_unsorted }, matched)) => {
                     if is_unsorted && !shared.shutdown.quiet.is_cancelled() {
                         self.sorter.begin(&shared, queue);
                     }
-                    (Ok((Dequeued::Tasks(tasks), matched)), Some((more, look_at_ms)))
+                    (Ok((Dequeued::Tasks(tasks), matched)), Some((more, look_at_ms, now_ms)))
                 }
                 reply => (reply, None),
             };
@@ -255,9 +255,9 @@ impl Taker {
                     }
                     let gave_less = match more {
                         None => tasks.len() < count && !Taken::fill_an_answer(&tasks),
-                        Some((More::Now, _)) => false,
-                        Some((more, at_ms)) => {
-                            self.lanes.wait(queue, more == More::Shut, at_ms, shared.now_ns() / 1_000_000);
+                        Some((More::Now, ..)) => false,
+                        Some((more, at_ms, now_ms)) => {
+                            self.lanes.wait(queue, more == More::Shut, at_ms, now_ms);
                             true
                         }
                     };
