@@ -56,7 +56,7 @@ for number = from, last do
       redis.call('ZADD', todo, 'NX', 0, 'nodes ' .. number .. ' 0')
     end
   elseif flow and not flow.over then
-    local deadline = not flow.cancelled and tonumber(flow.deadline)
+    local deadline = not flow.cancelled and not flow['fired:success'] and tonumber(flow.deadline)
     if deadline and deadline <= now then
       flow_set(flow, 'cancelled', now)
       flow_set(flow, 'expired', now)

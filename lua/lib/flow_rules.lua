@@ -41,6 +41,9 @@ local function flow_rules(todo, prefix, flow, now)
     if not flow['fired:success'] and (flow['fired:settled'] and live > 0 or flow['fired:death'] and bad == 0) then
       flow_set(flow, 'generation', flow.generation + 1)
       flow_set(flow, 'over', nil)
+      if flow.deadline and tonumber(flow.deadline) <= tonumber(now) then
+        flow_set(flow, 'deadline', nil)
+      end
       flow_set(flow, 'forgotten', nil)
       for _, event in ipairs({ 'death', 'settled' }) do
         flow_set(flow, 'fired:' .. event, nil)

@@ -447,9 +447,10 @@ pub fn is_member(id: &[u8]) -> bool {
 }
 
 /// The seconds for which a task is to be kept after its success: its retention, and for the member of a flow, whose
-/// retention is not for the user, what its header says.
+/// retention is not for the user, what its header says. A task to which Go's client has given an id like that of a member has its own.
 pub fn retention(message: &TaskMessage) -> i64 {
-    if !is_member(message.id.as_bytes()) {
+    let is_members = u64::try_from(message.retention) == Ok(MEMBER_RETENTION.as_secs());
+    if !is_members || !is_member(message.id.as_bytes()) {
         return message.retention;
     }
     let keep = message.headers.get(HEADER).and_then(|header| header.strip_prefix("keep=")?.parse().ok());
@@ -497,11 +498,13 @@ mod tests {
     fn a_member_is_kept_as_its_header_says() {
         let message = |id: &str, keep: Option<&str>| TaskMessage {
             id: id.to_owned(),
-            retention: 60,
+            retention: MEMBER_RETENTION.as_secs() as i64,
             headers: keep.map(|keep| (HEADER.to_owned(), keep.to_owned())).into_iter().collect(),
             ..TaskMessage::default()
         };
-        assert_eq!(retention(&message("a", Some("keep=5"))), 60);
+        assert_eq!(retention(&message("a", Some("keep=5"))), 315_360_001);
+        // Of Go's client, which refuses no id.
+        assert_eq!(retention(&TaskMessage { retention: 60, ..message("flow:a:0:1", None) }), 60);
         assert_eq!(retention(&message("flow:a:0:1", None)), 0);
         assert_eq!(retention(&message("flow:a:0:1", Some("keep=5"))), 5);
         assert_eq!(retention(&message("flow:a:0:1", Some("else"))), 0);

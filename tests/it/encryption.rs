@@ -236,6 +236,32 @@ async fn a_task_that_is_moved_within_its_family_can_be_decrypted() {
     server.shutdown().await;
 }
 
+/// What was published meanwhile was archived, and the last payload was so never worked.
+#[tokio::test]
+async fn what_is_published_while_a_worker_has_the_task_follows_and_can_be_decrypted() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1]));
+    let client = encryption.client(fixture.client());
+    let publish = async |text: &'static str| {
+        client.publish(RawTask::new("job").queue(QUEUE).payload(text)).key("index:7").coalesce().await.unwrap();
+    };
+    let note = |events: Events, job: Job| async move {
+        let text = String::from_utf8_lossy(job.payload()).into_owned();
+        events.tell(&text[..]);
+        if text == "first" {
+            eventually("the others are published", async || events.all().contains(&"published".to_owned())).await;
+        }
+    };
+    let router = encryption.router(Router::new(()).route("job", with(&events, note)));
+    let server = fixture.server(router).start().await.unwrap();
+    publish("first").await;
+    events.wait(1).await;
+    publish("second").await;
+    events.tell("published");
+    assert_eq!(events.wait(3).await, ["first", "published", "second"]);
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_sealed_task_goes_its_way_through_a_plain_client_and_an_aggregator() {
     let fixture = Fixture::start().await;

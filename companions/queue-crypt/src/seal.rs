@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use queue_core::publish::TWIN_ENDS;
 use queue_core::queue_name::base_of;
 
 use crate::error::{OpenError, SealError};
@@ -16,7 +17,7 @@ use crate::keys::KeyRing;
 const NONCE_LEN: usize = 24;
 
 /// What a payload belongs to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     pub(crate) task_type: &'a str,
     pub(crate) queue: &'a str,
@@ -24,9 +25,10 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The same, with the queue of which its queue is a priority, a label or a mailbox: within it tasks are moved.
+    /// The same, with the queue of which its queue is a priority, a label or a mailbox: within it tasks are moved. And with the key of
+    /// which it is the other task: what follows is sealed before it is known under which of the two ids it runs.
     fn in_family(self) -> Self {
-        Self { queue: base_of(self.queue), ..self }
+        Self { queue: base_of(self.queue), id: self.id.strip_suffix(TWIN_ENDS).unwrap_or(self.id), ..self }
     }
 }
 
@@ -79,9 +81,7 @@ pub(crate) fn open(
 ) -> Result<Option<Vec<u8>>, OpenError> {
     match open_at(keys, place.in_family(), said, payload) {
         // As it was bound before tasks moved within families.
-        Err(OpenError::Tampered { .. }) if place.in_family().queue != place.queue => {
-            open_at(keys, place, said, payload)
-        }
+        Err(OpenError::Tampered { .. }) if place.in_family() != place => open_at(keys, place, said, payload),
         opened => opened,
     }
 }

@@ -1,21 +1,21 @@
 //! Batches as applications make them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, Stream, stream};
 use queue_core::broadcast::AudienceError;
 use queue_core::flow::{Event, FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
-use queue_core::limits::MAX_BATCH;
+use queue_core::limits::{CHANGE_BATCH, MAX_BATCH};
 use queue_core::options::Composed;
 use queue_core::{IntoTask, TaskState};
 
 use super::builder::BatchBuilder;
 use super::chunk::{Chunk, Tasks, erased};
+use super::keep::lock;
 use super::{BatchStatus, Member};
 use crate::broker::{Reserved, Seen};
 use crate::client::{Client, EnqueueError};
@@ -162,8 +162,8 @@ pub struct Batch {
     pub(super) behalf: Option<MemberId>,
     /// The key of the next additions.
     pub(super) key: Option<String>,
-    /// How many additions were made on behalf of this run.
-    pub(super) additions: Arc<AtomicU32>,
+    /// How many additions were made with this key, to each flow of the tree: all handles of a run count together.
+    pub(super) additions: Arc<Mutex<HashMap<u32, u32>>>,
     /// Whether it was there when it was to be made.
     pub(super) existed: bool,
 }
@@ -176,7 +176,7 @@ impl fmt::Debug for Batch {
 
 impl Batch {
     /// The batch of a task that runs, by its id: what is added to it is added on behalf of this task, and once, however often the task
-    /// is tried.
+    /// is tried. To be called once in a run: what comes of it counts the additions, with its clones, parents, nodes and children.
     ///
     /// # Errors
     /// When the task belongs to no batch.
@@ -224,7 +224,7 @@ impl Batch {
     pub async fn parent(&self) -> Result<Option<Self>, BatchError> {
         let status = self.status().await?;
         let Some(parent) = status.parent else { return Ok(None) };
-        Ok(Some(Self { id: parent.parse()?, additions: Arc::default(), ..self.clone() }))
+        Ok(Some(Self { id: parent.parse()?, ..self.clone() }))
     }
 
     /// A batch within this one, which waits for it and its callbacks.
@@ -264,8 +264,15 @@ impl Batch {
         .boxed()
     }
 
+    fn next_addition(&self) -> u32 {
+        let mut additions = lock(&self.additions);
+        let next = additions.entry(self.id.number()).or_default();
+        *next += 1;
+        *next - 1
+    }
+
     pub(super) async fn add_chunks(&self, first: Chunk, mut tasks: Tasks<'_>) -> Result<Added, BatchError> {
-        let addition = self.additions.fetch_add(1, Ordering::Relaxed);
+        let addition = self.next_addition();
         let (mut added, mut chunk, mut position, mut part) = (Added::default(), first, 0, 0);
         loop {
             let (is_last, count) = (chunk.is_last, chunk.tasks.len() as u64);
@@ -312,6 +319,7 @@ impl Batch {
                 added.members += count as u64;
             } else {
                 let mut missing: Vec<(u32, Composed)> = (reserved.first..).zip(rest).collect();
+                let mut surplus: Vec<u32> = (reserved.first..).take(reserved.count as usize).skip(count).collect();
                 if reserved.word == Word::Same {
                     let absent = self.absent(queue, &reserved).await?;
                     let now = if absent.is_empty() {
@@ -320,6 +328,7 @@ impl Batch {
                         flows.record_lists(queue, Duration::ZERO).await?;
                         flows.broker.flow_reserve(place, count as u32, queue, &key, &behalf).await?
                     };
+                    surplus.retain(|number| absent.contains(number));
                     missing.retain(|(number, _)| absent.contains(number) && now.may_be_unstored(*number));
                     let given_up = missing.iter().filter(|(n, _)| now.state(*n) == Some(MemberState::Removed));
                     let again = given_up.map(|(number, _)| (self.member(*number), MemberOutcome::Again));
@@ -329,7 +338,6 @@ impl Batch {
                 let now = self.enqueue_numbers(missing, position).await?;
                 added.members += known + now.members;
                 added.duplicates += now.duplicates;
-                let surplus: Vec<u32> = (reserved.first..).take(reserved.count as usize).skip(count).collect();
                 self.void(&surplus).await?;
                 if !key.is_empty() {
                     let (_, claimed) = flows.broker.flow_mark(place, "added", &key).await?;
@@ -362,21 +370,32 @@ impl Batch {
         self.enqueue_numbers((first..).zip(tasks).collect(), position).await
     }
 
-    /// Enqueues members whose numbers were given out.
+    /// Enqueues members of one queue whose numbers were given out.
     async fn enqueue_numbers(&self, tasks: Vec<(u32, Composed)>, position: u64) -> Result<Added, BatchError> {
         let (numbers, mut members): (Vec<u32>, Vec<Composed>) = tasks.into_iter().unzip();
         for (number, member) in numbers.iter().zip(&mut members) {
             member.message.id = self.member(*number).to_string();
         }
+        let queue = members.first().map(|member| member.message.queue.clone()).unwrap_or_default();
         let outcomes = self.client.enqueue_composed(members).await;
         let (mut added, mut void, mut refused) = (Added::default(), Vec::new(), None);
         for (at, (number, outcome)) in numbers.into_iter().zip(outcomes).enumerate() {
             match outcome {
                 // An id of ours is taken by this very member.
                 Ok(_) | Err(EnqueueError::TaskIdConflict { .. }) => added.members += 1,
-                Err(EnqueueError::DuplicateTask { .. }) => {
-                    added.duplicates += 1;
-                    void.push(number);
+                Err(EnqueueError::DuplicateTask { holder, .. }) => {
+                    // So is its lock, if it was stored before, by a call whose answer was lost or by somebody who adds the same.
+                    let own = self.member(number).to_string();
+                    let is_stored = match holder {
+                        Some(holder) => holder == own,
+                        None => self.client.broker().state_of(&queue, &own).await?.is_some(),
+                    };
+                    if is_stored {
+                        added.members += 1;
+                    } else {
+                        added.duplicates += 1;
+                        void.push(number);
+                    }
                 }
                 // It may have been stored: then its end will be told, and else somebody finds that it is missing.
                 Err(EnqueueError::Redis(error)) => return Err(error.into()),
@@ -439,16 +458,20 @@ impl Batch {
     /// See [`BatchError`].
     pub async fn retry_dead(&self) -> Result<u64, BatchError> {
         let flows = self.client.flows();
-        let mut again = 0;
         let (dead, _) = flows.members(&self.id, Some(MemberState::Dead), 0, usize::MAX).await?;
+        let mut by_queue: HashMap<String, Vec<String>> = HashMap::new();
         for Member { queue, id, .. } in dead {
-            let changes =
-                flows.broker.run_tasks(&queue, Seen::In(TaskState::Archived), &[&id], self.client.now_ns()).await?;
-            if changes.first().is_some_and(|change| change.is_done())
-                && let Some(member) = MemberId::of(&id)
-            {
-                flows.record(vec![(member, MemberOutcome::Again)]).await?;
-                again += 1;
+            by_queue.entry(queue).or_default().push(id);
+        }
+        let mut again = 0;
+        for (queue, ids) in by_queue {
+            for ids in ids.chunks(CHANGE_BATCH) {
+                // Before they run: one that dies again at once would be told to be dead while it still is.
+                let members = ids.iter().filter_map(|id| Some((MemberId::of(id)?, MemberOutcome::Again)));
+                flows.record(members.collect()).await?;
+                let seen = Seen::In(TaskState::Archived);
+                let changes = flows.broker.run_tasks(&queue, seen, ids, self.client.now_ns()).await?;
+                again += changes.into_iter().filter(|change| change.is_done()).count() as u64;
             }
         }
         Ok(again)

@@ -263,7 +263,7 @@ impl BatchBuilder {
         queues.retain(|queue| !queue.is_empty());
         queues.sort_unstable();
         queues.dedup();
-        flows.list(&root, &queues, now_ns).await?;
+        flows.list(&root, &queues, opening.deadline, now_ns).await?;
         let opened = flows.broker.flow_open(root.root(), &opening).await?;
         // One of the same name may have been forgotten meanwhile, and what was listed for this one with it.
         let is_named_anew = opening.has_chosen_name && opened.word == Word::Applied;
@@ -271,7 +271,7 @@ impl BatchBuilder {
         // tree yet, and have ended: this process stood still, or its clock is behind.
         let is_listed_amiss = (opened.now - now_ns.div_euclid(1_000_000_000)).abs() > STANDS_STILL_SECS / 2;
         if is_named_anew || is_listed_amiss {
-            flows.list(&root, &queues, opened.now * 1_000_000_000).await?;
+            flows.list(&root, &queues, opening.deadline, opened.now * 1_000_000_000).await?;
         }
         if is_named_anew {
             // Whoever has just looked at the other one sees that somebody has asked again, and lets the duty stand.
@@ -286,20 +286,11 @@ impl BatchBuilder {
         let fresh = (opened.word == Word::Applied).then_some(opened.first);
         let born = parent.map_or(opened.born, |parent| parent.born);
         flows.carry_out(root.root(), born, opened.claimed).await?;
-        let behalf = self.parent.and_then(|parent| parent.behalf);
+        let (behalf, additions) = self.parent.map(|parent| (parent.behalf, parent.additions)).unwrap_or_default();
+        // Another attempt of the task finds the flow again by its name, and adds to it what the first has not.
+        let key = behalf.as_ref().filter(|_| !opening.name.is_empty()).map(MemberId::to_string);
         let id = root.sibling(opened.number);
-        Ok((
-            Batch {
-                client: self.client,
-                id,
-                born,
-                behalf,
-                key: None,
-                additions: Arc::default(),
-                existed: fresh.is_none(),
-            },
-            fresh,
-        ))
+        Ok((Batch { client: self.client, id, born, behalf, key, additions, existed: fresh.is_none() }, fresh))
     }
 }
 
@@ -320,8 +311,9 @@ fn random_name() -> String {
 }
 
 impl Flows {
-    /// Lists a tree and its queues, so that somebody looks after them whatever becomes of this process.
-    async fn list(&self, root: &FlowId, queues: &[String], now_ns: i64) -> Result<(), Error> {
+    /// Lists a tree and its queues, so that somebody looks after them whatever becomes of this process. `deadline` is that of a flow of the
+    /// tree, 0 for none.
+    async fn list(&self, root: &FlowId, queues: &[String], deadline: i64, now_ns: i64) -> Result<(), Error> {
         let now_ms = now_ns.div_euclid(1_000_000);
         let mut listing = redis::pipe();
         listing.cmd("ZADD").arg(keys::FLOWS).arg("NX").arg(now_ms / 1_000).arg(root.root()).ignore();
@@ -334,7 +326,9 @@ impl Flows {
                 .arg(format!("{name} {subject}"))
                 .ignore();
         };
-        duty(&mut listing, TREE, root.root(), now_ms + STANDS_STILL_SECS * 1_000);
+        let first_look = now_ms + STANDS_STILL_SECS * 1_000;
+        let first_look = if deadline > 0 { first_look.min(deadline * 1_000) } else { first_look };
+        duty(&mut listing, TREE, root.root(), first_look);
         for queue in queues {
             listing.cmd("SADD").arg(keys::QUEUES).arg(queue).ignore();
             duty(&mut listing, MEMBERS, queue, now_ms);

@@ -83,6 +83,15 @@ fn noted<T: Default>(walk: &Mutex<Walk>, done: Result<T, Error>) -> Result<T, Er
     done
 }
 
+/// What became of tasks that were to be deleted.
+#[derive(Default)]
+struct Stopped {
+    ended: Vec<MemberId>,
+    active: Vec<MemberId>,
+    /// They are not in the queue.
+    gone: Vec<MemberId>,
+}
+
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -508,64 +517,71 @@ impl Flows {
     pub(super) async fn stop(&self, root: &str, born: Option<i64>, flow: u32) -> Result<bool, Error> {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(true) };
-        let live: Vec<u32> = ledger.numbers(MemberState::is_live).collect();
-        let mut waiting = Outcomes::new();
-        for number in &live {
-            if let Some(kid) = ledger.kids.get(number) {
+        // Members of a batch that was skipped may run all the same: they were added before its turn.
+        for number in ledger.numbers(|state| state.is_live() || state == MemberState::Skipped) {
+            if let Some(kid) = ledger.kids.get(&number) {
                 let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
                 Box::pin(self.carry_out(root, born, claimed)).await?;
             }
-            let is_enqueued = ledger.is_task(*number) && ledger.state(*number) != MemberState::Waiting;
-            if !is_enqueued && !ledger.kids.contains_key(number) {
-                let member = MemberId { flow: id.clone(), born, part: ledger.part(*number) };
-                waiting.push((member, MemberOutcome::Cancelled));
-            }
         }
-        self.record(waiting).await?;
-        let mut by_queue: HashMap<&str, Vec<u32>> = HashMap::new();
-        let is_enqueued = |number: &&u32| ledger.state(**number) != MemberState::Waiting && ledger.is_task(**number);
-        for number in live.iter().filter(is_enqueued) {
-            by_queue.entry(ledger.queue_of(*number)).or_default().push(*number);
+        let member = |number: u32| MemberId { flow: id.clone(), born, part: ledger.part(number) };
+        let live: Vec<u32> = ledger.numbers(MemberState::is_live).collect();
+        let is_enqueued = |number: &u32| ledger.state(*number) != MemberState::Waiting && ledger.is_task(*number);
+        let waiting = live.iter().filter(|number| !is_enqueued(number) && !ledger.kids.contains_key(number));
+        self.record(waiting.map(|number| (member(*number), MemberOutcome::Cancelled)).collect()).await?;
+        let mut by_queue: HashMap<&str, Vec<MemberId>> = HashMap::new();
+        // The youngest first: workers take the oldest meanwhile.
+        for number in live.iter().rev().filter(|number| is_enqueued(number)) {
+            by_queue.entry(ledger.queue_of(*number)).or_default().push(member(*number));
         }
-        let mut is_done = live.is_empty();
-        for (queue, numbers) in by_queue {
-            for numbers in numbers.chunks(MAX_BATCH) {
-                let members =
-                    numbers.iter().map(|number| MemberId { flow: id.clone(), born, part: ledger.part(*number) });
-                let members: Vec<MemberId> = members.collect();
-                let (mut ended, mut gone) = (Outcomes::new(), Vec::new());
-                for member in members {
-                    match self.stop_task(queue, &member).await? {
-                        Some(change) if change.is_done() => ended.push((member, MemberOutcome::Cancelled)),
-                        Some(Change::Gone) => gone.push((queue.to_owned(), member)),
-                        _ => {}
-                    }
-                }
+        for (queue, members) in by_queue {
+            let mut running = Vec::new();
+            for members in members.chunks(CHANGE_BATCH) {
+                let Stopped { mut ended, active, gone } = self.delete(queue, members).await?;
+                running.extend(active);
+                let gone: Vec<_> = gone.into_iter().map(|member| (queue.to_owned(), member)).collect();
                 let moved = self.moved(&gone).await?;
                 for ((_, member), moved) in gone.into_iter().zip(moved) {
                     let Some((queue, _)) = moved else { continue };
-                    if self.stop_task(&queue, &member).await?.is_some_and(Change::is_done) {
-                        ended.push((member, MemberOutcome::Cancelled));
-                    }
+                    let there = self.delete(&queue, &[member]).await?;
+                    ended.extend(there.ended);
+                    self.cancel_running(&queue, &there.active).await?;
                 }
-                self.record(ended).await?;
+                self.record(ended.into_iter().map(|member| (member, MemberOutcome::Cancelled)).collect()).await?;
             }
-            is_done = false;
+            self.cancel_running(queue, &running).await?;
         }
-        Ok(is_done)
+        Ok(live.is_empty())
     }
 
-    /// Deletes a task of a flow that is cancelled. One that has succeeded stays: the flow is told so. One that runs is cancelled for good: a
-    /// server that was only asked to stop it would have it tried again.
-    async fn stop_task(&self, queue: &str, member: &MemberId) -> Result<Option<Change>, Error> {
-        let task = member.to_string();
-        let change = self.broker.delete_tasks(queue, Seen::Uncompleted, &[&task]).await?.first().copied();
-        if change == Some(Change::Active) {
-            let (by, now_ms) = (format!("its batch {}", member.flow), self.clock.now_ns().div_euclid(1_000_000));
-            self.broker.request_cancel(queue, &task, &by, now_ms).await?;
-            self.broker.cancel(&task).await?;
+    /// Deletes tasks of a flow that is cancelled. Those that have succeeded stay: the flow is told so.
+    async fn delete(&self, queue: &str, members: &[MemberId]) -> Result<Stopped, Error> {
+        let ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
+        let mut stopped = Stopped::default();
+        let changes = self.broker.delete_tasks(queue, Seen::Uncompleted, &ids).await?;
+        for (member, change) in members.iter().cloned().zip(changes) {
+            match change {
+                change if change.is_done() => stopped.ended.push(member),
+                Change::Active => stopped.active.push(member),
+                Change::Gone => stopped.gone.push(member),
+                _ => {}
+            }
         }
-        Ok(change)
+        Ok(stopped)
+    }
+
+    /// Cancels what runs for good: a server that was only asked to stop it would have it tried again.
+    async fn cancel_running(&self, queue: &str, members: &[MemberId]) -> Result<(), Error> {
+        for members in members.chunks(MAX_BATCH) {
+            let ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
+            let ids: Vec<&str> = ids.iter().map(|id| &id[..]).collect();
+            let (by, now_ms) = (format!("its batch {}", members[0].flow), self.clock.now_ns().div_euclid(1_000_000));
+            self.broker.request_cancels(queue, &ids, &by, now_ms).await?;
+            for id in ids {
+                self.broker.cancel(id).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Has trees, of which there has to be one, looked at soon by the leader, if whoever works on them now goes away.

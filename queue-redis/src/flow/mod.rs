@@ -23,7 +23,7 @@ mod status;
 mod store;
 mod workflow;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -79,6 +79,12 @@ impl Flows {
     /// # Errors
     /// When Redis cannot be asked or refuses. All may be told again.
     pub async fn record(&self, outcomes: Outcomes) -> Result<(), Error> {
+        let again = outcomes.iter().filter(|(_, outcome)| *outcome == MemberOutcome::Again);
+        let again: BTreeSet<&str> = again.map(|(member, _)| member.flow.root()).collect();
+        // A tree that was over is looked at once an hour. What runs again may have died before it is known to run.
+        if !again.is_empty() {
+            self.look_soon(&again.into_iter().collect::<Vec<_>>()).await?;
+        }
         let mut trees: Vec<(Tree, VecDeque<Vec<Record>>)> = sorted(outcomes).into_iter().collect();
         while !trees.is_empty() {
             // What one call cannot say of a tree, the next one does: outcomes of a member keep their order.

@@ -169,7 +169,7 @@ impl Batch {
         let number: Option<u32> = self.client.flows().broker.redis().query("HGET", &get).await?;
         let unknown =
             || BatchError::Graph { reason: format!("workflow {} has no node {name:?} that is a batch", self.id) };
-        Ok(Self { id: self.id.sibling(number.ok_or_else(unknown)?), additions: Default::default(), ..self.clone() })
+        Ok(Self { id: self.id.sibling(number.ok_or_else(unknown)?), ..self.clone() })
     }
 }
 

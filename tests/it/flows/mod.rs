@@ -1,6 +1,8 @@
 //! Batches: what members, callbacks and tools do to each other.
 
+mod additions;
 mod callbacks;
+mod ends;
 mod graphs;
 mod growing;
 mod left_alone;

@@ -141,6 +141,9 @@ impl Tree {
         if flow.cancelled || flow.abandoned || flow.fired[SUCCESS] {
             return false;
         }
+        if flow.held && flow.parent.is_some_and(|(parent, at)| self.flows[parent].states[at] == 8) {
+            return false;
+        }
         if !flow.committed {
             return true;
         }

@@ -1,0 +1,144 @@
+//! Additions that are made again, or by several at once: each adds what is missing, and nothing twice.
+
+use std::time::Duration;
+
+use queue_core::RawTask;
+use queue_redis::{Batch, BatchError, Client, Redis};
+use queue_worker::{Failure, Job, Task};
+use serde::{Deserialize, Serialize};
+
+use super::{Ran, callback, client, count, member, over, router, server};
+use crate::support::{Fixture, Proxy, QUEUE, eventually};
+
+#[derive(Serialize, Deserialize, Task)]
+#[task(type = "fill", queue = "q", max_retry = 3)]
+struct Fill;
+
+/// Opens and fills the next step; whether it fails before the commit.
+#[derive(Serialize, Deserialize, Task)]
+#[task(type = "step", queue = "q", max_retry = 3)]
+struct Step(bool);
+
+fn unique(does: &str) -> RawTask {
+    member(does).unique(Duration::from_secs(3600))
+}
+
+/// The second and the third addition had the key of the first, and so were taken for it.
+#[tokio::test]
+async fn a_handler_that_asks_for_a_node_again_adds_each_time() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let fill = async |_: Fill, flow: Batch| -> Result<(), Failure> {
+        for n in 0..3 {
+            flow.node("filled").await?.add_all([member(&format!("part {n}"))]).await?;
+        }
+        Ok(())
+    };
+    let server = server(&fixture, router(&ran).task(fill)).start().await.unwrap();
+    let flow = client(&fixture).workflow().task("fill", Fill).batch("filled", Vec::<RawTask>::new());
+    over(&flow.after(["fill"]).start().await.unwrap()).await;
+    assert_eq!([0, 1, 2].map(|n| count(&ran, &format!("part {n}"))), [1, 1, 1]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_handler_that_asks_for_the_parent_again_adds_each_time_and_once() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let fill = async |_: Fill, job: Job, batch: Batch| -> Result<(), Failure> {
+        for n in 0..3 {
+            batch.parent().await?.ok_or("no parent")?.add_all([member(&format!("part {n}"))]).await?;
+        }
+        if job.attempt() == 1 { Err(Failure::retry_in(Duration::ZERO, "again")) } else { Ok(()) }
+    };
+    let server = server(&fixture, router(&ran).task(fill)).start().await.unwrap();
+    let whole = client(&fixture).batch().open().await.unwrap();
+    whole.child().add_all([Fill]).await.unwrap();
+    whole.commit().await.unwrap();
+    over(&whole).await;
+    assert_eq!([0, 1, 2].map(|n| count(&ran, &format!("part {n}"))), [1, 1, 1]);
+    server.shutdown().await;
+}
+
+/// Before the commit the second attempt added all once more, and after it could never succeed.
+#[tokio::test]
+async fn a_child_that_a_handler_opens_by_name_and_fills_is_filled_once() {
+    for fails_before_the_commit in [true, false] {
+        let (fixture, ran) = (Fixture::start().await, Ran::default());
+        let fill = async |Step(fails_before_the_commit): Step, job: Job, batch: Batch| -> Result<(), Failure> {
+            let again = || Err(Failure::retry_in(Duration::ZERO, "again"));
+            let child = batch.child().id("step").open().await?;
+            child.add_all((0..10).map(|_| member("ok"))).await?;
+            if fails_before_the_commit && job.attempt() == 1 {
+                return again();
+            }
+            child.commit().await?;
+            if job.attempt() == 1 { again() } else { Ok(()) }
+        };
+        let server = server(&fixture, router(&ran).task(fill)).start().await.unwrap();
+        let status = over(&client(&fixture).batch().add_all([Step(fails_before_the_commit)]).await.unwrap()).await;
+        assert_eq!((count(&ran, "ok"), status.dead), (10, 0));
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_adds_to_a_node_that_is_skipped() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let flow = client(&fixture).workflow().task("first", member("die")).batch("filled", Vec::<RawTask>::new());
+    let flow = flow.after(["first"]).start().await.unwrap();
+    over(&flow).await;
+    let added = flow.node("filled").await.unwrap().add_all([member("late")]).await;
+    assert!(matches!(added, Err(BatchError::Closed { .. })), "{added:?}");
+    server.shutdown().await;
+}
+
+/// A lock that a member held itself made it count as left out, so that success did not wait for it.
+#[tokio::test]
+async fn two_that_make_the_same_batch_of_unique_members_at_once_make_it_whole() {
+    let fixture = Fixture::start().await;
+    for round in 0..10 {
+        let make = || {
+            let client = Client::new(fixture.another_redis());
+            let rows: Vec<RawTask> = (0..500).map(|n| unique(&format!("{round} {n}"))).collect();
+            async move { client.batch().id(format!("import-{round}")).add_all(rows).await.map(drop) }
+        };
+        let _ = tokio::join!(make(), make());
+        let batch = client(&fixture).batch_of(&format!("import-{round}")).await.unwrap();
+        assert_eq!(batch.status().await.unwrap().total, 500, "of round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_unique_member_whose_answer_was_lost_and_that_has_failed_since_is_a_member() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let proxy = Proxy::start(fixture.socket()).await;
+    let maker = Client::new(Redis::connect(&proxy.url()).await.unwrap());
+    let batch = maker.batch().on_success(callback("success")).on_death(callback("death")).open().await.unwrap();
+    proxy.lose_answers_to(Some("fail for long"));
+    let adding = tokio::spawn({
+        let batch = batch.clone();
+        async move { batch.add_all([unique("fail for long"), member("ok")]).await }
+    });
+    eventually("both are stored", async || fixture.cmd::<i64>(&["LLEN", "asynq:{q}:pending"]).await == 2).await;
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    eventually("one has failed", async || fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:retry"]).await == 1).await;
+    eventually("that is recorded", async || batch.status().await.is_ok_and(|status| status.failing == 1)).await;
+    proxy.lose_answers_to(None);
+    assert_eq!(adding.await.unwrap().unwrap().members, 2);
+    batch.commit().await.unwrap();
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.total, status.failing, count(&ran, "death")), (2, 1, 0));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_addition_that_is_made_again_with_less_keeps_the_members_that_are_there() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    batch.clone().keyed("load").add_all(["a", "b", "c"].map(member)).await.unwrap();
+    // Whoever has added them died before that was noted.
+    let _: i64 = fixture.cmd(&["HSET", &format!("asynq:x:{{{}}}:0:keys", batch.id()), "add:load#0.0", "0-2"]).await;
+    batch.clone().keyed("load").add_all(["a", "b"].map(member)).await.unwrap();
+    let pending: u64 = fixture.cmd(&["LLEN", &format!("asynq:{{{QUEUE}}}:pending")]).await;
+    assert_eq!((batch.status().await.unwrap().total, pending), (3, 3));
+}
