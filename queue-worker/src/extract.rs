@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
+use std::sync::Arc;
 
 use queue_core::outcome::Failure;
-use queue_redis::{Batch, BatchError, Client, Error, Parents};
+use queue_redis::{Batch, BatchError, Client, Error, Interceptor, Outgoing, Parents};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
@@ -162,13 +163,18 @@ impl<S: Sync, T: DeserializeOwned> FromJob<S> for Cursor<T> {
 /// The batch of the task, a member or a callback: what is added to it while the handler runs is added once, however often
 /// the task is tried.
 ///
-/// It enqueues by a client of its own. Where an application has one with interceptors, for encryption say, use
-/// [`Batch::of_task`] with that.
+/// It enqueues by a client of its own, with the `Arc<dyn Interceptor>` that a layer has added as an
+/// [extension](Job::with_extension), as that of `queue-crypt` does. With a client of yours, use [`Batch::of_task`].
 impl<S: Sync> FromJob<S> for Batch {
     type Rejection = BatchError;
 
     async fn from_job(job: &Job, _: &S) -> Result<Self, BatchError> {
-        Batch::of_task(Client::new(job.redis().clone()), job.id())
+        let client = Client::new(job.redis().clone());
+        let client = match job.extension::<Arc<dyn Interceptor>>().cloned() {
+            Some(interceptor) => client.intercept(move |task: &mut Outgoing<'_>| interceptor.intercept(task)),
+            None => client,
+        };
+        Batch::of_task(client, job.id())
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use queue_core::{Json, RawTask, Task, TaskState};
 use queue_crypt::{Encryption, KeyRing, SealedTask};
-use queue_redis::{BatchState, Client, EnqueueError, Outgoing, To};
-use queue_worker::{Failure, Group, Job, Router};
+use queue_redis::{Batch, BatchState, Client, EnqueueError, Outgoing, To};
+use queue_worker::{Failure, FromJob as _, Group, Job, Router};
 use serde::{Deserialize, Serialize};
 
 use crate::support::{Events, Fixture, PATIENCE, QUEUE, eventually, job, with};
@@ -232,6 +232,26 @@ async fn a_task_that_is_moved_within_its_family_can_be_decrypted() {
     let note = |events: Events, job: Job| async move { events.tell(std::str::from_utf8(job.payload()).unwrap()) };
     let router = encryption.router(Router::new(()).route("job", with(&events, note)));
     let server = fixture.server(router).start().await.unwrap();
+    assert_eq!(events.wait(1).await, [SECRET]);
+    server.shutdown().await;
+}
+
+/// They were plain, and archived where encryption is required.
+#[tokio::test]
+async fn what_a_handler_adds_to_its_batch_is_encrypted() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1])).required();
+    let load = |job: Job| async move {
+        let batch = Batch::from_job(&job, &()).await?;
+        batch.add_all([RawTask::new("row").queue(QUEUE).payload(SECRET)]).await?;
+        Ok::<(), Failure>(())
+    };
+    let row = |events: Events, job: Job| async move { events.tell(std::str::from_utf8(job.payload()).unwrap()) };
+    let router = encryption.router(Router::new(()).route("load", load).route("row", with(&events, row)));
+    let server = fixture.server(router).start().await.unwrap();
+    let client = encryption.client(fixture.client());
+    let batch = client.batch().add_all([RawTask::new("load").queue(QUEUE).payload("x")]).await.unwrap();
+    assert_eq!(batch.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
     assert_eq!(events.wait(1).await, [SECRET]);
     server.shutdown().await;
 }

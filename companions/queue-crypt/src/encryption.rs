@@ -84,14 +84,16 @@ impl Encryption {
     }
 
     /// A router that decrypts for all handlers added so far. A task that cannot be decrypted is archived with the
-    /// reason. Layers added before see the plain payload, those added later the encrypted one.
+    /// reason. Layers added before see the plain payload, those added later the encrypted one. What a handler adds to its
+    /// batch, which it has as an argument, is encrypted.
     #[must_use]
     pub fn router<S: Clone + Send + Sync + 'static>(&self, router: Router<S>) -> Router<S> {
-        let encryption = self.clone();
+        let (encryption, interceptor): (_, Arc<dyn Interceptor>) = (self.clone(), Arc::new(self.clone()));
         router.layer(layer_fn(move |inner: Route| {
-            let encryption = encryption.clone();
+            let (encryption, interceptor) = (encryption.clone(), interceptor.clone());
             service_fn(move |job: Job| {
                 let (encryption, inner) = (encryption.clone(), inner.clone());
+                let job = job.with_extension(interceptor.clone());
                 async move { inner.oneshot(encryption.decrypted(job).map_err(Failure::archive)?).await }
             })
         }))
