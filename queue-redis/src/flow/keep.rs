@@ -517,12 +517,18 @@ impl Flows {
     pub(super) async fn stop(&self, root: &str, born: Option<i64>, flow: u32) -> Result<bool, Error> {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(true) };
-        // Members of a batch that was skipped may run all the same: they were added before its turn.
         for number in ledger.numbers(|state| state.is_live() || state == MemberState::Skipped) {
-            if let Some(kid) = ledger.kids.get(&number) {
-                let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
-                Box::pin(self.carry_out(root, born, claimed)).await?;
+            let Some(kid) = ledger.kids.get(&number) else { continue };
+            // Members of a batch that is skipped may run all the same, if they were added before; else it has never begun.
+            if ledger.state(number) == MemberState::Skipped {
+                let runs = |state: MemberState| state.is_live() && state != MemberState::Waiting;
+                let skipped = self.ledger(&flow_of(root, *kid)).await?;
+                if skipped.is_none_or(|skipped| skipped.numbers(runs).next().is_none()) {
+                    continue;
+                }
             }
+            let (_, claimed) = self.broker.flow_mark((root, *kid), "cancelled", "").await?;
+            Box::pin(self.carry_out(root, born, claimed)).await?;
         }
         let member = |number: u32| MemberId { flow: id.clone(), born, part: ledger.part(number) };
         let live: Vec<u32> = ledger.numbers(MemberState::is_live).collect();

@@ -7,7 +7,7 @@ use queue_redis::BatchState;
 use queue_worker::{Failure, Job, Task};
 use serde::{Deserialize, Serialize};
 
-use super::{Ran, client, count, member, over, router, server, tend, until, with_callbacks};
+use super::{Ran, callback, client, count, member, over, router, server, tend, until, with_callbacks};
 use crate::support::{Fixture, QUEUE, eventually, with};
 
 #[derive(Serialize, Deserialize, Task)]
@@ -45,12 +45,16 @@ async fn what_a_handler_has_added_to_a_node_that_is_skipped_is_cancelled_with_th
         Err(Failure::archive("no"))
     };
     let server = server(&fixture, router(&ran).task(fill)).start().await.unwrap();
-    let flow = client(&fixture).workflow().task("fill", Fill).batch("filled", Vec::<RawTask>::new());
-    let flow = flow.after(["fill"]).signal("word").start().await.unwrap();
-    until(&flow, "the node is skipped", |status| status.skipped == 1).await;
+    let flow = client(&fixture).workflow().task("fill", Fill).batch("filled", Vec::<RawTask>::new()).after(["fill"]);
+    let never = client(&fixture).workflow().on_settled(callback("settled")).task("never", member("never"));
+    let flow = flow.workflow("begun", never).after(["fill"]).signal("word").start().await.unwrap();
+    until(&flow, "the nodes are skipped", |status| status.skipped == 2).await;
     assert!(flow.cancel().await.unwrap());
     over(&flow).await;
     eventually("it is gone", async || fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:scheduled"]).await == 0).await;
+    tend(&fixture, &flow).await;
+    let called: i64 = fixture.cmd(&["EXISTS", "asynq:{callbacks}:pending"]).await;
+    assert_eq!((called, count(&ran, "settled")), (0, 0), "what has never begun has no callbacks");
     server.shutdown().await;
 }
 
