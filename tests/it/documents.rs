@@ -170,6 +170,16 @@ fn alerts_and_dashboard_ask_for_metrics_that_the_documents_list() {
 }
 
 #[test]
+fn systemd_never_gives_up_a_unit_that_is_always_to_be_started_again() {
+    let units = texts(&["deploy/systemd"], "service");
+    assert!(units.len() > 2, "only {} units", units.len());
+    for unit in units {
+        let head = unit.split("[Unit]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+        assert!(unit.contains("Restart=always") && head.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+    }
+}
+
+#[test]
 fn margins_intervals_and_bounds_are_listed_as_queue_core_has_them() {
     let rows = limits::table().into_iter().map(|(name, value, reason)| format!("| `{name}` | {value} | {reason} |"));
     let expected = rows.collect::<Vec<_>>().join("\n");
