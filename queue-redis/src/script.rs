@@ -126,8 +126,9 @@ fn join(joined: &mut String, text: &'static str, known: &mut Vec<&'static str>) 
     }
 }
 
-/// A key that never exists, in the slot of this one. Where the key's braces make no tag, the key itself stands in:
-/// that is no guard, but such a queue has no slot of its own anyway.
+/// A key that never exists, in the slot of this one, and named like ours, so that whoever may use ours may name it.
+/// Where the key's braces make no tag and would end another, the key itself stands in: that is no guard, but such a queue
+/// has no slot of its own anyway.
 fn guard_beside(key: &[u8]) -> Vec<u8> {
     let tag_end = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let close = key[open + 1..].iter().position(|byte| *byte == b'}')?;
@@ -136,7 +137,7 @@ fn guard_beside(key: &[u8]) -> Vec<u8> {
     match tag_end {
         Some(end) => [&key[..end], b":x:guard"].concat(),
         None if key.contains(&b'}') => key.to_vec(),
-        None => [b"{", key, b"}:x:guard"].concat(),
+        None => [b"asynq:x:guard{", key, b"}"].concat(),
     }
 }
 

@@ -382,3 +382,28 @@ fn bounds_in_scripts_are_those_of_queue_core() {
     states("flow_claim", format!("now + {} }}", FLOW_STORED_WITHIN.as_secs()));
     states("store_once", format!("local DAY, HOUR = 86400, {}", 2 * FLOW_STORED_WITHIN.as_secs()));
 }
+
+#[test]
+fn the_guard_is_another_key_in_the_slot_of_the_first_and_of_our_own_names() {
+    use queue_core::keys::slot_of;
+    let names =
+        ["asynq:{q}:pending", "asynq:{a}b}:pending", "asynq:{a{b}:pending", "asynq:x:op:{7}:lease", "asynq:servers"];
+    let odd = [
+        "asynq:servers:{host:1:id}",
+        "asynq:sema:a b",
+        "asynq:sema:a{b",
+        "asynq:sema:{",
+        "asynq:sema:{{",
+        "asynq:x:leader",
+    ];
+    for name in names.into_iter().chain(odd) {
+        let guard = guard_beside(name.as_bytes());
+        let shown = String::from_utf8_lossy(&guard).into_owned();
+        assert_eq!(slot_of(&guard), slot_of(name.as_bytes()), "{name}: {shown}");
+        assert!(shown.starts_with("asynq:") && shown.contains("x:guard") && shown != name, "{name}: {shown}");
+    }
+    // No name of this form is in their slot.
+    for name in ["asynq:{}:pending", "asynq:{}x}:pending", "asynq:sema:a}b", "asynq:sema:a}{b"] {
+        assert_eq!(guard_beside(name.as_bytes()), name.as_bytes());
+    }
+}

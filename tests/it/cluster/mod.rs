@@ -23,7 +23,7 @@ use queue_worker::{Handle, Job, Router, Server};
 use crate::support::{Cluster, eventually, with};
 
 /// A queue on each of the masters, as [`Cluster::start`] gives them their slots.
-fn queues() -> [String; 3] {
+pub(crate) fn queues() -> [String; 3] {
     [0..=5461, 5462..=10922, 10923..=16383].map(|slots| {
         let mut names = (0..).map(|n| format!("q{n}"));
         names.find(|name| slots.contains(&QueueKeys::new(name).slot())).unwrap()

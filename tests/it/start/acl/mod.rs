@@ -2,6 +2,7 @@
 //! be left out.
 
 mod batches;
+mod cluster;
 mod events;
 mod inspector;
 mod limits;
@@ -45,12 +46,17 @@ async fn with_user(line: &[String]) -> (Fixture, Redis) {
     (fixture, Redis::lazy(&url, RedisOptions::default()).unwrap())
 }
 
-/// What the user was refused. The name of the library, which Redis 7.2 and newer are told, is no need.
+/// An entry of the list of what was refused.
+type Refusal = BTreeMap<String, Value>;
+
+/// What the user was refused.
 async fn refused(fixture: &Fixture, user: &str) -> BTreeSet<String> {
-    let log: Vec<BTreeMap<String, Value>> = fixture.cmd(&["ACL", "LOG"]).await;
-    let text = |entry: &BTreeMap<String, Value>, field: &str| {
-        redis::from_redis_value_ref::<String>(&entry[field]).unwrap_or_default()
-    };
+    refused_by(&fixture.cmd::<Vec<Refusal>>(&["ACL", "LOG"]).await, user)
+}
+
+/// The same of a list. The name of the library, which Redis 7.2 and newer are told, is no need.
+fn refused_by(log: &[Refusal], user: &str) -> BTreeSet<String> {
+    let text = |entry: &Refusal, field: &str| redis::from_redis_value_ref::<String>(&entry[field]).unwrap_or_default();
     let of_user = log.iter().filter(|entry| text(entry, "username") == user);
     let objects = of_user.map(|entry| text(entry, "object").to_ascii_lowercase());
     objects.filter(|object| object != "client|setinfo").collect()
