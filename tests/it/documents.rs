@@ -150,7 +150,8 @@ fn the_reasons_that_explain_gives_are_all_described() {
 fn metrics(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let metrics = words.filter(|word| word.starts_with("asynq_"));
-    metrics.map(|word| word.strip_suffix("_bucket").unwrap_or(word)).collect()
+    let ends = ["_bucket", "_count"];
+    metrics.map(|word| ends.iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word)).collect()
 }
 
 #[test]
