@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_admin::Inspector;
 use queue_core::clock::ManualClock;
 use queue_core::limit::{Limit, LimitKey};
 use queue_core::{Clock, RawTask, SystemClock, TaskState};
+use queue_metrics::QueueMetrics;
+use queue_redis::Client;
 use queue_scheduler::{Entry, Scheduler};
 use queue_testing::Store;
 use queue_worker::{Job, Router};
@@ -204,6 +207,37 @@ async fn a_machine_that_was_suspended_asks_for_the_time_before_it_takes_a_task()
     let lease: i64 = fixture.cmd(&["ZSCORE", "asynq:{q}:lease", "a"]).await;
     assert_eq!(lease - time.now_secs(), 30);
     server.shutdown().await;
+}
+
+/// The wait of a new task seemed to be an hour, and that of one that was long due nothing.
+#[tokio::test]
+async fn an_inspector_and_an_exporter_of_a_machine_with_another_clock_judge_by_that_of_redis() {
+    let time = Arc::new(ManualClock::at_secs(SystemClock.now_secs() - 3600));
+    let fixture = Fixture::in_process(Store::with_clock(time.clone())).await;
+    let client = Client::with_clock(fixture.redis(), time.clone());
+    for task in [job("new"), job("later").process_in(Duration::from_secs(60))] {
+        client.enqueue(task).await.unwrap();
+    }
+    fixture.run("SADD asynq:{q}:x:outcome-lists asynq:{q}:x:outcomes:w").await;
+    fixture.run(&format!("RPUSH asynq:{{q}}:x:outcomes:w {}.0", time.now_secs())).await;
+    time.advance(Duration::from_secs(90));
+    let inspector = || Inspector::new(fixture.redis());
+    let waited = |latency: Duration| assert!((89..100).contains(&latency.as_secs()), "{latency:?}");
+    waited(inspector().queue("q").await.unwrap().latency);
+    let today = inspector().history("q", 1).await.unwrap()[0].date;
+    assert_eq!(today, time.now().date_naive());
+    assert_eq!(
+        inspector().task("q", "new").await.unwrap().next_process_at.unwrap().timestamp() / 10,
+        time.now_secs() / 10
+    );
+    let text = QueueMetrics::new(inspector()).text().await;
+    let figure = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}{{queue=\"q\"}} "))).unwrap();
+        Duration::from_secs_f64(line.parse().unwrap())
+    };
+    waited(figure("asynq_queue_latency_seconds"));
+    waited(figure("asynq_flow_oldest_outcome_seconds"));
+    assert!((29..40).contains(&figure("asynq_queue_overdue_seconds").as_secs()), "{text}");
 }
 
 /// Set back, it was silent until its clock had caught up; set forward, its ticks were refused.

@@ -201,6 +201,7 @@ impl Inspector {
     }
 
     async fn set_cron_pause(&self, name: &str, pause: bool) -> Result<bool, Error> {
+        self.look_at_the_clock().await?;
         let (mut changed, now) = (None, self.clock.now_secs());
         // Schedulers with an older or a newer file may carry it with another queue.
         for entry in self.cron_entries().await?.into_iter().filter(|entry| entry.name == name) {
@@ -225,6 +226,7 @@ impl Inspector {
         let template = template.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
         let template = template.ok_or_else(|| Error::EntryNotFound(name.to_owned()))?;
         let unique_ttl = unique_ttl.unwrap_or(0);
+        self.look_at_the_clock().await?;
         let now_ns = self.clock.now_ns();
         let now = now_ns.div_euclid(1_000_000_000);
         // Made by the library's own rule for ids.

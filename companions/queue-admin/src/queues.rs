@@ -98,6 +98,7 @@ impl Inspector {
     /// When there is no such queue, or Redis cannot be asked or refuses.
     pub async fn queue(&self, queue: &str) -> Result<QueueInfo, Error> {
         self.require_queue(queue).await?;
+        self.look_at_the_clock().await?;
         let keys = QueueKeys::new(queue);
         let now_ns = self.clock.now_ns();
         let now = now_ns.div_euclid(1_000_000_000);

@@ -38,6 +38,7 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn histories(&self, queues: &[String], days: usize) -> Result<Vec<Vec<DailyStats>>, Error> {
+        self.look_at_the_clock().await?;
         let today = self.clock.now().date_naive();
         let dates: Vec<NaiveDate> = (0..days).map_while(|ago| today.checked_sub_days(Days::new(ago as u64))).collect();
         if queues.is_empty() || dates.is_empty() {

@@ -108,6 +108,7 @@ impl Inspector {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
+        self.look_at_the_clock().await?;
         let now = self.clock.now();
         let mut fetch = redis::pipe();
         for (id, _) in &entries {
@@ -185,6 +186,7 @@ impl Inspector {
             }
             _ => None,
         };
+        self.look_at_the_clock().await?;
         let now = self.clock.now();
         let mut task = TaskInfo::new(message, state).due_at(due(state, score, now));
         task.result = result.map(Bytes::from);

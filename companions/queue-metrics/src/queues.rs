@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use prometheus::Registry;
 use queue_admin::{Error, Inspector, Page, QueueInfo, ServerInfo};
+use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
-use queue_core::{Clock as _, SystemClock, TaskState};
 use queue_redis::log::{info, warn};
 use tracing::debug;
 
@@ -138,9 +138,9 @@ impl QueueMetrics {
                 first_due = first_due.into_iter().chain(first.first().and_then(|task| task.next_process_at)).min();
             }
         }
-        let overdue = first_due.and_then(|due| (SystemClock.now() - due).to_std().ok()).unwrap_or_default();
+        let overdue = first_due.and_then(|due| (info.timestamp - due).to_std().ok()).unwrap_or_default();
         let oldest = self.inspector.oldest_outcome(queue).await?;
-        let age = |at: UnixSecond| u64::try_from(SystemClock.now_secs() - at.0).unwrap_or(0);
+        let age = |at: UnixSecond| u64::try_from(info.timestamp.timestamp() - at.0).unwrap_or(0);
         let unrecorded = Duration::from_secs(oldest.map_or(0, age));
         Ok(Seen { info, memory: self.memory(queue).await, overdue, unrecorded })
     }
