@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use queue_redis::embedded::RedisServer;
 
@@ -46,6 +47,25 @@ async fn a_private_redis_that_was_detached_keeps_its_directory() {
     eventually("it has ended", async || !socket.exists()).await;
     assert!(directory.exists());
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// The shell that looks after it ended, and the server ran on in a directory that was gone.
+#[tokio::test]
+async fn a_private_redis_whose_terminal_goes_away_ends_with_its_program_all_the_same() {
+    let redis = RedisServer::start().await.unwrap();
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
+    let process = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().to_owned();
+    let group = Command::new("ps").args(["-o", "pgid=", "-p", &process]).output().unwrap();
+    let group = String::from_utf8(group.stdout).unwrap();
+    let hung_up = Command::new("kill").args(["-HUP", "--", &format!("-{}", group.trim())]).status().unwrap();
+    assert!(hung_up.success());
+    // What a signal ends, it has ended by then.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop(redis);
+    let lives = || Command::new("kill").args(["-0", &process]).stderr(Stdio::null()).status().unwrap().success();
+    eventually("it has ended", async || !lives()).await;
 }
 
 /// It spun for as long as the machine ran.

@@ -191,7 +191,13 @@ impl From<BatchError> for CliError {
 
 impl From<StartError> for CliError {
     fn from(error: StartError) -> Self {
-        Self::Failed(error.to_string())
+        match error {
+            StartError::InUse { directory, url } if !url.is_empty() => Self::Failed(format!(
+                "a Redis is running on {} already; use that one with --redis {url}",
+                directory.display()
+            )),
+            error => Self::Failed(error.to_string()),
+        }
     }
 }
 

@@ -33,7 +33,6 @@ mod confirm;
 mod connection;
 #[cfg(feature = "full")]
 mod dash;
-mod data_dir;
 mod demo;
 #[cfg(feature = "full")]
 mod doctor;

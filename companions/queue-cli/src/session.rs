@@ -4,7 +4,6 @@ use queue_admin::{Actor, Admin, Inspector, Role};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{Client, Redis};
 
-use crate::data_dir::DataLock;
 use crate::error::CliError;
 use crate::global::{Global, Source};
 
@@ -32,7 +31,6 @@ pub(crate) struct Session {
     client: Client,
     embedded: Option<RedisServer>,
     memory: Option<Store>,
-    _lock: Option<DataLock>,
 }
 
 impl Session {
@@ -43,24 +41,13 @@ impl Session {
                 let url = global.connection.adjust(url)?;
                 let redis = Redis::lazy(&url, global.connection.options()?)?;
                 redis.answers().await.map_err(explain)?;
-                return Ok(Self {
-                    url,
-                    client: Client::new(redis.clone()),
-                    redis,
-                    embedded: None,
-                    memory: None,
-                    _lock: None,
-                });
+                return Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: None, memory: None });
             }
             Source::Embedded(directory) => directory,
         };
-        let mut lock = directory.map(DataLock::take).transpose()?;
         let server = RedisServer::start_with(directory, &[]).await?;
-        if let Some(lock) = &mut lock {
-            lock.started(server.url());
-        }
         let (url, redis) = (server.url().to_owned(), server.redis());
-        Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: Some(server), memory: None, _lock: lock })
+        Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: Some(server), memory: None })
     }
 
     /// A store inside this process, instead of a Redis.
@@ -69,7 +56,7 @@ impl Session {
         let store = Store::new();
         let redis = store.redis();
         let client = Client::new(redis.clone());
-        Ok(Self { url: String::new(), client, redis, embedded: None, memory: Some(store), _lock: None })
+        Ok(Self { url: String::new(), client, redis, embedded: None, memory: Some(store) })
     }
 
     #[cfg(not(feature = "memory"))]
