@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use queue_core::clock::UnixSecond;
@@ -145,11 +147,12 @@ impl Item {
     }
 }
 
-/// The entries of a file; those that cannot be read are [broken](Entry::broken). `name` is that of the file.
+/// The entries of a file; those that cannot be read are [broken](Entry::broken). `None` where it does not say a word of
+/// entries, not even that there are none. `name` is that of the file.
 ///
 /// # Errors
 /// When the file is no TOML, or holds something else than entries.
-pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
+pub(crate) fn parse(text: &str, name: &str) -> Result<Option<Vec<Entry>>, String> {
     let line = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
     let problem = |error: &toml::de::Error| {
         let at = error.span().map_or(1, |span| line(span.start));
@@ -161,8 +164,8 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
         Some(zone) => Some(String::deserialize(zone.into_deserializer()).map_err(|error| problem(&error))?),
     };
     let items = match file.remove("cron").map(Spanned::into_inner) {
-        None => Vec::new(),
-        Some(DeValue::Array(items)) => items.into_iter().collect(),
+        None => None,
+        Some(DeValue::Array(items)) => Some(items.into_iter()),
         Some(_) => return Err(format!("{name}: cron must be an array of tables; write each as [[cron]]")),
     };
     if let Some((key, _)) = file.into_iter().next() {
@@ -192,37 +195,67 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Vec<Entry>, String> {
             }
         }
     };
-    Ok(items.into_iter().map(read).collect())
+    Ok(items.map(|items| items.map(read).collect()))
 }
+
+/// How often it is looked whether the file has changed.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Entries from a file.
 #[derive(Debug, Clone)]
-pub(crate) struct EntryFile(PathBuf);
+pub(crate) struct EntryFile {
+    path: PathBuf,
+    /// Whether it had entries when it was read last.
+    had_some: Arc<AtomicBool>,
+}
 
 /// What tells whether a file has changed.
 pub(crate) type Stamp = Option<(u64, u64, Option<SystemTime>)>;
 
 impl EntryFile {
     pub(crate) fn new(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self { path: path.to_owned(), had_some: Arc::default() }
     }
 
     /// Reads it; the error names the file.
     pub(crate) fn read(&self) -> Result<Vec<Entry>, String> {
-        let text = std::fs::read_to_string(&self.0).map_err(|error| format!("{}: {error}", self.0.display()))?;
-        parse(&text, &self.0.display().to_string())
+        let name = self.path.display().to_string();
+        let text = std::fs::read_to_string(&self.path).map_err(|error| format!("{name}: {error}"))?;
+        let entries = parse(&text, &name)?;
+        if entries.is_none() && self.had_some.load(Ordering::Relaxed) {
+            return Err(format!("{name}: it has no [[cron]] any more; write cron = [] if there are to be no entries"));
+        }
+        Ok(entries.unwrap_or_default())
+    }
+
+    /// Waits until the file looks the same twice: somebody may be writing it.
+    async fn settles(&self) {
+        let mut before = self.stamp();
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.stamp();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
         use std::os::unix::fs::MetadataExt as _;
-        let data = std::fs::metadata(&self.0).ok()?;
+        let data = std::fs::metadata(&self.path).ok()?;
         Some((data.ino(), data.len(), data.modified().ok()))
     }
 }
 
 impl ConfigProvider for EntryFile {
     async fn entries(&self) -> Result<Vec<Entry>, BoxError> {
-        Ok(self.read()?)
+        if self.had_some.load(Ordering::Relaxed) {
+            self.settles().await;
+        }
+        let entries = self.read()?;
+        self.had_some.store(!entries.is_empty(), Ordering::Relaxed);
+        Ok(entries)
     }
 }
 
@@ -233,7 +266,7 @@ mod tests {
     const MIDNIGHT: i64 = 1_772_323_200;
 
     fn problems(text: &str) -> Vec<String> {
-        let entries = parse(text, "f").unwrap();
+        let entries = parse(text, "f").unwrap().unwrap();
         entries
             .iter()
             .filter_map(|entry| entry.ticks(&Zone::UTC, UnixSecond(0), 1).err())
@@ -243,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_example_is_in_order() {
-        let entries = parse(include_str!("../../scheduler.example.toml"), "f").unwrap();
+        let entries = parse(include_str!("../../scheduler.example.toml"), "f").unwrap().unwrap();
         assert!(entries.len() >= 4);
         for entry in entries {
             entry.ticks(&Zone::UTC, UnixSecond(MIDNIGHT), 5).unwrap();
@@ -276,7 +309,10 @@ mod tests {
             let problem = parse(text, "f").unwrap_err();
             assert!(problem.starts_with(expected), "{problem}");
         }
-        assert!(parse("", "f").unwrap().is_empty());
+        for text in ["", "timezone = 'UTC'"] {
+            assert!(parse(text, "f").unwrap().is_none());
+        }
+        assert!(parse("cron = []", "f").unwrap().is_some_and(|entries| entries.is_empty()));
     }
 
     #[test]
@@ -304,6 +340,7 @@ mod tests {
                     [[cron]]\nspec = 'CRON_TZ=UTC @daily'\ntype = 't'\n\
                     [[cron]]\nspec = '@daily'\ntimezone = 'Europe/Berlin'\ntype = 't'\n";
         let ticks: Vec<i64> = parse(text, "f")
+            .unwrap()
             .unwrap()
             .iter()
             .map(|entry| entry.ticks(&Zone::UTC, UnixSecond(MIDNIGHT), 1).unwrap()[0].0)

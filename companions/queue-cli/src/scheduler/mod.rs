@@ -11,15 +11,13 @@ use queue_scheduler::{Scheduler, SchedulerError, SyncProblem};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
-use self::file::EntryFile;
+use self::file::{EntryFile, LOOK_EVERY};
 use crate::command::{Alone, Command, Running};
 use crate::error::CliError;
 use crate::logging::LogFormat;
 use crate::output::Output;
 use crate::session::Session;
 
-/// How often it is looked whether the file has changed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often it is read anyway, as in asynq.
 const SYNC_EVERY: Duration = Duration::from_secs(3 * 60);
 
@@ -51,8 +49,10 @@ pub(crate) struct SchedulerArgs {
 
 const NOTES: &str = "\
 Any number of schedulers may run with the same file, on any machines: each tick
-is enqueued once. The file is read again when it changes, and on HUP; an entry
-that cannot be used is reported with its line, and the others run.
+is enqueued once. The file is read again when it has changed and then stayed the
+same for a second, and on HUP; an entry that cannot be used is reported with its
+line, and the others run. Entries go with a file that lacks them, but not with one
+that has none: cron = [] says that there are to be none.
 
   [[cron]]
   name = \"nightly-report\"
@@ -121,8 +121,15 @@ async fn run(args: SchedulerArgs, session: &Session) -> Result<(), CliError> {
             }
         }
         stamp = file.stamp();
-        if let Err(SchedulerError::Provider(problem)) = scheduler.sync().await {
-            report(&SyncProblem::Provider(problem));
+        // It waits while the file is being written.
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            synced = scheduler.sync() => {
+                if let Err(SchedulerError::Provider(problem)) = synced {
+                    report(&SyncProblem::Provider(problem));
+                }
+            }
         }
     }
     scheduler.shutdown().await;

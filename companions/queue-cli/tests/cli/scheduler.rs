@@ -84,6 +84,33 @@ async fn a_changed_file_is_read_again_and_a_bad_entry_leaves_the_others_alone() 
     assert_eq!(scheduler.stop().await.0, Some(0));
 }
 
+/// What was read of such a file so far was taken for all of it, and the other entries ran no more.
+#[tokio::test]
+async fn a_file_that_is_being_written_or_is_empty_takes_no_entry_away() {
+    let bench = Bench::new().await;
+    let other = "[[cron]]\nname = 'other'\nspec = '@yearly'\ntype = 'ping'\n";
+    let file = bench.write(&[GOOD, other].concat());
+    let scheduler = bench.scheduler(&["--config", &file]).await;
+    let is_removed = || scheduler.all_lines().iter().any(|line| line.contains("removed=1"));
+    // Written in place, over some seconds.
+    let mut text = GOOD.to_owned();
+    for line in ["# still writing\n"; 8] {
+        text.push_str(line);
+        std::fs::write(&file, &text).unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    }
+    std::fs::write(&file, text + other).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let line = scheduler.wait_for_line("the entries stay as they are").await;
+    assert!(line.contains("cron.toml: it has no [[cron]] any more; write cron = []"), "{line}");
+    let before = bench.pending_of("often").await;
+    bench.until_pending("often", before + 2).await;
+    assert!(!is_removed(), "{:#?}", scheduler.all_lines());
+    std::fs::write(&file, "cron = []\n").unwrap();
+    scheduler.wait_for_line("removed=2").await;
+    assert_eq!(scheduler.stop().await.0, Some(0));
+}
+
 #[tokio::test]
 async fn a_file_that_is_none_does_not_start() {
     let bench = Bench::new().await;
