@@ -1,6 +1,6 @@
 //! What `#[debug_handler]` writes: for each piece of a handler an item that compiles only if the piece fits.
 
-use proc_macro2::{Span, TokenStream as Tokens};
+use proc_macro2::{Ident, Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned as _;
@@ -72,25 +72,33 @@ pub(crate) fn check(function: &ItemFn, options: &Options, found: &Path) -> syn::
 
     let state = options.state.clone().or_else(|| extractors.iter().find_map(|extractor| state_of(extractor)));
     let state = state.unwrap_or_else(|| syn::parse_quote!(()));
-    let mut checks = vec![quote_spanned!(payload.span()=> fn payload() where #payload: Task {})];
-    for extractor in extractors {
-        checks.push(quote_spanned!(extractor.span()=> fn extractor() where #extractor: FromJob<#state> {}));
-    }
+    let fits = |of: &Type, name: &str, arguments: Tokens| {
+        let (span, name) = (of.span(), Ident::new(name, of.span()));
+        // The compiler points at the type, and not at the attribute, only if all of the check stands there.
+        let path = quote!(#found::private).into_iter().map(|mut token| {
+            token.set_span(span);
+            token
+        });
+        let path: Tokens = path.collect();
+        quote_spanned!(span=> fn __check() where #of: #path::#name #arguments {})
+    };
+    let mut checks = vec![fits(payload, "Task", Tokens::new())];
+    checks.extend(
+        extractors.iter().map(|extractor| fits(extractor, "FromJob", quote_spanned!(extractor.span()=> <#state>))),
+    );
     if !returns_impl {
-        checks.extend(returned(&signature.output));
+        checks.extend(returned(&signature.output).into_iter().map(|(of, name)| fits(&of, name, Tokens::new())));
     }
     if !options.blocking {
         checks.push(sent(function, arguments.len()));
     }
+    // The types are named as in the user's text, so nothing here may have a name that could stand there.
     // The checks are compiled in the crate of the user and never run: they are dead code there, and whatever its lints say
     // of them would be about text that nobody there has written.
     Ok(quote! {
         #(
             #[allow(warnings, clippy::all)]
-            const _: () = {
-                use #found::private::{FromJob, HandlerError, IntoOutcome, Task};
-                #checks
-            };
+            const _: () = { #checks };
         )*
     })
 }
@@ -112,25 +120,23 @@ fn arguments_of(of: &Type, name: &str) -> Option<Vec<Type>> {
     Some(types.collect())
 }
 
-/// That what comes back says what happens to the task; of a `Result` both sides by themselves.
-fn returned(output: &ReturnType) -> Vec<Tokens> {
+/// What has to be what, so that what comes back says what happens to the task; of a `Result` both sides by themselves.
+fn returned(output: &ReturnType) -> Vec<(Type, &'static str)> {
     let ReturnType::Type(_, output) = output else { return Vec::new() };
-    let fits = |of: &Type| quote_spanned!(of.span()=> fn output() where #of: IntoOutcome {});
     match arguments_of(output, "Result").as_deref() {
-        Some([good, bad]) => vec![fits(good), quote_spanned!(bad.span()=> fn error() where #bad: HandlerError {})],
-        _ => vec![fits(output)],
+        Some([good, bad]) => vec![(good.clone(), "IntoOutcome"), (bad.clone(), "HandlerError")],
+        _ => vec![(Type::clone(output), "IntoOutcome")],
     }
 }
 
 /// That the future can go from thread to thread.
 fn sent(function: &ItemFn, arguments: usize) -> Tokens {
     let name = &function.sig.ident;
-    let any = std::iter::repeat_n(quote!(any()), arguments);
+    let any = std::iter::repeat_n(quote!(loop {}), arguments);
     quote_spanned! {name.span()=>
-        fn future() {
-            fn any<T>() -> T { loop {} }
-            fn sent_between_threads<T: ::core::marker::Send>(_: T) {}
-            sent_between_threads(#name(#(#any),*));
+        fn __check() {
+            fn __sent_between_threads<T: ::core::marker::Send>(_: T) {}
+            __sent_between_threads(#name(#(#any),*));
         }
     }
 }

@@ -37,6 +37,50 @@ fn checked_blocking(task: Typed, State(app): State<App>) {
     app.events.tell(format!("blocking {}", task.number));
 }
 
+/// Names that the attribute used too, so that it took them for its own.
+mod named_alike {
+    use queue_worker::State;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, Serialize, Deserialize, queue_worker::Task)]
+    #[task(type = "alike")]
+    pub(super) struct Task;
+
+    #[derive(Debug)]
+    pub(super) enum HandlerError {}
+
+    impl std::error::Error for HandlerError {}
+
+    impl std::fmt::Display for HandlerError {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            match *self {}
+        }
+    }
+
+    #[derive(Clone)]
+    pub(super) struct FromJob;
+
+    pub(super) type IntoOutcome = ();
+
+    #[queue_worker::debug_handler]
+    pub(super) async fn future(_: Task, _: State<FromJob>) -> Result<IntoOutcome, HandlerError> {
+        Ok(())
+    }
+
+    #[queue_worker::debug_handler(state = FromJob)]
+    pub(super) async fn any(_: Task) -> IntoOutcome {}
+
+    #[queue_worker::debug_handler(state = FromJob)]
+    pub(super) async fn sent_between_threads(_: Task) {}
+}
+
+#[test]
+fn types_and_handlers_may_be_named_as_what_the_macros_use() {
+    use named_alike::{FromJob, any, future, sent_between_threads};
+    let router = || Router::new(FromJob);
+    drop((router().task(future), router().task(any), router().task(sent_between_threads)));
+}
+
 #[derive(Clone)]
 struct App {
     events: Events,
