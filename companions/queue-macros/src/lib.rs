@@ -13,8 +13,8 @@ use syn::{DeriveInput, ItemFn, Path, parse_macro_input, parse_quote};
 /// `group = "name"`, `priority = 9` (or `only = "web-1"`, or `label = "gpu"`, which may be given more than once;
 /// then `fallback = "10m"`, too), `max_crashes = 2`,
 /// `max_snoozes = 50`, `give_up_after = "24h"`, `backoff = "10s..1h"`,
-/// `on_exhausted = "ops:alert"` and `on_exhausted_queue = "ops"` are the options of every task of the type. Durations, names and
-/// policies are checked when the program is compiled. `crate = "path"` names the crate that has the macro where the program knows it by another name.
+/// `on_exhausted = "ops:alert"` and `on_exhausted_queue = "ops"` are the options of every task of the type. Each is checked
+/// when the program is compiled, as a client checks it when it sends the task. `crate = "path"` names the crate that has the macro where the program knows it by another name.
 #[proc_macro_derive(Task, attributes(task))]
 pub fn derive_task(input: TokenStream) -> TokenStream {
     derive(input, parse_quote!(::queue_worker))

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use proc_macro2::TokenStream as Tokens;
-use queue_core::RetryPolicy;
-use quote::quote;
+use queue_core::options::compose;
+use queue_core::{RawTask, RetryPolicy, TaskOptions};
+use quote::{ToTokens, quote};
 use syn::meta::ParseNestedMeta;
 use syn::{DeriveInput, Ident, LitInt, LitStr, Path};
 
@@ -19,15 +20,34 @@ pub(crate) fn expand(input: &DeriveInput, found: Path) -> syn::Result<Tokens> {
         attribute.parse_nested_meta(|meta| {
             let name = meta.path.require_ident()?.to_string();
             match name.as_str() {
-                "type" => task_type = Some(text(&meta)?),
+                "type" => {
+                    let literal = text(&meta)?;
+                    fits(&literal, RawTask::new(literal.value()))?;
+                    task_type = Some(literal);
+                }
                 "crate" => path = meta.value()?.parse::<LitStr>()?.parse()?,
                 "codec" => codec = codec_named(&text(&meta)?)?,
                 "queue" | "group" | "on_exhausted" | "on_exhausted_queue" => {
-                    let (setter, value) = (&meta.path, text(&meta)?);
-                    options.push(quote!(.#setter(#value)));
+                    let (setter, literal) = (&meta.path, text(&meta)?);
+                    let (value, given) = (literal.value(), TaskOptions::new());
+                    fits_with(
+                        &literal,
+                        match name.as_str() {
+                            "queue" => given.queue(value),
+                            "group" => given.group(value),
+                            "on_exhausted" => given.on_exhausted(value),
+                            // Of a follow-up, which the call may name.
+                            _ => given.on_exhausted("t").on_exhausted_queue(value),
+                        },
+                    )?;
+                    options.push(quote!(.#setter(#literal)));
                 }
                 "max_retry" | "max_crashes" | "max_snoozes" => {
-                    let count: u32 = meta.value()?.parse::<LitInt>()?.base10_parse()?;
+                    let literal: LitInt = meta.value()?.parse()?;
+                    let count: u32 = literal.base10_parse()?;
+                    if name == "max_retry" {
+                        fits_with(&literal, TaskOptions::new().max_retry(count))?;
+                    }
                     let setter = &meta.path;
                     options.push(quote!(.#setter(#count)));
                 }
@@ -78,6 +98,15 @@ pub(crate) fn expand(input: &DeriveInput, found: Path) -> syn::Result<Tokens> {
     })
 }
 
+/// That a client would send such a task.
+fn fits(literal: &impl ToTokens, task: RawTask) -> syn::Result<()> {
+    compose(task, TaskOptions::new(), 0).map(drop).map_err(|error| syn::Error::new_spanned(literal, error))
+}
+
+fn fits_with(literal: &impl ToTokens, options: TaskOptions) -> syn::Result<()> {
+    fits(literal, RawTask { options, ..RawTask::new("t") })
+}
+
 fn text(meta: &ParseNestedMeta<'_>) -> syn::Result<LitStr> {
     let literal: LitStr = meta.value()?.parse()?;
     if literal.value().trim().is_empty() {
@@ -90,11 +119,18 @@ fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     let literal = text(meta)?;
     let duration =
         queue_core::duration::parse(&literal.value()).map_err(|error| syn::Error::new_spanned(&literal, error))?;
-    if duration.as_secs() == 0
-        && let Some(option) = ["unique", "give_up_after"].into_iter().find(|option| meta.path.is_ident(option))
-    {
-        return Err(syn::Error::new_spanned(&literal, format!("{option} must be at least 1s")));
-    }
+    let (name, given) = (meta.path.require_ident()?.to_string(), TaskOptions::new());
+    fits_with(
+        &literal,
+        match name.as_str() {
+            "timeout" => given.timeout(duration),
+            "unique" => given.unique(duration),
+            "retention" => given.retention(duration),
+            "give_up_after" => given.give_up_after(duration),
+            // Of a task for some servers, which the call may name.
+            _ => given.label("any").fallback(duration),
+        },
+    )?;
     let (setter, duration) = (&meta.path, written(duration));
     Ok(quote!(.#setter(#duration)))
 }
