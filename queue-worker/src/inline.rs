@@ -10,7 +10,7 @@ use queue_core::outcome::{Failure, Outcome, Step};
 use queue_redis::flow::Recorder;
 use queue_redis::{
     Error,
-    broker::{Broker, Delivery, GroupRules, Report, Side, Verdict},
+    broker::{Broker, Delivery, GroupRules, Matching, Report, Side, Verdict},
 };
 
 use crate::budgets;
@@ -18,7 +18,8 @@ use crate::events::End;
 use crate::exhausted::OnExhausted;
 use crate::job::Job;
 use crate::router::Router;
-use crate::sequel::{Sequel, free_lanes, start_followers};
+use crate::sequel::{CanceledForGood, Sequel, free_lanes, start_followers};
+use crate::server::cancels::Cancels;
 use crate::server::time::Time;
 use crate::server::upkeep::Upkeep;
 use crate::server::{MAX_RESULT_BYTES, Unhandled, attempt, default_span};
@@ -92,16 +93,29 @@ impl Inline {
             let sequel = Sequel::default();
             return Attempted { end: End::LeaseLost, result: None, error: None, step: None, report, sequel };
         };
+        let outcome = match outcome {
+            Outcome::Done(_) => outcome,
+            failed => Cancels::known_to(broker).await.judge(broker, &job, failed).await,
+        };
         let sequel = Sequel::of(&job, &outcome);
+        let is_canceled = matches!(&outcome, Outcome::Failed(failure) if failure.error().is::<CanceledForGood>());
         let result = if let Outcome::Done(result) = &outcome { result.clone() } else { None };
         let error = if let Outcome::Failed(failure) = &outcome { Some(failure.to_string()) } else { None };
         let backtrace = attempt::backtrace(&outcome);
         let step = budgets::decide(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         let error = step.error().map(str::to_owned).or(error);
         attempt::tell_the_rest(&job, &step).await;
-        report.follow_up = OnExhausted::default().take_leave(&step, time.now());
+        if !is_canceled {
+            report.follow_up = OnExhausted::default().take_leave(&step, time.now());
+        }
         report.ended(&step, job.started_ns(), time.now_ns(), backtrace.as_deref());
         Attempted { end: End::of(&step), result, error, step: Some(step), report, sequel }
+    }
+
+    /// What is taken of the tasks with these ids where those of other types are left to others ([`Unhandled::Leave`]).
+    pub fn matching(&self, ids: Vec<Bytes>) -> Matching {
+        let routes = &self.upkeep.routes;
+        Matching { types: routes.types(), prefixes: routes.prefixes(), ids, are_young: false }
     }
 
     /// Whether an aggregator is for this group.

@@ -13,7 +13,7 @@ use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, Dequeued, GroupRules, More, Report, Side, Taken, Verdict},
+    broker::{Broker, Dequeued, GroupRules, MAX_BATCH, More, Report, Side, Taken, Verdict},
 };
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
@@ -286,9 +286,12 @@ impl Worker<'_> {
     }
 
     async fn take(&mut self, queue: &Arc<str>) -> Result<Option<Taken>, Error> {
+        let expires = self.queue.clock().now_secs() + LEASE_SECS;
+        if self.options.unhandled == Unhandled::Leave {
+            return self.take_ours(queue, expires).await;
+        }
         loop {
-            let expires = self.queue.clock().now_secs() + LEASE_SECS;
-            let token = format!("drain:{}", fastrand::u64(..)).into();
+            let token = new_token();
             let dequeued = self.broker.dequeue(queue, 1, &token, expires).await?;
             let (more, is_unsorted, look_at_ms) = match &dequeued {
                 Dequeued::Limited { more, is_unsorted, look_at_ms, .. } => (*more, *is_unsorted, *look_at_ms),
@@ -302,6 +305,24 @@ impl Worker<'_> {
                 return Ok(taken);
             }
         }
+    }
+
+    /// The first task that there is a handler for. The others stay where they are, a piece of the list after the other.
+    async fn take_ours(&self, queue: &Arc<str>, expires: i64) -> Result<Option<Taken>, Error> {
+        for piece in 0_i64.. {
+            let last = -1 - piece * MAX_BATCH as i64;
+            let waiting = self.broker.waiting(queue, &[(last + 1 - MAX_BATCH as i64, last)]).await?;
+            let ids: Vec<_> = waiting.ids.into_iter().flatten().rev().collect();
+            if ids.is_empty() {
+                break;
+            }
+            let matching = self.inline.matching(ids);
+            let (taken, _) = self.broker.dequeue_matching(queue, 1, &new_token(), expires, &matching).await?;
+            if let Some(taken) = taken.into_tasks().into_iter().next() {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
     }
 
     async fn run(&mut self, taken: Taken) -> Result<(), Error> {
@@ -347,6 +368,10 @@ impl Worker<'_> {
             "{made} attempts were made, and there is still work: does a handler enqueue its own task? The last ones:\n{last}",
         );
     }
+}
+
+fn new_token() -> Arc<str> {
+    format!("drain:{}", fastrand::u64(..)).into()
 }
 
 /// What the test gets to see of an attempt.

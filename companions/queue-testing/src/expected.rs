@@ -84,10 +84,11 @@ impl Expected {
     /// Due at this time: scheduled, or to be retried, at this second (a fraction counts as the next one, as
     /// when it is enqueued), or pending if the time has come.
     pub fn at(self, time: DateTime<Utc>) -> Self {
-        let second = time.timestamp() + i64::from(time.timestamp_subsec_nanos() > 0);
+        let second_of = |time: DateTime<Utc>| time.timestamp() + i64::from(time.timestamp_subsec_nanos() > 0);
+        let second = second_of(time);
         let words = format!("at {}", time.to_rfc3339());
         self.and(&words).check(move |task| match task.next_process_at {
-            Some(due) => unless(due.timestamp() == second, || format!("it is due at {}", due.to_rfc3339())),
+            Some(due) => unless(second_of(due) == second, || format!("it is due at {}", due.to_rfc3339())),
             None => Err("it has no time".to_owned()),
         })
     }

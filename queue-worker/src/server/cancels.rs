@@ -19,7 +19,7 @@ use crate::sequel::CanceledForGood;
 
 /// Those that are known.
 #[derive(Debug, Default)]
-pub(super) struct Cancels {
+pub(crate) struct Cancels {
     /// A std lock: held to look or to replace it.
     requests: RwLock<CancelRequests>,
     /// Whether there are any: every attempt asks twice, and there seldom are.
@@ -27,6 +27,13 @@ pub(super) struct Cancels {
 }
 
 impl Cancels {
+    /// Those that Redis has now; none where it does not answer.
+    pub(crate) async fn known_to(broker: &Broker) -> Self {
+        let cancels = Self::default();
+        cancels.replace(broker.cancel_requests().await.unwrap_or_default());
+        cancels
+    }
+
     /// Who wants this task to end.
     pub(super) fn by(&self, job: &Job) -> Option<String> {
         if !self.any.load(Ordering::Acquire) {
@@ -44,7 +51,7 @@ impl Cancels {
     }
 
     /// What an attempt comes to that has not succeeded: it ends in the archive if somebody wants that.
-    pub(super) async fn judge(&self, broker: &Broker, job: &Job, outcome: Outcome) -> Outcome {
+    pub(crate) async fn judge(&self, broker: &Broker, job: &Job, outcome: Outcome) -> Outcome {
         if matches!(outcome, Outcome::Failed(Failure::Revoke(_))) {
             return outcome;
         }

@@ -7,7 +7,7 @@ mod aggregation;
 mod aggregator;
 pub(crate) mod attempt;
 mod builder;
-mod cancels;
+pub(crate) mod cancels;
 mod crowd;
 mod forwarder;
 mod handle;

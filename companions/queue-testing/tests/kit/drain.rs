@@ -27,6 +27,55 @@ async fn drain_works_what_is_due_and_leaves_the_rest() {
     assert!(queue.enqueued().await.is_empty());
 }
 
+/// They were snoozed, and an attempt was noted with each.
+#[tokio::test]
+async fn what_is_left_to_others_stays_pending_as_with_a_server() {
+    let queue = TestQueue::new();
+    let router = || Router::new(()).route("ours", async |_: Job| {}).route("mine:", async |_: Job| {});
+    for n in 0..250 {
+        let of = if n == 120 {
+            "ours"
+        } else if n == 249 {
+            "mine:last"
+        } else {
+            "theirs"
+        };
+        queue.enqueue(RawTask::new(of)).await;
+    }
+    let before = queue.tasks(TaskState::Pending).await;
+    let drained = queue.drain_with(router(), Drain::new().unhandled(Unhandled::Leave)).await;
+    drained.assert_succeeded(2);
+    assert_eq!((&*drained[0].task.task_type, &*drained[1].task.task_type), ("ours", "mine:last"));
+    let left: Vec<_> = before.into_iter().filter(|task| task.task_type == "theirs").map(|task| task.id).collect();
+    let pending = async || queue.tasks(TaskState::Pending).await.into_iter().map(|task| task.id).collect::<Vec<_>>();
+    assert_eq!((pending().await, left.len()), (left, 248));
+}
+
+/// It was retried, and archived later without a word of who had canceled it.
+#[tokio::test]
+async fn a_task_that_its_own_handler_cancels_for_good_ends_as_with_a_server() {
+    let queue = TestQueue::new();
+    let inspector = queue.inspector();
+    let router = Router::new(()).route("t", move |job: Job| {
+        let inspector = inspector.clone();
+        async move {
+            inspector.cancel_for_good(job.queue(), job.id(), "ann").await?;
+            Err::<(), Failure>("stopped".into())
+        }
+    });
+    let follow_up = TaskOptions::new().on_exhausted("given-up");
+    let task = queue.enqueue_with(RawTask::new("t"), follow_up).await;
+    let drained = queue.drain(router).await;
+    assert_eq!((drained.len(), drained[0].end), (1, End::Archived), "{drained}");
+    assert_eq!(drained[0].error.as_deref(), Some("canceled by ann"));
+    let archived = queue.tasks(TaskState::Archived).await;
+    assert_eq!(
+        (archived[0].id.as_str(), archived[0].last_error.as_deref()),
+        (task.id.as_str(), Some("canceled by ann"))
+    );
+    assert!(queue.enqueued().await.is_empty(), "nothing follows what somebody wanted to end");
+}
+
 #[tokio::test]
 async fn drain_works_what_handlers_enqueue() {
     let queue = TestQueue::new();

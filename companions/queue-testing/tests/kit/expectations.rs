@@ -7,6 +7,17 @@ use queue_testing::{Expected, TestQueue, assert_enqueued, expected, refute_enque
 
 use crate::Welcome;
 
+/// It was due half a second too early.
+#[tokio::test]
+async fn what_is_pending_is_due_now_also_between_two_seconds() {
+    let queue = TestQueue::new();
+    queue.advance(Duration::from_millis(500));
+    queue.enqueue(Welcome { user: 7 }).await;
+    queue.enqueue_with(Welcome { user: 8 }, TaskOptions::new().process_in(Duration::from_secs(90))).await;
+    assert_enqueued!(queue, Welcome, |task| task.user == 7, at = queue.now());
+    assert_enqueued!(queue, Welcome, |task| task.user == 8, at = queue.now() + Duration::from_secs(90));
+}
+
 #[tokio::test]
 async fn every_kind_of_description_is_understood() {
     let queue = TestQueue::new();
