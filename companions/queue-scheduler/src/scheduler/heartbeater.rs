@@ -125,7 +125,8 @@ impl Heartbeater {
             None => {
                 error!(
                     entry = schedule.name,
-                    "the clock of this machine is ahead of that of Redis; the entry is left to other schedulers"
+                    "the time of this scheduler is over a minute ahead of that of the Redis node with the entry, which does not tick; \
+                     correct the clock that is wrong, this machine's or a node's"
                 );
             }
         }

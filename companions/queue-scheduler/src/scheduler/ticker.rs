@@ -110,7 +110,8 @@ impl Ticker {
                         (TickVerdict::Ahead, _) => {
                             error!(
                                 entry = schedule.name,
-                                "the clock is ahead of that of Redis; its ticks are left to others"
+                                "the time by which ticks come is over a minute ahead of that of the Redis node with the entry; correct the \
+                                 clock that is wrong, this machine's or a node's"
                             );
                             carried.rest_until = Some(Instant::now() + LONGEST_PAUSE);
                             return;
