@@ -15,7 +15,7 @@ use crate::support::{Fixture, QUEUE, eventually, with};
 struct Fill;
 
 fn in_secs(secs: u64) -> SystemTime {
-    SystemTime::now() + Duration::from_secs(secs)
+    SystemTime::from(SystemClock.now()) + Duration::from_secs(secs)
 }
 
 /// One after another from the oldest on, the cancelation never came up with the workers.
