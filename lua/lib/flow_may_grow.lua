@@ -1,7 +1,6 @@
--- flow_may_grow: whether members may be added to a flow; writes nothing. Before the commit anybody may add, but not to a node
--- that is skipped. After it only on
--- behalf of a member or callback that is not over, and lies in the flow or in one below it: that is what keeps the flow from being
--- over meanwhile. behalf: '' for nobody, or the number of a flow and that of its member, or the name of its event.
+-- flow_may_grow: whether members may be added to a flow; writes nothing. Before the commit anybody may add, but not to a node that is
+-- skipped. After it only on behalf of a member or callback that is not over, and lies in the flow or in one below it: that is what keeps
+-- the flow from being over meanwhile. behalf: '' for nobody, or the number of a flow and that of its member, or the name of its event.
 local function flow_may_grow(prefix, flow, behalf)
   if flow.cancelled or flow.abandoned or flow['fired:success'] then
     return false
