@@ -174,7 +174,7 @@ func (f *Fleet) sentinel() error {
 	}
 	for range 3 {
 		err := f.add([]string{"--sentinel"}, "sentinel monitor mymaster 127.0.0.1 "+port+" 2",
-			"sentinel down-after-milliseconds mymaster 1000", "sentinel failover-timeout mymaster 6000")
+			"sentinel down-after-milliseconds mymaster 3000", "sentinel failover-timeout mymaster 6000")
 		if err != nil {
 			return err
 		}
