@@ -74,7 +74,7 @@ const LOCK: &str = "queuectl.lock";
 /// hear TERM: KILL follows after 5 s, unless it keeps data, which it may still be writing. A terminal that goes away ends
 /// this program, but not the shell, which would leave the server behind.
 ///
-/// Both inherit the lock on the directory as what was their standard error, so that it lasts as long as the server.
+/// Both inherit the file that locks the directory, in the place of their standard error. So the lock lasts as long as the server.
 const WATCHDOG: &str = r#"exec 3<&0 4>&2 2>/dev/null
 trap '' HUP
 "$@" 2>&1 & server=$!

@@ -384,7 +384,7 @@ impl Batch {
                 // An id of ours is taken by this very member.
                 Ok(_) | Err(EnqueueError::TaskIdConflict { .. }) => added.members += 1,
                 Err(EnqueueError::DuplicateTask { holder, .. }) => {
-                    // So is its lock, if it was stored before, by a call whose answer was lost or by somebody who adds the same.
+                    // The member itself may hold the lock: a call whose answer was lost has stored it, or somebody who adds the same.
                     let own = self.member(number).to_string();
                     let is_stored = match holder {
                         Some(holder) => holder == own,
@@ -466,7 +466,8 @@ impl Batch {
         let mut again = 0;
         for (queue, ids) in by_queue {
             for ids in ids.chunks(CHANGE_BATCH) {
-                // Before they run: one that dies again at once would be told to be dead while it still is.
+                // This comes before they run. A member that dies again at once would otherwise be recorded as dead first, and then as
+                // one that runs.
                 let members = ids.iter().filter_map(|id| Some((MemberId::of(id)?, MemberOutcome::Again)));
                 flows.record(members.collect()).await?;
                 let seen = Seen::In(TaskState::Archived);

@@ -181,6 +181,7 @@ impl BatchBuilder {
         self.add_tasks(erased(tasks))
     }
 
+    /// Boxed for the same reason as `Batch::add_tasks`.
     fn add_tasks(self, mut tasks: Tasks<'_>) -> BoxFuture<'_, Result<Batch, BatchError>> {
         async move {
             let has_chosen_name = !self.name.is_empty();

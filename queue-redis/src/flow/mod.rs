@@ -81,7 +81,7 @@ impl Flows {
     pub async fn record(&self, outcomes: Outcomes) -> Result<(), Error> {
         let again = outcomes.iter().filter(|(_, outcome)| *outcome == MemberOutcome::Again);
         let again: BTreeSet<&str> = again.map(|(member, _)| member.flow.root()).collect();
-        // A tree that was over is looked at once an hour. What runs again may have died before it is known to run.
+        // A tree that is over is looked at once an hour, and a member may die again before it is recorded that it runs.
         if !again.is_empty() {
             self.look_soon(&again.into_iter().collect::<Vec<_>>()).await?;
         }

@@ -49,7 +49,7 @@ impl Lanes {
             Some(at_ms) => {
                 let at = match self.clocks.get(&queue) {
                     Some((then_ms, then)) => *then + until(at_ms, *then_ms),
-                    // The take of then says what time it is.
+                    // The take that comes then learns what time it is there.
                     None => Instant::now() + until(at_ms, now_ms).min(Duration::from_secs(1)),
                 };
                 self.due.insert(queue, at);
