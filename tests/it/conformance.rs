@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics, users,
 /// settings, streams that are read.
-const OF_A_SERVER: [&str; 19] = [
+const OF_A_SERVER: [&str; 20] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
@@ -24,6 +24,7 @@ const OF_A_SERVER: [&str; 19] = [
     "of_fifty_who_publish",
     "tasks_go_into_the_bin_and_back_in_short_calls",
     "an_operation_interrupts_no_task_of_another_queue",
+    "a_removal_that_is_refused_half_way",
 ];
 
 /// A test that relies on how two tasks of one thread take turns: it lists the queue, and has lost if the removal

@@ -131,10 +131,11 @@ impl Inspector {
                 self.require_no_lost_group(&mut connection, &keys, queue, &found).await?;
             }
             for batch in found.chunks(MAX_BATCH) {
+                // Off the list first: were this cut off in between, the next removal would find no key that names the entry.
+                forget_cron(&mut connection, &keys, queue, batch).await?;
                 if !self.broker().sweep(queue, batch).await? {
                     return Ok(false);
                 }
-                forget_cron(&mut connection, &keys, queue, batch).await?;
             }
             if next == 0 {
                 return Ok(true);
@@ -185,15 +186,15 @@ impl Inspector {
     }
 }
 
-/// The list of periodic entries is one for all queues.
+/// Takes periodic entries off their list, which is one for all queues. No scheduler carries them.
 async fn forget_cron(
     connection: &mut Connection,
     keys: &QueueKeys,
     queue: &str,
-    deleted: &[Vec<u8>],
+    found: &[Vec<u8>],
 ) -> Result<(), Error> {
     let prefix = keys.cron_entry("");
-    for entry in deleted.iter().filter_map(|key| key.strip_prefix(prefix.as_bytes())) {
+    for entry in found.iter().filter_map(|key| key.strip_prefix(prefix.as_bytes())) {
         let member = [entry, b" ", queue.as_bytes()].concat();
         connection.query::<()>("ZREM", redis::cmd("ZREM").arg(CRON_ENTRIES).arg(member)).await?;
     }

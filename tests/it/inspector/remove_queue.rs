@@ -200,3 +200,20 @@ async fn tasks_that_come_in_during_a_removal_are_deleted_whole_or_stay_whole() {
         assert_eq!(after.get("queues q"), Some("member"));
     }
 }
+
+/// The entry was gone by then, and nothing took it off the list any more.
+#[tokio::test]
+async fn a_removal_that_is_refused_half_way_leaves_no_periodic_entry_on_the_list_when_it_is_finished() {
+    let fixture = Fixture::start().await;
+    let inspector = fixture.inspector();
+    fixture.broker.publish_queue(QUEUE).await.unwrap();
+    fixture.run("HSET asynq:{q}:x:cron:e spec @daily").await;
+    // No scheduler has carried it for long.
+    let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "1", "e q"]).await;
+    fixture.run("ACL SETUSER default -zrem").await;
+    let error = inspector.remove_queue(QUEUE, true).await.unwrap_err();
+    assert!(error.to_string().contains("refused ZREM"), "{error}");
+    fixture.run("ACL SETUSER default +zrem").await;
+    assert_eq!(inspector.remove_queue(QUEUE, true).await.unwrap(), 0);
+    assert_eq!(fixture.keyspace().await.to_string(), "");
+}
