@@ -219,7 +219,7 @@ async fn wait_until_ready(url: &str, child: &mut Child, silent_for: Duration) ->
             match redis.ping().await {
                 Ok(()) => return Ok(()),
                 // A server that asks for a password is up.
-                Err(error) if error.to_string().contains("NOAUTH") => return Ok(()),
+                Err(Error::Refused { code, .. }) if code == "NOAUTH" => return Ok(()),
                 Err(Error::Refused { code, .. }) if code == "LOADING" => heard = Instant::now(),
                 Err(_) => {}
             }

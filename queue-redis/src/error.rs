@@ -220,6 +220,7 @@ impl Error {
                     code => code,
                 };
                 let hint = hint(&code);
+                let message = if hint.is_empty() { message } else { message.trim_end_matches('.').to_owned() };
                 Self::Refused { operation, code, message, hint }
             }
         }

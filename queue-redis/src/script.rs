@@ -1,8 +1,8 @@
 //! The table of the Lua scripts, and how they are called.
 //!
 //! Scripts are embedded at build time, joined with the snippets that their headers name, and called by their SHA-1.
-//! Every new connection loads them all in two round trips; a script that Redis has forgotten since (`SCRIPT FLUSH`, a
-//! restart) is loaded again and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
+//! A script that Redis does not have (it is new, or empty since `SCRIPT FLUSH` or a restart) is loaded when it is called,
+//! and the call repeated, which is safe because a call that failed with `NOSCRIPT` did nothing.
 
 mod words;
 
@@ -17,8 +17,8 @@ pub(crate) use words::Word;
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     file: &'static str,
-    script: LazyLock<redis::Script>,
-    guarded: LazyLock<redis::Script>,
+    hash: LazyLock<String>,
+    guarded_hash: LazyLock<String>,
 }
 
 /// How the scripts of a server are written.
@@ -39,11 +39,8 @@ pub(crate) enum Dialect {
 const TAKE_GUARD_OFF: &str = "KEYS[#KEYS] = nil\n";
 
 impl Script {
-    fn in_dialect(&self, dialect: Dialect) -> &redis::Script {
-        match dialect {
-            Dialect::Plain => &self.script,
-            Dialect::Guarded => &self.guarded,
-        }
+    fn hash(&self, dialect: Dialect) -> String {
+        redis::Script::new(&self.text(dialect)).get_hash().to_owned()
     }
 
     /// The text to load: the script with the snippets that it needs, without their comments and indentation.
@@ -71,7 +68,7 @@ impl Script {
         let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, arguments) = rest.split_at_checked(count)?;
         let mut guarded = redis::cmd("EVALSHA");
-        guarded.arg(self.in_dialect(Dialect::Guarded).get_hash()).arg(count + 1);
+        guarded.arg(&*self.guarded_hash).arg(count + 1);
         guarded.arg(keys).arg(guard_beside(keys.first()?)).arg(arguments);
         Some(guarded)
     }
@@ -79,11 +76,11 @@ impl Script {
     /// The beginning of a call; the keys (as many as announced) and then the arguments follow.
     pub(crate) fn call(&self, keys: usize) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.script.get_hash()).arg(keys);
+        cmd.arg(&*self.hash).arg(keys);
         cmd
     }
 
-    /// Sends a call, loading the script first where Redis has forgotten it.
+    /// Sends a call, loading the script first where Redis does not have it.
     pub(crate) async fn send<C: ConnectionLike>(
         &self,
         connection: &mut C,
@@ -92,12 +89,15 @@ impl Script {
     ) -> RedisResult<Value> {
         match call.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let _: String =
-                    redis::cmd("SCRIPT").arg("LOAD").arg(self.text(dialect)).query_async(connection).await?;
+                self.load(connection, dialect).await?;
                 call.query_async(connection).await
             }
             reply => reply,
         }
+    }
+
+    async fn load<C: ConnectionLike>(&self, connection: &mut C, dialect: Dialect) -> RedisResult<()> {
+        redis::cmd("SCRIPT").arg("LOAD").arg(self.text(dialect)).exec_async(connection).await
     }
 }
 
@@ -148,18 +148,10 @@ pub(crate) fn word(word: redis::Arg<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-/// Loads all scripts: one, and then the others together. Redis hangs up on a connection without a password that sends much at
-/// once, and what it said of the password is lost.
-pub(crate) async fn load_all<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
-    let (first, others) = ALL.split_at(1);
-    for scripts in [first, others] {
-        let mut pipe = redis::pipe();
-        for script in scripts {
-            pipe.cmd("SCRIPT").arg("LOAD").arg(script.text(dialect)).ignore();
-        }
-        let () = pipe.query_async(connection).await?;
-    }
-    Ok(())
+/// Loads the script that most programs call first, to learn whether the connection is of use. Redis hangs up on one without a
+/// password that sends much at once, as any call may, and what it said of the password is lost.
+pub(crate) async fn try_out<C: ConnectionLike>(connection: &mut C, dialect: Dialect) -> RedisResult<()> {
+    ENQUEUE.load(connection, dialect).await
 }
 
 /// A snippet of `lua/lib`: its name and its text.
@@ -177,9 +169,10 @@ macro_rules! scripts {
         $(pub(crate) static $constant: Script = Script {
             name: $name,
             file: include_str!(concat!("../lua/", $name, ".lua")),
-            script: LazyLock::new(|| redis::Script::new(&$constant.text(Dialect::Plain))),
-            guarded: LazyLock::new(|| redis::Script::new(&$constant.text(Dialect::Guarded))),
+            hash: LazyLock::new(|| $constant.hash(Dialect::Plain)),
+            guarded_hash: LazyLock::new(|| $constant.hash(Dialect::Guarded)),
         };)*
+        #[cfg(test)]
         static ALL: &[&Script] = &[$(&$constant),*];
     };
 }

@@ -8,7 +8,7 @@ use queue_redis::embedded::{RedisServer, StartError};
 async fn a_server_with_a_password_is_ready_and_asks_for_it() {
     let server = RedisServer::start_with(None, &["--requirepass", "secret"]).await.unwrap();
     let error = server.redis().ping().await.unwrap_err().to_string();
-    assert!(error.contains("NOAUTH") && error.contains("password"), "{error}");
+    assert!(error.contains("Authentication required; put the password"), "{error}");
 }
 
 #[tokio::test]

@@ -224,8 +224,8 @@ impl Server {
     async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
         let config = self.options.config();
         let mut connection = self.source.multiplexed(config).await.map_err(|error| self.unreachable(&error))?;
-        let loaded = script::load_all(&mut connection, self.dialect).await;
-        loaded.map_err(|error| self.explain("loading the scripts", error))?;
+        let tried = script::try_out(&mut connection, self.dialect).await;
+        tried.map_err(|error| self.explain("loading a script", error))?;
         let mut shared = self.lock();
         shared.generation += 1;
         shared.unanswered = 0;
