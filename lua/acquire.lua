@@ -5,11 +5,11 @@
 -- expiry; a caller whose clock is wrong takes nobody's token away.
 --
 -- KEYS
---   1  semaphore  asynq:sema:<scope>  ZSET of holders by the unix second at which they lose their token
+--   1  semaphore  asynq:sema:<scope>  ZSET of holders by the unix second at which they lose their token, less the token's mark
 -- ARGV
 --   1  holder     id of the task, or of whoever else it is
 --   2  now        unix time in seconds
---   3  expires    unix second at which the token is lost
+--   3  expires    unix second at which the token is lost, less the token's mark, which is a part of a second
 --   4  max        how many tokens there are
 --   5  tolerance  by how many seconds now may differ from the clock of Redis; empty for any number
 -- RETURNS

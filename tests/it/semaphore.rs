@@ -33,6 +33,13 @@ async fn take(semaphore: &Semaphore, holder: &str, until: i64) -> Option<Permit>
     semaphore.acquire(holder, at(until)).await.unwrap()
 }
 
+/// Who holds tokens, and the second at which they are lost. Their scores are less by a part of a second each.
+async fn holders(fixture: &Fixture) -> Vec<(String, i64)> {
+    let held: Vec<(String, f64)> = fixture.cmd(&["ZRANGE", "asynq:sema:mail", "0", "-1", "WITHSCORES"]).await;
+    assert!(held.iter().all(|(_, score)| score.fract() != 0.0), "{held:?}");
+    held.into_iter().map(|(holder, score)| (holder, score.ceil() as i64)).collect()
+}
+
 #[tokio::test]
 async fn as_many_hold_a_token_as_there_are_and_others_get_none() {
     let fixture = Fixture::start().await;
@@ -40,7 +47,7 @@ async fn as_many_hold_a_token_as_there_are_and_others_get_none() {
     let a = take(&mail, "a", NOW + 10).await.unwrap();
     let b = mail.acquire("b", at(NOW + 20) + Duration::from_millis(1)).await.unwrap().unwrap();
     let before = fixture.keyspace().await;
-    assert_eq!(before.to_string(), "sema:mail a: score 4000000010\nsema:mail b: score 4000000021\n");
+    assert_eq!(holders(&fixture).await, [("a".to_owned(), NOW + 10), ("b".to_owned(), NOW + 21)]);
     assert!(take(&mail, "c", NOW + 10).await.is_none());
     assert_eq!(mail.held().await.unwrap(), 2);
     fixture.keyspace().await.assert_unchanged_since(&before);
@@ -53,14 +60,54 @@ async fn as_many_hold_a_token_as_there_are_and_others_get_none() {
 #[tokio::test]
 async fn a_holder_has_its_token_again_until_the_new_deadline_and_the_late_one_cannot_give_it_back() {
     let fixture = Fixture::start().await;
+    // The second on another server, or from another attempt with the same deadline.
+    for deadline in [NOW + 20, NOW + 10] {
+        let first = take(&semaphore(&fixture, 1, NOW), "a", NOW + 10).await.unwrap();
+        let again = take(&semaphore(&fixture, 1, NOW), "a", deadline).await.unwrap();
+        assert_eq!(holders(&fixture).await, [("a".to_owned(), deadline)]);
+        assert!(!first.release().await.unwrap());
+        assert_eq!(holders(&fixture).await, [("a".to_owned(), deadline)]);
+        assert!(again.release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_again_right_after_its_permit_was_dropped_is_held() {
+    let fixture = Fixture::start().await;
     let mail = semaphore(&fixture, 1, NOW);
-    let first = take(&mail, "a", NOW + 10).await.unwrap();
-    let again = take(&mail, "a", NOW + 20).await.unwrap();
-    let before = fixture.keyspace().await;
-    assert_eq!(before.to_string(), "sema:mail a: score 4000000020\n");
-    assert!(!first.release().await.unwrap());
-    fixture.keyspace().await.assert_unchanged_since(&before);
-    assert!(again.release().await.unwrap());
+    for _ in 0..20 {
+        drop(take(&mail, "a", NOW + 10).await.unwrap());
+        let again = take(&mail, "a", NOW + 10).await.unwrap();
+        // What gives the first one back arrives.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(take(&mail, "b", NOW + 10).await.is_none());
+        assert!(again.release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_token_with_two_permits_is_given_back_with_the_last_of_them() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    let outer = take(&mail, "a", NOW + 10).await.unwrap();
+    assert!(take(&mail.clone(), "a", NOW + 20).await.unwrap().release().await.unwrap());
+    drop(take(&mail, "a", NOW + 15).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(holders(&fixture).await, [("a".to_owned(), NOW + 15)]);
+    assert!(outer.release().await.unwrap());
+    assert_eq!(fixture.keyspace().await.to_string(), "");
+}
+
+/// Which the double of a score holds exactly up to the year 2242.
+#[tokio::test]
+async fn a_token_is_known_by_its_mark_whenever_it_is_lost() {
+    let fixture = Fixture::start().await;
+    let mail = semaphore(&fixture, 1, NOW);
+    for deadline in [NOW + 1, (1 << 33) - 1, 1 << 33, 1 << 40] {
+        for _ in 0..100 {
+            assert!(take(&mail, "a", deadline).await.unwrap().release().await.unwrap(), "{deadline}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -70,7 +117,7 @@ async fn a_token_is_lost_a_second_after_its_deadline() {
     assert!(take(&semaphore(&fixture, 1, NOW + 10), "next", NOW + 60).await.is_none());
     let next = take(&semaphore(&fixture, 1, NOW + 11), "next", NOW + 60).await.unwrap();
     assert!(!gone.release().await.unwrap());
-    assert_eq!(fixture.keyspace().await.to_string(), "sema:mail next: score 4000000060\n");
+    assert_eq!(holders(&fixture).await, [("next".to_owned(), NOW + 60)]);
     drop(next);
     eventually("the token is given back", async || fixture.cmd::<u64>(&["EXISTS", "asynq:sema:mail"]).await == 0).await;
 }
@@ -109,8 +156,7 @@ async fn a_token_whose_answer_never_came_is_given_back() {
         })
     })
     .await;
-    eventually("the first is gone", async || fixture.keyspace().await.to_string() == "sema:mail b: score 4000000010\n")
-        .await;
+    eventually("the first is gone", async || holders(&fixture).await == [("b".to_owned(), NOW + 10)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -202,7 +248,7 @@ async fn a_holder_whose_clock_is_wrong_takes_no_token_away_and_keeps_its_own() {
         assert!(permit.release().await.unwrap());
 
         let permit = take(&wrong, "b", now + wrong_by + 60).await.unwrap();
-        let expires: i64 = fixture.cmd(&["ZSCORE", "asynq:sema:mail", "b"]).await;
+        let expires = holders(&fixture).await[0].1;
         assert!((now + 59..now + 75).contains(&expires), "it lasts {} s, wrong by {wrong_by} s", expires - now);
         assert!(take(&right, "a", now + 60).await.is_none());
         assert!(permit.release().await.unwrap(), "wrong by {wrong_by} s");
