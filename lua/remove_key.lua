@@ -4,22 +4,24 @@
 --
 -- KEYS
 --   1  key     a key of another type than its name says, a counter that is no number, a lock, or what is left over of a batch
---   2  holder  asynq:{<queue>}:t:<id> of the task that a lock names, or the root of the batch, asynq:x:{<root>}:0:flow; else the key again
+--   then for each holder
+--   +1 holder  asynq:{<queue>}:t:<id> of the task that a lock names, in each queue of the family; or the root of the batch, asynq:x:{<root>}:0:flow
 -- ARGV
 --   1  copy      DUMP of the key
---   2  seen_msg  the message of the task when it was seen, or the second at which the root was created; '' when there was none
+--   then for each holder
+--   +1 seen_msg  the message of the task when it was seen, or the second at which the root was created; '' when there was none
 -- RETURNS
 --   1  deleted
---   0  one of the two is not as it was; nothing was written
+--   0  one of them is not as it was; nothing was written
 -- needs: is_wrong_type
-local key, holder, copy, seen_msg = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local key, copy = KEYS[1], ARGV[1]
 
 if redis.call('DUMP', key) ~= copy then
   return 0
 end
-if holder ~= key then
-  local seen = redis.pcall('HMGET', holder, 'msg', 'created')
-  if is_wrong_type(seen) or (seen[1] or seen[2] or '') ~= seen_msg then
+for n = 2, #KEYS do
+  local seen = redis.pcall('HMGET', KEYS[n], 'msg', 'created')
+  if is_wrong_type(seen) or (seen[1] or seen[2] or '') ~= ARGV[n] then
     return 0
   end
 end

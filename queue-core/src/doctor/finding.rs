@@ -101,6 +101,7 @@ impl Finding {
 
 /// What helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "most are of tasks")]
 pub enum Repair {
     /// A task goes where it belongs, or what is left of it goes.
     Task {
@@ -121,9 +122,9 @@ pub enum Repair {
     Key {
         /// Its name.
         key: Bytes,
-        /// For a lock: only if the task that it names (key, message) is as it was. For what is left of a batch: only if the
-        /// root (key, nothing) has not been made again.
-        holder: Option<(Bytes, Bytes)>,
+        /// For a lock: only if the task that it names (key, message) is as it was in each queue of the family. For what is left
+        /// of a batch: only if the root (key, nothing) has not been made again.
+        holders: Vec<(Bytes, Bytes)>,
     },
     /// A group is listed if it has tasks, else it is not.
     ListGroup {

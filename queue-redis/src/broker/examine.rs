@@ -116,16 +116,17 @@ impl Broker {
     }
 
     /// Deletes a key if it still is what `copy` (its `DUMP`) says; for a lock, if the task that it names
-    /// (`holder`, its key and its message) is as it was, too. Returns whether it was deleted.
-    pub(crate) async fn remove_key(
-        &self,
-        key: &[u8],
-        copy: &[u8],
-        holder: Option<(&[u8], &[u8])>,
-    ) -> Result<bool, Error> {
-        let (task, message) = holder.unwrap_or((key, b""));
-        let mut call = REMOVE_KEY.call(2);
-        call.arg(key).arg(task).arg(copy).arg(message);
+    /// (`holders`, its key and its message in each queue) is as it was, too. Returns whether it was deleted.
+    pub(crate) async fn remove_key(&self, key: &[u8], copy: &[u8], holders: &[(Bytes, Bytes)]) -> Result<bool, Error> {
+        let mut call = REMOVE_KEY.call(1 + holders.len());
+        call.arg(key);
+        holders.iter().for_each(|(holder, _)| {
+            call.arg(&holder[..]);
+        });
+        call.arg(copy);
+        holders.iter().for_each(|(_, message)| {
+            call.arg(&message[..]);
+        });
         Ok(self.integer(&REMOVE_KEY, &call).await? == 1)
     }
 

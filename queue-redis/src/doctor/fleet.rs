@@ -19,6 +19,12 @@ use crate::error::Error;
 /// How many servers, schedulers or entries are looked at. A fleet that is larger is looked at in part.
 const MOST: i64 = 1_000;
 
+/// The queues in the list of queues.
+pub(super) async fn list_of_queues(connection: &mut Connection) -> Result<HashSet<String>, Error> {
+    let names: Vec<Vec<u8>> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
+    Ok(names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect())
+}
+
 impl Examination {
     pub(super) async fn settings(&self) -> Result<Vec<Finding>, Error> {
         match self.doctor.redis.info().await {
@@ -45,8 +51,7 @@ impl Examination {
         for node in &self.nodes {
             self.steps.push_front(Step::Keys { round: Round::Names, node: node.clone(), cursor: 0 });
         }
-        let names: Vec<Vec<u8>> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
-        self.listed = names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
+        self.listed = list_of_queues(connection).await?;
         Ok(Vec::new())
     }
 
@@ -113,7 +118,7 @@ impl Examination {
             for member in members {
                 let ttl: i64 = connection.query("TTL", redis::cmd("TTL").arg(&member)).await?;
                 if ttl == -1 {
-                    let repair = Repair::Key { key: Bytes::copy_from_slice(&member), holder: None };
+                    let repair = Repair::Key { key: Bytes::copy_from_slice(&member), holders: Vec::new() };
                     findings.push(Finding::new(Fault::EndlessScheduler, None, &member).repair(repair));
                 }
             }

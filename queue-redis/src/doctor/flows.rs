@@ -91,8 +91,8 @@ impl Examination {
                 if found != family.key_type.as_str() {
                     findings.push(wrong_type(None, key, &found, family));
                 } else if !has_root && rest != "0:flow" {
-                    let holder = Some(([&flow_prefix(root), "0:flow"].concat().into(), Bytes::new()));
-                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder };
+                    let holders = vec![([&flow_prefix(root), "0:flow"].concat().into(), Bytes::new())];
+                    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holders };
                     findings.push(Finding::new(Fault::StrayLedger, None, key).repair(repair));
                 } else if rest == "0:flow" && self.reported.insert(mark(FLOWS, root)) {
                     findings.extend(self.tree(connection, root, false).await?);

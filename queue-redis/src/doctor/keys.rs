@@ -9,6 +9,7 @@ use queue_core::queue_name::base_of;
 use queue_core::unique::holder_of;
 use queue_core::{TaskMessage, TaskState};
 
+use super::fleet::list_of_queues;
 use super::flows;
 use super::lanes::LaneSet;
 use super::names::{Name, parse};
@@ -16,6 +17,7 @@ use super::{Examination, Holder, Round, Step, Trail, mark};
 use crate::broker::MAX_BATCH;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::link::server::read;
 
 /// Keys that Redis looks at in one call.
 const SCAN: usize = 500;
@@ -160,22 +162,23 @@ impl Examination {
     }
 
     /// Whether a task holds this lock that lives, and knows of it. The locks of a family are those of its base; a task of Go's client has
-    /// one of its own queue, and may have been moved into another since.
+    /// one of its own queue, and may have been moved into another since. All are looked at together, for a task can be moved meanwhile.
     async fn look_at_lock(
         &self,
         connection: &mut Connection,
         lock: &[u8],
         queue: &str,
     ) -> Result<Option<Finding>, Error> {
-        let Some(found) = look_at_lock(connection, lock, queue, queue).await? else { return Ok(None) };
-        // Those that have tasks, too: they may not be listed, or since a moment ago.
-        let known: BTreeSet<&String> = self.listed.iter().chain(self.facts.keys()).collect();
-        for member in known.into_iter().filter(|member| *member != queue && base_of(member) == base_of(queue)) {
-            if look_at_lock(connection, lock, queue, member).await?.is_none() {
-                return Ok(None);
-            }
+        let Some(found) = look_at_lock(connection, lock, queue, &[queue]).await? else { return Ok(None) };
+        // Those that have tasks, too: they may not be listed. A queue is listed before a task of it takes a lock.
+        let listed = list_of_queues(connection).await?;
+        let known: BTreeSet<&String> = listed.iter().chain(&self.listed).chain(self.facts.keys()).collect();
+        let others = known.into_iter().filter(|member| *member != queue && base_of(member) == base_of(queue));
+        let members: Vec<&str> = [queue].into_iter().chain(others.map(String::as_str)).collect();
+        match members.len() {
+            1 => Ok(Some(found)),
+            _ => look_at_lock(connection, lock, queue, &members).await,
         }
-        Ok(Some(found))
     }
 
     /// Those that cannot be found where their hashes say, or that would have to be searched for.
@@ -224,7 +227,7 @@ impl Examination {
 
 /// That a key has another type than its family, and what mends that.
 pub(super) fn wrong_type(queue: Option<&str>, key: &[u8], found: &str, family: &KeyFamily) -> Finding {
-    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+    let repair = Repair::Key { key: Bytes::copy_from_slice(key), holders: Vec::new() };
     let detail = format!("a {found} instead of a {}", family.key_type.as_str());
     Finding::new(Fault::WrongType, queue, key).detail(detail).repair(repair)
 }
@@ -242,50 +245,60 @@ async fn bad_counters(connection: &mut Connection, counters: &[(&Vec<u8>, &Name)
     let bad = counters.iter().zip(values).filter(|(_, value)| value.as_deref().is_some_and(|value| !is_number(value)));
     Ok(bad
         .map(|((key, name), _)| {
-            let repair = Repair::Key { key: Bytes::copy_from_slice(key), holder: None };
+            let repair = Repair::Key { key: Bytes::copy_from_slice(key), holders: Vec::new() };
             Finding::new(Fault::BadCounter, Some(&name.queue), key).repair(repair)
         })
         .collect())
 }
 
-/// What is wrong with a lock of a queue whose holder is in this `member` of the queue's family.
+/// What is wrong with a lock of a queue whose holder is in one of these `members` of the queue's family.
 async fn look_at_lock(
     connection: &mut Connection,
     lock: &[u8],
     queue: &str,
-    member: &str,
+    members: &[&str],
 ) -> Result<Option<Finding>, Error> {
+    const OPERATION: &str = "looking at a lock";
     let holder = match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(lock)).await {
         Err(error) if error.is_wrong_type() => return Ok(None),
         holder => holder?,
     };
     let Some(holder) = holder.filter(|value| !holder_of(value).1) else { return Ok(None) };
-    let task = [QueueKeys::new(member).task_prefix().as_bytes(), &holder].concat();
+    let task_in = |member: &&str| [QueueKeys::new(member).task_prefix().as_bytes(), &holder].concat();
+    let tasks: Vec<Vec<u8>> = members.iter().map(task_in).collect();
     let mut look = redis::pipe();
-    look.atomic().cmd("GET").arg(lock).cmd("HMGET").arg(&task).arg("msg").arg("state").arg("unique_key");
-    type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
-    let found: Result<(Option<Vec<u8>>, Fields), Error> = connection.pipeline("looking at a lock", &look).await;
-    let (still, fields) = match found {
+    look.atomic().cmd("GET").arg(lock);
+    for task in &tasks {
+        look.cmd("HMGET").arg(task).arg("msg").arg("state").arg("unique_key");
+    }
+    let found: Result<Vec<redis::Value>, Error> = connection.pipeline(OPERATION, &look).await;
+    let mut replies = match found {
         // That the task's key has another type is a finding of its own, and comes first.
         Err(error) if error.is_wrong_type() => return Ok(None),
-        found => found?,
+        found => found?.into_iter(),
     };
-    let (message, state, noted) = fields;
+    let still: Option<Vec<u8>> = replies.next().map(|reply| read(OPERATION, reply)).transpose()?.flatten();
     if still.as_deref() != Some(&holder[..]) {
         return Ok(None);
     }
-    let named = message.as_ref().and_then(|raw| TaskMessage::from_bytes(raw.clone().into()).ok());
-    let knows = noted.as_deref() == Some(lock)
-        // Go leaves the name out of the hash of a task that joins a group.
-        || named.is_some_and(|message| message.unique_key.as_bytes() == lock);
-    let (fault, state) = match (&message, state.as_deref()) {
-        (None, _) => (Fault::DeadLock, "gone"),
-        (Some(_), Some("completed")) => (Fault::DeadLock, "completed"),
-        (Some(_), state) if !knows => (Fault::ForeignLock, state.unwrap_or_default()),
-        _ => return Ok(None),
-    };
+    let (mut wrong, mut holders) = ((Fault::DeadLock, "gone".to_owned()), Vec::new());
+    for (task, reply) in tasks.into_iter().zip(replies) {
+        type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>);
+        let (message, state, noted): Fields = read(OPERATION, reply)?;
+        let named = message.as_ref().and_then(|raw| TaskMessage::from_bytes(raw.clone().into()).ok());
+        let knows = noted.as_deref() == Some(lock)
+            // Go leaves the name out of the hash of a task that joins a group.
+            || named.is_some_and(|message| message.unique_key.as_bytes() == lock);
+        match (&message, state) {
+            (None, _) => {}
+            (Some(_), Some(state)) if state == "completed" => wrong = (Fault::DeadLock, state),
+            (Some(_), state) if !knows => wrong = (Fault::ForeignLock, state.unwrap_or_default()),
+            _ => return Ok(None),
+        }
+        holders.push((task.into(), message.unwrap_or_default().into()));
+    }
+    let (fault, state) = wrong;
     let detail = format!("it names task {:?}, which is {state}", String::from_utf8_lossy(&holder));
-    let holder = Some((task.into(), message.unwrap_or_default().into()));
-    let repair = Repair::Key { key: Bytes::copy_from_slice(lock), holder };
+    let repair = Repair::Key { key: Bytes::copy_from_slice(lock), holders };
     Ok(Some(Finding::new(fault, Some(queue), lock).detail(detail).repair(repair)))
 }

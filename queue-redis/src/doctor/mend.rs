@@ -76,10 +76,9 @@ impl Doctor {
                 };
                 broker.mend_task(queue, suspect, digest, &remedy, self.clock.now_ns()).await
             }
-            Repair::Key { key, holder } => {
+            Repair::Key { key, holders } => {
                 let Some(dump) = dump_of(key) else { return Ok(false) };
-                let holder = holder.as_ref().map(|(task, message)| (&task[..], &message[..]));
-                broker.remove_key(key, &dump, holder).await
+                broker.remove_key(key, &dump, holders).await
             }
             Repair::ListGroup { queue, group } => {
                 Ok(broker.list_groups_again(queue, std::slice::from_ref(group)).await? != [0, 0])

@@ -1,9 +1,12 @@
 //! What a repair does besides mending: it is whole or not at all, and it prefers who has waited.
 
+use std::time::Duration;
+
+use queue_core::RawTask;
 use queue_redis::Fault;
 
 use super::{examine, fix, start};
-use crate::support::{is_wrong_type, job};
+use crate::support::{QUEUE, is_wrong_type, job};
 
 /// Its place is a stream. The stray lease could be taken away all the same, which would be half of a repair.
 #[tokio::test]
@@ -62,4 +65,45 @@ async fn repair_puts_lost_tasks_in_front_and_keeps_the_better_place_of_two() {
     // The last is taken first.
     let order: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     assert_eq!(order, ["waits", "pending", "lost"]);
+}
+
+/// The lock lies in the base queue, and which queues there are was read when the examination began.
+#[tokio::test]
+async fn a_lock_is_not_dead_whenever_the_queue_of_its_task_has_come() {
+    let unique = || RawTask::new("invoice").queue(QUEUE).unique(Duration::from_secs(600));
+    let mut before = 0;
+    loop {
+        let (fixture, inspector) = start().await;
+        let (doctor, client) = (inspector.doctor(), fixture.client());
+        let mut examination = doctor.examine();
+        let mut steps = 0;
+        while let Some(found) = examination.next().await.unwrap() {
+            let dead: Vec<_> = found.iter().filter(|found| found.fault == Fault::DeadLock).collect();
+            assert!(dead.is_empty(), "enqueued before step {before}: {dead:?}");
+            steps += 1;
+            if steps == before {
+                client.enqueue(unique().priority(9)).await.unwrap();
+                client.enqueue(unique().payload("2").only("web-1")).await.unwrap();
+            }
+        }
+        if steps < before {
+            assert!(before > 10, "{before} steps");
+            return;
+        }
+        before += 1;
+    }
+}
+
+#[tokio::test]
+async fn a_dead_lock_is_left_alone_if_its_task_is_there_by_then_whatever_the_queue() {
+    let (fixture, inspector) = start().await;
+    fixture.enqueue([job("other").priority(9)]).await;
+    fixture.run("SET asynq:{q}:unique:job:x late EX 600").await;
+    let found = examine(&inspector).await.into_iter().find(|found| found.fault == Fault::DeadLock).unwrap();
+    let copies = inspector.doctor().copies(&found).await.unwrap();
+    fixture.enqueue([job("late").priority(9)]).await;
+    assert!(!inspector.doctor().mend(&found, &copies).await.unwrap());
+    fixture.run("DEL asynq:{q}p9}:t:late").await;
+    assert!(inspector.doctor().mend(&found, &copies).await.unwrap());
+    assert_eq!(fixture.cmd::<u64>(&["EXISTS", "asynq:{q}:unique:job:x"]).await, 0);
 }
