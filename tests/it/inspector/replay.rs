@@ -1,9 +1,12 @@
 //! Operations that keep to a rate.
 
+use std::sync::Arc;
+
 use queue_admin::{
     Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Role, Work,
 };
 use queue_core::TaskState;
+use queue_core::clock::ManualClock;
 use queue_core::wire::TaskMessage;
 use tokio::sync::mpsc;
 
@@ -167,4 +170,32 @@ async fn a_restoration_has_no_rate_and_a_rate_is_more_than_nothing() {
     let spec = OperationSpec { rate: "1/s".parse().ok(), ..OperationSpec::restore("x") };
     assert!(matches!(ada.start_operation(spec, None).await.unwrap_err(), Error::OperationInvalid(_)));
     assert!(serde_json::from_str::<OperationSpec>(r#"{"action":"run","rate":"0/1s"}"#).is_err());
+}
+
+/// A page was looked at once, and changed for hours after that.
+#[tokio::test]
+async fn a_task_that_no_longer_fits_when_it_is_its_turn_is_not_changed() {
+    for work in [Work::Delete, Work::Archive, Work::Run] {
+        let (fixture, inspector) = start().await;
+        let state = if work == Work::Archive { TaskState::Scheduled } else { TaskState::Archived };
+        for id in ["t0", "t1"] {
+            fixture.put_in(state, job(id).payload("old")).await;
+        }
+        let clock = Arc::new(ManualClock::at_secs(NOW));
+        let working = Inspector::with_clock(fixture.redis(), clock.clone());
+        let old = Filter::new().state(state).text("old");
+        let spec = OperationSpec { rate: replay("1/1h").rate, bin: false, ..OperationSpec::new(work, QUEUE, &old) };
+        let id = begin(&admin(&inspector, Role::Admin), spec).await.id;
+        let (sender, mut told) = mpsc::unbounded_channel();
+        let run = working.run_operation(&id, Pace::Full, move |progress| sender.send(progress.so_far.changed).unwrap());
+        let meanwhile = async {
+            while told.recv().await.unwrap() == 0 {}
+            inspector.update_payload(QUEUE, "t1", "new").await.unwrap();
+            clock.set_secs(NOW + HOUR);
+        };
+        let (done, ()) = tokio::join!(run, meanwhile);
+        let done = done.unwrap();
+        assert_eq!((done.state, done.matched, done.changed, done.skipped), (OperationState::Done, 2, 1, 1), "{work:?}");
+        assert_eq!(inspector.task(QUEUE, "t1").await.unwrap().state, state);
+    }
 }

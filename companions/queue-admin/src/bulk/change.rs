@@ -1,5 +1,6 @@
 //! Running, archiving, deleting, cancelling and interrupting many tasks.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -61,6 +62,11 @@ pub(crate) trait Drive: Send {
     /// How many of so many tasks may be changed now, after waiting until it is time; none where it is to end, an error where no more may be.
     fn room(&mut self, _: Progress, wanted: usize) -> impl Future<Output = Result<usize, Error>> + Send {
         async move { Ok(wanted) }
+    }
+
+    /// Whether time passes between the look at a page and the change of the last of it.
+    fn takes_its_time(&self) -> bool {
+        false
     }
 
     /// How many of the newest tasks in the archive are not to go from it, because they have been archived for this before.
@@ -239,7 +245,8 @@ impl Inspector {
                     }
                     let matching = self.select(&mut connection, &keys, place, filter, &started, &entries).await?;
                     drop(connection);
-                    let Some((gone, elsewhere)) = bulk.change(place, at, &entries, matching).await? else {
+                    let Some((gone, elsewhere)) = bulk.change(&keys, place, filter, at, &entries, matching).await?
+                    else {
                         return Ok(bulk.progress.so_far);
                     };
                     again |= elsewhere;
@@ -262,7 +269,9 @@ impl<D: Drive> Bulk<'_, D> {
     /// this, and whether some could not be found; `None` where it is to end.
     async fn change(
         &mut self,
+        keys: &QueueKeys,
         place: &Place,
+        filter: &Filter,
         at: usize,
         page: &[Entry],
         mut matching: Vec<Entry>,
@@ -282,6 +291,17 @@ impl<D: Drive> Bulk<'_, D> {
             };
             let (batch, others) = rest.split_at(room);
             rest = others;
+            let mut batch = Cow::Borrowed(batch);
+            if self.drive.takes_its_time() {
+                let still = self.inspector.select_anew(self.queue, keys, place, filter, &batch).await?;
+                let moved_on = (batch.len() - still.len()) as u64;
+                self.progress.so_far.matched += moved_on;
+                self.progress.so_far.skipped += moved_on;
+                batch = Cow::Owned(still);
+            }
+            if batch.is_empty() {
+                continue;
+            }
             let ids: Vec<&[u8]> = batch.iter().map(|(id, _)| &id[..]).collect();
             // Where the first of them is by now, as far as it depends on us.
             let place_of_first = page.iter().position(|(id, _)| id == ids[0]).unwrap_or(0);

@@ -145,4 +145,28 @@ impl Inspector {
         };
         Ok(page.into_iter().zip(fields).filter_map(matches).collect())
     }
+
+    /// Those of a page, which was read a while ago, that are still there and to which the filter still applies.
+    async fn select_anew(
+        &self,
+        queue: &str,
+        keys: &QueueKeys,
+        place: &Place,
+        filter: &Filter,
+        page: &[Entry],
+    ) -> Result<Vec<Entry>, Error> {
+        let started = self.started(queue, filter, &[place.state]).await?;
+        let mut connection = self.redis.pooled().await?;
+        let mut page = page.to_vec();
+        if !place.is_list() {
+            let mut look = redis::pipe();
+            for (id, _) in &page {
+                look.cmd("ZSCORE").arg(&place.key).arg(id);
+            }
+            let scores: Vec<Option<f64>> = connection.pipeline("ZSCORE", &look).await?;
+            let entries = page.into_iter().zip(scores);
+            page = entries.filter_map(|((id, _), score)| Some((id, Some(score?)))).collect();
+        }
+        self.select(&mut connection, keys, place, filter, &started, &page).await
+    }
 }

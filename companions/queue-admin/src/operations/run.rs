@@ -339,6 +339,10 @@ impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
         Ok(self.wish == Wish::Run)
     }
 
+    fn takes_its_time(&self) -> bool {
+        self.operation.spec.rate.is_some()
+    }
+
     async fn room(&mut self, progress: Progress, wanted: usize) -> Result<usize, Error> {
         let mut room = wanted;
         if self.operation.spec.action == Work::Delete && self.operation.spec.bin {
