@@ -234,7 +234,7 @@ impl Keeper {
     }
 
     /// Looks at those that have changed, and at those that are new. `changed` has then those that are to be looked at again: Redis could
-    /// not be asked, or it will not tell of their next change. If that is because the connection is lost, the listener says so.
+    /// not be asked, or refused, or it will not tell of their next change. If that is because the connection is lost, the listener says so.
     async fn look(&self, changed: &mut HashSet<Name>, told: Option<&Watch>) {
         let looks: Vec<(Name, Vec<Waiting>)> = {
             let mut state = self.waits.lock();
@@ -262,7 +262,7 @@ impl Keeper {
         let mut looks = stream::iter(looks).buffer_unordered(LOOKS);
         while let Some((name, who, found, is_moving)) = looks.next().await {
             let is_away = found.as_ref().is_err_and(Error::is_transient);
-            if is_away || is_moving {
+            if found.is_err() || is_moving {
                 changed.insert(name);
             }
             let seen = match found {

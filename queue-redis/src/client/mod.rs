@@ -204,6 +204,8 @@ impl Client {
     #[must_use]
     pub fn wait_for_redis(mut self, up_to: Duration) -> Self {
         self.patience = up_to;
+        // Calls that travel together wait together: none of another client's.
+        self.merger = Arc::default();
         self
     }
 

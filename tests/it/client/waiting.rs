@@ -53,3 +53,24 @@ async fn an_enqueue_waits_for_memory_but_not_for_what_does_not_pass() {
     let refused = client.enqueue(job("refused").queue("stray")).await.unwrap_err();
     assert!(matches!(&refused, EnqueueError::Redis(Error::Refused { code, .. }) if code == "WRONGTYPE"), "{refused}");
 }
+
+/// Calls of one client travel together, and wait together.
+#[tokio::test]
+async fn a_patient_client_makes_no_other_wait() {
+    let mut redis = RedisProcess::start(&[]).await;
+    let client = Client::connect(&redis.url()).await.unwrap();
+    client.enqueue(job("first")).await.unwrap();
+    let patient = client.clone().wait_for_redis(LONG);
+    redis.kill();
+    let waiting = ["a", "b", "c"].map(|id| {
+        let patient = patient.clone();
+        tokio::spawn(async move { patient.enqueue(job(id)).await })
+    });
+    tokio::task::yield_now().await;
+    client.enqueue(job("fast")).await.unwrap_err();
+    assert!(waiting.iter().all(|call| !call.is_finished()));
+    redis.start_again().await;
+    for call in waiting {
+        call.await.unwrap().unwrap();
+    }
+}

@@ -221,3 +221,26 @@ async fn a_task_is_canceled_for_good_in_whatever_state_it_is() {
     assert_eq!(task.last_error.as_deref(), Some("canceled by the shop"));
     server.shutdown().await;
 }
+
+/// It was not looked at again after the first error.
+#[tokio::test]
+async fn a_change_is_told_although_redis_has_refused_to_tell_of_one_before() {
+    let fixture = Fixture::start().await;
+    let handle = fixture.client().enqueue_to_wait(job("a")).await.unwrap();
+    let mut changes = handle.changes();
+    assert_eq!(changes.next().await.unwrap().unwrap().state, Some(TaskState::Pending));
+    fixture.run("ACL SETUSER default -hmget").await;
+    fixture.run("HSET asynq:{q}:t:a x 1").await;
+    let error = changes.next().await.unwrap_err();
+    assert!(error.to_string().contains("hmget"), "{error}");
+    fixture.run("ACL SETUSER default +hmget").await;
+    fixture.run("HSET asynq:{q}:t:a state completed").await;
+    let told = async {
+        loop {
+            if let Ok(Some(look)) = changes.next().await {
+                return look.state;
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, told).await.expect("it is told"), Some(TaskState::Completed));
+}
