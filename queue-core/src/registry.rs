@@ -53,6 +53,11 @@ impl ServerEntry {
         serde_json::from_slice(json).ok()
     }
 
+    /// Whether it has a handler for tasks of this type.
+    pub fn handles(&self, task_type: &str) -> bool {
+        self.types.contains(task_type) || self.prefixes.iter().any(|prefix| task_type.starts_with(prefix))
+    }
+
     /// As it is written.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()

@@ -133,15 +133,12 @@ impl Candidate {
     /// What a server says of itself, looked at for a task of this queue and type.
     pub fn new(info: &ServerInfo, entry: Option<&ServerEntry>, queue: &str, task_type: &str) -> Self {
         let name = entry.and_then(|entry| entry.name.clone());
-        let handles = |entry: &ServerEntry| {
-            entry.types.contains(task_type) || entry.prefixes.iter().any(|prefix| task_type.starts_with(&**prefix))
-        };
         let unfit = match () {
             () if !info.queues.contains_key(queue) => Some(Unfit::OtherQueues),
             () if !honours(entry, TARGETS) => Some(Unfit::NoMailboxes),
             () if name.is_none() => Some(Unfit::Nameless),
             () if info.status != "active" => Some(Unfit::Quiet),
-            () if !entry.is_some_and(handles) => Some(Unfit::NoHandler),
+            () if !entry.is_some_and(|entry| entry.handles(task_type)) => Some(Unfit::NoHandler),
             () => None,
         };
         Self {

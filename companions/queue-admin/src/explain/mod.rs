@@ -12,6 +12,7 @@ use queue_core::clock::UnixSecond;
 use queue_core::crash::{CRASHES, Crashes};
 use queue_core::doctor::{Suspect, Whereabouts, judge};
 use queue_core::keys::{QUEUES, QueueKeys};
+use queue_core::limit::LimitKey;
 use queue_core::limits::SERVER_TTL_SECS;
 use queue_core::limits::{RECOVERY_MARGIN_SECS, SILENT_MARGIN_SECS};
 use queue_core::outcome::NO_HANDLER;
@@ -78,6 +79,8 @@ struct Facts {
     lane: Option<Reason>,
     /// What is wrong with the limits of the queue.
     spoilt_limits: Option<WhyUnreadable>,
+    /// The limits for all tasks of the queue together: who waits for them stays pending.
+    limits_of_all: Vec<String>,
     /// Servers of the queue that know nothing of its limits.
     unaware: Vec<String>,
     deadline: Option<i64>,
@@ -149,11 +152,20 @@ impl Inspector {
         facts.paused = parse(replies.next());
         facts.is_removing = parse(replies.next());
         facts.is_listed = parse(replies.next());
-        facts.spoilt_limits = match &rules {
-            Err(error) => (error.code() == Some("WRONGTYPE")).then_some(WhyUnreadable::OtherType),
-            Ok(redis::Value::Nil) => None,
-            Ok(text) => redis::from_redis_value(text.clone()).ok().and_then(|text: Vec<u8>| read_limits(&text).err()),
-        };
+        match &rules {
+            Err(error) => {
+                facts.spoilt_limits = (error.code() == Some("WRONGTYPE")).then_some(WhyUnreadable::OtherType);
+            }
+            Ok(redis::Value::Nil) => {}
+            Ok(text) => match redis::from_redis_value::<Vec<u8>>(text.clone()).map(|text| read_limits(&text)) {
+                Ok(Ok(limits)) => {
+                    let of_all = limits.rules.into_iter().filter(|limit| limit.key == LimitKey::Queue);
+                    facts.limits_of_all = of_all.map(|limit| limit.name).collect();
+                }
+                Ok(Err(why)) => facts.spoilt_limits = Some(why),
+                Err(_) => {}
+            },
+        }
         if !matches!(rules, Ok(redis::Value::Nil)) {
             facts.unaware = self.servers_unaware_of_limits().await?.remove(queue).unwrap_or_default();
         }
@@ -306,7 +318,13 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
             reasons.extend(stopped);
             let since = facts.pending_since.filter(|since| since.saturating_add(SERVER_TTL_SECS) < now);
             if let Some(since) = since.filter(|_| reasons.is_empty() && slow.is_empty()) {
-                reasons.push(Reason::PassedOver { since: UnixSecond(since) });
+                let since = UnixSecond(since);
+                let is_for_others =
+                    |server: &&ServerInfo| server.entry.as_ref().is_some_and(|entry| !entry.handles(&message.r#type));
+                reasons.push(match serving.iter().filter(|server| server.status == "active").all(is_for_others) {
+                    true => Reason::PassedOver { since },
+                    false => Reason::HeldBack { since, limits: facts.limits_of_all.clone() },
+                });
             }
             match facts.ahead {
                 Some(ahead @ 1..) => reasons.push(Reason::Behind { ahead }),

@@ -127,10 +127,17 @@ pub enum Reason {
     },
     /// It is pending, the first, and a server has places free.
     Next,
-    /// It has been pending for a while although a server has places free.
+    /// It has been pending for a while although a server has places free: none has a handler for its type.
     PassedOver {
         /// Since when.
         since: UnixSecond,
+    },
+    /// It has been pending for a while although a server that may have a handler for its type has places free.
+    HeldBack {
+        /// Since when.
+        since: UnixSecond,
+        /// The limits for all tasks of the queue together.
+        limits: Vec<String>,
     },
     /// It waits in a group.
     InGroup {
@@ -267,6 +274,7 @@ impl Reason {
             Self::Busy { .. } => "busy",
             Self::Next => "next",
             Self::PassedOver { .. } => "passed-over",
+            Self::HeldBack { .. } => "held-back",
             Self::InGroup { .. } => "in-group",
             Self::Aggregating { .. } => "aggregating",
             Self::Aggregated => "aggregated",
@@ -292,7 +300,7 @@ impl Reason {
             Self::Scheduled { at } | Self::Retry { at, .. } | Self::Archived { at, .. } => Some(*at),
             Self::Lane { next_look, fallback, .. } => Some(next_look.unwrap_or(*fallback)),
             Self::Follows { fallback, .. } => Some(*fallback),
-            Self::Overdue { since } | Self::PassedOver { since } => Some(*since),
+            Self::Overdue { since } | Self::PassedOver { since } | Self::HeldBack { since, .. } => Some(*since),
             Self::Paused { since } => *since,
             Self::Aggregating { deadline, .. } => Some(*deadline),
             Self::Running { lease_until, .. } => Some(*lease_until),
@@ -407,6 +415,17 @@ impl fmt::Display for Reason {
                 f,
                 "it is pending since {since}, and servers of its queue have places free: none of them has a handler for its \
                  type, and they leave such tasks where they are; start one that has"
+            ),
+            Self::HeldBack { since, limits } if limits.is_empty() => write!(
+                f,
+                "it is pending since {since}, and servers of its queue have places free: they may run no more of this queue \
+                 (`Server::queue_concurrency`), or serve other queues first"
+            ),
+            Self::HeldBack { since, limits } => write!(
+                f,
+                "it is pending since {since}, and servers of its queue have places free: it waits for room under a limit for all \
+                 tasks of its queue ({}); `queuectl limit lanes QUEUE` shows them",
+                limits.join(", ")
             ),
             Self::InGroup { group, size, oldest, youngest } => write!(
                 f,

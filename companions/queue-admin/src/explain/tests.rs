@@ -3,12 +3,14 @@
 use super::*;
 use queue_core::clock::UnixSecond;
 use queue_core::doctor::Entry;
+use queue_core::registry::ServerEntry;
 
 const NOW: i64 = 4_000_000_000;
 
 /// A task in this state, standing there with this score.
 fn facts(state: &str, place: &str, score: &str) -> Facts {
-    let message = TaskMessage { id: "a".into(), queue: "q".into(), retry: 25, ..Default::default() };
+    let message =
+        TaskMessage { id: "a".into(), r#type: "t".into(), queue: "q".into(), retry: 25, ..Default::default() };
     let entry = Entry { key: format!("asynq:{{q}}:{place}").into(), score: score.into(), is_staged: false };
     Facts {
         seen: Whereabouts {
@@ -101,8 +103,20 @@ fn a_task_that_is_left_waiting_although_places_are_free_says_so_first() {
     let pending =
         |ahead, secs| Facts { ahead: Some(ahead), pending_since: Some(NOW - secs), ..facts("pending", "pending", "") };
     assert_eq!(told(&pending(0, 5)), ["next"]);
-    assert_eq!(told(&pending(0, 11)), ["passed-over"]);
-    assert_eq!(told(&pending(3, 11)), ["passed-over", "behind"]);
+    let with = |entry: &str, facts: Facts| {
+        let entry = ServerEntry::parse(entry.as_bytes());
+        Facts { servers: vec![ServerInfo { entry, ..server(10) }], ..facts }
+    };
+    for others in ["{}", r#"{"types": ["b"], "prefixes": ["c:"]}"#] {
+        assert_eq!(told(&with(others, pending(0, 11))), ["passed-over"]);
+        assert_eq!(told(&with(others, pending(3, 11))), ["passed-over", "behind"]);
+    }
+    // Go's servers, and older ones of ours, do not say what they have handlers for.
+    for entry in ["", r#"{"types": ["t"]}"#, r#"{"prefixes": [""]}"#] {
+        assert_eq!(told(&with(entry, pending(3, 11))), ["held-back", "behind"]);
+    }
+    let limited = Facts { limits_of_all: vec!["all".to_owned()], ..pending(0, 11) };
+    assert!(reasons("q", "a", &limited, NOW)[0].to_string().contains("under a limit for all tasks of its queue (all)"));
     assert_eq!(told(&Facts { servers: vec![server(0)], ..pending(3, 11) }), ["behind", "busy"]);
     assert_eq!(told(&Facts { servers: Vec::new(), ..pending(3, 11) }), ["no-server", "behind"]);
 }
