@@ -164,11 +164,14 @@ impl Inspector {
         Ok(self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await?)
     }
 
-    /// Resumes a queue. Returns whether it was paused before.
+    /// Resumes a queue. Returns whether it was paused before. A removal that was interrupted is given up by it.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn unpause(&self, queue: &str) -> Result<bool, Error> {
-        Ok(self.redis.query("DEL", redis::cmd("DEL").arg(QueueKeys::new(queue).paused())).await?)
+        let keys = QueueKeys::new(queue);
+        let was_paused = self.redis.query("DEL", redis::cmd("DEL").arg(keys.paused())).await?;
+        self.redis.query::<()>("DEL", redis::cmd("DEL").arg(keys.removing())).await?;
+        Ok(was_paused)
     }
 }

@@ -87,6 +87,8 @@ impl Inspector {
     async fn empty(&self, queue: &str) -> Result<u64, Error> {
         self.look_at_the_clock().await?;
         let now = self.clock.now_secs();
+        // A queue that cannot be counted is not stopped.
+        self.size(queue).await?;
         match self.broker().begin_removal(queue, now).await? {
             0 => {}
             active => return Err(Error::QueueActive { queue: queue.to_owned(), active }),

@@ -42,7 +42,7 @@ pub use queue_core::limits::MAX_TASK_BYTES;
 pub enum EnqueueError {
     /// Another task of the same type and payload holds the uniqueness lock.
     #[error(
-        "task already exists: a task of type {task_type:?} with this payload is waiting in queue {queue:?}, was not yet worked, or began a window that is not over{}",
+        "task already exists: a task of type {task_type:?} with this payload, or this key of its own, is waiting in queue {queue:?}, was not yet worked, or began a window that is not over{}",
         holder.as_ref().map(|id| format!("; it is {id:?}")).unwrap_or_default()
     )]
     DuplicateTask {

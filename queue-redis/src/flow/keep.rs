@@ -33,12 +33,11 @@ const COLLECTED_AT_ONCE: usize = 50;
 /// In how many places one look for members goes that are in none of their own.
 const LOOKED_AT_ONCE: usize = 1_000;
 
-/// What the state of a task tells of a member.
+/// What the state of a task tells of a member. One that waits to be tried again may have failed, or may not have been tried at all.
 fn outcome_of(state: &str) -> Option<MemberOutcome> {
     match state.parse().ok()? {
         TaskState::Archived => Some(MemberOutcome::Dead),
         TaskState::Completed => Some(MemberOutcome::Ok),
-        TaskState::Retry => Some(MemberOutcome::Failing),
         _ => None,
     }
 }
@@ -275,10 +274,11 @@ impl Flows {
             }
             let states = self.states_of(&ids).await?;
             let mut known = Outcomes::new();
-            let (mut missing, mut completed) = (Vec::new(), HashSet::new());
+            let (mut missing, mut completed, mut waiting) = (Vec::new(), HashSet::new(), Vec::new());
             for ((queue, id), state) in ids.into_iter().zip(states) {
                 match state {
                     None => missing.push((queue, id)),
+                    Some(state) if state == TaskState::Retry.as_str() => waiting.push((queue, id)),
                     Some(state) => {
                         let outcome = outcome_of(&state);
                         if outcome == Some(MemberOutcome::Ok) {
@@ -310,11 +310,16 @@ impl Flows {
                         Some((queue, state)) => {
                             // What a process there tells that is gone, somebody has to look for.
                             self.list_queue(&queue, self.clock.now_ns()).await?;
+                            if state == TaskState::Retry.as_str() {
+                                waiting.push((queue, id));
+                                continue;
+                            }
                             known.extend(outcome_of(&state).map(|outcome| (id, outcome)));
                         }
                     }
                 }
             }
+            known.extend(self.failing(waiting).await?.into_iter().map(|id| (id, MemberOutcome::Failing)));
             self.record(known).await?;
             if let Some((_, MemberId { part: Part::Member(next, _), .. })) = open.peek() {
                 lock(walk).probed = *next;
@@ -356,6 +361,24 @@ impl Flows {
             known.push((task, outcome));
         }
         self.record(known).await
+    }
+
+    /// Those of the tasks that wait to be tried again which have failed. Others were put off: a snooze spends no retry.
+    async fn failing(&self, waiting: Vec<(String, MemberId)>) -> Result<Vec<MemberId>, Error> {
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for (queue, id) in &waiting {
+            look.cmd("HGET").arg(QueueKeys::new(queue).task(&id.to_string())).arg("msg");
+        }
+        let messages: Vec<Option<Bytes>> = self.broker.redis().pipeline("HGET", &look).await?;
+        let has_failed = |message: Option<Bytes>| {
+            message.and_then(|raw| TaskMessage::from_bytes(raw).ok()).is_some_and(|message| message.retried > 0)
+        };
+        let failing =
+            waiting.into_iter().zip(messages).filter_map(|((_, id), message)| has_failed(message).then_some(id));
+        Ok(failing.collect())
     }
 
     /// What the hashes of tasks say of their states; `None` where there is no task.

@@ -13,7 +13,7 @@ use queue_redis::{BatchState, Redis};
 
 use super::model::script;
 use super::{Ran, callback, client, flow_keys, member, over, router, server, tend};
-use crate::support::{Fixture, Proxy, QUEUE, eventually, report};
+use crate::support::{Fixture, Go, Proxy, QUEUE, eventually, report};
 
 /// Lets a flow stand still for so long that its members are looked for.
 async fn stands_still(fixture: &Fixture, root: &str) {
@@ -576,4 +576,22 @@ async fn for_ever_is_not_at_once() {
     let nodes = client(&fixture).flows().nodes(flow.id()).await.unwrap();
     assert_eq!(nodes.len(), 1);
     assert!(nodes[0].signal.as_ref().unwrap().until.is_some(), "{nodes:?}");
+}
+
+/// Both wait to be tried again. `on_complete` came a minute after the batch, and only once.
+#[tokio::test]
+async fn a_member_that_was_put_off_has_not_failed() {
+    let fixture = Fixture::start().await;
+    let members = [member("a"), member("b")];
+    let batch = client(&fixture).batch().on_complete(callback("complete")).add_all(members).await.unwrap();
+    let now = SystemClock.now_secs();
+    let snoozed = fixture.take().await;
+    let again = snoozed.message.to_bytes();
+    fixture.broker.retry(&report(&snoozed), &again, now + 600, false, now).await.unwrap();
+    Go(&fixture).retry(&fixture.take().await.message, "boom", now, now + 600).await;
+    stands_still(&fixture, batch.id().root()).await;
+    tend(&fixture, &batch).await;
+    let status = batch.status().await.unwrap();
+    assert_eq!((status.sent, status.failing), (1, 1));
+    assert_eq!(fixture.cmd::<u64>(&["EXISTS", "asynq:{callbacks}:pending"]).await, 0);
 }

@@ -217,3 +217,24 @@ async fn a_removal_that_is_refused_half_way_leaves_no_periodic_entry_on_the_list
     assert_eq!(inspector.remove_queue(QUEUE, true).await.unwrap(), 0);
     assert_eq!(fixture.keyspace().await.to_string(), "");
 }
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_counted_is_not_stopped_for_its_removal() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("a")]).await;
+    fixture.run("SET asynq:{q}:scheduled text").await;
+    let before = fixture.keyspace().await;
+    let error = inspector.remove_queue(QUEUE, true).await.unwrap_err();
+    assert!(error.to_string().contains("asynq:{q}:scheduled"), "{error}");
+    fixture.keyspace().await.assert_unchanged_since(&before);
+}
+
+#[tokio::test]
+async fn whoever_resumes_a_queue_gives_its_removal_up() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("a")]).await;
+    assert_eq!(fixture.broker.begin_removal(QUEUE, NOW).await.unwrap(), 0);
+    assert!(inspector.unpause(QUEUE).await.unwrap());
+    assert!(!inspector.unpause(QUEUE).await.unwrap());
+    assert_eq!(fixture.keyspace().await.get("{q}:x:removing"), None);
+}

@@ -294,7 +294,8 @@ fn reasons(queue: &str, id: &str, facts: &Facts, now: i64) -> Vec<Reason> {
     if let Some(why) = &facts.spoilt_limits {
         stopped.push(Reason::LimitsUnreadable { why: why.clone() });
     }
-    if facts.is_removing {
+    // Go's tools resume a queue, and know nothing of a removal that was interrupted.
+    if facts.is_removing && facts.paused.is_some() {
         stopped.push(Reason::Removing);
     }
     let serving: Vec<&ServerInfo> = facts.servers.iter().filter(|server| server.fits(queue)).collect();

@@ -72,7 +72,9 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     let ending = ServerInfo { status: "stopped".into(), ..server(10) };
     assert_eq!(told(&Facts { servers: vec![ending.clone()], ..pending(0) }), ["servers-ending"]);
     assert_eq!(told(&Facts { servers: vec![ending, server(10)], ..pending(0) }), ["next"]);
-    assert_eq!(told(&Facts { is_removing: true, is_listed: false, ..pending(0) }), ["removing", "unlisted"]);
+    let removing = Facts { is_removing: true, paused: Some("1".to_owned()), is_listed: false, ..pending(0) };
+    assert_eq!(told(&removing), ["paused", "removing", "unlisted"]);
+    assert_eq!(told(&Facts { paused: None, ..removing }), ["unlisted", "next"], "somebody has resumed it");
     assert_eq!(told(&Facts { lock_holder: Some("b".into()), ..pending(1) }), ["behind", "locked-by-twin"]);
     assert_eq!(told(&Facts { lock_holder: Some("a".into()), ..pending(1) }), ["behind"]);
 }
