@@ -61,7 +61,7 @@ impl Global {
             return Err(CliError::Usage("--embedded and --redis exclude each other; give one of them".to_owned()));
         }
         if self.redis.is_some() && self.connection.uri().is_some() {
-            return Err(CliError::Usage("--uri and --redis exclude each other; give one of them".to_owned()));
+            return Err(CliError::Usage("--redis and asynq's own flags of the connection (--uri, --cluster and the like) exclude each other; give one".to_owned()));
         }
         if self.embedded.is_some() && self.connection.any() {
             return Err(CliError::Usage("connection flags and --embedded exclude each other".to_owned()));

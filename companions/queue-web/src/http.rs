@@ -192,7 +192,7 @@ fn no_route(others: &[Method]) -> Problem {
     }
     let others: Vec<&str> = others.iter().map(Method::as_str).collect();
     let told = format!("only {} is possible here", others.join(" and "));
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", told)
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", told).header(header::ALLOW, &others.join(", "))
 }
 
 async fn health(web: &Inner) -> Response {

@@ -41,8 +41,8 @@ impl Problem {
         self
     }
 
-    pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.headers.push((name, HeaderValue::from_static(value)));
+    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        self.headers.extend(HeaderValue::from_str(value).map(|value| (name, value)));
         self
     }
 

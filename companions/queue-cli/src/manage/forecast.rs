@@ -8,6 +8,7 @@ use queue_core::forecast::{Drain, Forecast, Look, forecast};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::{Unread, queues};
 use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
@@ -106,17 +107,23 @@ pub(crate) async fn run(args: ForecastArgs, session: &Session, out: &Output) -> 
     let told = looks.into_iter().filter(|(queue, _)| wanted(queue));
     let told = told.filter_map(|(queue, looks)| Some(Row::new(queue, &forecast(&looks, args.within)?)));
     let told: Vec<Row> = told.collect();
+    let unread = if args.queues.is_empty() { queues(&inspector).await?.1 } else { Unread::default() };
+    out.text(&shown(&told, out)?)?;
+    unread.with(String::new()).map(drop)
+}
+
+fn shown(told: &[Row], out: &Output) -> Result<String, CliError> {
     if out.json {
-        return out.value(&told);
+        return out.json(&told);
     }
     if told.is_empty() {
-        return out.line("there is no queue");
+        return Ok("there is no queue\n".to_owned());
     }
     let mut rows = Rows::new(
         out,
         &["QUEUE", "#WAITING", "#ACTIVE", "#SLOTS", "#IN/S", "#OUT/S", "#RUN", "DRAINS IN", "#WANTED SLOTS"],
     );
-    for row in &told {
+    for row in told {
         let or_unknown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let drain = match (row.drain, row.drain_secs) {
             ("drains", Some(seconds)) => seconds_text(seconds),
@@ -139,7 +146,7 @@ pub(crate) async fn run(args: ForecastArgs, session: &Session, out: &Output) -> 
             ],
         );
     }
-    out.text(&rows.render())
+    Ok(rows.render())
 }
 
 /// Three figures are enough for what is a guess.

@@ -181,6 +181,7 @@ fn outcome(operation: &Operation) -> Result<(), CliError> {
     let refused = |text: String| Err(CliError::Coded(exit::REFUSED, text));
     let (spec, state) = (&operation.spec, operation.state);
     match &operation.error {
+        Some(error) if state == OperationState::Stopped => refused(format!("the operation is stopped: {error}")),
         Some(error) => Err(CliError::failed(error)),
         None if state.is_over() && state != OperationState::Done || state == OperationState::Paused => {
             refused(format!("the operation is {}", state.as_str()))

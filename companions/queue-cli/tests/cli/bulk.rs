@@ -115,7 +115,7 @@ async fn tasks_are_run_at_a_rate_as_an_operation_that_another_process_can_go_on_
     assert_eq!(would, "would run 15 scheduled tasks of queue \"default\" that fit\n");
     let done = words(&bench, &format!("{line} -y")).await;
     assert_eq!(done.stdout, "9 tasks made pending; the operation is stopped\n");
-    assert!(done.failed(1).contains("limit-reached"));
+    assert!(done.failed(4).contains("limit-reached"));
     assert_eq!(count(&bench, TaskState::Pending).await, 9);
     // A process that is killed while it waits.
     let mut command = bench.command();
@@ -331,4 +331,14 @@ async fn what_comes_of_an_operation_is_in_the_exit_code() {
     }
     let unread = words(&bench, "failures --json").await.failed(1);
     assert!(unread.contains("queue \"default\""), "{unread}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_one_id_keeps_no_other_from_its_turn() {
+    let bench = scheduled(3).await;
+    let done = words(&bench, "task delete -q default -i 0 -i nope -i none -i 2").await;
+    assert_eq!(done.stdout, "task \"0\" is deleted\ntask \"2\" is deleted\n");
+    let told = done.failed(3);
+    assert!(told.contains("\"nope\"") && told.contains("\"none\""), "{told}");
+    assert_eq!(count(&bench, TaskState::Scheduled).await, 1);
 }

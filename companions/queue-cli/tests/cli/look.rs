@@ -161,7 +161,8 @@ async fn a_spoilt_queue_costs_the_others_nothing() {
     bench.enqueue("a", "id").await;
     bench.ask::<()>(&["SADD", "asynq:queues", "bad"]).await;
     bench.ask::<()>(&["SET", "asynq:{bad}:pending", "x"]).await;
-    for command in [&["queue", "ls"][..], &["stats"], &["queue", "ls", "--json"], &["stats", "--json"]] {
+    let forecast = ["queue", "forecast", "--over", "50ms"];
+    for command in [&["queue", "ls"][..], &["stats"], &["queue", "ls", "--json"], &["stats", "--json"], &forecast] {
         let output = bench.run(command).await;
         assert!(output.stdout.contains("default"), "{output:?}");
         let stderr = output.failed(1);

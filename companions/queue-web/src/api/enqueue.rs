@@ -48,7 +48,7 @@ fn task(request: &Request, text: &[u8], id: Option<String>) -> Result<RawTask, S
 pub(crate) async fn enqueue(request: Request) -> Answer {
     let kind =
         request.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/json");
-    match kind.split(';').next().unwrap_or_default().trim() {
+    match &*kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase() {
         // The second is what curl says of whatever it sends.
         "application/json" | "application/x-www-form-urlencoded" => one(&request).await,
         "application/x-ndjson" | "application/jsonl" => many(&request).await,
@@ -95,6 +95,7 @@ async fn one(request: &Request) -> Answer {
     // A name that only `~` can write is left out of the address; the answer has it.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if id.bytes().all(is_plain)
+        && ![".", ".."].contains(&&*id)
         && let Ok(location) = HeaderValue::from_str(&format!("tasks/{id}"))
     {
         response.headers_mut().insert(header::LOCATION, location);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::queues::to_value;
 use crate::problem::Problem;
-use crate::request::{Answer, Request, download, json, tagged};
+use crate::request::{Answer, Request, download, json, tagged, tags};
 
 /// Bytes of a payload or result that a list shows.
 pub(crate) const IN_LIST: usize = 1_024;
@@ -194,10 +194,11 @@ fn version_of_shown(shown: TaskInfo) -> Result<String, Problem> {
     Ok(format!("{:x}", md5::compute(to_value(&view::Task::from(message))?.to_string())))
 }
 
-/// The version that the sender has seen, if it names one.
-fn if_match(request: &Request) -> Option<&str> {
-    let tag = request.headers.get(header::IF_MATCH)?.to_str().unwrap_or_default();
-    tag.trim().trim_matches('"').split('.').next().filter(|version| *version != "*")
+/// The versions of which the sender has seen one, if it names any.
+fn if_match(request: &Request) -> Option<Vec<&str>> {
+    request.headers.get(header::IF_MATCH)?;
+    let versions: Vec<&str> = tags(request, header::IF_MATCH).filter_map(|tag| tag.split('.').next()).collect();
+    Some(versions).filter(|versions| !versions.contains(&"*"))
 }
 
 /// Refuses what the sender may not see, or has seen otherwise. Returns what there is, for one who names what was seen.
@@ -208,7 +209,7 @@ async fn check_version(request: &Request, queue: &str, id: &str) -> Result<Optio
         return Ok(None);
     };
     let (_, version) = seen(request, queue, id).await?;
-    if known != version.told {
+    if !known.contains(&&*version.told) {
         return Err(Error::VersionChanged { queue: queue.to_owned(), id: id.to_owned() }.into());
     }
     Ok(Some(version.whole))

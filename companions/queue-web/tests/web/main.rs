@@ -7,6 +7,7 @@ mod browser;
 mod cost;
 mod failures;
 mod feed;
+mod headers;
 mod limits;
 mod live;
 mod login;

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::change::Choice;
 use super::select::FilterArgs;
-use super::{everywhere, queue_of};
+use super::{Failed, everywhere, queue_of};
 use crate::confirm::ConfirmArgs;
-use crate::error::{CliError, complain, exit};
+use crate::error::{CliError, exit};
 use crate::output::Output;
 use crate::session::Session;
 
@@ -56,25 +56,16 @@ pub(crate) async fn run(args: CancelArgs, session: &Session, out: &Output) -> Re
         ));
     }
     let admin = session.admin("cli");
-    let mut failed = None;
+    // One that ended meanwhile must not keep the others running.
+    let mut failed = Failed::default();
     for id in &args.ids {
-        let done = if args.attempt {
+        failed.note(if args.attempt {
             interrupt(&admin, id, out).await
         } else {
             cancel(&admin, id, args.queue.as_deref(), out).await
-        };
-        match done {
-            Ok(()) => {}
-            // One that ended meanwhile must not keep the others running.
-            Err(CliError::Coded(code, text)) => {
-                if let Some(CliError::Coded(_, text)) = failed.replace(CliError::Coded(code, text)) {
-                    complain(&format!("error: {text}"));
-                }
-            }
-            Err(error) => return Err(error),
-        }
+        })?;
     }
-    failed.map_or(Ok(()), Err)
+    failed.end()
 }
 
 #[derive(Debug, Serialize)]

@@ -7,6 +7,7 @@ use queue_core::TaskState;
 use serde::Serialize;
 
 use super::super::operation;
+use super::Failed;
 use super::select::FilterArgs;
 use crate::confirm::ConfirmArgs;
 use crate::error::{CliError, complain};
@@ -176,15 +177,19 @@ pub(crate) async fn run(action: Verb, args: ChangeArgs, session: &Session, out: 
         return choice.run(args.confirm, args.dry_run, session, out).await;
     }
     let admin = session.admin("cli");
+    let mut failed = Failed::default();
     for id in &args.ids {
-        admin.change_task(action, &args.queue, id).await?;
-        if out.json {
-            out.value(&One { action, queue: &args.queue, id })?;
-        } else {
-            out.line(&format!("task {:?} is {}", harmless(id), done(action)))?;
-        }
+        failed.note(one(action, &args.queue, id, &admin, out).await)?;
     }
-    Ok(())
+    failed.end()
+}
+
+async fn one(action: Verb, queue: &str, id: &str, admin: &Admin, out: &Output) -> Result<(), CliError> {
+    admin.change_task(action, queue, id).await?;
+    if out.json {
+        return out.value(&One { action, queue, id });
+    }
+    out.line(&format!("task {:?} is {}", harmless(id), done(action)))
 }
 
 pub(crate) async fn all(action: Verb, args: AllArgs, session: &Session, out: &Output) -> Result<(), CliError> {

@@ -16,9 +16,34 @@ use queue_admin::{Inspector, Verb};
 use queue_core::TaskInfo;
 
 use crate::enqueue::asynq::{self, AsynqEnqueueArgs};
-use crate::error::{CliError, exit};
+use crate::error::{CliError, complain, exit};
 use crate::output::Output;
 use crate::session::Session;
+
+/// What went wrong with single ones of those that are done one by one, each for itself.
+#[derive(Default)]
+struct Failed(Option<CliError>);
+
+impl Failed {
+    /// Goes on after what is wrong with one of them alone.
+    fn note(&mut self, done: Result<(), CliError>) -> Result<(), CliError> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(CliError::Coded(code, text)) => {
+                if let Some(CliError::Coded(_, text)) = self.0.replace(CliError::Coded(code, text)) {
+                    complain(&format!("error: {text}"));
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last of it, if there was any.
+    fn end(self) -> Result<(), CliError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
 
 /// What to do with tasks.
 #[derive(Debug, Subcommand)]
