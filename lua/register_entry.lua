@@ -2,7 +2,7 @@
 --
 -- Transition: none                         Go: none; its schedulers know nothing of each other
 -- Ticks count from the first time an entry is registered, from a change of its spec, and from when it is
--- registered again after it was removed; after that all that a fleet misses is known.
+-- registered again after it was removed, and so do its runs; after that all that a fleet misses is known.
 --
 -- KEYS
 --   1  entry      asynq:{<queue>}:x:cron:<entry>  HASH
@@ -48,8 +48,9 @@ if have[3] then
   redis.call('HDEL', entry, 'removed')
 end
 if have[3] and occasion == 'register' then
-  -- A tick that waited for a run when the entry was removed is one of that time. Who has carried it all the time goes on with it.
-  redis.call('HDEL', entry, 'waiting')
+  -- A tick that waited for a run when the entry was removed is one of that time, and so are the runs of which there are to be so many.
+  -- Who has carried it all the time goes on with it.
+  redis.call('HDEL', entry, 'waiting', 'runs')
 end
 local word = 'known'
 if not have[4] or have[4] == scheduler or tonumber(have[5] or 0) < tonumber(now) then

@@ -35,6 +35,9 @@ pub(crate) enum Dialect {
     Guarded,
 }
 
+/// How often a script is loaded for a call before that fails.
+const LOADS: usize = 3;
+
 /// Takes the guard off the keys, before anything counts them.
 const TAKE_GUARD_OFF: &str = "KEYS[#KEYS] = nil\n";
 
@@ -87,13 +90,18 @@ impl Script {
         call: &Cmd,
         dialect: Dialect,
     ) -> RedisResult<Value> {
-        match call.query_async(connection).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.load(connection, dialect).await?;
-                call.query_async(connection).await
+        let mut reply = call.query_async(connection).await;
+        // Somebody may have Redis forget it again in between.
+        for _ in 0..LOADS {
+            match &reply {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    self.load(connection, dialect).await?;
+                    reply = call.query_async(connection).await;
+                }
+                _ => break,
             }
-            reply => reply,
         }
+        reply
     }
 
     async fn load<C: ConnectionLike>(&self, connection: &mut C, dialect: Dialect) -> RedisResult<()> {

@@ -104,7 +104,7 @@ impl Inline {
         let backtrace = attempt::backtrace(&outcome);
         let step = budgets::decide(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         let error = step.error().map(str::to_owned).or(error);
-        attempt::tell_the_rest(&job, &step).await;
+        attempt::tell_the_rest(&job, &step, std::future::pending()).await;
         if !is_canceled {
             report.follow_up = OnExhausted::default().take_leave(&step, time.now());
         }

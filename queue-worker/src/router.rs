@@ -50,8 +50,9 @@ impl<S: Clone + Send + Sync + 'static> Router<S> {
     /// Adds a blocking handler, run on a thread of its own.
     ///
     /// A thread cannot be stopped from outside: a function that may run long should look at
-    /// [`Job::cancellation`] now and then. After a timeout the task is retried as usual, but the slot
-    /// stays taken until the function has returned.
+    /// [`Job::cancellation`] now and then. After a timeout the task is retried as usual, beside a function that has not
+    /// returned, as with Go's servers; so it is requeued when the time for a shutdown is over. The slot
+    /// stays taken until the function has returned, and the process ends only then.
     ///
     /// # Panics
     /// When the type has a handler already.

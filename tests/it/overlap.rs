@@ -11,6 +11,7 @@ use crate::support::{Events, Fixture, PATIENCE, Proxy, eventually, job, with};
 /// A server with five tasks for each of its slots, where tasks run until the door lets them out. Redis does what it
 /// asks from now on, and does not answer.
 async fn without_answers(fixture: &Fixture, concurrency: usize) -> (Handle, Arc<Semaphore>) {
+    fixture.warm().await;
     let proxy = Proxy::start(fixture.socket()).await;
     let options = RedisOptions { response_timeout: 2 * PATIENCE, ..RedisOptions::default() };
     let (events, door) = (Events::default(), Arc::new(Semaphore::new(0)));

@@ -125,6 +125,10 @@ impl Acks {
             }
             // The loop lives until all attempts have ended and all reports are written, or given up.
             if let Err(SendError(mut ack)) = self.sender.send(ack) {
+                warn!(
+                    task = %ack.report.run.id,
+                    "an attempt ended after its server; its task comes back when its lease ends"
+                );
                 ack.settle();
             }
         }

@@ -28,6 +28,8 @@ use crate::sequel::{CanceledForGood, Sequel};
 
 /// How long an attempt waits at its end for what its job has said to be written.
 const NOTES_WITHIN: Duration = Duration::from_secs(10);
+/// The same when the time of a server that ends is over: the report that follows is waited for a second longer.
+const NOTES_IN_A_HURRY: Duration = Duration::from_secs(1);
 
 /// A log line about an attempt, with what names it.
 macro_rules! attempt_line {
@@ -77,7 +79,11 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
-    tell_the_rest(&job, &step).await;
+    let hurry = async {
+        shared.shutdown.interrupting.cancelled().await;
+        tokio::time::sleep(NOTES_IN_A_HURRY).await;
+    };
+    tell_the_rest(&job, &step, hurry).await;
     if !is_canceled {
         ack.report.follow_up = shared.options.on_exhausted.take_leave(&step, shared.now());
     }
@@ -102,11 +108,15 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     Some(ack)
 }
 
-/// Writes what the job has said last, where the task stays.
-pub(crate) async fn tell_the_rest(job: &Job, step: &Step) {
+/// Writes what the job has said last, where the task stays, and while there is no hurry.
+pub(crate) async fn tell_the_rest(job: &Job, step: &Step, hurry: impl Future<Output = ()>) {
     if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
         // A runtime of the handler's own may have begun to write, and stand still. The task does not wait for what is only shown.
-        let _ = tokio::time::timeout(NOTES_WITHIN, Box::pin(job.write_notes())).await;
+        let written = tokio::time::timeout(NOTES_WITHIN, Box::pin(job.write_notes()));
+        tokio::select! {
+            _ = written => {}
+            () = hurry => {}
+        }
     }
 }
 

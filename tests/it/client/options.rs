@@ -134,7 +134,7 @@ async fn conflicts_are_told_apart_and_named() {
     let duplicate = client.enqueue(job("b").payload("p").unique(Duration::from_secs(60))).await.unwrap_err();
     let EnqueueError::DuplicateTask { task_type, queue, holder } = &duplicate else { panic!("{duplicate}") };
     assert_eq!((&**task_type, &**queue, holder.as_deref()), ("job", "q", Some("a")));
-    let text = "task already exists: a task of type \"job\" with this payload is waiting in queue \"q\", was not yet worked, or began \
+    let text = "task already exists: a task of type \"job\" with this payload, or this key of its own, is waiting in queue \"q\", was not yet worked, or began \
                 a window that is not over; it is \"a\"";
     assert_eq!(duplicate.to_string(), text);
     // What `main` prints of an error that it returns.

@@ -135,3 +135,36 @@ async fn a_listener_goes_on_after_redis_was_away() {
     assert_eq!(told.as_deref(), Some("b"));
     assert!(events.next().now_or_never().is_none());
 }
+
+/// Whoever had told what is gone never told anything again, so that no number jumped.
+#[tokio::test]
+async fn what_was_trimmed_is_announced_to_those_who_stayed_although_its_tellers_are_gone() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    let broker = teller(&fixture).await;
+    tell(&broker, &["a"]).await;
+    assert_eq!(next(&mut events).await.event.id.as_deref(), Some("a"));
+    // It is away for so long that others fill the stream.
+    tell(&broker, &["lost"]).await;
+    let entry = "s host:1:other e";
+    for number in 1..=60 {
+        fixture.run(&format!("XADD asynq:{{q}}:x:events MAXLEN 50 * n {number} {entry} -")).await;
+    }
+    assert_eq!(next(&mut events).await.event.kind, Kind::Gap);
+}
+
+#[tokio::test]
+async fn a_flood_that_is_all_there_is_no_gap() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    let broker = teller(&fixture).await;
+    for round in 0..3 {
+        let ids: Vec<String> = (0..70).map(|n| format!("{round}-{n}")).collect();
+        for id in &ids {
+            tell(&broker, &[id]).await;
+        }
+        for id in &ids {
+            assert_eq!(next(&mut events).await.event.id.as_deref(), Some(&**id));
+        }
+    }
+}

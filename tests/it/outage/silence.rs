@@ -220,6 +220,7 @@ async fn idle_connections_that_were_cut_without_a_sign_are_given_up_together() {
 #[tokio::test]
 async fn a_late_renewal_without_an_answer_does_not_lose_the_task() {
     let fixture = Fixture::start().await;
+    fixture.warm().await;
     let (proxy, day) = (Proxy::start(fixture.socket()).await, Duration::from_secs(24 * 60 * 60));
     let options = RedisOptions { response_timeout: Duration::from_secs(1), connect_timeout: day, ..Default::default() };
     let cut_off = queue_redis::broker::Broker::new(Redis::lazy(&proxy.url(), options).unwrap());
@@ -284,4 +285,28 @@ impl Clock for Leaping {
     fn now_ns(&self) -> i64 {
         self.0.fetch_add(6_000_000_000, Ordering::Relaxed)
     }
+}
+
+/// The report waited for the progress for ten seconds, and the server did not wait for the report: the work was done twice.
+#[tokio::test]
+async fn a_report_of_a_server_that_ends_does_not_wait_for_what_the_handler_has_said() {
+    let fixture = Fixture::start().await;
+    let (events, door) = (Events::default(), Arc::new(Notify::new()));
+    let work = with(&(events.clone(), door.clone()), async |(events, door): (Events, Arc<Notify>), job: Job| {
+        events.tell("works");
+        door.notified().await;
+        job.progress(100, "done");
+    });
+    let server = fixture.server(Router::new(()).route("job", work)).shutdown_timeout(Duration::ZERO);
+    let server = server.cancel_grace(Duration::from_millis(500)).start().await.unwrap();
+    fixture.enqueue([job("a")]).await;
+    events.wait(1).await;
+    let hanging = Hanging::begin(fixture.url()).await;
+    door.notify_one();
+    let shutdown = tokio::spawn(async move { server.shutdown().await });
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    drop(hanging);
+    shutdown.await.unwrap();
+    assert_eq!(fixture.cmd::<u64>(&["LLEN", "asynq:{q}:active"]).await, 0);
+    assert_eq!(fixture.count("processed").await, 1);
 }

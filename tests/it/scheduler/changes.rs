@@ -47,6 +47,27 @@ async fn an_entry_can_be_added_replaced_and_taken_away() {
 }
 
 #[tokio::test]
+async fn an_entry_that_had_its_runs_and_comes_back_has_them_again() {
+    let stage = Stage::new().await;
+    let once = || entry("e", "* * * * *").max_runs(1);
+    let scheduler = stage.start([once()]).await;
+    stage.tick("e", MINUTE).await;
+    stage.tick("e", 2 * MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60"]);
+    scheduler.unregister("e").unwrap();
+    eventually("Redis knows that it is gone", async || {
+        stage.fixture.inspector().cron_entries().await.unwrap().is_empty()
+    })
+    .await;
+    scheduler.register(once()).unwrap();
+    for tick in 3..=5 {
+        stage.tick("e", tick * MINUTE).await;
+    }
+    assert_eq!(stage.pending().await.len(), 2);
+    scheduler.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_new_payload_does_not_disturb_the_ticks() {
     let stage = Stage::new().await;
     let with = |payload: &str| {

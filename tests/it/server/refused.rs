@@ -30,6 +30,7 @@ fn failures(events: &Events) -> usize {
 #[tokio::test]
 async fn failing_tasks_of_a_queue_with_a_stray_retry_key_leave_the_slots_to_other_queues() {
     let fixture = Fixture::start().await;
+    fixture.warm().await;
     fixture.run("SET asynq:{q}:retry stray").await;
     fixture.enqueue((0..50).map(|n| failing(&n.to_string()))).await;
     let events = Events::default();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use queue_core::{RawTask, TaskMessage, TaskState};
-use queue_redis::broker::{Completion, Verdict};
+use queue_redis::broker::{Completion, Dequeued, Taken, Verdict};
 
-use super::fixture::{Fixture, NOW, QUEUE, report};
+use super::fixture::{Fixture, NOW, NOW_NS, QUEUE, report};
 
 /// The group of the tasks that are aggregating.
 pub(crate) const GROUP: &str = "g";
@@ -38,6 +38,23 @@ impl Fixture {
             _ => return,
         };
         assert_eq!(verdict, Verdict::Applied);
+    }
+
+    /// Redis has the scripts of takes, renewals and reports from now on: an answer that is lost is the one to a call.
+    pub(crate) async fn warm(&self) {
+        const WARM: &str = "warm";
+        let tasks = ["a", "b"].map(|id| self.compose(RawTask::new("job").queue(WARM).task_id(id)));
+        self.broker.enqueue(WARM, &tasks, NOW_NS).await.unwrap();
+        let taken = self.broker.dequeue(&WARM.into(), 2, &"w:1".into(), NOW + 30).await.unwrap();
+        let Dequeued::Tasks(taken) = taken else { panic!("{taken:?}") };
+        let [Taken::Task(first), Taken::Task(second)] = &taken[..] else { panic!("{taken:?}") };
+        let mut connection = self.redis().pooled().await.unwrap();
+        self.broker.extend_lease(&mut connection, WARM, std::slice::from_ref(&first.run), NOW + 60).await.unwrap();
+        self.broker.retry(&report(first), &first.message.to_bytes(), NOW + 60, true, NOW).await.unwrap();
+        self.broker.done(WARM, &[report(second)], NOW).await.unwrap();
+        self.run("SREM asynq:queues warm").await;
+        let keys: Vec<String> = self.cmd(&["KEYS", "asynq:{warm}:*"]).await;
+        let _: u64 = self.cmd(&[&["DEL".to_owned()], &keys[..]].concat()).await;
     }
 
     /// Deletes the counters, which have nothing to do with what is tested.
