@@ -299,7 +299,7 @@ async fn a_report_of_a_server_that_ends_does_not_wait_for_what_the_handler_has_s
     });
     let server = fixture.server(Router::new(()).route("job", work)).shutdown_timeout(Duration::ZERO);
     let server = server.cancel_grace(Duration::from_millis(500)).start().await.unwrap();
-    fixture.enqueue([job("a")]).await;
+    fixture.enqueue([job("a").retention(Duration::from_secs(600))]).await;
     events.wait(1).await;
     let hanging = Hanging::begin(fixture.url()).await;
     door.notify_one();
