@@ -74,7 +74,7 @@ fn a_pending_task_is_held_back_by_its_queue_its_servers_or_others() {
     assert_eq!(told(&Facts { servers: vec![ending, server(10)], ..pending(0) }), ["next"]);
     let removing = Facts { is_removing: true, paused: Some("1".to_owned()), is_listed: false, ..pending(0) };
     assert_eq!(told(&removing), ["paused", "removing", "unlisted"]);
-    assert_eq!(told(&Facts { paused: None, ..removing }), ["unlisted", "next"], "somebody has resumed it");
+    assert_eq!(told(&Facts { paused: None, ..removing }), ["next", "unlisted"], "somebody has resumed it");
     assert_eq!(told(&Facts { lock_holder: Some("b".into()), ..pending(1) }), ["behind", "locked-by-twin"]);
     assert_eq!(told(&Facts { lock_holder: Some("a".into()), ..pending(1) }), ["behind"]);
 }
