@@ -13,15 +13,17 @@
 -- RETURNS
 --   1  deleted
 --   0  one of them is not as it was; nothing was written
--- needs: is_wrong_type
+-- needs: is_wrong_type nth
 local key, copy = KEYS[1], ARGV[1]
 
 if redis.call('DUMP', key) ~= copy then
   return 0
 end
-for n = 2, #KEYS do
-  local seen = redis.pcall('HMGET', KEYS[n], 'msg', 'created')
-  if is_wrong_type(seen) or (seen[1] or seen[2] or '') ~= ARGV[n] then
+for n = 1, #KEYS - 1 do
+  local holder = nth(KEYS, 2, 1, n)
+  local seen_msg = nth(ARGV, 2, 1, n)
+  local seen = redis.pcall('HMGET', holder, 'msg', 'created')
+  if is_wrong_type(seen) or (seen[1] or seen[2] or '') ~= seen_msg then
     return 0
   end
 end

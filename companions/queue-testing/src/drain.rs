@@ -365,7 +365,7 @@ impl Worker<'_> {
         };
         assert!(
             made < self.options.most,
-            "{made} attempts were made, and there is still work: does a handler enqueue its own task, or has a task no handler, so that it is put off for half a minute again and again? The last ones:\n{last}",
+            "{made} attempts were made, and there is still work: does a handler enqueue its own task? Has a task no handler, so that it is put off for half a minute again and again? The last ones:\n{last}",
         );
     }
 }
