@@ -12,6 +12,7 @@ use queue_redis::{
     Error,
     broker::{Broker, Delivery, GroupRules, Matching, Report, Side, Verdict},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::budgets;
 use crate::events::End;
@@ -104,7 +105,7 @@ impl Inline {
         let backtrace = attempt::backtrace(&outcome);
         let step = budgets::decide(job.message(), outcome, time.now(), routes.retry_policy(job.message()));
         let error = step.error().map(str::to_owned).or(error);
-        attempt::tell_the_rest(&job, &step, std::future::pending()).await;
+        attempt::tell_the_rest(&job, &step, &CancellationToken::new()).await;
         if !is_canceled {
             report.follow_up = OnExhausted::default().take_leave(&step, time.now());
         }

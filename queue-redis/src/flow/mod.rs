@@ -21,6 +21,7 @@ mod rerun;
 mod signal;
 mod status;
 mod store;
+mod whereabouts;
 mod workflow;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};

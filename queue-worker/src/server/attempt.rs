@@ -9,6 +9,7 @@ use queue_core::outcome::{Failure, NO_HANDLER, Outcome, Step};
 use queue_core::unique::UniqueUntil;
 use queue_redis::broker::{Report, Side};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, debug};
 
@@ -79,11 +80,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     // An error is the user's too, and so is what it says.
     let concluded = panic::catch(|| conclude(&shared, &job, &span, outcome));
     let (step, end, error) = concluded.unwrap_or_else(|panicked| conclude(&shared, &job, &span, failed(panicked)));
-    let hurry = async {
-        shared.shutdown.interrupting.cancelled().await;
-        tokio::time::sleep(NOTES_IN_A_HURRY).await;
-    };
-    tell_the_rest(&job, &step, hurry).await;
+    tell_the_rest(&job, &step, &shared.shutdown.interrupting).await;
     if !is_canceled {
         ack.report.follow_up = shared.options.on_exhausted.take_leave(&step, shared.now());
     }
@@ -108,16 +105,25 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, ticket: u64, slot: Arc<Sl
     Some(ack)
 }
 
-/// Writes what the job has said last, where the task stays, and while there is no hurry.
-pub(crate) async fn tell_the_rest(job: &Job, step: &Step, hurry: impl Future<Output = ()>) {
-    if job.has_notes() && !matches!(step, Step::Done | Step::Revoke) {
-        // A runtime of the handler's own may have begun to write, and stand still. The task does not wait for what is only shown.
-        let written = tokio::time::timeout(NOTES_WITHIN, Box::pin(job.write_notes()));
+/// Writes what the job has said last, where the task stays, and while there is no hurry: a server that ends is interrupted when its
+/// time is over.
+pub(crate) async fn tell_the_rest(job: &Job, step: &Step, interrupting: &CancellationToken) {
+    if !job.has_notes() || matches!(step, Step::Done | Step::Revoke) {
+        return;
+    }
+    // Boxed: the future of every attempt would have room for it.
+    Box::pin(async {
+        let hurry = async {
+            interrupting.cancelled().await;
+            tokio::time::sleep(NOTES_IN_A_HURRY).await;
+        };
         tokio::select! {
-            _ = written => {}
+            // A runtime of the handler's own may have begun to write, and stand still. The task does not wait for what is only shown.
+            _ = tokio::time::timeout(NOTES_WITHIN, job.write_notes()) => {}
             () = hurry => {}
         }
-    }
+    })
+    .await;
 }
 
 fn failed(panicked: Panicked) -> Outcome {

@@ -321,7 +321,10 @@ impl fmt::Display for Reason {
                 since.iter().try_for_each(|since| write!(f, " since {since}"))?;
                 f.write_str("; `queuectl queue resume` lets its tasks run")
             }
-            Self::Removing => f.write_str("its queue is being removed; if nobody does that any more, remove it again, or `queuectl queue resume` keeps what is left"),
+            Self::Removing => f.write_str(
+                "its queue is being removed; if nobody does that any more, remove it again, or `queuectl queue resume` \
+                 keeps what is left",
+            ),
             Self::Unlisted => f.write_str("its queue is not listed, so that no tool shows it; `queuectl doctor` helps"),
             Self::Scheduled { at } => write!(f, "it waits for its time, {at}"),
             Self::Lane { lane, since, ahead, running, holders, turn, next_look, rests_until, slowed, paused, fallback } => {
