@@ -272,7 +272,8 @@ fn first_failure(text: String) -> String {
 fn tls_hint(message: &str) -> Option<&'static str> {
     const OTHERS: &str = "its certificate is not for this host: use the name that it was made for";
     const EXPIRED: &str = "its certificate has expired, or the clock of this machine is wrong";
-    const HINTS: [(&str, &str); 8] = [
+    const HINTS: [(&str, &str); 9] = [
+        ("KeyMismatch", "the key does not belong to the certificate: give the right one (TlsOptions::client)"),
         // Alerts are what the server thinks of us.
         ("CertificateRequired", "the server wants a certificate: give one (TlsOptions::client)"),
         (

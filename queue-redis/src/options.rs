@@ -37,6 +37,28 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
+impl TlsOptions {
+    /// The TLS library takes a file without a certificate for one that trusts nobody, and says so at the first connection only.
+    fn check(&self) -> Result<(), Error> {
+        const CERTIFICATE: (&str, &str) =
+            ("CERTIFICATE-----", "it must hold a certificate in PEM (-----BEGIN CERTIFICATE-----)");
+        const KEY: (&str, &str) =
+            ("PRIVATE KEY-----", "it must hold a private key in PEM (-----BEGIN PRIVATE KEY-----)");
+        let (certificate, key) = self.client.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
+        let given = [
+            ("tls.ca", self.ca.as_ref(), CERTIFICATE),
+            ("tls.client (certificate)", certificate, CERTIFICATE),
+            ("tls.client (key)", key, KEY),
+        ];
+        for (option, pem, (label, rule)) in given {
+            if let Some(pem) = pem.filter(|pem| !String::from_utf8_lossy(pem).contains(label)) {
+                return Err(Error::Option { option, value: format!("{} bytes of something else", pem.len()), rule });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Default for RedisOptions {
     fn default() -> Self {
         Self {
@@ -60,7 +82,7 @@ impl RedisOptions {
             let (option, value) = ("pool_size", "0".to_owned());
             return Err(Error::Option { option, value, rule: "it must be at least 1" });
         }
-        Ok(())
+        self.tls.check()
     }
 
     pub(crate) fn config(&self) -> AsyncConnectionConfig {

@@ -144,7 +144,46 @@ async fn tls_where_there_is_none_and_none_where_there_is_are_told() {
 
 #[test]
 fn certificates_without_tls_are_refused() {
-    let options = RedisOptions { tls: TlsOptions { ca: Some(Vec::new()), client: None }, ..RedisOptions::default() };
-    let error = Redis::lazy("redis://localhost", options).unwrap_err();
+    let tls = TlsOptions { ca: Some(authority("test authority").pem().into_bytes()), client: None };
+    let error = Redis::lazy("redis://localhost", RedisOptions { tls, ..RedisOptions::default() }).unwrap_err();
     assert!(error.to_string().contains("not rediss://"), "{error}");
+}
+
+#[test]
+fn certificates_that_are_none_are_refused_before_anything_is_asked() {
+    let authority = authority("test authority");
+    let Signed { certificate, key } = signed_by(&authority, "worker", false);
+    let told = |ca: Option<&str>, client: Option<(&str, &str)>| {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let client = client.map(|(certificate, key)| (bytes(certificate), bytes(key)));
+        let tls = TlsOptions { ca: ca.map(bytes), client };
+        Redis::lazy("rediss://localhost", RedisOptions { tls, ..RedisOptions::default() }).unwrap_err().to_string()
+    };
+    let damaged = certificate.replace("MII", "M!!");
+    for (text, expected) in [
+        (told(Some("something"), None), "tls.ca is 9 bytes of something else; it must hold a certificate"),
+        (told(Some(&key), None), "tls.ca is"),
+        (told(None, Some((&key, &key))), "tls.client (certificate) is"),
+        (
+            told(None, Some((&certificate, ""))),
+            "tls.client (key) is 0 bytes of something else; it must hold a private key",
+        ),
+        (told(Some(&damaged), None), "is damaged"),
+        (told(None, Some((&damaged, &key))), "is damaged"),
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_certificate_is_named() {
+    let ours = authority("test authority");
+    let redis = Secured::start(&ours, &signed_by(&ours, "localhost", false)).await;
+    let (worker, other) = (signed_by(&ours, "worker", false), signed_by(&ours, "other", false));
+    let client = Some((worker.certificate.into_bytes(), other.key.into_bytes()));
+    let text = refusal(&redis.redis("localhost", TlsOptions { ca: Some(ours.pem().into_bytes()), client })).await;
+    assert!(
+        text.contains("the key does not belong to the certificate: give the right one (TlsOptions::client)"),
+        "{text}"
+    );
 }

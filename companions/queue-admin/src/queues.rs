@@ -5,6 +5,7 @@ use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
 use queue_core::keys::{QUEUES, QueueKeys};
+use queue_core::options::check_existing_queue_name;
 
 use super::Inspector;
 use queue_redis::Error as RedisError;
@@ -158,8 +159,9 @@ impl Inspector {
     /// need not have had a task yet. Returns whether it was running before.
     ///
     /// # Errors
-    /// When Redis cannot be asked or refuses.
+    /// [`Error::BadName`] when no queue can have the name; when Redis cannot be asked or refuses.
     pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
+        check_existing_queue_name(queue)?;
         let now = self.clock.now_secs();
         Ok(self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await?)
     }

@@ -98,6 +98,8 @@ impl From<io::Error> for CliError {
     }
 }
 
+const TLS_FLAGS: &str = "; --tls-ca, --tls-cert and --tls-key name the files";
+
 impl From<queue_redis::Error> for CliError {
     fn from(error: queue_redis::Error) -> Self {
         Error::from(error).into()
@@ -115,9 +117,8 @@ impl From<Error> for CliError {
             Error::EntryNotFound(_) => {
                 "; `queuectl cron ls` shows those there are; those of Go's schedulers can only be looked at"
             }
-            Error::Redis(queue_redis::Error::Tls { hint, .. }) if hint.contains("TlsOptions") => {
-                "; --tls-ca, --tls-cert and --tls-key name the files"
-            }
+            Error::Redis(queue_redis::Error::Tls { hint, .. }) if hint.contains("TlsOptions") => TLS_FLAGS,
+            Error::Redis(queue_redis::Error::Option { option, .. }) if option.starts_with("tls") => TLS_FLAGS,
             Error::RunRefused { verdict: TickVerdict::Unfinished, .. } => "; --force runs it nevertheless",
             _ => "",
         };
@@ -150,6 +151,7 @@ impl From<Error> for CliError {
             | Error::CancelAsked { .. }
             | Error::TaskChanged { .. }
             | Error::ArchiveFull { .. } => Self::Coded(exit::REFUSED, message),
+            Error::BadName(_) => Self::Usage(message),
             error if error.is_transient() => Self::Transient(message),
             _ => Self::Failed(message),
         }

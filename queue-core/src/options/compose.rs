@@ -251,14 +251,18 @@ fn compose_checked(
     let retention = options.retention.map_or(0, secs_ceil);
 
     let in_front_is_no = |what| if options.front { Err(OptionError::NotInFront { what }) } else { Ok(()) };
-    let start_ns = match options.process {
-        None => now_ns,
-        Some(ProcessTime::In(delay)) => now_ns.saturating_add(i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX)),
-        Some(ProcessTime::At(instant)) => unix_ns(instant),
+    // Of a time that is still to come: the option, and the second.
+    let start = match options.process {
+        None => None,
+        Some(ProcessTime::In(delay)) => {
+            let nanos = i128::from(now_ns) + i128::try_from(delay.as_nanos()).unwrap_or(i128::MAX / 2);
+            let second = nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) > 0);
+            (!delay.is_zero()).then(|| ("process_in", i64::try_from(second).unwrap_or(i64::MAX)))
+        }
+        Some(ProcessTime::At(instant)) => (unix_ns(instant) > now_ns).then(|| ("process_at", unix_secs_ceil(instant))),
     };
-    let placement = if start_ns > now_ns {
+    let placement = if let Some((_, at)) = start {
         in_front_is_no("a task with a time")?;
-        let at = start_ns.div_euclid(1_000_000_000) + i64::from(start_ns.rem_euclid(1_000_000_000) > 0);
         Placement::Scheduled { at }
     } else if options.group.is_some() {
         in_front_is_no("a task in a group")?;
@@ -268,13 +272,11 @@ fn compose_checked(
     } else {
         Placement::Pending
     };
-    for (option, value) in [("deadline", deadline), ("timeout", timeout), ("retention", retention)] {
+    let times = [("deadline", deadline), ("timeout", timeout), ("retention", retention)];
+    for (option, value) in times.into_iter().chain(start) {
         if value > LAST_SECOND {
             return Err(OptionError::TimeTooFar { option });
         }
-    }
-    if start_ns == i64::MAX {
-        return Err(OptionError::TimeTooFar { option: "process_in" });
     }
 
     let has_own_lock = options.unique_key.is_some();
@@ -564,6 +566,10 @@ mod tests {
             refused(RawTask::new("t").process_in(Duration::MAX)),
             OptionError::TimeTooFar { option: "process_in" }
         ));
+        let second =
+            |second: i64| RawTask::new("t").process_at(UNIX_EPOCH + Duration::from_secs(second.unsigned_abs()));
+        assert!(matches!(refused(second(LAST_SECOND + 1)), OptionError::TimeTooFar { option: "process_at" }));
+        assert_eq!(composed(second(LAST_SECOND)).placement, Placement::Scheduled { at: LAST_SECOND });
         assert!(matches!(
             refused(RawTask::new("t").retention(Duration::MAX)),
             OptionError::TimeTooFar { option: "retention" }

@@ -115,8 +115,11 @@ fn add_certificates(info: ConnectionInfo, tls: &TlsOptions) -> Result<Connection
         client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
         root_cert: tls.ca.clone(),
     };
-    let client = redis::Client::build_with_tls(info, certificates)
-        .map_err(|error| Error::InvalidUrl { reason: format!("the TLS certificates cannot be used: {error}") })?;
+    let target = info.addr().to_string();
+    let client = redis::Client::build_with_tls(info, certificates).map_err(|error| {
+        let hint = "a certificate or key that was given (TlsOptions) is damaged";
+        Error::Tls { target, source: std::sync::Arc::new(error), hint }
+    })?;
     Ok(client.get_connection_info().clone())
 }
 

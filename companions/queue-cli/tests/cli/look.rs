@@ -133,6 +133,7 @@ async fn queues_are_paused_and_resumed() {
     bench.wait_for("id", &[TaskState::Completed]).await;
     assert_eq!(bench.run(&["queue", "unpause", "default"]).await.ok(), "queue \"default\" is running already\n");
     assert!(bench.run(&["queue", "pause", "typo"]).await.ok().contains("is this the right name?"));
+    assert!(bench.run(&["queue", "pause", " "]).await.failed(2).contains("the queue name is blank"));
 }
 
 #[tokio::test]
