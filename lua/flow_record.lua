@@ -29,12 +29,16 @@ local words = ARGV
 
 local function record(todo, prefix, born, at, last)
   local new, stray, has_todo = 0, 0, false
-  local is_ours = born == '' or redis.call('HGET', prefix .. '0:flow', 'born') == born
+  local is_ours = born == '' or nil
   while at < last do
     local number, outcome, count = words[at], words[at + 1], tonumber(words[at + 2])
     local group = { unpack(words, at + 3, at + 2 + count) }
     at = at + 3 + count
-    local flow = is_ours and flow_load(prefix, number)
+    local flow = flow_load(prefix, number)
+    if is_ours == nil then
+      is_ours = (number == '0' and flow and flow.born or redis.call('HGET', prefix .. '0:flow', 'born')) == born
+    end
+    flow = is_ours and flow
     local moved = 0
     if is_ours and (outcome == 'rules' or outcome == 'nodes' or outcome == 'after') then
       -- Before it is done: what somebody asks for after that is not lost.

@@ -7,10 +7,14 @@
 local function flow_claim(todo, prefix, now)
   local claimed, until_then, bytes, claims = { now + 1800 }, string.format('%d', now + 10), 0, {}
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', todo, '-inf', now, 'LIMIT', '0', '25')) do
-    local flow, event = string.match(entry, '^call (%d+) (%a+) ')
-    local message = flow and redis.call('HGET', prefix .. flow .. ':about', 'message:' .. event)
-    local kind, node, number = string.match(entry, '^(%a+) (%d+) (%d+)')
-    message = (kind == 'run' or kind == 'late') and redis.call('HGET', prefix .. node .. ':messages', number) or message or ''
+    local kind, flow, what = string.match(entry, '^(%a+) (%d+) (%w+)')
+    local message
+    if kind == 'call' then
+      message = redis.call('HGET', prefix .. flow .. ':about', 'message:' .. what)
+    elseif kind == 'run' or kind == 'late' then
+      message = redis.call('HGET', prefix .. flow .. ':messages', what)
+    end
+    message = message or ''
     claims[#claims + 1] = until_then
     claims[#claims + 1] = entry
     claimed[#claimed + 1] = entry

@@ -7,10 +7,6 @@
 -- needs: flow_count flow_load flow_save flow_set flow_tolerate flow_walk
 local levels = 10
 local function flow_rules(todo, prefix, flow, now)
-  local function count(counter)
-    -- Most are not there, and a call of Lua's own takes as long as ten of these.
-    return flow[counter] and tonumber(flow[counter]) or 0
-  end
   local function is_over(fired, callback)
     return not fired or not callback or callback == 'ok' or callback == 'dead'
   end
@@ -22,17 +18,18 @@ local function flow_rules(todo, prefix, flow, now)
       if tonumber(flow.generation) > 1 then
         flow_set(flow, 'called:' .. event, flow.generation)
       end
-      redis.call('ZADD', todo, 0, 'call ' .. flow.number .. ' ' .. event .. ' ' .. flow.generation)
+      redis.call('ZADD', todo, '0', 'call ' .. flow.number .. ' ' .. event .. ' ' .. flow.generation)
       has_todo = true
     end
   end
 
   while true do
     levels = levels - 1
-    local doomed, cancelled = count('c10') + count('c12'), flow.cancelled and 0 or count('c7')
-    local untried = count('c1') + count('c2') + count('c9') + count('c10')
-    local live = untried + count('c3') + count('c12')
-    local bad = count('c5') + count('c6') + doomed + cancelled - count('tolerated')
+    -- Adding makes a number of a text. Most counters are not there, and a call of Lua's own takes as long as ten of these.
+    local untried = (flow.c1 or 0) + (flow.c2 or 0) + (flow.c9 or 0) + (flow.c10 or 0)
+    local live = untried + (flow.c3 or 0) + (flow.c12 or 0)
+    local cancelled = flow.cancelled and 0 or flow.c7 or 0
+    local bad = (flow.c5 or 0) + (flow.c6 or 0) + (flow.c10 or 0) + (flow.c12 or 0) + cancelled - (flow.tolerated or 0)
     bad = bad + (flow['callback:complete'] == 'dead' and 1 or 0) + (flow['callback:success'] == 'dead' and 1 or 0)
     local is_closed = flow.committed or flow.cancelled or flow.abandoned
     local is_whole = flow.committed and not flow.cancelled and not flow.abandoned
@@ -102,7 +99,7 @@ local function flow_rules(todo, prefix, flow, now)
     has_todo = flow_walk(todo, prefix, parent, { { flow.at, 1 } }) or has_todo
     if levels <= 0 then
       flow_save(prefix, parent)
-      redis.call('ZADD', todo, 0, 'rules ' .. flow.parent)
+      redis.call('ZADD', todo, '0', 'rules ' .. flow.parent)
       return true
     end
     flow = parent
