@@ -109,7 +109,8 @@ async fn tasks_go_into_the_bin_and_back_in_short_calls() {
     let (fixture, inspector) = start().await;
     fixture.put((0..120).map(|n| job(&format!("t{n}")).process_in(Duration::from_secs(3_600)))).await;
     // It notes the commands within scripts, too, and by itself keeps the last 128.
-    fixture.run("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 10000").await;
+    fixture.run("CONFIG SET slowlog-max-len 10000").await;
+    fixture.run("CONFIG SET slowlog-log-slower-than 0").await;
     let ada = admin(&inspector, Role::Admin);
     let mut spec = delete_all();
     // Before the ids: the command, the script, how many keys, seven keys and eight arguments, or three and four.
@@ -484,7 +485,8 @@ async fn an_operation_interrupts_no_task_of_another_queue() {
     fixture.take().await;
     fixture.put([job("waits")]).await;
     fixture.broker.publish_queue("other").await.unwrap();
-    fixture.run("CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 10000").await;
+    fixture.run("CONFIG SET slowlog-max-len 10000").await;
+    fixture.run("CONFIG SET slowlog-log-slower-than 0").await;
     let ada = admin(&inspector, Role::Admin);
     for (queue, expected) in [("other", &[][..]), (QUEUE, &["mine"])] {
         fixture.run("SLOWLOG RESET").await;

@@ -1,14 +1,12 @@
 //! The reconciler of a server whose user has the rights of `docs/deployment.md` and no others.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue_core::{RawTask, TaskState};
 use queue_redis::Redis;
 use queue_worker::{Event, Handle, Router, Server};
-use redis::Value;
 
-use super::{documented, refused, with_user};
+use super::{Refusal, documented, refused, refused_by, with_user};
 use crate::support::{Events, Fixture, Lines, QUEUE, eventually};
 
 async fn start(redis: &Redis, events: &Events) -> Handle {
@@ -59,8 +57,9 @@ async fn a_worker_with_the_documented_rights_of_upkeep_puts_its_queues_in_order_
 
 /// How often the user was refused something.
 async fn refusals(fixture: &Fixture) -> i64 {
-    let log: Vec<BTreeMap<String, Value>> = fixture.cmd(&["ACL", "LOG"]).await;
-    log.iter().map(|entry| redis::from_redis_value_ref::<i64>(&entry["count"]).unwrap()).sum()
+    let log: Vec<Refusal> = fixture.cmd(&["ACL", "LOG"]).await;
+    let of_upkeep = log.iter().filter(|entry| !refused_by(std::slice::from_ref(entry), "worker").is_empty());
+    of_upkeep.map(|entry| redis::from_redis_value_ref::<i64>(&entry["count"]).unwrap()).sum()
 }
 
 #[tokio::test]
