@@ -32,6 +32,25 @@ impl DecodeError {
     pub fn new(codec: &'static str, len: usize, source: impl Into<BoxError>) -> Self {
         Self { codec, len, source: source.into() }
     }
+
+    /// The same without the value that does not fit, which `serde` quotes: for a payload that only the handler is to read, since errors
+    /// are stored with the task and logged. Of JSON, the place is still told.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        use serde_json::error::Category;
+        let source = match self.source.downcast_ref::<serde_json::Error>() {
+            Some(error) => {
+                let what = match error.classify() {
+                    Category::Syntax => "it is none",
+                    Category::Eof | Category::Io => "it ends too soon",
+                    Category::Data => "its data do not fit",
+                };
+                format!("{what}, at line {} column {}", error.line(), error.column())
+            }
+            None => "it does not fit".to_owned(),
+        };
+        Self { source: format!("{source}; no more is told of a payload that was encrypted").into(), ..self }
+    }
 }
 
 impl EncodeError {
@@ -133,6 +152,24 @@ mod tests {
     fn json_reads_what_a_go_producer_writes() {
         let mail: Mail = Json::decode(&Bytes::from_static(br#"{"id":7,"to":"a@b","extra":null}"#)).unwrap();
         assert_eq!(mail, Mail { to: "a@b".into(), id: 7 });
+    }
+
+    #[test]
+    fn an_error_without_values_tells_the_place_alone() {
+        let told = |error: Option<DecodeError>| error.unwrap().without_values().to_string();
+        let of_json =
+            |text: &'static str| told(<Json as Codec<Mail>>::decode(&Bytes::from_static(text.as_bytes())).err());
+        for (text, expected) in [
+            (r#"{"id":"secret","to":""}"#, "as JSON: its data do not fit, at line 1 column 14;"),
+            (r#"{"secret""#, "it ends too soon, at line 1 column 9;"),
+            ("secret", "it is none, at line 1 column 1;"),
+        ] {
+            let error = of_json(text);
+            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+        }
+        let packed = rmp_serde::to_vec_named(&("secret", 1)).unwrap();
+        let error = told(<MessagePack as Codec<Mail>>::decode(&packed.into()).err());
+        assert!(error.contains("as MessagePack: it does not fit;") && !error.contains("secret"), "{error}");
     }
 
     #[test]

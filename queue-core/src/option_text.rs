@@ -48,6 +48,11 @@ pub fn parse_queue(text: &str) -> Option<String> {
     serde_json::from_str(quoted).ok()
 }
 
+/// The name and the value in a text like `Header(["name","value"])`; `None` for other options.
+pub fn parse_header(text: &str) -> Option<(String, String)> {
+    serde_json::from_str(text.strip_prefix("Header(")?.strip_suffix(')')?).ok()
+}
+
 /// The layout of Go's `time.UnixDate`, in UTC. For a time beyond all dates, for which chrono's own conversion panics,
 /// its Unix second.
 fn date(at: SystemTime) -> String {
@@ -113,6 +118,7 @@ mod tests {
             "Header([\"k\",\"v\"])",
         ];
         assert_eq!(format(&options), expected);
+        assert_eq!(parse_header(expected[expected.len() - 1]), Some(("k".to_owned(), "v".to_owned())));
         let later = TaskOptions::new().process_in(Duration::from_millis(1_500));
         assert_eq!(format(&later), ["ProcessIn(1.5s)"]);
     }

@@ -112,7 +112,10 @@ pub trait BlockingHandler<P, M, S>: Clone + Send + Sync + 'static {
 }
 
 fn decode<P: Task>(job: &Job) -> Result<P, Failure> {
-    P::Codec::decode(job.payload()).map_err(|error| job.undecodable().failure(error))
+    P::Codec::decode(job.payload()).map_err(|error| {
+        let error = if job.has_other_payload() { error.without_values() } else { error };
+        job.undecodable().failure(error)
+    })
 }
 
 macro_rules! handlers {

@@ -10,7 +10,7 @@ use queue_redis::{Batch, BatchState, Client, EnqueueError, Outgoing, To};
 use queue_worker::{Failure, FromJob as _, Group, Job, Router};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Events, Fixture, PATIENCE, QUEUE, eventually, job, with};
+use crate::support::{Events, Fixture, Lines, PATIENCE, QUEUE, eventually, job, with};
 
 const SECRET: &str = "4242-4242";
 
@@ -68,6 +68,33 @@ async fn the_handler_sees_the_payload_and_redis_does_not() {
         events.wait(3).await;
         server.shutdown().await;
         assert_eq!(*seen.lock().unwrap(), [paid(), paid(), paid()]);
+    }
+}
+
+/// An error of `serde` quotes the value that does not fit.
+#[tokio::test]
+async fn a_payload_that_does_not_fit_the_type_is_not_quoted_in_its_error() {
+    #[derive(Serialize, Deserialize)]
+    struct Numbered {
+        card: u64,
+    }
+    impl Task for Numbered {
+        const TYPE: &'static str = Paid::TYPE;
+        type Codec = Json;
+    }
+    for encryption in
+        [Encryption::new(keys(&[1])), Encryption::new(keys(&[1])).fields("user:paid", ["card"]).types(["none"])]
+    {
+        let (lines, _guard) = Lines::collect();
+        let fixture = Fixture::start().await;
+        let id = encryption.client(fixture.client()).enqueue(paid()).await.unwrap().id;
+        let router = encryption.router(Router::new(()).task(async |_: Numbered| {}));
+        let server = fixture.server(router).start().await.unwrap();
+        fixture.in_state(&id, TaskState::Archived).await;
+        server.shutdown().await;
+        let error = fixture.inspector().task(QUEUE, &id).await.unwrap().last_error;
+        assert!(error.contains("its data do not fit, at line 1 column"), "{error}");
+        assert!(!everything(&fixture).await.contains(SECRET) && !lines.all().concat().contains(SECRET));
     }
 }
 

@@ -213,23 +213,27 @@ impl Inspector {
         }
     }
 
-    /// The tasks of this id, in all queues that are listed; empty where there is none.
+    /// The tasks of this id, in all listed queues that `sees` lets through; empty where there is none.
     ///
     /// # Errors
-    /// When the message of one cannot be read, or Redis cannot be asked or refuses.
-    pub async fn task_everywhere(&self, id: &str) -> Result<Vec<TaskInfo>, Error> {
-        let queues = self.queues().await?;
+    /// When there are only such whose messages cannot be read, or Redis cannot be asked or refuses.
+    pub async fn task_everywhere(&self, id: &str, sees: impl Fn(&str) -> bool) -> Result<Vec<TaskInfo>, Error> {
+        let queues = self.queues().await?.into_iter().filter(|queue| sees(queue));
         let mut looks = stream::iter(queues).map(|queue| async move { self.task(&queue, id).await }).buffered(AT_ONCE);
-        let mut found = Vec::new();
+        let (mut found, mut unreadable) = (Vec::new(), None);
         while let Some(seen) = looks.next().await {
             match seen {
                 Ok(task) => found.push(task),
                 // The queue may be removed while we look.
                 Err(Error::TaskNotFound { .. } | Error::QueueNotFound(_)) => {}
+                Err(error @ Error::Unreadable { .. }) => unreadable = unreadable.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        match unreadable {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 }
 

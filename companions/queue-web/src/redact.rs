@@ -7,6 +7,7 @@ use queue_core::TaskInfo;
 use queue_core::event::{Event, Kind};
 use queue_core::flow::SIGNAL_TYPE;
 use queue_core::limit::LimitKey;
+use queue_core::option_text;
 use queue_core::task_log::LogLine;
 use queue_redis::flow::NodeStatus;
 use serde::Deserialize;
@@ -157,6 +158,16 @@ impl Redact {
         self.hides_payload(kind) || self.result.keys().any(|pattern| fits(pattern, kind))
     }
 
+    /// The options of a periodic entry, as text, without the values of headers that are hidden.
+    pub(crate) fn options(&self, options: &[String]) -> Vec<String> {
+        let shown = |option: &String| match option_text::parse_header(option) {
+            Some((name, _)) if self.hides_header(&name) => format!("Header({})", serde_json::json!([name, HIDDEN])),
+            None if option.starts_with("Header(") => format!("Header({HIDDEN})"),
+            _ => option.clone(),
+        };
+        options.iter().map(shown).collect()
+    }
+
     /// A line of the log of a task of this type, without its text where that may tell what is hidden.
     pub(crate) fn log_line(&self, kind: &str, mut line: LogLine) -> LogLine {
         if self.hides_note(kind) {
@@ -262,6 +273,15 @@ mod tests {
     fn hidden(kind: &str, payload: &str) -> String {
         let hidden = hide(&rules().payload, kind, payload.as_bytes());
         hidden.map_or_else(|| payload.to_owned(), |hidden| String::from_utf8(hidden.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn options_of_entries_hide_the_values_of_headers_that_are_hidden() {
+        let options =
+            ["Queue(\"q\")", "Header([\"X-Token\",\"s3cr3t\"])", "Header([\"lang\",\"de\"])", "Header(s3cr3t)"];
+        let expected =
+            ["Queue(\"q\")", "Header([\"X-Token\",\"[redacted]\"])", "Header([\"lang\",\"de\"])", "Header([redacted])"];
+        assert_eq!(rules().options(&options.map(str::to_owned)), expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! listens. So it asks while it enqueues, at most every [`AUDIENCE_POLL`], and never waits for the answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_core::TaskMessage;
@@ -19,12 +20,20 @@ use crate::error::Error;
 /// The time of a look that never comes.
 const NEVER: u64 = u64::MAX;
 
+/// Of more tasks than this, stored while somebody asks who listens, nothing is told.
+const MOST_KEPT: usize = 10_000;
+
+/// A task that was stored, when it is due if that is later, and when it was stored.
+type Kept = (TaskMessage, Option<i64>, UnixMilli);
+
 /// Asks who listens, and writes, for the clones of a broker that are no server's.
 #[derive(Debug)]
 pub(super) struct News {
     began: Instant,
     /// When to ask again who listens, in milliseconds since it began.
     look_at: AtomicU64,
+    /// What was stored while somebody asks who listens, up to [`MOST_KEPT`] tasks, with when; `None` when nobody asks.
+    kept: Mutex<Option<Vec<Kept>>>,
     /// Whether somebody is about to write what has gathered.
     writes: AtomicBool,
     /// How many tasks ask or write.
@@ -46,12 +55,16 @@ impl Reading {
 
 impl Default for News {
     fn default() -> Self {
-        let (look_at, writes) = Default::default();
-        Self { began: Instant::now(), look_at, writes, under_way: watch::Sender::new(0) }
+        let (look_at, kept, writes) = Default::default();
+        Self { began: Instant::now(), look_at, kept, writes, under_way: watch::Sender::new(0) }
     }
 }
 
 impl News {
+    fn kept(&self) -> MutexGuard<'_, Option<Vec<Kept>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it is time to ask who listens. Of the calls that find it so, one is told.
     fn is_due(&self, now: Instant) -> bool {
         let now = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(NEVER);
@@ -69,20 +82,32 @@ impl Broker {
     /// Outside a runtime of tokio.
     pub fn tell_enqueued<'a>(&self, stored: impl Iterator<Item = (&'a TaskMessage, Option<i64>)>, now_ns: i64) {
         let now = Reading { ns: now_ns, at: Instant::now() };
+        let at = UnixMilli::of_ns(now_ns);
         if self.feed().is_served() || !self.news.is_due(now.at) {
-            if self.feed().is_heard() && self.gather(stored, UnixMilli::of_ns(now_ns)) && !self.feed().is_served() {
+            if !self.feed().is_heard()
+                && let Some(kept) = &mut *self.news.kept()
+            {
+                let room = MOST_KEPT.saturating_sub(kept.len());
+                kept.extend(stored.take(room).map(|(task, due)| (task.clone(), due, at)));
+            } else if self.feed().is_heard() && self.gather(stored, at) && !self.feed().is_served() {
                 self.write_soon(now);
             }
             return;
         }
-        let stored: Vec<(TaskMessage, Option<i64>)> = stored.map(|(task, due)| (task.clone(), due)).collect();
+        let stored: Vec<Kept> = stored.map(|(task, due)| (task.clone(), due, at)).collect();
         if stored.is_empty() {
             return;
         }
+        *self.news.kept() = Some(stored);
         let broker = self.clone();
         self.run(async move {
-            let stored = stored.iter().map(|(task, due)| (task, *due));
-            if broker.look(now).await && broker.gather(stored, UnixMilli::of_ns(now_ns)) {
+            broker.look(now).await;
+            let kept = broker.news.kept().take().unwrap_or_default();
+            let mut any = false;
+            for (task, due, at) in &kept {
+                any |= broker.gather(std::iter::once((task, *due)), *at);
+            }
+            if any {
                 broker.write_soon(now);
             }
         });
@@ -94,8 +119,8 @@ impl Broker {
         let _ = tokio::time::timeout(patience, under_way.wait_for(|count| *count == 0)).await;
     }
 
-    /// Asks who listens; whether anybody does.
-    async fn look(&self, now: Reading) -> bool {
+    /// Asks who listens.
+    async fn look(&self, now: Reading) {
         let wanted = async {
             // All who enqueue may do that; for what follows they need rights.
             if self.has_watchers().await? { self.wanted().await } else { Ok(Vec::new()) }
@@ -104,7 +129,6 @@ impl Broker {
             Ok(wanted) => drop(self.feed().heard_by(wanted, now.now().0)),
             Err(error) => self.is_refused(&error),
         }
-        self.feed().is_heard()
     }
 
     /// Redis could not be asked or written to. Where it refuses, it would do so again, and note it in its log of ACLs: nothing is

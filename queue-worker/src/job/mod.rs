@@ -151,6 +151,11 @@ impl Job {
         self.payload.as_ref().unwrap_or(&self.inner.message.payload)
     }
 
+    /// Whether a layer has put another payload in place of the one that is stored.
+    pub(crate) fn has_other_payload(&self) -> bool {
+        self.payload.is_some()
+    }
+
     /// The same attempt with another payload, for layers that unpack or decrypt it: handlers inside see this
     /// one. What is stored when the task is retried or archived is the payload it came with.
     #[must_use]

@@ -47,6 +47,23 @@ async fn what_is_stored_is_told_and_what_is_refused_is_not() {
     assert_eq!(all[0].due_at.map(|at| at.0), due.map(|due| due.timestamp()));
 }
 
+/// A program that has just begun does not know yet that anybody listens: what it enqueues until then is kept.
+#[tokio::test]
+async fn what_is_stored_while_a_program_asks_who_listens_is_told_too() {
+    let fixture = Fixture::start().await;
+    let mut events = listen(&fixture).await;
+    for program in 0..10 {
+        let client = Client::new(fixture.redis());
+        for n in 0..5 {
+            client.enqueue(job(&format!("{program}-{n}"))).await.unwrap();
+        }
+        for n in 0..5 {
+            let told = next_of_all(&mut events).await.event;
+            assert_eq!((told.kind, told.id), (Kind::Enqueued, Some(format!("{program}-{n}"))));
+        }
+    }
+}
+
 #[tokio::test]
 async fn members_of_a_batch_are_told_and_only_to_those_who_want_that() {
     let fixture = Fixture::start().await;

@@ -5,6 +5,7 @@ use serde_json::json as value;
 
 use super::queues::to_value;
 use crate::problem::Problem;
+use crate::redact::HIDDEN;
 use crate::request::{Answer, Request, json};
 
 /// The entries that the sender may see.
@@ -16,8 +17,9 @@ async fn entries(request: &Request) -> Result<Vec<view::CronEntry>, Problem> {
 fn shown(request: &Request, entry: &view::CronEntry) -> Result<serde_json::Value, Problem> {
     let mut shown = to_value(entry)?;
     if request.web.redact.hides_payload(&entry.r#type) {
-        shown["payload"] = "[redacted]".into();
+        shown["payload"] = HIDDEN.into();
     }
+    shown["options"] = request.web.redact.options(&entry.options).into();
     Ok(shown)
 }
 

@@ -72,7 +72,10 @@ async fn put(request: &Request, tasks: Vec<RawTask>) -> Result<Vec<Result<TaskIn
             _ => None,
         };
         let before = match taken.filter(|id| has_key && task.options.task_id.as_ref() == Some(id)) {
-            Some(id) => request.inspector().same_task(queue, id, &task).await?,
+            Some(id) => {
+                let placed = task.options.clone().queue(queue).queue_name();
+                request.inspector().same_task(&placed, id, &task).await?
+            }
             None => None,
         };
         // Somebody else may have used the same key.
@@ -80,6 +83,16 @@ async fn put(request: &Request, tasks: Vec<RawTask>) -> Result<Vec<Result<TaskIn
         told.push(before.map_or_else(|| answer.map_err(Problem::from), Ok));
     }
     Ok(told)
+}
+
+/// A name as a part of an address; none for one that only `~` can write.
+fn segment(name: &str) -> Option<String> {
+    let is_other = name.contains(['/', '\\', '%']) || name.starts_with('~') || [".", ".."].contains(&name);
+    let encoded = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    (!is_other).then(|| name.bytes().map(encoded).collect())
 }
 
 async fn one(request: &Request) -> Answer {
@@ -90,14 +103,15 @@ async fn one(request: &Request) -> Answer {
         return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "there is no answer"));
     };
     let info = answer?;
-    let id = info.id.clone();
+    // From the address of the request; the task may be in a queue of the same family.
+    let place = if info.queue == request.queue()? {
+        Some(".".to_owned())
+    } else {
+        segment(&info.queue).map(|queue| format!("../{queue}"))
+    };
+    let location = place.zip(segment(&info.id)).map(|(place, id)| format!("{place}/tasks/{id}"));
     let mut response = with_status(StatusCode::CREATED, &shown(request, info, None)?)?;
-    // A name that only `~` can write is left out of the address; the answer has it.
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    if id.bytes().all(is_plain)
-        && ![".", ".."].contains(&&*id)
-        && let Ok(location) = HeaderValue::from_str(&format!("tasks/{id}"))
-    {
+    if let Some(location) = location.and_then(|location| HeaderValue::from_str(&location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)

@@ -147,9 +147,8 @@ pub(crate) async fn searching(request: &Request) -> Result<SemaphorePermit<'_>, 
 }
 
 pub(crate) async fn everywhere(request: Request) -> Answer {
-    let tasks = request.inspector().task_everywhere(&request.names[0]).await?;
-    let tasks = tasks.into_iter().filter(|task| request.who.sees(&task.queue));
-    let items: Result<Vec<Value>, Problem> = tasks.map(|task| shown(&request, task, None)).collect();
+    let tasks = request.inspector().task_everywhere(&request.names[0], |queue| request.who.sees(queue)).await?;
+    let items: Result<Vec<Value>, Problem> = tasks.into_iter().map(|task| shown(&request, task, None)).collect();
     json(&value!({ "items": items? }))
 }
 

@@ -103,10 +103,8 @@ pub(super) async fn servers(request: Request) -> Answer {
 
 pub(super) async fn entries(request: Request) -> Answer {
     let entries = request.inspector().scheduler_entries().await?;
-    let shown = entries.iter().filter(|entry| request.who.sees(&entry.queue())).map(|entry| {
-        let is_hidden = request.web.redact.hides_payload(&entry.task_type);
-        shape::entry(entry, is_hidden)
-    });
+    let seen = entries.iter().filter(|entry| request.who.sees(&entry.queue()));
+    let shown = seen.map(|entry| shape::entry(entry, &request.web.redact));
     json(&value!({ "entries": shown.collect::<Vec<_>>() }))
 }
 

@@ -7,6 +7,8 @@ use queue_admin::{DailyStats, EnqueueEvent, GroupInfo, QueueInfo, SchedulerEntry
 use queue_core::{TaskInfo, TaskState, duration};
 use serde_json::{Value, json};
 
+use crate::redact::{HIDDEN, Redact};
+
 /// How Go writes that there is no time.
 const ZERO: &str = "0001-01-01T00:00:00Z";
 /// What is told of bytes that are no text.
@@ -156,13 +158,14 @@ pub(super) fn server(server: &ServerInfo) -> Value {
     })
 }
 
-pub(super) fn entry(entry: &SchedulerEntry, is_hidden: bool) -> Value {
+pub(super) fn entry(entry: &SchedulerEntry, redact: &Redact) -> Value {
+    let is_hidden = redact.hides_payload(&entry.task_type);
     let mut shown = json!({
         "id": entry.id,
         "spec": entry.spec,
         "task_type": entry.task_type,
-        "task_payload": if is_hidden { crate::redact::HIDDEN } else { text(&entry.payload) },
-        "options": entry.options,
+        "task_payload": if is_hidden { HIDDEN } else { text(&entry.payload) },
+        "options": redact.options(&entry.options),
         "next_enqueue_at": or_zero(entry.next),
     });
     if let Some(prev) = entry.prev {

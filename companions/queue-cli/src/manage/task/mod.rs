@@ -101,7 +101,7 @@ async fn run(command: TaskCommand, session: &Session, out: &Output) -> Result<()
 
 /// The tasks of this id, of all queues that are listed; an error where there is none.
 async fn everywhere(inspector: &Inspector, id: &str) -> Result<Vec<TaskInfo>, CliError> {
-    let found = inspector.task_everywhere(id).await?;
+    let found = inspector.task_everywhere(id, |_| true).await?;
     if found.is_empty() {
         let text = format!(
             "task {id:?} not found in any queue that is listed; a task without a retention leaves no trace when it \
