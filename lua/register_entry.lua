@@ -26,7 +26,8 @@ local entry = KEYS[1]
 local occasion, now, known, scheduler = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local shown_ttl, ttl, spec = ARGV[5], ARGV[6], ARGV[7]
 
-if tonumber(now) > tonumber(redis.call('TIME')[1]) + 60 then
+local farthest = redis.call('TIME')[1] + 60
+if tonumber(now) > farthest then
   return {'ahead'}
 end
 local have = redis.call('HMGET', entry, 'upto', 'spec', 'removed', 'shown_by', 'shown_until')
@@ -34,8 +35,8 @@ local upto, changed = have[1], have[2] and have[2] ~= spec
 if not upto then
   upto = known ~= '0' and known or now
 elseif occasion == 'register' and (have[3] or changed) then
-  -- The present second may hold a tick of either spec.
-  upto = math.max(tonumber(upto), tonumber(now) - 1)
+  -- The present second may hold a tick of either spec. What is farther than any tick can be is left from a clock that was wrong.
+  upto = math.max(tonumber(upto) <= farthest and upto or 0, now - 1)
 end
 if not have[1] or not have[2] or occasion == 'register' then
   redis.call('HSET', entry, 'spec', spec)

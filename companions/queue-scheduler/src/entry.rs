@@ -172,6 +172,11 @@ impl Entry {
         Ok(EntrySummary { name, queue, spec: self.spec.clone(), zone, task_type: task.task_type })
     }
 
+    /// Whether its name does not follow from what it is.
+    pub(crate) fn has_name(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| !name.is_empty())
+    }
+
     /// How messages call it.
     pub(crate) fn known_as(&self) -> String {
         match (&self.name, &self.task) {

@@ -318,13 +318,21 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
                 continue 'top;
             }
         }
+        let day = at.day();
         while !has(hours, at.hour()) {
             if !std::mem::replace(&mut moved, true) {
                 unix = zone.unix(at.date().at(at.hour(), 0, 0, 0));
             }
             unix += 3_600;
             at = zone.local(unix);
-            if at.hour() == 0 {
+            let begun = zone.local(unix - i64::from(at.minute()) * 60);
+            if at.minute() != 0 && begun.minute() == 0 && begun.hour() == at.hour() {
+                // The clock was set by half an hour since. Go stays half an hour off, and passes over ticks at the full hour.
+                unix -= i64::from(at.minute()) * 60;
+                at = begun;
+            }
+            // Go looks for hour 0, and does not see a day that has none.
+            if at.day() != day {
                 continue 'top;
             }
         }
@@ -349,9 +357,10 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
     }
 }
 
-/// Where midnight was left out, a day begins an hour off: this is the first hour there is.
+/// Where midnight was left out, a day begins an hour off: this is the first hour there is. Go takes the last one of the day before, and passes over the
+/// day where only some days have ticks.
 fn first_hour(zone: &Zone, midnight: DateTime) -> i64 {
     let unix = zone.unix(midnight);
     let hour = i64::from(zone.local(unix).hour());
-    unix + if hour > 12 { 24 - hour } else { -hour } * 3_600
+    unix + if hour > 12 { 24 - hour } else { 0 } * 3_600
 }

@@ -13,19 +13,76 @@ fn answer(spec: &str, zone: &str, start: i64, count: usize) -> String {
     if ticks.is_empty() { "ZERO".to_owned() } else { ticks.join(",") }
 }
 
+/// But for zones that set their clock by half an hour, or over a midnight: there Go passes over ticks.
 #[test]
 fn all_recorded_cases_have_the_answers_of_the_go_library() {
     let cases = include_str!("../../../tests/golden/cron_robfig.tsv");
-    let mut wrong = Vec::new();
+    let (mut wrong, mut more) = (Vec::new(), 0);
     for case in cases.lines() {
         let [_, spec, zone, start, expected] = case.split('\t').collect::<Vec<_>>()[..] else { panic!("{case}") };
         let found = answer(spec, zone, start.parse().unwrap(), 5);
-        if found != expected {
-            wrong.push(format!("{case}\n  found {found}"));
+        if found == expected {
+            continue;
+        }
+        let found: Vec<&str> = found.split(',').collect();
+        let last = found.last().unwrap();
+        if ["Africa/Cairo", "Asia/Beirut", "Australia/Lord_Howe"].contains(&zone)
+            && expected.split(',').all(|tick| tick > *last || found.contains(&tick))
+        {
+            more += 1;
+        } else {
+            wrong.push(format!("{case}\n  found {found:?}"));
         }
     }
-    assert_eq!(cases.lines().count(), 2_615);
     assert!(wrong.is_empty(), "{} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert_eq!((cases.lines().count(), more), (2_615, 32));
+}
+
+/// Where clocks are set over a midnight or by half an hour, Go passes over some.
+#[test]
+fn no_minute_that_fits_is_passed_by_wherever_the_clock_is_set() {
+    type Fits = fn(&jiff::Zoned) -> bool;
+    let specs: [(&str, Fits); 6] = [
+        ("0 9 * * fri", |at| at.weekday() == jiff::civil::Weekday::Friday && (at.hour(), at.minute()) == (9, 0)),
+        ("0 9 * * sun", |at| at.weekday() == jiff::civil::Weekday::Sunday && (at.hour(), at.minute()) == (9, 0)),
+        ("0 12 * * *", |at| (at.hour(), at.minute()) == (12, 0)),
+        ("0 0 * * *", |at| (at.hour(), at.minute()) == (0, 0)),
+        ("30 2 24-26 4,10 *", |at| {
+            (24..27).contains(&at.day()) && [4, 10].contains(&at.month()) && (at.hour(), at.minute()) == (2, 30)
+        }),
+        ("15 */5 * * *", |at| at.hour() % 5 == 0 && at.minute() == 15),
+    ];
+    let mut asked = 0;
+    for name in
+        ["Africa/Cairo", "Asia/Beirut", "America/Havana", "America/Asuncion", "Australia/Lord_Howe", "Europe/Berlin"]
+    {
+        let (zone, changes) = (Zone::named(name).unwrap(), jiff::tz::TimeZone::get(name).unwrap());
+        let since = jiff::Timestamp::from_second(1_577_836_800).unwrap();
+        let changes: Vec<i64> =
+            changes.following(since).take(14).map(|change| change.timestamp().as_second()).collect();
+        for change in changes {
+            for (text, fits) in specs {
+                let spec = Spec::parse(text, &zone).unwrap();
+                let start = change - 86_400 - 1_800;
+                let end = change + 2 * 86_400;
+                let mut minute = jiff::Timestamp::from_second(start / 60 * 60)
+                    .unwrap()
+                    .to_zoned(jiff::tz::TimeZone::get(name).unwrap());
+                let mut expected = Vec::new();
+                while minute.timestamp().as_second() <= end {
+                    if fits(&minute) && minute.timestamp().as_second() > start {
+                        expected.push(minute.timestamp().as_second());
+                    }
+                    minute = minute.checked_add(jiff::SignedDuration::from_secs(60)).unwrap();
+                }
+                let ticks = std::iter::successors(spec.next(UnixSecond(start)), |tick| spec.next(*tick));
+                let found: Vec<i64> = ticks.map(|tick| tick.0).take_while(|tick| *tick <= end).collect();
+                assert_eq!(found, expected, "{text} {name} {start}");
+                asked += found.len();
+            }
+        }
+    }
+    assert!(asked > 500, "{asked}");
 }
 
 /// In Go some of these answers lie before the question: there the clock is set back over a midnight.

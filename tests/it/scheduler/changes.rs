@@ -146,6 +146,10 @@ async fn entries_follow_their_provider_and_a_bad_one_leaves_the_others_alone() {
     })
     .await;
     assert_eq!(scheduler.entries(), ["a", "b", "by-hand", "c"]);
+    // One without a name that cannot be read may be any of them.
+    *answer.lock().unwrap() = Ok(vec![entry("c", "* * * * *"), Entry::broken("", "line 9: no spec")]);
+    eventually("it is told", async || problems.all().iter().any(|problem| problem.contains("line 9"))).await;
+    assert_eq!(scheduler.entries(), ["a", "b", "by-hand", "c"]);
     *answer.lock().unwrap() = Ok(vec![entry("c", "* * * * *")]);
     eventually("the entries follow", async || scheduler.entries() == ["by-hand", "c"]).await;
     scheduler.shutdown().await;

@@ -63,6 +63,20 @@ async fn an_entry_that_was_removed_and_comes_back_has_missed_nothing() {
     assert_eq!(fixture.keyspace().await.get("{q}:x:cron:e removed"), None);
 }
 
+/// The clock of Redis was years ahead for a while.
+#[tokio::test]
+async fn an_entry_that_knows_ticks_of_the_far_future_counts_from_now_when_it_is_changed_or_comes_back() {
+    let fixture = Fixture::start().await;
+    let far = "HSET asynq:{q}:x:cron:e upto 4102444800";
+    register(&fixture, "@daily", "a", true, 0, T).await;
+    fixture.run(far).await;
+    assert_eq!(register(&fixture, "@daily", "a", true, 0, T + 10).await.upto, 4_102_444_800);
+    assert_eq!(register(&fixture, "@hourly", "a", true, 0, T + 20).await.upto, T + 19);
+    fixture.run(far).await;
+    fixture.broker.release_entry(QUEUE, "e", "a", Some(T + 30)).await.unwrap();
+    assert_eq!(register(&fixture, "@hourly", "a", true, 0, T + 40).await.upto, T + 39);
+}
+
 #[tokio::test]
 async fn whoever_carries_an_entry_that_another_has_removed_goes_on_where_it_was() {
     let fixture = Fixture::start().await;

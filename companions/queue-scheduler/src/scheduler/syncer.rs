@@ -52,7 +52,7 @@ impl Syncer {
         let mut managed = self.managed.lock().await;
         // A panic of the provider is one of its errors.
         let provided = Catch::new(async { self.provider.entries().await }).await??;
-        let (mut seen, mut wanted, mut problems) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let (mut seen, mut wanted, mut problems, mut is_any_lost) = (BTreeSet::new(), Vec::new(), Vec::new(), false);
         for entry in provided {
             let checked = entry.check(&self.zone).and_then(|schedule| {
                 let known = managed.contains(&schedule.name);
@@ -69,7 +69,8 @@ impl Syncer {
                     wanted.push(schedule);
                 }
                 Err(problem) => {
-                    // What ran under this name until now goes on.
+                    // What ran under this name until now goes on. Without a name nobody knows which one that is: none is taken out.
+                    is_any_lost |= !entry.has_name();
                     seen.insert(entry.known_as());
                     problems.push(problem);
                 }
@@ -78,10 +79,12 @@ impl Syncer {
         let (mut added, mut removed) = (0, 0);
         {
             let mut entries = shared.entries();
-            for name in managed.iter().filter(|name| !seen.contains(*name)) {
-                removed += usize::from(entries.remove(name));
+            if !is_any_lost {
+                for name in managed.iter().filter(|name| !seen.contains(*name)) {
+                    removed += usize::from(entries.remove(name));
+                }
+                managed.retain(|name| seen.contains(name));
             }
-            managed.retain(|name| seen.contains(name));
             for schedule in wanted {
                 let name = schedule.name.clone();
                 let replace = entries.carried.contains_key(&name);
