@@ -92,7 +92,7 @@ async fn a_payload_that_does_not_fit_the_type_is_not_quoted_in_its_error() {
         let server = fixture.server(router).start().await.unwrap();
         fixture.in_state(&id, TaskState::Archived).await;
         server.shutdown().await;
-        let error = fixture.inspector().task(QUEUE, &id).await.unwrap().last_error;
+        let error = fixture.inspector().task(QUEUE, &id).await.unwrap().last_error.unwrap();
         assert!(error.contains("its data do not fit, at line 1 column"), "{error}");
         assert!(!everything(&fixture).await.contains(SECRET) && !lines.all().concat().contains(SECRET));
     }

@@ -265,7 +265,7 @@ fn later(fields: &[Bits; 5], zone: &Zone, after: i64) -> Option<i64> {
 }
 
 /// The search of robfig/cron: field by field from the months down, from the top again when a field turns
-/// over. What it does near changes of the clock follows from its steps, so they are its steps: months and
+/// over. What it does near changes of the clock follows from its steps, so they are its steps, but where they pass over ticks: months and
 /// days on the wall clock, hours and minutes in real time.
 fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, after: i64) -> Option<i64> {
     let has = |bits: Bits, value: i8| bits & 1 << value != 0;

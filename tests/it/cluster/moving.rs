@@ -100,6 +100,31 @@ async fn no_script_runs_while_the_keys_of_its_slot_are_on_two_nodes() {
     server.shutdown().await;
 }
 
+/// Whoever moves a slot tells one node after the other. In between each of the two names the other one.
+#[tokio::test]
+async fn two_nodes_that_name_each_other_are_asked_until_they_agree() {
+    queue_redis::log_to_stderr(false);
+    let cluster = Cluster::start().await;
+    let [queue, ..] = queues();
+    let slot = QueueKeys::new(&queue).slot().to_string();
+    let task = || RawTask::new("job").queue(queue.as_str());
+    let (brief, patient) = (Duration::from_millis(300), Duration::from_secs(60));
+    let [brief, patient] = [brief, patient].map(|patience| Client::new(connect(&cluster, patience)));
+    let id: String = cluster.nodes[1].cmd(&["CLUSTER", "MYID"]).await;
+    let told = async |node: usize| cluster.nodes[node].cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+    told(0).await;
+    let error = brief.enqueue(task()).await.unwrap_err();
+    assert!(error.to_string().contains("the slot is moving"), "{error}");
+    let waiting = tokio::spawn({
+        let task = task();
+        async move { patient.enqueue(task).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    told(1).await;
+    waiting.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn nothing_is_lost_while_slots_are_resharded_under_load() {
     queue_redis::log_to_stderr(false);

@@ -144,7 +144,7 @@ impl Cluster {
         request: Request<'_>,
     ) -> Result<Value, Error> {
         let deadline = Instant::now() + self.options.response_timeout;
-        let (mut redirects, mut pause) = (0, FIRST_PAUSE);
+        let (mut redirects, mut moves, mut pause) = (0, 0, FIRST_PAUSE);
         let mut asked: Option<Node> = None;
         loop {
             let (node, sent) = match (asked.take(), request) {
@@ -157,9 +157,14 @@ impl Cluster {
             };
             let code = code_of(&error);
             match code {
-                Some("MOVED") if redirects < MOST_REDIRECTS => {
-                    redirects += 1;
+                Some("MOVED") if moves < 2 || is_patient(request) && Instant::now() + pause < deadline => {
                     self.moved(&error, &node)?;
+                    if moves >= 2 {
+                        // Two nodes that name each other agree in a moment.
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    moves += 1;
                 }
                 Some("ASK") if redirects < MOST_REDIRECTS && matches!(request, Request::Command(_)) => {
                     redirects += 1;
@@ -178,7 +183,7 @@ impl Cluster {
                         return Err(error);
                     }
                 }
-                Some("ASK") => return Err(moving(operation)),
+                Some("ASK" | "MOVED") => return Err(moving(operation)),
                 _ => {
                     if error.is_transient() || error.is_wrong_server() {
                         self.look_behind();
@@ -249,7 +254,10 @@ impl Cluster {
                             open.push(at);
                         }
                     }
-                    replies[at] = answer;
+                    replies[at] = answer.map_err(|error| match code_of(&error) {
+                        Some("ASK" | "MOVED") => moving(script.name),
+                        _ => error,
+                    });
                 }
             }
             if !open.is_empty() {
