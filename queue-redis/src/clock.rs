@@ -120,6 +120,11 @@ impl RedisClock {
         self.compare(redis).await
     }
 
+    /// Whether Redis has told its time before.
+    pub fn was_compared(&self) -> bool {
+        self.compared.load(Ordering::Acquire)
+    }
+
     /// Whether the clock of this machine and the steady one have parted since the last comparison: somebody has set
     /// it, or the machine was suspended, and then the steady clock stood still. Redis has to be asked before
     /// anything depends on the time.

@@ -244,6 +244,11 @@ impl Redis {
         matches!(&self.inner.place, Place::Server(server) if server.is_in_process())
     }
 
+    /// Whether it is a cluster: of several nodes, of which one alone may be away.
+    pub fn is_cluster(&self) -> bool {
+        self.cluster().is_some()
+    }
+
     /// The cluster, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         match &self.inner.place {

@@ -13,6 +13,7 @@ mod flow;
 mod group;
 mod holding;
 mod lanes;
+mod listed;
 mod look;
 mod maintain;
 mod manage;
@@ -106,13 +107,14 @@ pub struct Broker {
     limited: Arc<lanes::Limited>,
     feed: Arc<Feed>,
     news: Arc<news::News>,
+    listed: Arc<listed::Listed>,
 }
 
 impl Broker {
     /// The transitions on this Redis.
     pub fn new(redis: Redis) -> Self {
-        let (teller, limited, feed, news) = Default::default();
-        Self { redis, timed: false, teller, limited, feed, news }
+        let (teller, limited, feed, news, listed) = Default::default();
+        Self { redis, timed: false, teller, limited, feed, news, listed }
     }
 
     /// Whether a dequeue also asks since when each task was pending. That costs Redis one more look into

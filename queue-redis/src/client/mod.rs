@@ -7,13 +7,11 @@ mod merge;
 mod patience;
 mod publish;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use queue_core::clock::Clock;
-use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::{Composed, Placement, compose};
 use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, TaskOptions, TaskState};
 
@@ -27,12 +25,6 @@ use crate::broker::{Broker, EnqueueVerdict, SET_BATCH, SHORT_BATCH};
 use crate::connection::Redis;
 use crate::error::Error;
 use crate::waits::Waits;
-
-/// When to list a queue again that could not be listed, although it was before.
-const LIST_AGAIN: Duration = Duration::from_secs(5);
-
-/// So many queues are remembered as listed: names may be made of what users send.
-const MAX_LISTED: usize = 10_000;
 
 pub use queue_core::limits::MAX_TASK_BYTES;
 
@@ -157,7 +149,7 @@ impl Client {
 
     /// A client with a clock of its own, for tests.
     pub fn with_clock(redis: Redis, clock: Arc<dyn Clock>) -> Self {
-        let store = Store { broker: Broker::new(redis), listed: Arc::default() };
+        let store = Store { broker: Broker::new(redis) };
         let (merger, waits, interceptors) = (Arc::default(), Arc::default(), Interceptors::default());
         let (max_task_bytes, patience) = (MAX_TASK_BYTES, Duration::ZERO);
         Self { store, merger, waits, clock, interceptors, max_task_bytes, patience }
@@ -350,7 +342,6 @@ fn composed(task: impl IntoTask, options: TaskOptions, now_ns: i64) -> Result<Co
 #[derive(Debug, Clone)]
 struct Store {
     broker: Broker,
-    listed: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Store {
@@ -414,7 +405,7 @@ impl Store {
         batch: &[Composed],
         now_ns: i64,
     ) -> Result<Vec<EnqueueVerdict>, Error> {
-        self.list(queue).await?;
+        self.broker.list_queue(queue).await?;
         match place {
             Place::Pending => self.broker.enqueue(queue, batch, now_ns).await,
             Place::Front => self.broker.enqueue_front(queue, batch, now_ns).await,
@@ -434,34 +425,6 @@ impl Store {
     fn gone(&self) -> Error {
         let target = self.broker.redis().target().to_owned();
         Error::Disconnected { target, source: Arc::new(std::io::Error::other("the runtime is shutting down")) }
-    }
-
-    async fn list(&self, queue: &str) -> Result<(), Error> {
-        let now = Instant::now();
-        let known =
-            |listed: &HashMap<String, Instant>| listed.get(queue).is_some_and(|at| now - *at < QUEUE_LISTED_FOR);
-        if known(&self.listed.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(());
-        }
-        let published = self.broker.publish_queue(queue).await;
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        let listed_at = match published {
-            Ok(()) => now,
-            // In a cluster the list may be on a node that is down, while the queue is not. It was listed once, and
-            // will be again, a little later.
-            Err(error) if error.is_transient() && listed.contains_key(queue) => {
-                now.checked_sub(QUEUE_LISTED_FOR - LIST_AGAIN).unwrap_or(now)
-            }
-            Err(error) => return Err(error),
-        };
-        if listed.len() >= MAX_LISTED {
-            listed.retain(|_, at| now - *at < QUEUE_LISTED_FOR);
-            if listed.len() >= MAX_LISTED {
-                listed.clear();
-            }
-        }
-        listed.insert(queue.to_owned(), listed_at);
-        Ok(())
     }
 }
 

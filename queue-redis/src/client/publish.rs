@@ -261,7 +261,7 @@ impl Store {
         now_ns: i64,
         call: u64,
     ) -> Result<Option<PublishVerdict>, Error> {
-        self.list(&task.message.queue).await?;
+        self.broker.list_queue(&task.message.queue).await?;
         self.broker.publish(task, policy, now_ns, call).await
     }
 }

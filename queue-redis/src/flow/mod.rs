@@ -326,7 +326,7 @@ impl Flows {
     /// again one by one.
     async fn store_once(&self, queue: &str, tasks: Vec<Once>) -> Vec<Result<bool, Error>> {
         let count = tasks.len();
-        if let Err(error) = self.broker.publish_queue(queue).await {
+        if let Err(error) = self.broker.list_queue(queue).await {
             return vec![Err(error); count];
         }
         let (mut tasks, mut done) = (tasks.into_iter().peekable(), Vec::with_capacity(count));

@@ -316,7 +316,7 @@ async fn conclude(means: &Means, set: &StagedSet, tasks: &[StagedTask], task: Op
         Some(task) => Some(compose_for(&set.queue, task, now_ns).map_err(|error| Ended::Failed(error.into()))?),
     };
     if composed.is_some() {
-        means.broker.publish_queue(&set.queue).await?;
+        means.broker.list_queue(&set.queue).await?;
     }
     let aggregated = persist(means, || means.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
     match aggregated {

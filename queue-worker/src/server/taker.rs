@@ -434,7 +434,7 @@ impl Taker {
         self.listed.insert(queue.clone(), now);
         let (broker, queue) = (self.shared.broker.clone(), queue.clone());
         tokio::spawn(async move {
-            if let Err(error) = broker.publish_queue(&queue).await {
+            if let Err(error) = broker.list_queue(&queue).await {
                 warn!(queue = %queue, %error, "could not list the queue; tools may not show it");
             }
         });

@@ -101,6 +101,41 @@ async fn queues_of_other_masters_are_worked_at_once_while_one_is_gone_for_good()
     server.shutdown().await;
 }
 
+/// That node tells the schedulers' time, and has the list of queues.
+#[tokio::test]
+async fn an_entry_of_another_master_ticks_and_can_be_changed_while_one_is_gone_for_good() {
+    queue_redis::log_to_stderr(false);
+    let mut cluster = Cluster::start().await;
+    for node in &cluster.nodes {
+        node.cmd::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let [_, queue, _] = queues();
+    let entry = |task_type: &str| {
+        let task = RawTask::new(task_type).queue(queue.as_str());
+        queue_scheduler::Entry::new("@every 1s", task).name("e")
+    };
+    let scheduler = queue_scheduler::Scheduler::new(connect(&cluster, Duration::from_secs(1)));
+    scheduler.register(entry("before")).unwrap();
+    scheduler.start().await.unwrap();
+    let inspector = queue_admin::Inspector::new(connect(&cluster, Duration::from_secs(1)));
+    let has = async |task_type: &str| {
+        let tasks = inspector.tasks(&queue, queue_core::TaskState::Pending, queue_admin::Page::default()).await;
+        tasks.is_ok_and(|tasks| tasks.iter().any(|task| task.task_type == task_type))
+    };
+    eventually("it ticks", async || has("before").await).await;
+    cluster.nodes[3].kill();
+    cluster.nodes[0].kill();
+    scheduler.update(entry("after")).unwrap();
+    eventually("it ticks as it is now", async || {
+        let keys = QueueKeys::new(&queue);
+        let ids: Vec<String> = cluster.nodes[1].cmd(&["LRANGE", &keys.pending(), "0", "0"]).await;
+        let newest: Vec<u8> = cluster.nodes[1].cmd(&["HGET", &keys.task(&ids[0]), "msg"]).await;
+        newest.windows(5).any(|part| part == b"after")
+    })
+    .await;
+    scheduler.shutdown().await;
+}
+
 /// It does not refuse, it does not answer: the connections to it stay open.
 #[tokio::test]
 async fn a_master_that_hangs_is_left_for_its_replica() {

@@ -117,7 +117,6 @@ impl Scheduler {
             poll_interval: options.poll_interval,
             on_tick: options.on_tick,
             shared: shared.clone(),
-            listed: Arc::default(),
             stop: stop.clone(),
         };
         let heartbeater = Heartbeater {

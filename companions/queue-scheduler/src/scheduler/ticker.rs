@@ -1,13 +1,11 @@
 //! The ticker: deals with ticks when their time has come.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::DateTime;
 use futures_util::StreamExt as _;
 use queue_core::clock::UnixSecond;
-use queue_core::limits::QUEUE_LISTED_FOR;
 use queue_core::options::Placement;
 use queue_core::{Clock, TaskInfo, TaskState};
 use queue_redis::log::{error, info, warn};
@@ -40,8 +38,6 @@ pub(super) struct Ticker {
     pub(super) poll_interval: Duration,
     pub(super) on_tick: Option<Arc<TickHook>>,
     pub(super) shared: Arc<Shared>,
-    /// Queues and when they were listed.
-    pub(super) listed: Arc<Mutex<HashMap<String, Instant>>>,
     /// Ends it between two ticks of an entry.
     pub(super) stop: CancellationToken,
 }
@@ -147,7 +143,7 @@ impl Ticker {
 
     /// Asks Redis for one tick. `again`: the answer to an earlier call was lost.
     async fn attempt(&self, schedule: &Schedule, step: Step, again: bool) -> Result<TickReply, EnqueueError> {
-        self.list(&schedule.queue).await?;
+        self.broker.list_queue(&schedule.queue).await?;
         let now_ns = self.clock.now_ns();
         let task = match schedule.compose(step.tick, now_ns) {
             Ok(task) => task,
@@ -188,18 +184,6 @@ impl Ticker {
             self.tell(schedule, step, Ok(reply.verdict));
         }
         Ok(reply)
-    }
-
-    /// Lists a queue, so that tools can see it (rule R7).
-    async fn list(&self, queue: &str) -> Result<(), Error> {
-        let now = Instant::now();
-        let listed = || self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed().get(queue).is_some_and(|at| now - *at < QUEUE_LISTED_FOR) {
-            return Ok(());
-        }
-        self.broker.publish_queue(queue).await?;
-        listed().insert(queue.to_owned(), now);
-        Ok(())
     }
 
     /// Calls the hook about a tick.
