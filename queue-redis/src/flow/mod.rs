@@ -24,7 +24,7 @@ mod store;
 mod whereabouts;
 mod workflow;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -114,31 +114,38 @@ impl Flows {
         Ok(())
     }
 
-    /// The same in groups: what Redis refuses to write into one ledger holds up no other one. Returns which groups are recorded.
+    /// The same in groups: what Redis refuses to write into one ledger holds up no other one; nor does a node of a cluster that is away
+    /// those of other nodes. Returns which groups are recorded.
     ///
     /// # Errors
     /// When Redis cannot be asked, or refuses to write into any of several ledgers.
     pub(crate) async fn record_apart(&self, groups: &[Outcomes]) -> Result<Vec<bool>, Error> {
+        let is_cluster = self.broker.redis().is_cluster();
         let error = match self.record(groups.concat()).await {
             Ok(()) => return Ok(vec![true; groups.len()]),
-            Err(error) if error.is_outage() => return Err(error),
+            Err(error) if error.is_outage() && !is_cluster => return Err(error),
             Err(error) => error,
         };
-        let (mut recorded, mut refused) = (Vec::with_capacity(groups.len()), HashSet::new());
+        let (mut recorded, mut refused, mut away) = (Vec::with_capacity(groups.len()), HashMap::new(), HashSet::new());
         for group in groups {
+            let roots = group.iter().map(|(id, _)| id.flow.root());
+            if roots.clone().any(|root| away.contains(root)) {
+                recorded.push(false);
+                continue;
+            }
             let done = self.record(group.clone()).await;
-            if let Err(error) = &done {
-                if error.is_outage() {
-                    return done.map(|()| recorded);
-                }
-                refused.extend(group.iter().map(|(id, _)| id.flow.root()));
+            match &done {
+                Err(error) if error.is_outage() && !is_cluster => return done.map(|()| recorded),
+                Err(error) if error.is_outage() => away.extend(roots),
+                Err(error) => refused.extend(roots.map(|root| (root, error.clone()))),
+                Ok(()) => {}
             }
             recorded.push(done.is_ok());
         }
-        if refused.len() > 1 && !recorded.contains(&true) {
+        if away.is_empty() && refused.len() > 1 && !recorded.contains(&true) {
             return Err(error);
         }
-        for flow in refused {
+        for (flow, error) in refused {
             warn!(flow, %error, "what became of tasks of a batch cannot be written down; it is tried again");
         }
         Ok(recorded)

@@ -143,3 +143,31 @@ async fn a_batch_outlives_the_masters_of_its_ledger_and_of_its_queue() {
     // A member whose outcome was in the lost part is shown as removed, and nothing else may be.
     assert_eq!(ran.contains(&"death".to_owned()), end.removed > 0, "{end:?}");
 }
+
+/// What is known of a batch whose ledger cannot be written stays in its list; others are not behind it.
+#[tokio::test]
+async fn a_batch_ends_while_the_ledger_of_another_is_gone_for_good() {
+    queue_redis::log_to_stderr(false);
+    let mut cluster = Cluster::start().await;
+    for node in &cluster.nodes {
+        node.cmd::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let (patience, [queue, ..]) = (Duration::from_secs(1), queues());
+    let (ran, redis) = (Events::default(), connect(&cluster, patience));
+    let inspector = queue_admin::Inspector::new(redis.clone());
+    inspector.pause(&queue).await.unwrap();
+    let server = serve(&cluster, &ran, patience).await;
+    let task = |task_type: &str| RawTask::new(task_type).queue(queue.as_str());
+    for (master, callback) in [(1, "death"), (2, "success")] {
+        let builder = Client::new(redis.clone()).batch().id(id_on(master)).on_success(task(callback));
+        builder.add_all((0..10).map(|_| task("job"))).await.unwrap();
+    }
+    cluster.nodes[4].kill();
+    cluster.nodes[1].kill();
+    inspector.unpause(&queue).await.unwrap();
+    eventually("the other batch calls back", async || ran.all().iter().any(|task_type| task_type == "success")).await;
+    let mut told = ran.all();
+    told.sort();
+    assert_eq!(told, [["job"; 20].as_slice(), &["success"]].concat());
+    server.shutdown().await;
+}
