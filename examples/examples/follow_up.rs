@@ -22,7 +22,8 @@ struct PlaceOrder {
 }
 
 #[derive(Serialize, Deserialize, Task)]
-#[task(type = "order:receipt", retention = "1m")]
+// It is kept for longer than the order may be retried: when it is gone, its id is free, and another attempt would enqueue it again.
+#[task(type = "order:receipt", retention = "720h")]
 struct SendReceipt {
     order: u64,
 }

@@ -8,7 +8,7 @@
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use queue::otel::Tracing;
-use queue::{Client, Failure, Job, RawTask, Router, Server, State, Task, TaskState};
+use queue::{Client, EnqueueError, Failure, Job, RawTask, Router, Server, State, Task, TaskState};
 use queue_examples::{Error, client, wait_for};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -25,10 +25,13 @@ struct PlaceOrder {
 /// The client was given to the router, and its calls here are children of this attempt.
 async fn place_order(order: PlaceOrder, State(client): State<Client>, job: Job) -> Result<(), Failure> {
     async { tokio::time::sleep(Duration::from_millis(5)).await }.instrument(tracing::info_span!("charge card")).await;
-    let mail =
-        RawTask::new("email:receipt").task_id(format!("{}-receipt", job.id())).retention(Duration::from_secs(60));
-    client.enqueue(mail.payload(order.items.to_string())).await?;
-    Ok(())
+    // It is kept for longer than the order may be retried, so that a second attempt finds it, and enqueues no other one.
+    let kept = Duration::from_secs(30 * 24 * 60 * 60);
+    let mail = RawTask::new("email:receipt").task_id(format!("{}-receipt", job.id())).retention(kept);
+    match client.enqueue(mail.payload(order.items.to_string())).await {
+        Ok(_) | Err(EnqueueError::TaskIdConflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[tokio::main]
