@@ -56,7 +56,7 @@ pub use queue_core::limits::{
     ARCHIVE_MAX, MAX_BATCH, MAX_BATCH_BYTES, MAX_SET, MAX_TAKE_BYTES, SET_BATCH, SHORT_BATCH,
 };
 pub use reclaim::ListedSet;
-pub use restore::{RestoreVerdict, Restored};
+pub use restore::{RestoreNote, RestoreVerdict, Restored};
 pub use steer::{Ordered, Wants};
 pub use stored::{FIELDS_LEFT_BEHIND, StoredCounter, StoredQueue, StoredTask};
 pub use take::{Delivery, Dequeued, Matched, Matching, More, PoisonReason, Run, Taken};

@@ -30,32 +30,41 @@ pub enum RestoreVerdict {
 pub enum Restored {
     /// A verdict for each task.
     Done(Vec<RestoreVerdict>),
-    /// Nothing: the import stands at this line already. An answer was lost, or somebody else imports the same.
+    /// Nothing: the import stands at this line. At a later one, an answer was lost, or somebody else imports the same;
+    /// at an earlier one, Redis has lost what it had stored.
     StandsAt(u64),
 }
 
-impl Broker {
-    /// At which line the import of an export into this queue stands; 0 when it has not begun.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked or refuses.
-    pub async fn restored_up_to(&self, queue: &str, export_id: &str) -> Result<u64, Error> {
-        let record = QueueKeys::new(queue).import_record(export_id);
-        let line: Option<u64> = self.redis.query("HGET", redis::cmd("HGET").arg(record).arg("line")).await?;
-        Ok(line.unwrap_or(0))
-    }
+/// How far an import came, in all its attempts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RestoreNote {
+    /// The line at which it stands; 0 when it has not begun.
+    pub line: u64,
+    /// How many tasks were not stored.
+    pub refused: u64,
+    /// How many of these were there already. An import that died may have made it too few.
+    pub present: u64,
+}
 
-    /// How many tasks of an export all imports into this queue have left out, because their ids or locks were taken by others. An
-    /// import that died may have made it too many by those that were there already.
+impl RestoreNote {
+    /// How many tasks were left out, because their ids or locks were taken by others.
+    pub fn left_out(&self) -> u64 {
+        self.refused.saturating_sub(self.present)
+    }
+}
+
+impl Broker {
+    /// How far the import of an export into this queue came.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
-    pub async fn left_out(&self, queue: &str, export_id: &str) -> Result<u64, Error> {
+    pub async fn restore_note(&self, queue: &str, export_id: &str) -> Result<RestoreNote, Error> {
         let record = QueueKeys::new(queue).import_record(export_id);
         let mut get = redis::cmd("HMGET");
-        let (refused, present): (Option<u64>, Option<u64>) =
-            self.redis.query("HMGET", get.arg(record).arg("refused").arg("present")).await?;
-        Ok(refused.unwrap_or(0).saturating_sub(present.unwrap_or(0)))
+        let [line, refused, present]: [Option<u64>; 3] =
+            self.redis.query("HMGET", get.arg(record).arg(["line", "refused", "present"].as_slice())).await?;
+        let [line, refused, present] = [line, refused, present].map(Option::unwrap_or_default);
+        Ok(RestoreNote { line, refused, present })
     }
 
     /// Notes that so many tasks were refused because they are there already.

@@ -124,9 +124,9 @@ async fn restore_leaves_alone_what_belongs_to_others() {
 async fn restore_does_nothing_unless_the_import_stands_where_the_caller_believes() {
     let fixture = Fixture::start().await;
     let task = [stored(&fixture, "a", TaskState::Pending, None)];
-    assert_eq!(fixture.broker.restored_up_to(QUEUE, "e").await.unwrap(), 0);
+    assert_eq!(fixture.broker.restore_note(QUEUE, "e").await.unwrap().line, 0);
     assert_eq!(restore(&fixture, 0, 5, &task).await, done([Stored]));
-    assert_eq!(fixture.broker.restored_up_to(QUEUE, "e").await.unwrap(), 5);
+    assert_eq!(fixture.broker.restore_note(QUEUE, "e").await.unwrap().line, 5);
     fixture.run("DEL asynq:{q}:t:a asynq:{q}:pending").await;
     let before = fixture.keyspace().await;
     for (from, to) in [(0, 5), (4, 6), (6, 7)] {

@@ -104,8 +104,6 @@ struct Import {
     header: Option<Header>,
     end: Option<End>,
     tallies: Vec<Tally>,
-    /// The line at which the import of the current queue stands.
-    stands_at: u64,
     /// Tasks that wait to be stored, with their lines.
     batch: Vec<(u64, StoredTask)>,
     bytes: usize,
@@ -120,7 +118,6 @@ impl Import {
             header: None,
             end: None,
             tallies: Vec::new(),
-            stands_at: 0,
             batch: Vec::new(),
             bytes: 0,
         }
@@ -174,8 +171,8 @@ impl Import {
         }
         // The pause comes before the first task, so that none runs before all are there.
         self.broker.restore_queue(self.export_id(), &line.into()).await?;
-        self.stands_at = self.broker.restored_up_to(&queue, self.export_id()).await?;
-        self.tallies.push(Tally::new(&queue, self.inspector.queue(&queue).await?));
+        let note = self.broker.restore_note(&queue, self.export_id()).await?;
+        self.tallies.push(Tally::new(&queue, note, self.inspector.queue(&queue).await?));
         Ok(())
     }
 
@@ -185,7 +182,7 @@ impl Import {
         };
         match line.task() {
             Err(reason) => return self.invalid(number, &reason),
-            Ok(_) if number <= self.stands_at => {
+            Ok(_) if number <= tally.note.line => {
                 tally.skipped += 1;
                 return Ok(());
             }
@@ -204,16 +201,17 @@ impl Import {
     async fn flush(&mut self) -> Result<(), CliError> {
         self.bytes = 0;
         let mut batch = std::mem::take(&mut self.batch);
+        let again = self.again;
         let Some(tally) = self.tallies.last_mut() else { return Ok(()) };
         let export_id = self.header.as_ref().map_or("", |header| &header.id);
         let mut failures = 0;
         while let Some((last, _)) = batch.last() {
             let tasks: Vec<StoredTask> = batch.iter().map(|(_, task)| task.clone()).collect();
-            let span = (self.stands_at, *last);
+            let span = (tally.note.line, *last);
             let now_ms = SystemClock.now_ns().div_euclid(1_000_000);
             match self.broker.restore(&tally.queue, export_id, span, &tasks, now_ms).await {
                 Ok(Restored::Done(verdicts)) => {
-                    self.stands_at = *last;
+                    tally.note.line = *last;
                     let before = tally.present;
                     for ((number, task), verdict) in batch.drain(..).zip(verdicts) {
                         settle(tally, number, &task, &verdict);
@@ -221,11 +219,12 @@ impl Import {
                     if tally.present > before {
                         let present = tally.present - before;
                         let noted = self.broker.note_present(&tally.queue, export_id, present).await;
-                        noted.map_err(|error| stopped(&error, self.stands_at))?;
+                        noted.map_err(|error| stopped(&error, tally.note.line, again))?;
                     }
                 }
+                Ok(Restored::StandsAt(line)) if line < span.0 => return Err(went_back(&tally.queue, line, again)),
                 Ok(Restored::StandsAt(line)) => {
-                    self.stands_at = line;
+                    tally.note.line = line;
                     let left = batch.split_off(batch.partition_point(|(number, _)| *number <= line));
                     // Stored by a call of ours whose answer was lost; or by somebody else who imports the same.
                     let ours = failures > 0;
@@ -239,7 +238,7 @@ impl Import {
                     tracing::warn!(%error, "storing tasks failed; trying again");
                     sleep(PAUSE).await;
                 }
-                Err(error) => return Err(stopped(&error, span.0)),
+                Err(error) => return Err(stopped(&error, span.0, again)),
             }
         }
         Ok(())
@@ -253,8 +252,11 @@ impl Import {
         let export_id = self.header.as_ref().map_or("", |header| &header.id);
         let mut left_before = 0;
         for tally in &mut self.tallies {
-            let left_out = self.broker.left_out(&tally.queue, export_id).await?;
-            left_before += tally.were_left_out(left_out);
+            let note = self.broker.restore_note(&tally.queue, export_id).await?;
+            if note.line < tally.note.line {
+                return Err(went_back(&tally.queue, note.line, self.again));
+            }
+            left_before += tally.were_left_out(note.left_out());
             tally.verify(&self.inspector).await?;
         }
         let seen = |queue: &String, count: &u64| {
@@ -312,6 +314,23 @@ fn settle(tally: &mut Tally, number: u64, task: &StoredTask, verdict: &RestoreVe
     complain(&format!("line {number}: task {id:?} of queue {queue:?} was left out: {reason}"));
 }
 
-fn stopped(error: &Error, line: u64) -> CliError {
-    CliError::failed(format!("stopped after line {line}: {error}; start the import again, and it goes on from there"))
+fn stopped(error: &Error, line: u64, again: bool) -> CliError {
+    CliError::failed(format!("stopped after line {line}: {error}; {}", resume(again)))
+}
+
+/// What was stored after this line is lost, and would stay so if the note came to stand behind it.
+fn went_back(queue: &str, line: u64, again: bool) -> CliError {
+    CliError::failed(format!(
+        "Redis went back to line {line} in queue {queue:?}, as in a failover, and has lost what came after it; {}",
+        resume(again)
+    ))
+}
+
+/// How to go on. With `--again`, an import begins anew.
+fn resume(again: bool) -> &'static str {
+    if again {
+        "start the import again without --again, and it goes on from there"
+    } else {
+        "start the import again, and it goes on from there"
+    }
 }

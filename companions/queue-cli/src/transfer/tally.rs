@@ -3,6 +3,7 @@
 use queue_admin::payload::shorten;
 use queue_admin::{Inspector, QueueInfo};
 use queue_core::TaskState;
+use queue_redis::broker::RestoreNote;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -30,6 +31,9 @@ pub(super) struct Tally {
     /// Whether somebody else imports the same file at the same time: then nobody knows what the queue should hold.
     #[serde(skip)]
     pub(super) is_shared: bool,
+    /// What Redis is to have noted by now.
+    #[serde(skip)]
+    pub(super) note: RestoreNote,
     #[serde(skip)]
     stored_by_state: [u64; TaskState::ALL.len()],
     #[serde(skip)]
@@ -37,8 +41,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(queue: &str, before: QueueInfo) -> Self {
-        Self { queue: queue.to_owned(), before: Some(before), ..Self::default() }
+    pub(super) fn new(queue: &str, note: RestoreNote, before: QueueInfo) -> Self {
+        Self { queue: queue.to_owned(), note, before: Some(before), ..Self::default() }
     }
 
     pub(super) fn count_stored(&mut self, state: TaskState) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use queue_core::{RawTask, TaskState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
 use crate::keyspace::keyspace;
@@ -167,6 +168,97 @@ async fn an_import_that_was_killed_goes_on_where_it_was() {
     let ids: Vec<String> = there.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
     let expected: Vec<String> = (1..1_000).rev().map(|number| format!("{number:04}")).collect();
     assert_eq!(ids, expected);
+}
+
+/// An import that waits for more after this beginning of a file.
+async fn import_begun(there: &Bench, beginning: &str) -> Child {
+    let mut command = there.command();
+    command.args(["import", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(beginning.as_bytes()).await.unwrap();
+    child
+}
+
+/// The exit code, and what was said, once the rest of the file has come.
+async fn import_ended(mut child: Child, rest: &str) -> (Option<i32>, String) {
+    // One that has given up does not read.
+    let _ = child.stdin.take().unwrap().write_all(rest.as_bytes()).await;
+    let done = child.wait_with_output().await.unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
+}
+
+/// Waits until so many tasks of a queue are pending.
+async fn wait_until_pending(bench: &Bench, queue: &str, count: u64) {
+    let end = Instant::now() + PATIENCE;
+    while bench.ask::<u64>(&["LLEN", &format!("asynq:{{{queue}}}:pending")]).await != count {
+        assert!(Instant::now() < end, "not {count} tasks are pending");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A paused queue with so many tasks.
+async fn fill(bench: &Bench, queue: &str, count: u32) {
+    let tasks = (0..count).map(|number| RawTask::new("t").queue(queue).task_id(format!("{number:04}")));
+    for answer in bench.client.enqueue_many(tasks.collect::<Vec<_>>()).await {
+        answer.unwrap();
+    }
+    bench.inspector.pause(queue).await.unwrap();
+}
+
+/// Lines of a file, each with its end.
+fn lines(file: &str, from: usize, count: usize) -> String {
+    file.lines().skip(from).take(count).map(|line| format!("{line}\n")).collect()
+}
+
+fn note(file: &str, queue: &str) -> String {
+    let header: Value = serde_json::from_str(file.lines().next().unwrap()).unwrap();
+    format!("asynq:{{{queue}}}:x:import:{}", header["id"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn an_import_stops_when_redis_goes_back_and_goes_on_from_there() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    fill(&here, "default", 1_000).await;
+    let file = export(&here, &["-q", "default"]).await;
+    let child = import_begun(&there, &lines(&file, 0, 302)).await;
+    wait_until_pending(&there, "default", 300).await;
+    // What a failover or a snapshot makes of it: the last hundred tasks are lost, and the note stands before them.
+    let lost: Vec<String> = there.ask(&["LPOP", "asynq:{default}:pending", "100"]).await;
+    for id in lost {
+        let _: u64 = there.ask(&["DEL", &format!("asynq:{{default}}:t:{id}")]).await;
+    }
+    let _: u64 = there.ask(&["HSET", &note(&file, "default"), "line", "202", "stored", "200"]).await;
+    let (code, stderr) = import_ended(child, &lines(&file, 302, 701)).await;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("Redis went back to line 202 in queue \"default\""), "{stderr}");
+    wait_until_pending(&there, "default", 200).await;
+    let answer = import(&there, &file, &["--json"]).await.json();
+    let tally = &answer["queues"][0];
+    assert_eq!((&tally["skipped"], &tally["stored"]), (&json!(200), &json!(800)));
+    assert_eq!(tally["verified"], true);
+    let ids: Vec<String> = there.ask(&["LRANGE", "asynq:{default}:pending", "0", "-1"]).await;
+    assert_eq!(ids, (0..1_000).rev().map(|number| format!("{number:04}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_import_is_no_success_when_redis_went_back_after_the_last_task_of_a_queue() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    fill(&here, "first", 60).await;
+    fill(&here, "second", 60).await;
+    let file = export(&here, &["-q", "first", "-q", "second"]).await;
+    let child = import_begun(&there, &lines(&file, 0, 120)).await;
+    wait_until_pending(&there, "second", 50).await;
+    let before = content(&there).await;
+    for key in before.keys().filter(|key| key.contains("{first}")) {
+        let _: u64 = there.ask(&["DEL", key]).await;
+    }
+    let _: u64 = there.ask(&["DEL", &note(&file, "first")]).await;
+    let (code, stderr) = import_ended(child, &lines(&file, 120, 10)).await;
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("Redis went back to line 0 in queue \"first\""), "{stderr}");
+    let answer = import(&there, &file, &["--json"]).await.json();
+    assert_eq!(answer["queues"][0]["stored"], 60);
+    assert_eq!(answer["queues"][1]["skipped"], 60);
 }
 
 #[tokio::test]
@@ -343,6 +435,39 @@ async fn export_tells_of_tasks_that_are_elsewhere_or_belong_to_batches() {
     assert!(!all.stderr.contains("which was not exported"), "{all:?}");
 }
 
+/// An export whose reader is slow: it has read what comes before the pending tasks, and waits.
+struct SlowExport {
+    child: Child,
+    stdout: BufReader<tokio::process::ChildStdout>,
+    file: String,
+}
+
+impl SlowExport {
+    async fn begin(bench: &Bench) -> Self {
+        // More than a pipe takes.
+        let pending = |number| RawTask::new("p").payload(vec![b'x'; 10_000]).task_id(format!("{number:04}"));
+        for answer in bench.client.enqueue_many((0..500).map(pending).collect::<Vec<_>>()).await {
+            answer.unwrap();
+        }
+        bench.inspector.pause("default").await.unwrap();
+        let mut command = bench.command();
+        command.args(["export", "-q", "default"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut file, mut stdout) = (String::new(), BufReader::new(child.stdout.take().unwrap()));
+        while file.lines().count() < 10 {
+            stdout.read_line(&mut file).await.unwrap();
+        }
+        Self { child, stdout, file }
+    }
+
+    /// The whole file, the exit code and what was said.
+    async fn end(mut self) -> (String, Option<i32>, String) {
+        self.stdout.read_to_string(&mut self.file).await.unwrap();
+        let done = self.child.wait_with_output().await.unwrap();
+        (self.file, done.status.code(), String::from_utf8(done.stderr).unwrap())
+    }
+}
+
 /// Go's servers aggregate groups of a paused queue. Here is what they do in one moment: the members go, and the
 /// task that they have become is pending, where the export has not read yet.
 #[tokio::test]
@@ -351,30 +476,15 @@ async fn an_export_refuses_a_queue_whose_group_is_aggregated_meanwhile() {
     for id in ["a", "b"] {
         bench.enqueue_task(RawTask::new("g").group("team"), id).await;
     }
-    // More than a pipe takes, so that the export waits for its reader.
-    let pending = |number| RawTask::new("p").payload(vec![b'x'; 10_000]).task_id(format!("{number:04}"));
-    for answer in bench.client.enqueue_many((0..500).map(pending).collect::<Vec<_>>()).await {
-        answer.unwrap();
-    }
-    bench.inspector.pause("default").await.unwrap();
-    let mut command = bench.command();
-    command.args(["export", "-q", "default"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut file = String::new();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    while file.lines().count() < 10 {
-        stdout.read_line(&mut file).await.unwrap();
-    }
-    assert_eq!(file.matches("\"state\":\"aggregating\"").count(), 2, "{file}");
+    let export = SlowExport::begin(&bench).await;
+    assert_eq!(export.file.matches("\"state\":\"aggregating\"").count(), 2, "{}", export.file);
     bench.enqueue("digest", "digest").await;
     for key in ["g:team", "groups", "t:a", "t:b"] {
         let _: u64 = bench.ask(&["DEL", &format!("asynq:{{default}}:{key}")]).await;
     }
-    stdout.read_to_string(&mut file).await.unwrap();
-    let done = child.wait_with_output().await.unwrap();
-    let stderr = String::from_utf8(done.stderr).unwrap();
+    let (file, code, stderr) = export.end().await;
     assert!(file.contains("\"id\":\"digest\""), "the file has all three");
-    assert_eq!(done.status.code(), Some(4), "{stderr}");
+    assert_eq!(code, Some(4), "{stderr}");
     assert!(stderr.contains("2 tasks of queue \"default\" went during the export"), "{stderr}");
     let there = Bench::new().await;
     let stderr = import(&there, &file, &[]).await.failed(1);

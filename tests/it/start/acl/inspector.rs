@@ -90,7 +90,7 @@ async fn moves(inspector: &Inspector, redis: &Redis) {
         tasks.extend(some);
     }
     let broker = Broker::new(redis.clone());
-    broker.restored_up_to(QUEUE, "export").await.unwrap();
+    broker.restore_note(QUEUE, "export").await.unwrap();
     broker.restore(QUEUE, "export", (0, 1), &tasks, NOW * 1_000).await.unwrap();
     // Where there are no counters yet, they get an expiry.
     stored.queue = "copy".to_owned();
