@@ -214,6 +214,7 @@ impl Import {
                     tally.note.line = *last;
                     let before = tally.present;
                     for ((number, task), verdict) in batch.drain(..).zip(verdicts) {
+                        tally.note.refused += u64::from(verdict != RestoreVerdict::Stored);
                         settle(tally, number, &task, &verdict);
                     }
                     if tally.present > before {
@@ -228,9 +229,14 @@ impl Import {
                     let left = batch.split_off(batch.partition_point(|(number, _)| *number <= line));
                     // Stored by a call of ours whose answer was lost; or by somebody else who imports the same.
                     let ours = failures > 0;
-                    tally.is_shared |= !ours;
-                    for (_, task) in std::mem::replace(&mut batch, left) {
-                        if ours { tally.count_stored(task.state) } else { tally.skipped += 1 }
+                    let dealt_with = std::mem::replace(&mut batch, left);
+                    if ours {
+                        let note = self.broker.restore_note(&tally.queue, export_id).await;
+                        let refused = note.map_err(|error| stopped(&error, line, again))?.refused;
+                        settle_unheard(tally, &dealt_with, refused);
+                    } else {
+                        tally.is_unsure = true;
+                        tally.skipped += dealt_with.len() as u64;
                     }
                 }
                 Err(error) if error.is_transient() && failures < ATTEMPTS => {
@@ -312,6 +318,26 @@ fn settle(tally: &mut Tally, number: u64, task: &StoredTask, verdict: &RestoreVe
     tally.conflicts += 1;
     let (id, queue) = (harmless(&task.id), &tally.queue);
     complain(&format!("line {number}: task {id:?} of queue {queue:?} was left out: {reason}"));
+}
+
+/// Tasks whose verdicts were lost with an answer. How many were refused is known by how many are noted now.
+fn settle_unheard(tally: &mut Tally, tasks: &[(u64, StoredTask)], noted: u64) {
+    let refused = noted.saturating_sub(tally.note.refused).min(tasks.len() as u64);
+    tally.note.refused = noted;
+    tally.conflicts += refused;
+    for (_, task) in tasks.iter().skip(refused as usize) {
+        tally.count_stored(task.state);
+    }
+    if let ([(first, _), ..], [.., (last, _)]) = (tasks, tasks)
+        && refused > 0
+    {
+        tally.is_unsure = true;
+        let queue = &tally.queue;
+        complain(&format!(
+            "lines {first} to {last}: {refused} tasks of queue {queue:?} were left out: they are there already, or others \
+             have their ids or locks; the answer that said which was lost, and --again looks at them again"
+        ));
+    }
 }
 
 fn stopped(error: &Error, line: u64, again: bool) -> CliError {

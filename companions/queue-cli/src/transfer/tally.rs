@@ -24,13 +24,15 @@ pub(super) struct Tally {
     pub(super) conflicts: u64,
     /// Not stored, because the line is damaged or breaks a rule of the format.
     pub(super) invalid: u64,
-    /// Whether the queue holds as many tasks more as were stored. Unknown for a queue that is not paused.
+    /// Whether the queue holds as many tasks more as were stored. Unknown for a queue that is not paused, and where
+    /// what was stored is not known.
     pub(super) verified: Option<bool>,
     /// Whether the queue is paused now.
     pub(super) paused: bool,
-    /// Whether somebody else imports the same file at the same time: then nobody knows what the queue should hold.
+    /// Whether nobody knows what the queue should hold: somebody else imports the same file at the same time, or the
+    /// answer that said which tasks were refused was lost.
     #[serde(skip)]
-    pub(super) is_shared: bool,
+    pub(super) is_unsure: bool,
     /// What Redis is to have noted by now.
     #[serde(skip)]
     pub(super) note: RestoreNote,
@@ -69,7 +71,7 @@ impl Tally {
     pub(super) async fn verify(&mut self, inspector: &Inspector) -> Result<(), CliError> {
         let after = inspector.queue(&self.queue).await?;
         self.paused = after.paused;
-        let stands_still = after.paused && after.active == 0 && !self.is_shared;
+        let stands_still = after.paused && after.active == 0 && !self.is_unsure;
         let Some(before) = self.before.as_ref().filter(|_| stands_still) else { return Ok(()) };
         let fleeting = |state: &TaskState| matches!(state, TaskState::Completed | TaskState::Archived);
         let expected = |state: TaskState| before.count(state) + self.stored_by_state[place(state)];
@@ -92,6 +94,7 @@ pub(super) fn render(tallies: &[Tally], out: &Output) -> String {
         let verified = match tally.verified {
             Some(true) => "yes",
             Some(false) => "no",
+            None if tally.is_unsure => "unsure",
             None => "in use",
         };
         let striking = tally.conflicts + tally.invalid > 0 || tally.verified == Some(false);

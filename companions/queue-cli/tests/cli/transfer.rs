@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::{RawTask, TaskState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
 use crate::keyspace::keyspace;
-use crate::support::{Bench, Done, PATIENCE, finish};
+use crate::support::{Bench, Done, PATIENCE, finish, queuectl};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -259,6 +262,67 @@ async fn an_import_is_no_success_when_redis_went_back_after_the_last_task_of_a_q
     let answer = import(&there, &file, &["--json"]).await.json();
     assert_eq!(answer["queues"][0]["stored"], 60);
     assert_eq!(answer["queues"][1]["skipped"], 60);
+}
+
+/// A TCP address that leads to this Redis, and loses one answer: the first that a request with this in it gets and
+/// that is no error. The connection ends then.
+async fn losing_an_answer(bench: &Bench, request: &'static [u8]) -> String {
+    let socket = bench.redis.socket().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("redis://{}", listener.local_addr().unwrap());
+    let is_lost = Arc::new(AtomicBool::new(false));
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut redis = UnixStream::connect(&socket).await.unwrap();
+            let is_lost = is_lost.clone();
+            tokio::spawn(async move {
+                let (mut asked, mut question, mut answer) = (Vec::new(), vec![0; 1 << 16], vec![0; 1 << 16]);
+                loop {
+                    tokio::select! {
+                        Ok(read) = client.read(&mut question) => {
+                            if read == 0 || redis.write_all(&question[..read]).await.is_err() {
+                                return;
+                            }
+                            asked.extend_from_slice(&question[..read]);
+                        }
+                        Ok(read) = redis.read(&mut answer) => {
+                            let is_about = asked.windows(request.len()).any(|part| part == request);
+                            asked.clear();
+                            let loses = is_about && answer[0] != b'-' && !is_lost.swap(true, Ordering::Relaxed);
+                            if read == 0 || loses || client.write_all(&answer[..read]).await.is_err() {
+                                return;
+                            }
+                        }
+                        else => return,
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn tasks_that_were_refused_in_an_answer_that_was_lost_are_told() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    fill(&here, "default", 30).await;
+    let file = export(&here, &["-q", "default"]).await;
+    for id in ["0003", "0004", "0005"] {
+        there.enqueue("another", id).await;
+    }
+    std::fs::write(there.path("export"), &file).unwrap();
+    let mut command = queuectl();
+    let address = losing_an_answer(&there, b"0029").await;
+    command.args(["--redis", &address, "import", "export", "--json"]).current_dir(there.directory.path());
+    let done = finish(command, b"").await;
+    let answer: Value = serde_json::from_str(&done.stdout).unwrap();
+    let tally = &answer["queues"][0];
+    assert_eq!((&tally["stored"], &tally["conflicts"]), (&json!(27), &json!(3)), "{done:?}");
+    assert_eq!((&answer["complete"], &tally["verified"]), (&json!(true), &Value::Null));
+    let stderr = done.failed(4);
+    assert!(stderr.contains("lines 3 to 32: 3 tasks of queue \"default\" were left out"), "{stderr}");
+    let again = import(&there, &file, &["--again"]).await.failed(4);
+    assert!(again.contains("line 6: task \"0003\" of queue \"default\" was left out"), "{again}");
 }
 
 #[tokio::test]
