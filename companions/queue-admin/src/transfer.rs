@@ -109,8 +109,8 @@ pub struct Reader {
     keys: QueueKeys,
     in_hand: bool,
     left: VecDeque<Place>,
-    /// The ids that were met, and whether their tasks were given and are still to be run.
-    seen: HashMap<Vec<u8>, bool>,
+    /// The ids that were met, and the states of the tasks that were given.
+    seen: HashMap<Vec<u8>, Option<TaskState>>,
     passes: u32,
     new_in_pass: usize,
     unfit: Vec<Unfit>,
@@ -160,26 +160,33 @@ impl Reader {
         &self.unfit
     }
 
-    /// How many of the tasks that were given, and were still to be run, are no longer there: somebody has worked or
-    /// deleted them, or has made one task of a group. Then what was given is not what the queue is.
+    /// How many of the tasks that were given are no longer what they were: somebody has worked or deleted them, or
+    /// has made one task of a group. Then what was given is not what the queue is. What was completed or archived may
+    /// go by itself.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn gone(&self) -> Result<u64, Error> {
-        let given: Vec<&[u8]> = self.seen.iter().filter(|(_, given)| **given).map(|(id, _)| &id[..]).collect();
+        let given = self.seen.iter().filter_map(|(id, state)| Some((&id[..], (*state)?)));
+        let given: Vec<(&[u8], TaskState)> = given.filter(|(_, state)| *state != TaskState::Completed).collect();
         let mut connection = self.inspector.redis.pooled().await?;
         let mut gone = 0;
-        for ids in given.chunks(MAX_BATCH) {
+        for tasks in given.chunks(MAX_BATCH) {
             let mut look = redis::pipe();
-            for id in ids {
+            for (id, _) in tasks {
                 look.cmd("HMGET").arg(self.task(id)).arg("state").arg("group");
             }
             type Fields = (Option<Vec<u8>>, Option<Vec<u8>>);
             let found: Vec<Fields> = connection.pipeline("HMGET", &look).await?;
-            gone += found.iter().filter(|(state, _)| state.is_none()).count() as u64;
+            let is_gone = |given: TaskState, now: Option<&[u8]>| match now {
+                None => given != TaskState::Archived,
+                Some(now) => now == TaskState::Completed.as_str().as_bytes(),
+            };
+            let states = tasks.iter().zip(&found).map(|((_, given), (now, _))| (*given, now.as_deref()));
+            gone += states.filter(|(given, now)| is_gone(*given, *now)).count() as u64;
             // An aggregated task outlasts its aggregation for a moment. It is in no group then.
             let mut look = redis::pipe();
-            for (id, fields) in ids.iter().zip(&found) {
+            for ((id, _), fields) in tasks.iter().zip(&found) {
                 if let (Some(b"aggregating"), Some(group)) = (fields.0.as_deref(), &fields.1) {
                     look.cmd("ZSCORE").arg([self.keys.group_prefix().as_bytes(), group].concat()).arg(id);
                 }
@@ -297,7 +304,7 @@ impl Reader {
                 self.new_in_pass += 1;
                 match stored(&self.queue, id, score, state, group, hash) {
                     Ok(task) => {
-                        *met = !matches!(task.state, TaskState::Archived | TaskState::Completed);
+                        *met = Some(task.state);
                         tasks.push(task);
                     }
                     Err(unfit) => self.unfit.push(unfit),

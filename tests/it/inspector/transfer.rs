@@ -69,6 +69,8 @@ async fn a_reader_counts_the_tasks_that_have_gone_since() {
     fixture.put([job("run"), job("stays"), job("over")]).await;
     fixture.put(["a", "b", "moved"].map(|id| job(id).group("g"))).await;
     inspector.archive_task(QUEUE, "over").await.unwrap();
+    fixture.put([job("kept")]).await;
+    inspector.archive_task(QUEUE, "kept").await.unwrap();
     fixture.run("LPUSH asynq:{q}:pending ghost").await;
     let mut reader = inspector.reader(QUEUE, false);
     assert_eq!(gone(&mut reader).await, 0);
@@ -83,4 +85,9 @@ async fn a_reader_counts_the_tasks_that_have_gone_since() {
     inspector.run_task(QUEUE, "moved").await.unwrap();
     inspector.delete_task(QUEUE, "over").await.unwrap();
     assert_eq!(reader.gone().await.unwrap(), 3);
+    // What has run and is kept has run all the same.
+    fixture.run("HSET asynq:{q}:t:stays state completed").await;
+    assert_eq!(reader.gone().await.unwrap(), 4);
+    fixture.run("HSET asynq:{q}:t:kept state completed").await;
+    assert_eq!(reader.gone().await.unwrap(), 5, "it was archived");
 }

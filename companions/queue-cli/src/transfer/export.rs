@@ -161,7 +161,7 @@ async fn check_rest(inspector: &Inspector, queue: &str) -> Result<(), CliError> 
     }
 }
 
-/// A task that is gone here has run, or is part of a task that is in the file too: either would run twice. Go's
+/// A task that is gone or completed here has run, or is part of a task that is in the file too: either would run twice. Go's
 /// aggregators go on in a paused queue.
 async fn check_there(queue: &str, reader: &Reader) -> Result<(), CliError> {
     let gone = match reader.gone().await? {
@@ -172,7 +172,7 @@ async fn check_there(queue: &str, reader: &Reader) -> Result<(), CliError> {
     Err(CliError::Coded(
         exit::REFUSED,
         format!(
-            "{gone} of queue {queue:?} went during the export, so the file is not what the queue is: do not import \
+            "{gone} of queue {queue:?} went or succeeded during the export, so the file is not what the queue is: do not import \
              it. Somebody aggregated a group, as Go's servers do in paused queues too, ran tasks, or deleted them; \
              stop that and export again"
         ),
