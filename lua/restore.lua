@@ -20,7 +20,7 @@
 --   +2 state      its state
 --   +3 score      its score; empty when pending
 --   +4 group      its group, to be listed; empty for none
---   +5 ttl        seconds the lock lives; 0 for no lock
+--   +5 ttl        seconds the lock lives; 0 for no lock, below 0 for a window
 --   +6 length     how many fields and values follow, at most 100
 --   +7 fields     field, value, field, value ... of the hash, without the state
 -- RETURNS
@@ -28,6 +28,7 @@
 --   otherwise a letter for each task, or a message
 --   a  stored
 --   l  another task holds the lock; nothing was written
+--   w  the task is gone and its window is open; nothing was written
 --   else the id is taken, by the task with this message; nothing was written
 -- needs: can_store nth store
 local record, groups = KEYS[1], KEYS[2]
@@ -71,6 +72,8 @@ for n = 1, #first do
   elseif redis.call('EXISTS', task) == 1 then
     local msg = redis.pcall('HGET', task, 'msg')
     word = type(msg) == 'string' and msg or ''
+  elseif word == 's' then
+    word = 'w'
   end
   words[n] = word
 end

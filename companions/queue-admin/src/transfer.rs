@@ -6,6 +6,7 @@ use bytes::Bytes;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
 use queue_core::limits::STATS_TTL_SECS;
+use queue_core::unique::holder_of;
 use queue_core::wire::TaskMessage;
 
 use queue_redis::broker::{FIELDS_LEFT_BEHIND, next_batch};
@@ -334,7 +335,8 @@ impl Reader {
         };
         let with_lock = tasks.iter_mut().zip(locks).filter(|(_, lock)| lock.is_some());
         for ((task, _), (holder, ttl_ms)) in with_lock.zip(replies) {
-            if holder.as_deref() == Some(task.id.as_bytes()) && ttl_ms > 0 {
+            let holder = holder.as_deref().map(|value| holder_of(value).0);
+            if holder == Some(task.id.as_bytes()) && ttl_ms > 0 {
                 task.lock_expires_at_ms = Some(now_ms.saturating_add(ttl_ms));
             }
         }

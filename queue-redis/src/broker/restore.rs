@@ -1,8 +1,8 @@
 //! Storing what was read in another Redis: `restore.lua`, `restore_queue.lua`.
 
 use bytes::Bytes;
-use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
+use queue_core::{TaskState, UniqueUntil};
 use redis::Value;
 
 use super::{Broker, StoredCounter, StoredQueue, StoredTask};
@@ -23,6 +23,8 @@ pub enum RestoreVerdict {
     IdTaken(Bytes),
     /// Another task holds its uniqueness lock.
     Duplicate,
+    /// It is gone, and its window is open still: it was stored in this window before.
+    InWindow,
 }
 
 /// What a call to restore tasks did.
@@ -128,6 +130,7 @@ impl Broker {
                 let verdict = |value: Value| match value {
                     Value::BulkString(text) if text == b"a" => Ok(RestoreVerdict::Stored),
                     Value::BulkString(text) if text == b"l" => Ok(RestoreVerdict::Duplicate),
+                    Value::BulkString(text) if text == b"w" => Ok(RestoreVerdict::InWindow),
                     Value::BulkString(message) => Ok(RestoreVerdict::IdTaken(message.into())),
                     other => Err(Error::unexpected(RESTORE.name, &other)),
                 };
@@ -159,13 +162,15 @@ impl Broker {
     }
 }
 
-/// The lock that a task holds still, and for how many seconds; nothing and 0 for none.
+/// The lock that a task holds still, and for how many seconds as scripts are told; nothing and 0 for none.
 fn lock(task: &StoredTask, now_ms: i64) -> (String, i64) {
     let left_ms = task.lock_expires_at_ms.map_or(0, |expires_at| expires_at.saturating_sub(now_ms));
-    let key = task.message().map(|message| message.unique_key).unwrap_or_default();
-    if left_ms <= 0 || key.is_empty() {
-        return (String::new(), 0);
+    match task.message() {
+        // Redis takes whole seconds here (R18); a lock must not end early.
+        Ok(message) if left_ms > 0 && !message.unique_key.is_empty() => {
+            let ttl = UniqueUntil::of(&message).ttl(left_ms.saturating_add(999) / 1_000);
+            (message.unique_key, ttl)
+        }
+        _ => (String::new(), 0),
     }
-    // Redis takes whole seconds here (R18); a lock must not end early.
-    (key, (left_ms + 999) / 1_000)
 }

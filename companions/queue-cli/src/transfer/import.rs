@@ -314,6 +314,7 @@ fn settle(tally: &mut Tally, number: u64, task: &StoredTask, verdict: &RestoreVe
         }
         RestoreVerdict::IdTaken(_) => "its id belongs to another task",
         RestoreVerdict::Duplicate => "another task holds its uniqueness lock",
+        RestoreVerdict::InWindow => "its window is open, so it was stored before, and is gone",
     };
     tally.conflicts += 1;
     let (id, queue) = (harmless(&task.id), &tally.queue);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use queue_core::{RawTask, TaskState};
+use queue_core::{RawTask, TaskState, UniqueUntil};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, UnixStream};
@@ -466,6 +466,30 @@ async fn draining_waits_for_what_runs() {
     std::fs::write(bench.path("go"), "").unwrap();
     let file = export.await.unwrap().ok();
     assert!(file.contains("\"state\":\"completed\""), "{file}");
+}
+
+#[tokio::test]
+async fn windows_of_living_tasks_arrive() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    let window = || RawTask::new("w").payload("once").unique(10 * HOUR).unique_until(UniqueUntil::Window);
+    here.enqueue_task(window(), "open").await;
+    here.enqueue_task(RawTask::new("w").payload("plain").unique(10 * HOUR), "plain").await;
+    here.inspector.pause("default").await.unwrap();
+    let file = export(&here, &["-q", "default"]).await;
+    import(&there, &file, &[]).await.ok();
+    let there_now = content(&there).await;
+    assert_eq!(there_now, content(&here).await);
+    let locks: Vec<&String> = there_now.iter().filter(|(key, _)| key.contains(":unique:")).map(|pair| pair.1).collect();
+    assert_eq!(locks.len(), 2);
+    assert!(
+        locks.iter().any(|lock| lock.starts_with("string for 36000 s") && lock.contains("window\\\\topen")),
+        "{locks:?}"
+    );
+    // It was stored in this window already, and is done: it is not stored once more.
+    there.inspector.delete_task("default", "open").await.unwrap();
+    let stderr = import(&there, &file, &["--again"]).await.failed(4);
+    assert!(stderr.contains("task \"open\" of queue \"default\" was left out: its window is open"), "{stderr}");
+    there.client.enqueue(window()).await.unwrap_err();
 }
 
 #[tokio::test]
