@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use queue_core::TaskState;
 use queue_core::keys::QueueKeys;
+use queue_core::limits::LAST_SECOND;
 use queue_core::wire::{TaskMessage, WireError};
 
 /// Hash fields that make sense only in the Redis where they are: the state is named apart, and a run ends with
@@ -83,12 +84,21 @@ impl StoredTask {
         };
         let needs_score = self.state != TaskState::Pending;
         let keys = QueueKeys::new(queue);
+        let group = self.group.as_deref().map(str::as_bytes);
         let faults = [
             (message.id != self.id, "its message has another id"),
             (message.queue != queue, "its message belongs to another queue"),
             (self.state == TaskState::Active, "it is active"),
             (needs_score != self.score.is_some(), "its score does not fit its state"),
+            (
+                self.score.is_some_and(|score| score.unsigned_abs() > LAST_SECOND.unsigned_abs()),
+                "its score is no second of a year up to 9999",
+            ),
             (self.state == TaskState::Aggregating && self.group.is_none(), "it has no group"),
+            (
+                self.state == TaskState::Aggregating && self.fields.get("group").map(|group| &group[..]) != group,
+                "its field group does not name its group",
+            ),
             (self.fields.len() > 50, "it has more than 50 fields"),
             (self.fields.keys().any(|name| FIELDS_LEFT_BEHIND.contains(&name.as_str())), "it has a field of a run"),
             (

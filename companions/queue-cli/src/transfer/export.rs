@@ -1,6 +1,6 @@
 //! `queuectl export`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -55,7 +55,9 @@ crate::command::simple!(ExportArgs);
 
 async fn run(args: ExportArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let inspector = session.inspector();
-    let queues = if args.all { inspector.queues().await? } else { args.queues.clone() };
+    let mut queues = if args.all { inspector.queues().await? } else { args.queues.clone() };
+    let mut named = BTreeSet::new();
+    queues.retain(|queue| named.insert(queue.clone()));
     let mut total = 0;
     for queue in &queues {
         // A name that is misspelled must not pause something.

@@ -285,7 +285,8 @@ impl Import {
         }
         if invalid > 0 {
             return Err(CliError::failed(format!(
-                "{invalid} lines were left out, for the reasons above; mend them and import with --again"
+                "{invalid} lines were left out, for the reasons above; mend them and import with --again, which also stores \
+                 once more what has run since"
             )));
         }
         if self.tallies.iter().any(|tally| tally.verified == Some(false)) {

@@ -493,6 +493,49 @@ async fn windows_of_living_tasks_arrive() {
 }
 
 #[tokio::test]
+async fn a_queue_that_is_named_twice_is_exported_once() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default", "-q", "default"]).await;
+    assert_eq!(file.lines().count(), 3 + 11);
+    import(&there, &file, &[]).await.ok();
+}
+
+#[tokio::test]
+async fn lines_that_would_break_the_queue_are_refused() {
+    let (here, there) = (full().await, Bench::new().await);
+    let file = export(&here, &["-q", "default"]).await;
+    let change = |id: &str, change: &dyn Fn(&mut Value)| {
+        file.lines()
+            .map(|line| {
+                let mut value: Value = serde_json::from_str(line).unwrap();
+                if value["id"] == id {
+                    change(&mut value);
+                }
+                format!("{value}\n")
+            })
+            .collect::<String>()
+    };
+    for (id, changed, reason) in [
+        (
+            "late",
+            change("late", &|line| line["score"] = json!(9_000_000_000_000_000_000_u64)),
+            "its score is no second of a year up to 9999",
+        ),
+        (
+            "a",
+            change("a", &|line| _ = line["fields"].as_object_mut().unwrap().remove("group")),
+            "its field group does not name its group",
+        ),
+        ("a", change("a", &|line| line["fields"]["group"] = json!("other")), "its field group does not name its group"),
+    ] {
+        let number = changed.lines().position(|line| line.contains(&format!("\"id\":\"{id}\""))).unwrap() + 1;
+        let stderr = import(&there, &changed, &["--again"]).await.failed(1);
+        assert!(stderr.contains(&format!("line {number}: {reason}")), "{stderr}");
+        assert!(stderr.contains("--again, which also stores once more what has run since"), "{stderr}");
+    }
+}
+
+#[tokio::test]
 async fn export_tells_what_it_cannot_carry() {
     let bench = full().await;
     let _: u64 = bench.ask(&["LPUSH", "asynq:{default}:pending", "ghost"]).await;
