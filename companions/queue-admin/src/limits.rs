@@ -8,7 +8,9 @@ use queue_core::keys::QueueKeys;
 use queue_core::limit::{LaneChange, Limit, LimitError, Limits};
 use queue_core::options::check_limited_queue;
 use queue_core::registry::LIMITS;
+use queue_redis::Error as RedisError;
 use queue_redis::broker::{Change, Holding, Seen};
+use redis::{RedisError as RedisFailure, RedisResult, Value};
 
 use super::Inspector;
 use crate::error::{Error, WhyUnreadable};
@@ -68,35 +70,52 @@ impl Inspector {
     /// When they cannot be read, or Redis cannot be asked or refuses.
     pub async fn limits(&self, queue: &str) -> Result<Vec<LimitInfo>, Error> {
         let Some((_, limits)) = self.stored_limits(queue).await? else { return Ok(Vec::new()) };
-        let keys = QueueKeys::new(queue);
         let mut look = redis::pipe();
-        look.cmd("HGETALL").arg(keys.lane_changes()).cmd("HGETALL").arg(keys.limit_stats());
-        for limit in &limits.rules {
-            // A colon follows the name; what comes after the colon is `;`.
-            let (from, to) = (format!("[{}:", limit.name), format!("({};", limit.name));
-            match limit.parks() {
-                true => look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to),
-                false => look.cmd("ZCARD").arg(keys.lease()),
-            };
-            look.cmd("ZLEXCOUNT").arg(keys.lanes_waiting()).arg(from).arg(to);
+        if ask(&mut look, queue, &limits) == 0 {
+            return Ok(Vec::new());
         }
+        let replies = self.redis.pooled().await?.pipeline::<Vec<Value>>("looking at limits", &look).await?;
+        Ok(told(limits, replies))
+    }
+
+    /// The same of several queues, in two round trips. What cannot be read of one costs no other.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn limits_of(&self, queues: &[String]) -> Result<Vec<Result<Vec<LimitInfo>, Error>>, Error> {
+        if queues.is_empty() {
+            return Ok(Vec::new());
+        }
+        let refused = |error: &RedisFailure| Error::Redis(RedisError::unexpected("looking at limits", error));
         let mut connection = self.redis.pooled().await?;
-        let mut replies = connection.pipeline::<Vec<redis::Value>>("looking at limits", &look).await?.into_iter();
-        let changes: BTreeMap<String, String> = read(replies.next());
-        let stats: BTreeMap<String, u64> = read(replies.next());
-        let mut found = Vec::new();
-        for limit in limits.rules {
-            let count = |what: &str| stats.get(&format!("{}:{what}", limit.name)).copied().unwrap_or(0);
-            let (parked, too_many, opened) = (count("parked"), count("too-many"), count("opened"));
-            let (running, waiting) = (read(replies.next()), read(replies.next()));
-            let of_limit = changes.iter().filter_map(|(lane, text)| {
-                let (name, key) = lane.split_once(':')?;
-                let change = (name == limit.name).then(|| serde_json::from_str(text).unwrap_or_default())?;
-                Some((limit.key_of_lane(key), change))
-            });
-            found.push(LimitInfo { running, waiting, parked, too_many, opened, changes: of_limit.collect(), limit });
+        let mut look = redis::pipe();
+        for queue in queues {
+            look.cmd("GET").arg(QueueKeys::new(queue).rules());
         }
-        Ok(found)
+        look.ignore_errors();
+        let texts: Vec<RedisResult<Option<Vec<u8>>>> = connection.pipeline("reading limits", &look).await?;
+        let (mut all, mut look) = (Vec::with_capacity(queues.len()), redis::pipe());
+        for (queue, text) in queues.iter().zip(texts) {
+            let spoilt = |why| Error::LimitsUnreadable { queue: queue.to_owned(), why };
+            let limits = match text {
+                Ok(text) => text.map_or(Ok(Limits::default()), |text| read_limits(&text).map_err(spoilt)),
+                Err(error) if error.code() == Some("WRONGTYPE") => Err(spoilt(WhyUnreadable::OtherType)),
+                Err(error) => Err(refused(&error)),
+            };
+            let asked = limits.as_ref().map_or(0, |limits| ask(&mut look, queue, limits));
+            all.push((limits, asked));
+        }
+        look.ignore_errors();
+        let mut replies: Vec<RedisResult<Value>> = Vec::new();
+        if !look.is_empty() {
+            replies = connection.pipeline("looking at limits", &look).await?;
+        }
+        let mut replies = replies.into_iter();
+        let found = all.into_iter().map(|(limits, asked)| {
+            let replies: RedisResult<Vec<Value>> = replies.by_ref().take(asked).collect();
+            Ok(told(limits?, replies.map_err(|error| refused(&error))?))
+        });
+        Ok(found.collect())
     }
 
     /// The limits of a queue, as they stand in Redis and as they are read.
@@ -283,7 +302,46 @@ pub(crate) fn read_limits(text: &[u8]) -> Result<Limits, WhyUnreadable> {
     })
 }
 
+/// Adds the commands that look at what limits do; returns how many those are. None without limits.
+fn ask(look: &mut redis::Pipeline, queue: &str, limits: &Limits) -> usize {
+    if limits.rules.is_empty() {
+        return 0;
+    }
+    let keys = QueueKeys::new(queue);
+    look.cmd("HGETALL").arg(keys.lane_changes()).cmd("HGETALL").arg(keys.limit_stats());
+    for limit in &limits.rules {
+        // A colon follows the name; what comes after the colon is `;`.
+        let (from, to) = (format!("[{}:", limit.name), format!("({};", limit.name));
+        match limit.parks() {
+            true => look.cmd("ZLEXCOUNT").arg(keys.lane_slots()).arg(&from).arg(&to),
+            false => look.cmd("ZCARD").arg(keys.lease()),
+        };
+        look.cmd("ZLEXCOUNT").arg(keys.lanes_waiting()).arg(from).arg(to);
+    }
+    2 + 2 * limits.rules.len()
+}
+
+/// The limits, with the replies to what [`ask`] asked.
+fn told(limits: Limits, replies: Vec<Value>) -> Vec<LimitInfo> {
+    let mut replies = replies.into_iter();
+    let changes: BTreeMap<String, String> = read(replies.next());
+    let stats: BTreeMap<String, u64> = read(replies.next());
+    let mut found = Vec::new();
+    for limit in limits.rules {
+        let count = |what: &str| stats.get(&format!("{}:{what}", limit.name)).copied().unwrap_or(0);
+        let (parked, too_many, opened) = (count("parked"), count("too-many"), count("opened"));
+        let (running, waiting) = (read(replies.next()), read(replies.next()));
+        let of_limit = changes.iter().filter_map(|(lane, text)| {
+            let (name, key) = lane.split_once(':')?;
+            let change = (name == limit.name).then(|| serde_json::from_str(text).unwrap_or_default())?;
+            Some((limit.key_of_lane(key), change))
+        });
+        found.push(LimitInfo { running, waiting, parked, too_many, opened, changes: of_limit.collect(), limit });
+    }
+    found
+}
+
 /// A reply, or nothing where Redis has refused it.
-fn read<T: redis::FromRedisValue + Default>(reply: Option<redis::Value>) -> T {
+fn read<T: redis::FromRedisValue + Default>(reply: Option<Value>) -> T {
     reply.and_then(|value| redis::from_redis_value(value).ok()).unwrap_or_default()
 }

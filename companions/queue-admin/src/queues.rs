@@ -6,6 +6,7 @@ use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
 use queue_core::keys::{QUEUES, QueueKeys};
 use queue_core::options::check_existing_queue_name;
+use redis::RedisResult;
 
 use super::Inspector;
 use queue_redis::Error as RedisError;
@@ -78,6 +79,41 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<UnixSecond>, Error> {
         Ok(self.broker().oldest_outcome(queue).await?.map(UnixSecond))
+    }
+
+    /// The same of several queues, in two round trips. What Redis refuses to tell of one costs no other.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn oldest_outcomes(&self, queues: &[String]) -> Result<Vec<Result<Option<UnixSecond>, Error>>, Error> {
+        let oldest = self.broker().oldest_outcomes(queues).await?;
+        Ok(oldest.into_iter().map(|oldest| Ok(oldest?.map(UnixSecond))).collect())
+    }
+
+    /// When the first scheduled or retried task of each of these queues is due, in one round trip; `None` where there is
+    /// none. What Redis refuses to tell of one queue costs no other.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn first_due(&self, queues: &[String]) -> Result<Vec<Result<Option<UnixSecond>, Error>>, Error> {
+        if queues.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for keys in queues.iter().map(|queue| QueueKeys::new(queue)) {
+            for set in [keys.scheduled(), keys.retry()] {
+                look.cmd("ZRANGE").arg(set).arg(0).arg(0).arg("WITHSCORES");
+            }
+        }
+        look.ignore_errors();
+        type First = RedisResult<Vec<(Vec<u8>, f64)>>;
+        let firsts: Vec<First> = self.redis.pooled().await?.pipeline("looking for what is due", &look).await?;
+        let due = firsts.chunks(2).map(|firsts| {
+            let firsts: RedisResult<Vec<_>> = firsts.iter().cloned().collect();
+            let firsts = firsts.map_err(|error| RedisError::unexpected("looking for what is due", &error))?;
+            Ok(firsts.concat().into_iter().map(|(_, score)| UnixSecond(score as i64)).min())
+        });
+        Ok(due.collect())
     }
 
     /// The names of all queues, sorted.

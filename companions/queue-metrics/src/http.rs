@@ -203,7 +203,10 @@ async fn metrics(State(endpoint): State<Arc<Endpoint>>) -> Response {
     if let Some(queues) = &endpoint.queues {
         match tokio::time::timeout(SCRAPE_LIMIT, queues.text()).await {
             Ok(text) => all.push_str(&text),
-            Err(_) => return (StatusCode::SERVICE_UNAVAILABLE, "Redis takes too long to answer\n").into_response(),
+            Err(_) => {
+                queues.took_too_long(SCRAPE_LIMIT);
+                return (StatusCode::SERVICE_UNAVAILABLE, "Redis takes too long to answer\n").into_response();
+            }
         }
     }
     if let Some(worker) = &endpoint.worker {

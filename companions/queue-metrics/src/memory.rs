@@ -22,13 +22,19 @@ impl Memory {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last estimate of a queue, and whether it is time for another.
-    pub(crate) fn last(&self, queue: &str) -> (Option<u64>, bool) {
-        let Some(interval) = self.interval else { return (None, false) };
-        match self.known().get(queue) {
-            Some((at, bytes)) => (*bytes, at.elapsed() >= interval),
-            None => (None, true),
-        }
+    /// The last estimate of a queue.
+    pub(crate) fn last(&self, queue: &str) -> Option<u64> {
+        self.known().get(queue).and_then(|(_, bytes)| *bytes)
+    }
+
+    /// Those of these queues for which it is time for another estimate; first those without one, then the oldest.
+    pub(crate) fn due(&self, mut queues: Vec<String>) -> Vec<String> {
+        let Some(interval) = self.interval else { return Vec::new() };
+        let known = self.known();
+        let at = |queue: &String| known.get(queue).map(|(at, _)| *at);
+        queues.retain(|queue| at(queue).is_none_or(|at| at.elapsed() >= interval));
+        queues.sort_by_key(at);
+        queues
     }
 
     pub(crate) fn learn(&self, queue: &str, bytes: Option<u64>) {

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
 use prometheus::Registry;
-use queue_admin::{Error, Inspector, Page, QueueInfo, ServerInfo};
-use queue_core::TaskState;
+use queue_admin::{Error, Inspector, QueueInfo, ServerInfo};
 use queue_core::clock::UnixSecond;
 use queue_redis::log::{info, warn};
 use tracing::debug;
@@ -19,8 +17,10 @@ use crate::rates::Rates;
 use crate::shown::{Seen, Shown};
 use crate::text;
 
-/// Queues that are asked at the same time; the others wait. Less than there are pooled connections.
-const AT_ONCE: usize = 4;
+/// Queues whose memory is measured together: some thousand commands in a round trip.
+const MEASURED_AT_ONCE: usize = 20;
+/// How long a scrape measures memory. Queues that are left have their turn at the next one.
+const MEASURED_FOR: Duration = Duration::from_secs(2);
 
 /// How long a scrape counts: several Prometheus servers, or an impatient human, cost no more than one.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -92,10 +92,10 @@ impl QueueMetrics {
                         }
                         complaint
                     }
-                    Err(error) => Some(error),
+                    Err(error) => Some(error.to_string()),
                 }
             }
-            Err(error) => Some(error),
+            Err(error) => Some(error.to_string()),
         };
         self.tell(complaint);
         shown.scrape_seconds.set(began.elapsed().as_secs_f64());
@@ -104,80 +104,84 @@ impl QueueMetrics {
         registry
     }
 
-    /// Shows all queues; returns them, and what the last one that failed has to say.
-    async fn queues(&self, queues: &[String], shown: &Shown) -> (Vec<QueueInfo>, Option<Error>) {
-        let asked = queues.iter().cloned().map(|queue| async move {
-            let answer = self.queue(&queue).await;
-            (queue, answer)
-        });
-        let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+    /// Shows all queues, read together; returns them, and what the last one that failed has to say.
+    async fn queues(&self, queues: &[String], shown: &Shown) -> (Vec<QueueInfo>, Option<String>) {
+        let answers = match self.look(queues).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                queues.iter().for_each(|queue| shown.queue_is_down(queue));
+                return (Vec::new(), Some(error.to_string()));
+            }
+        };
         let (mut all, mut complaint) = (Vec::new(), None);
-        while let Some((queue, answer)) = answers.next().await {
+        for (queue, answer) in answers {
             match answer {
                 Ok(seen) => {
                     shown.queue(&seen);
                     all.push(seen.info);
                 }
-                // Somebody has removed it since it was listed.
-                Err(Error::QueueNotFound(_)) => {}
-                Err(error) => {
+                Err(why) => {
                     shown.queue_is_down(&queue);
-                    complaint = Some(error);
+                    complaint = Some(format!("queue {queue:?}: {why}"));
                 }
             }
         }
         (all, complaint)
     }
 
-    async fn queue(&self, queue: &str) -> Result<Seen, Error> {
-        let info = self.inspector.queue(queue).await?;
-        let mut first_due = None;
-        for state in [TaskState::Scheduled, TaskState::Retry] {
-            if info.count(state) > 0 {
-                let first = self.inspector.tasks(queue, state, Page { skip: 0, size: 1 }).await?;
-                first_due = first_due.into_iter().chain(first.first().and_then(|task| task.next_process_at)).min();
-            }
-        }
-        let overdue = first_due.and_then(|due| (info.timestamp - due).to_std().ok()).unwrap_or_default();
-        let oldest = self.inspector.oldest_outcome(queue).await?;
-        let age = |at: UnixSecond| u64::try_from(info.timestamp.timestamp() - at.0).unwrap_or(0);
-        let unrecorded = Duration::from_secs(oldest.map_or(0, age));
-        Ok(Seen { info, memory: self.memory(queue).await, overdue, unrecorded })
+    async fn look(&self, queues: &[String]) -> Result<Vec<(String, Result<Seen, String>)>, Error> {
+        let board = self.inspector.board_of(queues.to_vec()).await?;
+        let first_due = self.inspector.first_due(queues).await?;
+        let oldest = self.inspector.oldest_outcomes(queues).await?;
+        let sound = board.rows.iter().filter(|row| row.queue.is_ok()).map(|row| row.name.clone());
+        self.measure(sound.collect()).await;
+        let since = |second: Option<UnixSecond>| {
+            let age = |at: UnixSecond| u64::try_from(board.at.timestamp().saturating_sub(at.0)).unwrap_or(0);
+            Duration::from_secs(second.map_or(0, age))
+        };
+        let told = board.rows.into_iter().zip(first_due.into_iter().zip(oldest)).map(|(row, (first_due, oldest))| {
+            let seen = row.queue.and_then(|info| {
+                let overdue = since(first_due.map_err(|error| error.to_string())?);
+                let unrecorded = since(oldest.map_err(|error| error.to_string())?);
+                Ok(Seen { info, memory: self.inner.memory.last(&row.name), overdue, unrecorded })
+            });
+            (row.name, seen)
+        });
+        Ok(told.collect())
     }
 
     /// Shows the limits of those queues that have some.
-    async fn limits(&self, queues: &[String], shown: &Shown) -> Result<(), Error> {
-        let limited = self.inspector.limited_queues(queues).await?;
+    async fn limits(&self, queues: &[String], shown: &Shown) -> Result<(), String> {
+        let failed = |error: Error| error.to_string();
+        let limited = self.inspector.limited_queues(queues).await.map_err(failed)?;
         if limited.is_empty() {
             return Ok(());
         }
-        let unaware = self.inspector.servers_unaware_of_limits().await?;
+        let unaware = self.inspector.servers_unaware_of_limits().await.map_err(failed)?;
         let mut complaint = Ok(());
-        for queue in &limited {
-            match self.inspector.limits(queue).await {
+        for (queue, limits) in limited.iter().zip(self.inspector.limits_of(&limited).await.map_err(failed)?) {
+            match limits {
                 Ok(limits) => shown.limits(queue, &limits, unaware.get(queue).map_or(0, Vec::len)),
                 // The limits of one queue that cannot be read should not cost those of the others.
-                Err(error) => complaint = Err(error),
+                Err(error) => complaint = Err(error.to_string()),
             }
         }
         complaint
     }
 
-    /// The last estimate, or a new one when that is due.
-    async fn memory(&self, queue: &str) -> Option<u64> {
-        let (last, is_old) = self.inner.memory.last(queue);
-        if !is_old {
-            return last;
-        }
-        match self.inspector.queue_memory(queue).await {
-            Ok(bytes) => {
-                self.inner.memory.learn(queue, bytes);
-                bytes
+    /// Estimates the memory of queues of which the last estimate is old, the oldest first, as far as there is time.
+    async fn measure(&self, queues: Vec<String>) {
+        let (began, due) = (Instant::now(), self.inner.memory.due(queues));
+        for queues in due.chunks(MEASURED_AT_ONCE) {
+            match self.inspector.queues_memory(queues).await {
+                Ok(measured) => {
+                    queues.iter().zip(measured).for_each(|(queue, bytes)| self.inner.memory.learn(queue, bytes))
+                }
+                // One figure that is missing, or old, should not cost the others.
+                Err(error) => debug!(?queues, %error, "the memory of queues cannot be estimated"),
             }
-            // One figure that is missing, or old, should not cost the others.
-            Err(error) => {
-                debug!(queue, %error, "the memory of a queue cannot be estimated");
-                last
+            if began.elapsed() > MEASURED_FOR {
+                return;
             }
         }
     }
@@ -196,8 +200,14 @@ impl QueueMetrics {
         Ok(servers)
     }
 
+    /// Says that a scrape was given up after so long.
+    #[cfg(feature = "http")]
+    pub(crate) fn took_too_long(&self, limit: Duration) {
+        self.tell(Some(format!("a scrape was given up after {limit:?}, because Redis takes too long to answer")));
+    }
+
     /// Logs that something is wrong when that begins, and when it is over.
-    fn tell(&self, complaint: Option<Error>) {
+    fn tell(&self, complaint: Option<String>) {
         let was_failing = self.inner.failing.swap(complaint.is_some(), Ordering::Relaxed);
         match complaint {
             Some(error) if !was_failing => {

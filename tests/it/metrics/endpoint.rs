@@ -4,7 +4,7 @@ use queue_worker::CancellationToken;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::{Fixture, PATIENCE, RedisProcess, eventually, get, job};
+use crate::support::{Fixture, Lines, PATIENCE, Proxy, RedisProcess, eventually, get, job};
 
 #[tokio::test]
 async fn an_endpoint_shows_what_it_was_given_and_ends_when_told() {
@@ -56,6 +56,30 @@ async fn half_sent_requests_are_hung_up_on_and_others_wait_for_their_places() {
         let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
         assert!(end.is_ok(), "a half-sent request is still waited for");
     }
+    stop.cancel();
+    served.await.unwrap().unwrap();
+}
+
+/// Nothing said why there were no metrics.
+#[tokio::test]
+async fn scrapes_that_take_too_long_are_logged_once() {
+    let fixture = Fixture::start().await;
+    let (proxy, (lines, _guard)) = (Proxy::start(fixture.socket()).await, Lines::collect());
+    let options = RedisOptions { response_timeout: PATIENCE, ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let queues = QueueMetrics::new(queue_admin::Inspector::new(redis.clone()));
+    let listening = Endpoint::new(redis).queues(queues).bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listening.local_addr().unwrap(), CancellationToken::new());
+    let served = tokio::spawn(listening.serve(stop.clone().cancelled_owned()));
+    assert!(get(address, "/metrics").await.1.contains("asynq_redis_up 1"));
+    proxy.lose_answers();
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let (first, second) = tokio::join!(get(address, "/metrics"), get(address, "/metrics"));
+    for (head, body) in [first, second] {
+        assert!(head.starts_with("HTTP/1.1 503"), "{head} {body}");
+    }
+    let told = lines.all().iter().filter(|line| line.contains("given up after 9s")).count();
+    assert_eq!(told, 1, "{:?}", lines.all());
     stop.cancel();
     served.await.unwrap().unwrap();
 }
