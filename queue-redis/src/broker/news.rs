@@ -98,7 +98,8 @@ impl Broker {
         if stored.is_empty() {
             return;
         }
-        *self.news.kept() = Some(stored);
+        // A look before this one may hang.
+        self.news.kept().get_or_insert_default().extend(stored);
         let broker = self.clone();
         self.run(async move {
             broker.look(now).await;
