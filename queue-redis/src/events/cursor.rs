@@ -39,7 +39,7 @@ pub(super) type Positions = BTreeMap<Source, Position>;
 
 /// How far a listener has come: an opaque text, which [`Events::since`](super::Events::since) goes on from.
 ///
-/// It names each queue of which something was heard, so it is as long as these are many.
+/// It names each queue of which something was heard in the last hour, so it is as long as these are many.
 #[derive(Debug, Clone)]
 pub struct Cursor {
     /// The name of the listener.

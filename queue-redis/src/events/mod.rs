@@ -51,7 +51,8 @@ impl Events {
         Self { redis: redis.clone(), wanted: Wanted::default(), since: None }
     }
 
-    /// Only those of this queue; may be given more than once. What belongs to no queue, as the start of a server, is left
+    /// Only those of this queue; may be given more than once. Priorities and targets of a queue are queues of their own, such as
+    /// `mail}p9`, and are not heard with it. What belongs to no queue, as the start of a server, is left
     /// out then.
     pub fn queue(mut self, name: impl Into<String>) -> Self {
         self.wanted.queues.insert(name.into());
@@ -78,7 +79,8 @@ impl Events {
     }
 
     /// Begins to listen. What happens from now on is heard as soon as the servers know of it, within milliseconds; with
-    /// client tracking switched off, within 15 s.
+    /// client tracking switched off, within 15 s. Clocks differ, so events of the second before are heard too, if somebody else
+    /// listened then.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.

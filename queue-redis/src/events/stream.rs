@@ -12,7 +12,7 @@ use futures_util::stream::unfold;
 use queue_core::clock::UnixMilli;
 use queue_core::event::{Event, Kind, Wanted};
 use queue_core::keys;
-use queue_core::limits::{HEARD_FOR, LISTENER_RENEWAL};
+use queue_core::limits::{EVENTS_TTL_SECS, HEARD_FOR, LISTENER_RENEWAL};
 use queue_core::{Clock as _, SystemClock};
 use tokio::time::Instant;
 
@@ -31,6 +31,8 @@ const LISTING: Duration = Duration::from_secs(1);
 const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 /// How far in the past to begin: the clocks of processes and of Redis differ by up to this.
 const BEFORE_MS: i64 = 1_000;
+/// What is older stands in no stream of a queue any more. The minute is for clocks that differ.
+const GONE_MS: i64 = (EVENTS_TTL_SECS + 60) * 1_000;
 /// So many processes are known by the numbers of their entries; then they are learned anew.
 const MOST_TELLERS: usize = 10_000;
 
@@ -96,6 +98,8 @@ struct Listening {
     renewed: Option<Instant>,
     listed: Option<Instant>,
     has_failed: bool,
+    /// Whether a stream may have more than was read of it.
+    is_behind: bool,
 }
 
 impl Listening {
@@ -121,6 +125,7 @@ impl Listening {
             renewed: None,
             listed: None,
             has_failed: false,
+            is_behind: true,
         })
     }
 
@@ -225,10 +230,12 @@ impl Listening {
     async fn look(&mut self) -> Result<bool, Error> {
         if self.listed.is_none_or(|listed| listed.elapsed() >= LISTING) {
             self.list().await?;
+            self.forget();
         }
         let from: Vec<(String, String)> =
             self.sources.iter().map(|source| (source.key(), self.start(source))).collect();
         let mut found = self.broker.read_events(&from, LOOK + 1).await?;
+        self.is_behind = found.iter().any(|entries| entries.len() > LOOK);
         let mut is_trimmed = false;
         for (source, entries) in self.sources.iter().zip(&mut found) {
             let Some(Position { id, heard: None }) = self.positions.get(source) else { continue };
@@ -258,6 +265,23 @@ impl Listening {
         }
         self.positions = Arc::new(self.cursor(&steps, steps.len(), None).positions());
         Ok(true)
+    }
+
+    /// Forgets queues of which nothing is kept any more: else cursors grow with every queue that ever was. All that is as old was
+    /// read, so that nothing is read again where their streams begin.
+    fn forget(&mut self) {
+        let gone = self.now_ms().saturating_sub(GONE_MS);
+        if self.is_behind {
+            return;
+        }
+        self.began = self.began.max(gone);
+        let is_gone = |source: &Source, Position { id, .. }: &Position| {
+            let ms = order(id).and_then(|(ms, _)| i64::try_from(ms).ok());
+            matches!(source, Source::Queue(_)) && ms.is_some_and(|ms| ms < gone)
+        };
+        if self.positions.iter().any(|(source, position)| is_gone(source, position)) {
+            Arc::make_mut(&mut self.positions).retain(|source, position| !is_gone(source, position));
+        }
     }
 
     /// Where the next look at a stream begins.

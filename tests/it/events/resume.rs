@@ -168,3 +168,39 @@ async fn a_flood_that_is_all_there_is_no_gap() {
         }
     }
 }
+
+/// They named each queue that ever was: with many short-lived ones, each line of `queuectl events --json` had 61 KB.
+#[tokio::test]
+async fn cursors_forget_queues_of_which_nothing_is_kept_and_nothing_is_told_twice() {
+    let fixture = Fixture::start().await;
+    let broker = teller(&fixture).await;
+    let now = UnixMilli::of_ns(queue_core::Clock::now_ns(&queue_core::SystemClock)).0;
+    let (old, young) = (now - 2 * 3_600_000, now - 60_000);
+    for queue in [QUEUE, "old", "young"] {
+        fixture.broker.publish_queue(queue).await.unwrap();
+    }
+    // Streams of queues that somebody keeps for ever are not told again either.
+    let told = Event::of_task(Kind::Started, UnixMilli(old), "old", "told", "job").to_json();
+    let (key, id) = (queue_core::keys::QueueKeys::new("old").events(), format!("{old}-1"));
+    fixture.cmd::<String>(&["XADD", &key, &id, "s", "host:1:x", "n", "1", "e", &told]).await;
+    let cursor = format!("w~{old}~a={old}-0~qold={old}-1~qyoung={young}-0");
+    let mut events = Events::of(&fixture.redis()).since(cursor.parse().unwrap()).stream().await.unwrap();
+    hear(&broker).await;
+    assert_eq!(next(&mut events).await.event.kind, Kind::Gap);
+    let end = tokio::time::Instant::now() + crate::support::PATIENCE;
+    loop {
+        assert!(tokio::time::Instant::now() < end, "the old queue is still named");
+        tell(&broker, &["a"]).await;
+        let heard = next(&mut events).await;
+        if heard.event.kind == Kind::Gap {
+            continue;
+        }
+        assert_eq!(heard.event.id.as_deref(), Some("a"), "{heard:?}");
+        let told = heard.cursor.to_string();
+        assert!(told.contains("~qyoung=") && told.contains("~a="), "{told}");
+        if !told.contains("~qold=") {
+            break;
+        }
+        tokio::time::sleep(super::GATHERED).await;
+    }
+}
