@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::str::FromStr;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
@@ -14,9 +16,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use tracing::warn;
 
 use crate::Web;
@@ -25,6 +28,8 @@ use crate::Web;
 const CONNECTIONS: usize = 2_000;
 /// How long a client may take to send the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may read nothing of an answer.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How long a shutdown waits for answers that are under way. Streams have no end of their own.
 const DRAIN: Duration = Duration::from_secs(2);
 /// The pause after the operating system had no file for a connection.
@@ -75,6 +80,7 @@ enum Listener {
 pub struct Listening {
     listener: Listener,
     web: Web,
+    write_limit: Duration,
 }
 
 impl fmt::Debug for Listening {
@@ -103,7 +109,7 @@ impl Web {
                 Listener::Unix(UnixListener::bind(path)?, path.clone())
             }
         };
-        Ok(Listening { listener, web: self.clone() })
+        Ok(Listening { listener, web: self.clone(), write_limit: WRITE_LIMIT })
     }
 }
 
@@ -119,7 +125,7 @@ impl Listening {
     }
 
     /// Answers requests until `shutdown` ends; those under way then may go on for 2 s. A client has 10 s to send the head of a
-    /// request; at most 2,000 connections are open at once.
+    /// request, and is hung up on when it reads nothing of an answer for 30 s; at most 2,000 connections are open at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
@@ -145,7 +151,8 @@ impl Listening {
             if let Some(peer) = peer {
                 router = router.layer(axum::Extension(ConnectInfo(peer)));
             }
-            let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+            let stream = TokioIo::new(Hasty { stream, limit: self.write_limit, stuck: None });
+            let connection = http.serve_connection(stream, TowerToHyperService::new(router));
             connections.spawn(graceful.watch(connection));
         }
         if let Listener::Unix(_, path) = &self.listener {
@@ -158,6 +165,60 @@ impl Listening {
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A stream whose writes fail when the client takes nothing for a while.
+struct Hasty {
+    stream: Box<dyn Stream>,
+    limit: Duration,
+    /// The end of the patience, while a write waits.
+    stuck: Option<Pin<Box<Sleep>>>,
+}
+
+impl Hasty {
+    fn judge<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = None;
+            return written;
+        }
+        let limit = self.limit;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        stuck.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Hasty {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Hasty {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.judge(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
 
 async fn accept(listener: &Listener) -> io::Result<(Box<dyn Stream>, Option<SocketAddr>)> {
     match listener {
@@ -172,7 +233,28 @@ async fn accept(listener: &Listener) -> io::Result<(Box<dyn Stream>, Option<Sock
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+
+    /// Two thousand of them held all places.
+    #[tokio::test]
+    async fn who_asks_and_reads_nothing_is_hung_up_on() {
+        let redis = queue_redis::Redis::lazy("redis://127.0.0.1:1", queue_redis::RedisOptions::default()).unwrap();
+        let web = Web::builder(redis).build();
+        let mut listening = web.bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
+        listening.write_limit = Duration::from_millis(300);
+        let address = listening.address();
+        let served = tokio::spawn(listening.serve(std::future::pending()));
+        let address = address.trim_start_matches("http://").trim_end_matches('/');
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let asking = async {
+            while stream.write_all(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok() {}
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(20), asking).await;
+        assert!(ended.is_ok(), "the connection is still held");
+        served.abort();
+    }
 
     #[test]
     fn an_address_is_local_or_not() {
