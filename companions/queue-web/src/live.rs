@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use queue_admin::view::{self, Queue};
 use queue_admin::{Board, Error, Operation, ServerInfo};
 use serde::Serialize;
@@ -261,15 +261,15 @@ impl Drop for Counted {
 pub(crate) fn events(web: Arc<Inner>, who: Identity) -> Option<impl Stream<Item = Result<Bytes, Infallible>> + Send> {
     let counted = Counted::new(&web.live)?;
     let looks = web.live.looks.subscribe();
-    Some(stream::unfold((looks, web, who, counted, true), async |(mut looks, web, who, counted, is_first)| {
+    let events = stream::unfold((looks, web, who, counted, true), async |(mut looks, web, who, counted, is_first)| {
         let text = if is_first && looks.borrow_and_update().is_none() {
             // Something at once, so that the browser knows that it is connected.
-            Bytes::from_static(b"retry: 2000\n\n")
+            vec![Bytes::from_static(b"retry: 2000\n\n")]
         } else {
             // Each stream sees to it that somebody looks: whoever did may have ended just when this one came.
             tokio::spawn(run(web.clone()));
             match if is_first { Ok(Ok(())) } else { timeout(SIGN_OF_LIFE, looks.changed()).await } {
-                Err(_) => Bytes::from_static(b": still here\n\n"),
+                Err(_) => vec![Bytes::from_static(b": still here\n\n")],
                 Ok(Err(_)) => return None,
                 Ok(Ok(())) => {
                     let look = looks.borrow_and_update().clone();
@@ -277,20 +277,46 @@ pub(crate) fn events(web: Arc<Inner>, who: Identity) -> Option<impl Stream<Item 
                 }
             }
         };
-        Some((Ok(text), (looks, web, who, counted, false)))
-    }))
+        Some((stream::iter(text.into_iter().map(Ok)), (looks, web, who, counted, false)))
+    });
+    Some(events.flatten())
 }
 
-fn event(web: &Inner, who: &Identity, look: Option<&Look>) -> Bytes {
+/// An event in parts: all streams share the text of the overview.
+fn event(web: &Inner, who: &Identity, look: Option<&Look>) -> Vec<Bytes> {
     let id = web.live.events.load(Ordering::Relaxed);
     match look {
-        None => Bytes::from_static(b": nothing yet\n\n"),
+        None => vec![Bytes::from_static(b": nothing yet\n\n")],
         Some(Ok(sample)) => {
-            [format!("id: {id}\nevent: overview\ndata: ").as_bytes(), &sample.json(web, who), b"\n\n"].concat().into()
+            let head = format!("id: {id}\nevent: overview\ndata: ").into();
+            vec![head, sample.json(web, who), Bytes::from_static(b"\n\n")]
         }
         Some(Err(error)) => {
             let notice = serde_json::json!({ "redis": "away", "error": **error });
-            format!("id: {id}\nevent: notice\ndata: {notice}\n\n").into()
+            vec![format!("id: {id}\nevent: notice\ndata: {notice}\n\n").into()]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each had a copy: 300 that nobody read, of 5,000 queues, took 600 MB.
+    #[test]
+    fn all_streams_share_one_text() {
+        let redis = queue_redis::Redis::lazy("redis://127.0.0.1:1", queue_redis::RedisOptions::default()).unwrap();
+        let web = crate::Web::builder(redis).build();
+        let whole = Bytes::from("{}".to_owned());
+        let (servers, operations) = (Servers::default(), Vec::new());
+        let sample =
+            Sample { at: DateTime::UNIX_EPOCH, rows: Vec::new(), servers, server_infos: Vec::new(), operations, whole };
+        let who = Identity::new("ann", queue_admin::Role::Admin);
+        let look: Look = Ok(Arc::new(sample));
+        let [first, second] = [(); 2].map(|()| event(&web.inner, &who, Some(&look)));
+        assert_eq!(first.concat(), b"id: 0\nevent: overview\ndata: {}\n\n");
+        assert!(first.iter().any(|part| {
+            second.iter().any(|other| part.len() == 2 && part[..] == b"{}"[..] && part.as_ptr() == other.as_ptr())
+        }));
     }
 }
