@@ -182,8 +182,9 @@ impl Inspector {
     /// # Errors
     /// [`Error::BadCursor`] if `before` comes from nowhere; or Redis cannot be asked or refuses.
     pub async fn audit(&self, before: Option<&str>, count: usize) -> Result<AuditPage, Error> {
-        let is_id = |text: &str| text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-        if before.is_some_and(|before| before.is_empty() || !is_id(before)) {
+        let is_number = |text: &str| !text.starts_with('+') && text.parse::<u64>().is_ok();
+        let is_id = |text: &str| text.split_once('-').map_or(is_number(text), |(ms, n)| is_number(ms) && is_number(n));
+        if before.is_some_and(|before| !is_id(before)) {
             return Err(BadCursor.into());
         }
         let mut outcomes = Outcomes::new();

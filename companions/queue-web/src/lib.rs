@@ -78,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) searches: tokio::sync::Semaphore,
     /// The same of those who explain where a task is.
     pub(crate) explains: tokio::sync::Semaphore,
+    /// Places for questions to a Prometheus.
+    pub(crate) metrics: tokio::sync::Semaphore,
 }
 
 /// Most requests that wait for the end of a task at once: each has a connection to Redis.
@@ -225,6 +227,7 @@ impl Builder {
             openapi: openapi::document(),
             waits: tokio::sync::Semaphore::new(WAITS),
             searches: tokio::sync::Semaphore::new(SEARCHES),
+            metrics: tokio::sync::Semaphore::new(SEARCHES),
             explains: tokio::sync::Semaphore::new(SEARCHES),
             operations: tokio::sync::Semaphore::new(OPERATIONS_AT_ONCE),
             running: std::sync::Mutex::default(),

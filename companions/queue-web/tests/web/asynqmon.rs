@@ -239,6 +239,40 @@ async fn once_redis_refuses_the_other_ids_are_not_tried() {
     assert!(calls.contains("cmdstat_sismember:calls=1,"), "{calls}");
 }
 
+/// It held the places of all searches.
+#[tokio::test]
+async fn a_prometheus_that_hangs_holds_up_no_search() {
+    let place = Place::start().await;
+    place.furnish().await;
+    let asked = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let tell = asked.clone();
+    let web = Web::builder(place.redis.clone()).prometheus(move |_| {
+        tell.add_permits(1);
+        std::future::pending()
+    });
+    let site = std::sync::Arc::new(Site(web.build()));
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let site = site.clone();
+        asking.spawn(async move { get(&site, "metrics").await });
+    }
+    let _all = asked.acquire_many(4 * 9).await.unwrap();
+    let search = format!("/tasks?queue={QUEUE}&state=pending&q=type:nothing");
+    let told = tokio::time::timeout(std::time::Duration::from_secs(20), site.get(&search)).await;
+    assert!(told.expect("the search waits").status.is_success());
+}
+
+#[tokio::test]
+async fn a_cursor_of_the_audit_that_is_none_is_refused_by_us() {
+    let place = Place::start().await;
+    let site = place.open();
+    for cursor in ["-", "1-", "-1", "1-2-3", "99999999999999999999", "x"] {
+        let told = site.get(&format!("/audit?cursor={cursor}")).await;
+        assert_eq!(told.status, StatusCode::BAD_REQUEST, "{cursor}: {told:?}");
+    }
+    assert_eq!(site.get("/audit?cursor=5-1").await.status, StatusCode::OK);
+}
+
 /// That it is asked the same as by asynqmon is seen in tests/interop.
 #[tokio::test]
 async fn series_come_from_a_prometheus_and_are_of_the_queues_that_somebody_sees() {
