@@ -167,7 +167,7 @@ mod tests {
             let error = of_json(text);
             assert!(error.contains(expected) && !error.contains("secret"), "{error}");
         }
-        let packed = rmp_serde::to_vec_named(&("secret", 1)).unwrap();
+        let packed = rmp_serde::to_vec_named(&("to", "secret")).unwrap();
         let error = told(<MessagePack as Codec<Mail>>::decode(&packed.into()).err());
         assert!(error.contains("as MessagePack: it does not fit;") && !error.contains("secret"), "{error}");
     }

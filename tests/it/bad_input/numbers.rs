@@ -25,7 +25,7 @@ async fn a_client_refuses_times_that_cannot_be_and_takes_the_past_for_now() {
     let far = UNIX_EPOCH + Duration::from_secs(9_400_000_000_000); // about the year 300,000
     let too_far = |option| OptionError::TimeTooFar { option };
     for (task, expected) in [
-        (job("a").process_at(far), too_far("process_in")),
+        (job("a").process_at(far), too_far("process_at")),
         (job("a").deadline(far), too_far("deadline")),
         (job("a").timeout(Duration::from_secs(u64::MAX)), too_far("timeout")),
         (job("a").retention(Duration::from_secs(u64::MAX)), too_far("retention")),
