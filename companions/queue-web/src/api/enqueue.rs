@@ -104,12 +104,11 @@ async fn one(request: &Request) -> Answer {
     };
     let info = answer?;
     // From the address of the request; the task may be in a queue of the same family.
-    let place = if info.queue == request.queue()? {
-        Some(".".to_owned())
-    } else {
-        segment(&info.queue).map(|queue| format!("../{queue}"))
+    let place = match info.queue == request.queue()? {
+        true => Some(String::new()),
+        false => segment(&info.queue).map(|queue| format!("../{queue}/")),
     };
-    let location = place.zip(segment(&info.id)).map(|(place, id)| format!("{place}/tasks/{id}"));
+    let location = place.zip(segment(&info.id)).map(|(place, id)| format!("{place}tasks/{id}"));
     let mut response = with_status(StatusCode::CREATED, &shown(request, info, None)?)?;
     if let Some(location) = location.and_then(|location| HeaderValue::from_str(&location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);

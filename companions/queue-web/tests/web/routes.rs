@@ -337,6 +337,21 @@ async fn tasks_are_enqueued_alone_and_by_lines_and_a_key_makes_that_once() {
     assert_eq!((task.state, task.headers["x-enqueued-by"].as_str()), (TaskState::Scheduled, "shop"));
     let other = site.ask("POST", &path, &[("idempotency-key", "order-7")], r#"{"type":"other"}"#).await;
     assert_eq!((other.status, other.code().as_str()), (StatusCode::CONFLICT, "task-id-taken"));
+    // A task with a priority is in another queue of the family.
+    for _ in 0..2 {
+        let told = site.ask("POST", &path, &[("idempotency-key", "order-8")], r#"{"type":"t","priority":9}"#).await;
+        let location = told.headers["location"].to_str().unwrap();
+        assert_eq!((told.status, location), (StatusCode::CREATED, &*format!("../{QUEUE}%7Dp9/tasks/order-8")));
+    }
+    assert_eq!(site.get(&format!("/queues/{QUEUE}%7Dp9/tasks/order-8")).await.status, StatusCode::OK);
+    // One of the same id that cannot be read, in a queue of others.
+    place.command::<i64>("HSET asynq:{vault}:t:order-7 msg nonsense state pending").await;
+    place.command::<i64>("SADD asynq:queues vault").await;
+    let found = site.get("/tasks/order-7").await;
+    assert_eq!((found.status, found.json()["items"].as_array().unwrap().len()), (StatusCode::OK, 1), "{found:?}");
+    let confined = place.of(Identity::new("bob", Role::Viewer).queues([QUEUE]));
+    place.command::<i64>("HSET asynq:{vault}:t:hidden msg nonsense state pending").await;
+    assert_eq!(confined.get("/tasks/hidden").await.json(), json!({ "items": [] }));
 
     let lines =
         "{\"type\":\"a\"}\n\n{\"type\":\"b\",\"task_id\":\"mine\"}\nnonsense\n{\"type\":\"c\",\"task_id\":\"mine\"}\n";
