@@ -325,11 +325,13 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             }
             unix += 3_600;
             at = zone.local(unix);
-            let begun = zone.local(unix - i64::from(at.minute()) * 60);
-            if at.minute() != 0 && begun.minute() == 0 && begun.hour() == at.hour() {
+            if at.minute() != 0 {
                 // The clock was set by half an hour since. Go stays half an hour off, and passes over ticks at the full hour.
-                unix -= i64::from(at.minute()) * 60;
-                at = begun;
+                let begun = unix - i64::from(at.minute()) * 60;
+                if (zone.local(begun).hour(), zone.local(begun).minute()) == (at.hour(), 0) {
+                    unix = begun;
+                    at = zone.local(unix);
+                }
             }
             // Go looks for hour 0, and does not see a day that has none.
             if at.day() != day {
@@ -357,8 +359,8 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
     }
 }
 
-/// Where midnight was left out, a day begins an hour off: this is the first hour there is. Go takes the last one of the day before, and passes over the
-/// day where only some days have ticks.
+/// The first hour of a day, also of one without a midnight. Go takes the last hour of the day before then, and passes over the day where only some days
+/// have ticks.
 fn first_hour(zone: &Zone, midnight: DateTime) -> i64 {
     let unix = zone.unix(midnight);
     let hour = i64::from(zone.local(unix).hour());

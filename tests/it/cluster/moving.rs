@@ -119,7 +119,8 @@ async fn two_nodes_that_name_each_other_are_asked_until_they_agree() {
         let task = task();
         async move { patient.enqueue(task).await }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Longer than a call is sent again that has failed at once.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished());
     told(1).await;
     waiting.await.unwrap().unwrap();

@@ -1,6 +1,7 @@
 //! Enqueuing.
 
 use axum::http::{HeaderValue, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use queue_admin::line;
 use queue_core::budget::ON_EXHAUSTED_QUEUE;
 use queue_core::queue_name::QueueName;
@@ -85,14 +86,13 @@ async fn put(request: &Request, tasks: Vec<RawTask>) -> Result<Vec<Result<TaskIn
     Ok(told)
 }
 
+/// What stands as it is in a part of an address.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b':');
+
 /// A name as a part of an address; none for one that only `~` can write.
 fn segment(name: &str) -> Option<String> {
     let is_other = name.contains(['/', '\\', '%']) || name.starts_with('~') || [".", ".."].contains(&name);
-    let encoded = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    (!is_other).then(|| name.bytes().map(encoded).collect())
+    (!is_other).then(|| utf8_percent_encode(name, PLAIN).to_string())
 }
 
 async fn one(request: &Request) -> Answer {
