@@ -159,7 +159,7 @@ async fn a_batch_ends_while_the_ledger_of_another_is_gone_for_good() {
     let server = serve(&cluster, &ran, patience).await;
     let task = |task_type: &str| RawTask::new(task_type).queue(queue.as_str());
     // More than are recorded at once stand before those of the other one.
-    const MEMBERS: usize = 600;
+    const MEMBERS: usize = 4_000;
     for (master, callback, members) in [(1, "death", MEMBERS), (2, "success", 10)] {
         let builder = Client::new(redis.clone()).batch().id(id_on(master)).on_success(task(callback));
         builder.add_all((0..members).map(|_| task("job"))).await.unwrap();
