@@ -33,11 +33,10 @@ test-rust:
 programs:
 	$(CARGO) build $(WHOLE) --bins --examples
 
+# They wait most of the time, too.
 examples: programs
-	@for example in quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits order steer forecast events priority targets broadcast publish budgets; do \
-		echo "example $$example"; \
-		timeout 60 $(PROGRAMS)/examples/$$example > /dev/null || exit 1; \
-	done
+	@printf '%s\n' quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits order steer forecast events priority targets broadcast publish budgets | \
+		xargs -P 8 -I NAME sh -c 'echo "example NAME"; timeout 60 $(PROGRAMS)/examples/NAME > /dev/null'
 
 # Outside CI a missing Go skips these tests, loudly; in CI it fails them.
 test-interop: programs
