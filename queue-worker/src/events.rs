@@ -131,6 +131,12 @@ pub enum Event<'a> {
         /// UUID of the server.
         server: &'a str,
     },
+    /// The server no longer serves a queue that it had joined, because the queue is gone. It joins it again when it
+    /// is back, and what it had taken from it ends meanwhile.
+    QueueLeft {
+        /// Queue name.
+        queue: &'a str,
+    },
     /// A task was taken that nobody can read; it goes to the archive.
     Unreadable {
         /// Queue name.

@@ -2,16 +2,18 @@
 //!
 //! A label with a value per task type must not grow with what anybody puts into a queue. So types that the
 //! server has a handler for by name always count by themselves; of the others only the first few do, and
-//! the rest count together.
+//! the rest count together. The series of a queue go when the queue does.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use prometheus::{Histogram, IntCounter, IntGauge};
+use queue_redis::Fault;
 use queue_worker::End;
 
 use crate::families::Families;
+use crate::worker::REASONS;
 
 /// The label of types that have no series of their own.
 pub(crate) const OTHER: &str = "other";
@@ -21,6 +23,9 @@ const LONGEST_TYPE: usize = 100;
 
 /// What is counted of one type in one queue.
 pub(crate) struct TypeSeries {
+    label: Box<str>,
+    /// Whether it is one of those that may be added.
+    is_added: bool,
     ends: [IntCounter; End::ALL.len()],
     pub(crate) seconds: Histogram,
     pub(crate) wait: Histogram,
@@ -28,14 +33,27 @@ pub(crate) struct TypeSeries {
 }
 
 impl TypeSeries {
-    fn new(families: &Families, queue: &str, task_type: &str) -> Self {
-        let labels = [queue, task_type];
+    fn new(families: &Families, queue: &str, label: &str, is_added: bool) -> Self {
+        let labels = [queue, label];
         Self {
-            ends: End::ALL.map(|end| families.attempts.with_label_values(&[queue, task_type, end.as_str()])),
+            label: label.into(),
+            is_added,
+            ends: End::ALL.map(|end| families.attempts.with_label_values(&[queue, label, end.as_str()])),
             seconds: families.attempt_seconds.with_label_values(&labels),
             wait: families.wait_seconds.with_label_values(&labels),
             in_flight: families.in_flight.with_label_values(&labels),
         }
+    }
+
+    fn forget(&self, families: &Families, queue: &str) {
+        let labels = [queue, &self.label];
+        for end in End::ALL {
+            let _ = families.attempts.remove_label_values(&[queue, &self.label, end.as_str()]);
+        }
+        for histogram in [&families.attempt_seconds, &families.wait_seconds] {
+            let _ = histogram.remove_label_values(&labels);
+        }
+        let _ = families.in_flight.remove_label_values(&labels);
     }
 
     pub(crate) fn ended(&self, end: End) {
@@ -67,6 +85,24 @@ impl QueueSeries {
             refused: families.refused.with_label_values(&labels),
             forwarded: families.forwarded.with_label_values(&labels),
             unreadable: families.unreadable.with_label_values(&labels),
+        }
+    }
+
+    fn forget(families: &Families, queue: &str) {
+        for histogram in [&families.start_delay_seconds, &families.take_tasks, &families.report_tasks] {
+            let _ = histogram.remove_label_values(&[queue]);
+        }
+        for counter in [&families.refused, &families.forwarded, &families.unreadable] {
+            let _ = counter.remove_label_values(&[queue]);
+        }
+        let ends = End::ALL.map(End::as_str);
+        let faults: Vec<&str> = Fault::ALL.iter().map(|fault| fault.as_str()).collect();
+        let others: [(_, &[&str]); 3] =
+            [(&families.interruptions, &REASONS), (&families.recovered, &ends), (&families.reconciled, &faults)];
+        for (counter, values) in others {
+            for value in values {
+                let _ = counter.remove_label_values(&[queue, value]);
+            }
         }
     }
 }
@@ -103,6 +139,29 @@ impl Series {
             return count(queue);
         }
         count(&self.add_queue(families, name));
+    }
+
+    /// Counts on a queue that was counted on before. One that is gone stays forgotten.
+    pub(crate) fn known_queue(&self, name: &str, count: impl FnOnce(&QueueSeries)) {
+        if let Some(queue) = self.queues.load().get(name) {
+            count(queue);
+        }
+    }
+
+    /// Forgets the series of a queue that is gone, unless something of it still runs.
+    pub(crate) fn forget(&self, families: &Families, name: &str) {
+        let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = HashMap::clone(&self.queues.load());
+        if let Some(queue) = queues.remove(name) {
+            let types = queue.types.load();
+            if types.values().any(|series| series.in_flight.get() > 0) {
+                return;
+            }
+            self.queues.store(Arc::new(queues));
+            growth.left += types.values().filter(|series| series.is_added).count();
+            types.values().for_each(|series| series.forget(families, name));
+        }
+        QueueSeries::forget(families, name);
     }
 
     /// Looks up a type in a queue and counts on both.
@@ -145,11 +204,12 @@ impl Series {
         if let Some(series) = types.get(name) {
             return series.clone();
         }
-        if !is_known && name != OTHER {
+        let is_added = !is_known && name != OTHER;
+        if is_added {
             growth.left -= 1;
         }
         let label = &name[..name.floor_char_boundary(LONGEST_TYPE)];
-        let series = Arc::new(TypeSeries::new(families, queue_name, label));
+        let series = Arc::new(TypeSeries::new(families, queue_name, label, is_added));
         let mut grown = HashMap::clone(&types);
         grown.insert(name.into(), series.clone());
         queue.types.store(Arc::new(grown));
@@ -173,6 +233,16 @@ mod tests {
         labels
     }
 
+    /// Every series of a worker, by name and labels.
+    fn all(families: &Families) -> Vec<String> {
+        let gathered: Vec<_> = families.all().iter().flat_map(|family| family.collect()).collect();
+        let series = gathered.iter().flat_map(|family| family.get_metric().iter().map(move |metric| (family, metric)));
+        let mut series: Vec<String> =
+            series.map(|(family, metric)| format!("{} {:?}", family.name(), metric.get_label())).collect();
+        series.sort();
+        series
+    }
+
     #[test]
     fn a_million_types_make_no_more_series_than_allowed_and_known_ones_always_count() {
         let (families, series) = (Families::new(), Series::new(2));
@@ -184,6 +254,40 @@ mod tests {
         series.of_type(&families, "p", "new", |_, series| series.in_flight.inc());
         assert_eq!(types(&families), ["p/other", "q/email:send", "q/other", "q/type-0", "q/type-1"]);
         assert_eq!(families.in_flight.with_label_values(&["q", OTHER]).get(), 999_998);
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_leaves_no_series_and_makes_room_for_other_types() {
+        let (families, series) = (Families::new(), Series::new(1));
+        let count = |queue: &str, task_type: &str| {
+            series.of_type(&families, queue, task_type, |_, series| series.ended(End::Succeeded));
+        };
+        count("kept", "t");
+        let before = all(&families);
+        series.know(&["known".to_owned()]);
+        for _ in 0..2 {
+            count("gone", "known");
+            count("gone", &"ü".repeat(1_000));
+            families.interruptions.with_label_values(&["gone", REASONS[3]]).inc();
+            families.recovered.with_label_values(&["gone", End::Archived.as_str()]).inc();
+            families.reconciled.with_label_values(&["gone", Fault::ALL[0].as_str()]).inc();
+            assert!(all(&families).len() > before.len() + 20);
+            series.forget(&families, "gone");
+            series.known_queue("gone", |queue| queue.refused.inc());
+            assert_eq!(all(&families), before);
+        }
+        series.forget(&families, "kept");
+        count("new", "u");
+        assert_eq!(types(&families), ["new/u"], "the place of the other is free");
+    }
+
+    #[test]
+    fn a_queue_of_which_something_runs_is_not_forgotten() {
+        let (families, series) = (Families::new(), Series::new(1));
+        series.of_type(&families, "q", "t", |_, series| series.in_flight.inc());
+        series.forget(&families, "q");
+        series.of_type(&families, "q", "t", |_, series| series.in_flight.dec());
+        assert_eq!(families.in_flight.with_label_values(&["q", "t"]).get(), 0);
     }
 
     #[test]

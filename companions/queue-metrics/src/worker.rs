@@ -18,7 +18,8 @@ use crate::{calls, text};
 /// attempts share.
 ///
 /// Types that the router has a handler for by name count by themselves; of all others (those that a pattern or
-/// nobody serves) the first 100, over all queues; the rest have the label `type="other"`.
+/// nobody serves) the first 100, over all queues; the rest have the label `type="other"`. The series of a queue that a
+/// server has joined by a pattern end with the queue.
 #[derive(Clone)]
 pub struct WorkerMetrics {
     inner: Arc<Inner>,
@@ -142,7 +143,7 @@ impl Inner {
             }
             Event::Reported { queue, tasks, refused } => {
                 families.reports_waiting.sub(slots(tasks));
-                self.series.queue(families, queue, |queue| {
+                self.series.known_queue(queue, |queue| {
                     queue.report.observe(tasks as f64);
                     queue.refused.inc_by(refused as u64);
                 });
@@ -156,18 +157,23 @@ impl Inner {
             Event::Forwarded { queue, tasks } => {
                 self.series.queue(families, queue, |queue| queue.forwarded.inc_by(tasks));
             }
+            Event::QueueLeft { queue } => self.series.forget(families, queue),
             Event::Unreadable { queue } => self.series.queue(families, queue, |queue| queue.unreadable.inc()),
             _ => {}
         }
     }
 }
 
+/// The values of the label `reason`.
+pub(crate) const REASONS: [&str; 4] = ["deadline", "canceled", "lease_lost", "shutdown"];
+
 fn reason_label(reason: CancelReason) -> &'static str {
+    let [deadline, canceled, lease_lost, shutdown] = REASONS;
     match reason {
-        CancelReason::Deadline => "deadline",
-        CancelReason::Canceled => "canceled",
-        CancelReason::LeaseLost => "lease_lost",
-        CancelReason::Shutdown => "shutdown",
+        CancelReason::Deadline => deadline,
+        CancelReason::Canceled => canceled,
+        CancelReason::LeaseLost => lease_lost,
+        CancelReason::Shutdown => shutdown,
     }
 }
 

@@ -16,6 +16,7 @@ use queue_redis::{Error, broker::Broker};
 use super::heartbeater::Heartbeater;
 use super::queues::Queues;
 use super::wakeups::Wakeups;
+use crate::events::{Event, Observers};
 use crate::log::{info, warn};
 
 /// Many new queues are not as many looks.
@@ -27,6 +28,7 @@ pub(super) struct Joiner {
     pub(super) queues: Arc<Queues>,
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) heartbeater: Heartbeater,
+    pub(super) observers: Observers,
     /// Whether it was said that there are too many.
     pub(super) is_full: bool,
     /// Those for certain servers that the leader was asked to look after: Go's clients, which list them too, do not ask.
@@ -39,7 +41,7 @@ impl Service for Joiner {
 
     async fn run_once(&mut self) -> Result<Duration, Error> {
         let (names, is_told) = self.names().await?;
-        let (joined, all) = self.queues.join(&names);
+        let (joined, left, all) = self.queues.join(&names);
         if !all && !std::mem::replace(&mut self.is_full, true) {
             warn!(
                 joined = MAX_JOINED,
@@ -52,6 +54,9 @@ impl Service for Joiner {
             info!(queues = ?joined.iter().map(|queue| self.queues.name(*queue)).collect::<Vec<_>>(), "queues joined");
             // asynq's tools, and who asks why a task waits, see it now.
             self.heartbeater.beat(false).await?;
+        }
+        for queue in left {
+            self.observers.tell(|| Event::QueueLeft { queue: self.queues.name(queue) });
         }
         let is_target = |name: &&String| QueueName::parse(name).family.as_ref().is_some_and(Family::is_target);
         let targets: HashSet<String> = names.iter().filter(is_target).cloned().collect();

@@ -278,6 +278,7 @@ impl Server {
                 queues,
                 wakeups,
                 heartbeater,
+                observers: observers.clone(),
                 is_full: false,
                 asked_for: HashSet::new(),
             };

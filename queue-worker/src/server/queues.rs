@@ -121,9 +121,9 @@ impl Queues {
         })
     }
 
-    /// Goes by which queues there are, and returns the numbers of those that are served from now on. `false` where there
-    /// was no space for all of them.
-    pub(super) fn join(&self, names: &[String]) -> (Vec<usize>, bool) {
+    /// Goes by which queues there are, and returns the numbers of those that are served from now on, and of those that
+    /// are no longer. `false` where there was no space for all of them.
+    pub(super) fn join(&self, names: &[String]) -> (Vec<usize>, Vec<usize>, bool) {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         // A queue of a family is served with its base, also where nothing was ever put into the base.
         let mut wanted: BTreeMap<&str, Member<'_>> = BTreeMap::new();
@@ -134,11 +134,9 @@ impl Queues {
                 wanted.insert(name, member);
             }
         }
-        for number in (0..self.count()).filter(|number| self.is_joined(*number)) {
-            if !wanted.contains_key(&**self.name(number)) {
-                self.served(number).is_there.store(false, Ordering::Relaxed);
-            }
-        }
+        let is_gone = |number: &usize| self.is_joined(*number) && !wanted.contains_key(&**self.name(*number));
+        let left = (0..self.count()).filter(is_gone);
+        let left = left.filter(|number| self.served(*number).is_there.swap(false, Ordering::Relaxed)).collect();
         let (mut joined, mut all) = (Vec::new(), true);
         // Bases come before the others of their families.
         for (name, Member { base, priority }) in wanted {
@@ -163,7 +161,7 @@ impl Queues {
             all &= number.is_some();
             joined.extend(number);
         }
-        (joined, all)
+        (joined, left, all)
     }
 
     /// The number of a queue that an operator wants to have served, and whether it is new. Its weight is 0.
@@ -334,7 +332,7 @@ pub(in crate::server) mod tests {
         let joins = Joins { priorities: Some(priorities), ..Joins::default() };
         let queues = Queues::joining(&weights, strict, &BTreeMap::new(), joins);
         let there = ["mail", "news", "mail}p9", "mail}p0", "other}p9", "mail}@web-1", "mail}x"];
-        let (joined, all) = queues.join(&there.map(str::to_owned));
+        let (joined, _, all) = queues.join(&there.map(str::to_owned));
         let mut names: Vec<_> = joined.iter().map(|queue| &**queues.name(*queue)).collect();
         names.sort_unstable();
         assert_eq!((names, all), (vec!["mail}p0", "mail}p9"], true));
@@ -351,11 +349,12 @@ pub(in crate::server) mod tests {
         assert_eq!(found, expected.map(|(name, weight)| (name.to_owned(), weight)).into());
         queues.weigh(&BTreeMap::new());
         // One that is gone is served no more, and again when it is back.
-        assert_eq!(queues.join(&["mail}p0".to_owned()]), (vec![], true));
-        let high = queues.number("mail}p9").unwrap();
-        assert!(!queues.is_open(high) && queues.is_open(queues.number("mail}p0").unwrap()));
-        assert_eq!(queues.join(&["mail}p9".to_owned()]), (vec![high], true));
-        assert!(queues.is_open(high) && !queues.is_open(queues.number("mail}p0").unwrap()));
+        let [high, low] = ["mail}p9", "mail}p0"].map(|name| queues.number(name).unwrap());
+        assert_eq!(queues.join(&["mail}p0".to_owned()]), (vec![], vec![high], true));
+        assert_eq!(queues.join(&["mail}p0".to_owned()]), (vec![], vec![], true), "it was left before");
+        assert!(!queues.is_open(high) && queues.is_open(low));
+        assert_eq!(queues.join(&["mail}p9".to_owned()]), (vec![high], vec![low], true));
+        assert!(queues.is_open(high) && !queues.is_open(low));
     }
 
     fn names(queues: &[&str]) -> Vec<String> {
@@ -375,15 +374,16 @@ pub(in crate::server) mod tests {
         let joins = Joins { patterns: weights(&[("tenant:*", 2), ("tenant:a*", 3)]), ..Joins::default() };
         let most = [("tenant:*", 1), ("mail", 5)].map(|(name, most)| (name.to_owned(), most)).into();
         let queues = Queues::joining(&[("tenant:x".to_owned(), 7)], false, &most, joins.clone());
-        let (joined, all) = queues.join(&names(&["tenant:a", "tenant:b", "tenant:x", "mail", "tenant:b}p9", "tenant"]));
+        let (joined, _, all) =
+            queues.join(&names(&["tenant:a", "tenant:b", "tenant:x", "mail", "tenant:b}p9", "tenant"]));
         assert_eq!((joined.len(), all), (2, true));
         assert_eq!(served(&queues), weights(&[("tenant:a", 3), ("tenant:b", 2), ("tenant:x", 7)]));
         let [a, b] = ["tenant:a", "tenant:b"].map(|name| queues.number(name).unwrap());
         let place = queues.place("tenant:a").unwrap();
         assert_eq!((place.len(), queues.has_room(a), queues.has_room(b)), (1, false, true), "each has its own limit");
-        assert_eq!(queues.join(&names(&["tenant:b"])), (vec![], true));
+        assert_eq!(queues.join(&names(&["tenant:b"])), (vec![], vec![a], true));
         assert_eq!(served(&queues), weights(&[("tenant:b", 2), ("tenant:x", 7)]), "the server was started for x");
-        assert_eq!(queues.join(&names(&["tenant:a", "tenant:b"])), (vec![a], true));
+        assert_eq!(queues.join(&names(&["tenant:a", "tenant:b"])), (vec![a], vec![], true));
         queues.weigh(&BTreeMap::from([("tenant:a".into(), 9)]));
         assert_eq!(served(&queues), weights(&[("tenant:a", 9), ("tenant:b", 2), ("tenant:x", 7)]));
         let empty = Queues::joining(&[], false, &BTreeMap::new(), joins);
@@ -403,7 +403,7 @@ pub(in crate::server) mod tests {
             ..Joins::default()
         };
         let queues = Queues::joining(&[], false, &BTreeMap::new(), joins);
-        let (joined, _) = queues.join(&names(&["tenant:a}p9", "tenant:b}@web-1", "tenant:c}@web-2", "tenant:d"]));
+        let (joined, ..) = queues.join(&names(&["tenant:a}p9", "tenant:b}@web-1", "tenant:c}@web-2", "tenant:d"]));
         let expected = ["tenant:a", "tenant:a}p9", "tenant:b", "tenant:b}@web-1", "tenant:d"];
         assert_eq!(joined.len(), expected.len());
         assert_eq!(served(&queues), weights(&expected.map(|name| (name, 2))));
@@ -419,7 +419,7 @@ pub(in crate::server) mod tests {
         assert_eq!(served(&queues), weights(&[("a", 2)]), "until it is weighed");
         queues.weigh(&BTreeMap::from([("b".into(), 3)]));
         assert_eq!(served(&queues), weights(&[("a", 2), ("b", 3)]));
-        assert_eq!(queues.join(&[]), (vec![], true));
+        assert_eq!(queues.join(&[]), (vec![], vec![], true));
         assert_eq!(served(&queues), weights(&[("a", 2), ("b", 3)]), "whether there is such a queue or not");
         queues.weigh(&BTreeMap::new());
         assert_eq!(served(&queues), weights(&[("a", 2)]));
@@ -438,9 +438,9 @@ pub(in crate::server) mod tests {
         let joins = Joins { priorities: Some(Priorities::Weighted), ..Joins::default() };
         let queues = Queues::joining(&bases, false, &BTreeMap::new(), joins);
         let levels = bases.iter().flat_map(|(name, _)| [0, 1, 2, 3, 9].map(|level| format!("{name}}}p{level}")));
-        let (joined, all) = queues.join(&levels.clone().collect::<Vec<_>>());
+        let (joined, _, all) = queues.join(&levels.clone().collect::<Vec<_>>());
         assert_eq!((joined.len(), all), (MAX_JOINED, true));
-        let (joined, all) = queues.join(&levels.chain(["q7}p7".to_owned()]).collect::<Vec<_>>());
+        let (joined, _, all) = queues.join(&levels.chain(["q7}p7".to_owned()]).collect::<Vec<_>>());
         assert_eq!((joined.len(), all, queues.count()), (0, false, 200 + MAX_JOINED));
     }
 

@@ -102,6 +102,24 @@ async fn the_wait_of_a_task_is_the_time_it_was_pending() {
 }
 
 #[tokio::test]
+async fn the_series_of_a_queue_that_a_server_has_joined_end_with_it() {
+    let fixture = Fixture::start().await;
+    let metrics = WorkerMetrics::new();
+    let server = queue_worker::Server::new(fixture.redis(), Router::new(()).route("job", async |_: Job| {}));
+    let server = server.queue_pattern("tenant:*", 1).observe(metrics.observer()).start().await.unwrap();
+    fixture.enqueue(["a", "b"].map(|id| job(id).queue(format!("tenant:{id}")))).await;
+    let counts =
+        |queue: &str| metrics.text().contains(&format!("asynq_worker_report_tasks_sum{{queue=\"{queue}\"}} 1\n"));
+    eventually("both ran", async || counts("tenant:a") && counts("tenant:b")).await;
+    fixture.inspector().remove_queue("tenant:a", true).await.unwrap();
+    eventually("one is forgotten", async || !metrics.text().contains("tenant:a")).await;
+    assert!(counts("tenant:b"));
+    fixture.enqueue([job("again").queue("tenant:a")]).await;
+    eventually("it counts anew", async || counts("tenant:a")).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_recovery_and_a_lost_lease_count() {
     let fixture = Fixture::start().await;
     fixture.enqueue([job("a")]).await;

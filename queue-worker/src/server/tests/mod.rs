@@ -208,6 +208,7 @@ impl Parts {
             queues: queues.clone(),
             wakeups: self.wakeups.clone(),
             heartbeater: self.heartbeater(),
+            observers: Observers::default(),
             is_full: false,
             asked_for: HashSet::new(),
         }
