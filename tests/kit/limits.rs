@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use queue_core::limit::{Limit, LimitKey};
 use queue_core::{PublishOutcome, RawTask};
-use queue_testing::TestQueue;
-use queue_worker::{Failure, Job, Router};
+use queue_testing::{Drain, TestQueue};
+use queue_worker::{Failure, Job, Router, Unhandled};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -28,6 +28,17 @@ fn send() -> Router {
 async fn a_slot_is_free_for_the_next_task_when_the_one_before_has_ended() {
     let queue = with(Limit::new("one", LimitKey::Type).concurrency(1), 5).await;
     assert_eq!(queue.drain(send()).await.len(), 5);
+}
+
+/// The drain panicked.
+#[tokio::test]
+async fn nothing_is_taken_under_a_limit_where_other_types_are_left_to_others_as_with_a_server() {
+    let queue = with(Limit::new("one", LimitKey::Type).concurrency(1), 2).await;
+    queue.enqueue(RawTask::new("send").queue("free")).await;
+    let drained = queue.drain_with(send(), Drain::new().unhandled(Unhandled::Leave)).await;
+    assert_eq!((drained.len(), &*drained[0].task.queue), (1, "free"));
+    queue.inspector().remove_limits("mail").await.unwrap();
+    queue.drain_with(send(), Drain::new().unhandled(Unhandled::Leave)).await.assert_succeeded(2);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use queue_core::outcome::Step;
 use queue_core::{Clock as _, RetryPolicy, TaskInfo, TaskMessage, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, Dequeued, GroupRules, MAX_BATCH, More, Report, Side, Taken, Verdict},
+    broker::{Broker, Dequeued, GroupRules, Holding, MAX_BATCH, More, Report, Side, Taken, Verdict},
 };
 use queue_scheduler::Scheduler;
 use queue_worker::inline::{Attempted, Inline};
@@ -76,7 +76,8 @@ impl Drain {
         self
     }
 
-    /// What happens to a task whose type no handler serves. Defaults to snoozing it for 30 s.
+    /// What happens to a task whose type no handler serves. Defaults to snoozing it for 30 s. With
+    /// [`Unhandled::Leave`], nothing is taken from a queue that has limits, as by a server.
     pub fn unhandled(mut self, choice: Unhandled) -> Self {
         self.unhandled = choice;
         self
@@ -309,6 +310,9 @@ impl Worker<'_> {
 
     /// The first task that there is a handler for. The others stay where they are, a piece of the list after the other.
     async fn take_ours(&self, queue: &Arc<str>, expires: i64) -> Result<Option<Taken>, Error> {
+        if self.broker.which_hold(&[queue], Holding::Limits).await?.contains(&true) {
+            return Ok(None);
+        }
         for piece in 0_i64.. {
             let last = -1 - piece * MAX_BATCH as i64;
             let waiting = self.broker.waiting(queue, &[(last + 1 - MAX_BATCH as i64, last)]).await?;
