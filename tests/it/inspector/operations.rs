@@ -89,6 +89,9 @@ async fn what_an_operation_has_deleted_comes_back_as_it_was() {
     assert!(STATES.iter().all(|state| info.count(*state) == 0), "{info:?}");
     let locks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:unique:*"]).await;
     assert!(locks.is_empty(), "{locks:?}");
+    // Newer ones, however many, hide no bin.
+    let newer = "for n = 1, 600 do redis.call('ZADD', KEYS[1], '9e15', 'newer-' .. n) end";
+    fixture.cmd::<()>(&["EVAL", newer, "1", "asynq:x:ops"]).await;
     let bins = inspector.bins().await.unwrap();
     assert_eq!((bins.len(), bins[0].left(), bins[0].tasks[QUEUE]), (1, 18, 18));
     let binned = inspector.binned_tasks(&deleted.id, &Filter::new(), None, 100, usize::MAX).await.unwrap();

@@ -11,7 +11,7 @@ use queue_redis::broker::{Bin, Undeleted};
 use serde::Serialize;
 
 use super::run::{BIN_BATCH, Step};
-use super::{MOST, Operation, PIECE};
+use super::{Operation, PIECE};
 use crate::bulk::{Cursor, Direction, Drive as _, Filter, Listing, Searched, question};
 use crate::error::Error;
 use crate::{Inspector, Progress};
@@ -42,7 +42,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn bins(&self) -> Result<Vec<BinInfo>, Error> {
         let mut bins = Vec::new();
-        for operation in self.operations(MOST).await? {
+        for operation in self.operations_to(-1).await? {
             if operation.pieces.is_empty() {
                 continue;
             }

@@ -30,8 +30,8 @@ use crate::{Changed, Filter, Inspector, Progress};
 
 /// Operations that are read at the same time.
 const AT_ONCE: usize = 16;
-/// Most that are looked at: they are kept for a week.
-pub(super) const MOST: usize = 500;
+/// Most that are told at once: they are kept for a week.
+const MOST: usize = 500;
 
 /// What an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -352,13 +352,18 @@ impl Operation {
 }
 
 impl Inspector {
-    /// The operations of the last seven days, newest first, so many at the most.
+    /// The operations of the last seven days, newest first, so many at the most, and no more than 500.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn operations(&self, most: usize) -> Result<Vec<Operation>, Error> {
+        self.operations_to(most.clamp(1, MOST).cast_signed() - 1).await
+    }
+
+    /// Those from the newest to the one at this place; all with -1.
+    async fn operations_to(&self, last: isize) -> Result<Vec<Operation>, Error> {
         let mut range = redis::cmd("ZREVRANGE");
-        range.arg(OPERATIONS).arg(0).arg(most.clamp(1, MOST) - 1);
+        range.arg(OPERATIONS).arg(0).arg(last);
         let ids: Vec<String> = self.redis.query("ZREVRANGE", &range).await?;
         let mut reads = stream::iter(ids).map(|id| async move { (self.operation(&id).await, id) }).buffered(AT_ONCE);
         let (mut found, mut gone) = (Vec::new(), Vec::new());
