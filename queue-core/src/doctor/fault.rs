@@ -197,6 +197,9 @@ faults! {
     /// An entry that Go's tools choke on.
     BadEntry "bad-entry" Error "a periodic entry has an option without a bracket, on which Go's tools panic",
         "mend the program that registers the entry";
+    /// An entry whose ticks to come count as dealt with.
+    TicksAhead "ticks-ahead" Warning "the ticks of a periodic entry count as dealt with up to a time to come, and enqueue nothing until then",
+        "a clock was wrong: stop its schedulers, forget the entry with `queuectl cron remove`, and start them again";
     /// Redis may delete tasks.
     Eviction "eviction" Error "Redis may delete tasks when its memory is full",
         "set maxmemory-policy to noeviction";

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use queue_core::Clock as _;
+use queue_core::clock::UnixSecond;
 use queue_core::doctor::{Fault, Finding, Repair, judge_info};
-use queue_core::keys::{QUEUES, QueueKeys, SCHEDULERS, SERVER_ENTRY, SERVERS, WORKERS, shared_families};
+use queue_core::keys::{CRON_ENTRIES, QUEUES, QueueKeys, SCHEDULERS, SERVER_ENTRY, SERVERS, WORKERS, shared_families};
 use queue_core::limits::FLOW_UNRECORDED_SECS;
 use queue_core::queue_name::{Family, QueueName};
 use queue_core::registry::ServerEntry;
@@ -18,6 +19,8 @@ use crate::error::Error;
 
 /// How many servers, schedulers or entries are looked at. A fleet that is larger is looked at in part.
 const MOST: i64 = 1_000;
+/// By how much ticks may be dealt with before their time: a scheduler's clock and that of the entry's node may each be ahead by a minute.
+const AHEAD_SECS: i64 = 120;
 
 /// The queues in the list of queues.
 pub(super) async fn list_of_queues(connection: &mut Connection) -> Result<HashSet<String>, Error> {
@@ -97,7 +100,36 @@ impl Examination {
                 }
             }
         }
+        if !self.only_harmless {
+            findings.extend(self.ticks(connection).await?);
+        }
         Ok(findings)
+    }
+
+    /// Entries whose ticks to come count as dealt with.
+    async fn ticks(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
+        let mut range = redis::cmd("ZREVRANGE");
+        range.arg(CRON_ENTRIES).arg(0).arg(MOST - 1);
+        let listed: Vec<Vec<u8>> = connection.query("ZREVRANGE", &range).await?;
+        let entries = listed.iter().filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once(' '));
+        let entries: Vec<(&str, &str)> = entries.collect();
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut look = redis::pipe();
+        for (name, queue) in &entries {
+            look.cmd("HGET").arg(QueueKeys::new(queue).cron_entry(name)).arg("upto");
+        }
+        look.ignore_errors();
+        let found: Vec<redis::RedisResult<Option<i64>>> =
+            connection.pipeline("looking at periodic entries", &look).await?;
+        let latest = self.doctor.clock.now_secs() + AHEAD_SECS;
+        let ahead = entries.into_iter().zip(found).filter_map(|((name, queue), upto)| {
+            let upto = upto.ok().flatten().filter(|upto| *upto > latest)?;
+            let found = Finding::new(Fault::TicksAhead, Some(queue), name.as_bytes());
+            Some(found.detail(format!("until {}", UnixSecond(upto))))
+        });
+        Ok(ahead.collect())
     }
 
     /// Members that expired some seconds ago, of which nobody has taken notice.

@@ -186,6 +186,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::SharedName,
         Fault::Unhandled,
         Fault::BadEntry,
+        Fault::TicksAhead,
         Fault::Eviction,
         Fault::EvictionWithoutLimit,
         Fault::EvictionOfNotes,
@@ -226,6 +227,10 @@ async fn doctor_says_what_it_cannot_mend_and_leaves_it() {
     let raw = prost::Message::encode_to_vec(&entry);
     let _: i64 = fixture.cmd(&[b"RPUSH".to_vec(), b"asynq:schedulers:{h:1:u}".to_vec(), raw]).await;
     fixture.run(&format!("ZADD asynq:schedulers {} asynq:schedulers:{{h:1:u}}", NOW + 10)).await;
+    for (entry, ahead) in [("early", 3_600), ("usual", 60)] {
+        let _: i64 = fixture.cmd(&["ZADD", "asynq:x:cron", "5", &format!("{entry} q")]).await;
+        fixture.run(&format!("HSET asynq:{{q}}:x:cron:{entry} upto {}", NOW + ahead)).await;
+    }
     let long_ago = "1.0 ok flow:gone:0:1";
     let _: i64 = fixture.cmd(&["RPUSH", "asynq:{q}:x:outcomes:somebody", long_ago]).await;
     fixture.run("SADD asynq:{q}:x:outcome-lists asynq:{q}:x:outcomes:somebody").await;
@@ -236,12 +241,14 @@ async fn doctor_says_what_it_cannot_mend_and_leaves_it() {
         (Fault::UnreadableArchived, "archived"),
         (Fault::EmptyQueue, "nothing"),
         (Fault::BadEntry, "e"),
+        (Fault::TicksAhead, "early"),
         (Fault::Unserved, "q"),
         (Fault::Unhandled, "job"),
     ] {
         let found = told.iter().find(|found| found.fault == fault).unwrap_or_else(|| panic!("no {fault:?}: {told:?}"));
         assert_eq!((found.subject.as_str(), found.is_mendable()), (subject, false));
     }
+    assert_eq!(told.iter().filter(|found| found.fault == Fault::TicksAhead).count(), 1, "{told:?}");
     assert_eq!(fix(&inspector).await, (vec![], vec![]));
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
