@@ -29,6 +29,11 @@ pub(crate) fn distance(date: DateTime<Utc>, now: DateTime<Utc>) -> String {
     }
 }
 
+/// How far away is what comes again and again, or `-`. What was told of it a moment ago may be past by now.
+pub(crate) fn next(date: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
+    date.map_or_else(|| "-".to_owned(), |date| distance(date.max(now), now))
+}
+
 /// A duration in its two largest units: `350ms`, `12s`, `5m30s`, `3d4h`.
 pub(crate) fn rough(duration: Duration) -> String {
     let secs = duration.as_secs();
@@ -68,6 +73,8 @@ mod tests {
         assert_eq!(rough(Duration::from_millis(350)), "350ms");
         let now = DateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         assert_eq!(distance(now - Duration::from_secs(61), now), "1m1s ago");
+        assert_eq!(next(Some(now - Duration::from_secs(61)), now), "now");
+        assert_eq!((&*next(Some(now + Duration::from_secs(61)), now), &*next(None, now)), ("in 1m1s", "-"));
         assert_eq!(date(now + Duration::from_secs(5), now), "1970-01-12 13:46:45Z (in 5s)");
     }
 }

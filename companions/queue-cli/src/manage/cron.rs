@@ -135,7 +135,7 @@ async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
                 shorten(&entry.r#type, 40),
                 shorten(&entry.queue, 40),
                 entry.state.to_owned(),
-                distance(entry.next),
+                when::next(entry.next, now),
                 distance(entry.last),
             ],
         );

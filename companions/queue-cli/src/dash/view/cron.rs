@@ -30,7 +30,7 @@ pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: 
     rows(model, list, columns, cells, palette, empty, |CronRow { entry, paused, .. }, _| {
         let next = match paused {
             true => Cell::new("PAUSED", palette.warning()),
-            false => Cell::new(ago(entry.next, model.now), palette.plain()),
+            false => Cell::new(when::next(entry.next, model.now), palette.plain()),
         };
         vec![
             Cell::new(&entry.spec, palette.calm()),

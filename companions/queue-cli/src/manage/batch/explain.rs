@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use queue_admin::payload::one_line;
 use queue_admin::{BatchExplanation, Explanation, view};
@@ -97,9 +98,15 @@ fn describe(explained: &BatchExplanation) -> String {
         line(format!("somebody has to carry out: {}", todo.join(", ")));
     }
     if let Some(next) = next_look {
-        line(format!("the leader of the servers looks after it next {}", when::distance(*next, now())));
+        line(format!("the leader of the servers {}", look(*next, now())));
     }
     text
+}
+
+/// When a batch is looked after; what is late may have nobody to do it.
+fn look(next: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let verb = if next < now { "was to look after it" } else { "looks after it next" };
+    format!("{verb} {}", when::distance(next, now))
 }
 
 /// Why the first of them does not run.
@@ -117,4 +124,16 @@ fn place(standing: &Standing) -> String {
         state => &format!("{state} "),
     };
     format!("{state}in queue {queue}{pause} (first: {first})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_is_late_is_not_called_the_next() {
+        let now = DateTime::UNIX_EPOCH;
+        assert_eq!(look(now + chrono::TimeDelta::seconds(5), now), "looks after it next in 5s");
+        assert_eq!(look(now - chrono::TimeDelta::seconds(2), now), "was to look after it 2s ago");
+    }
 }
