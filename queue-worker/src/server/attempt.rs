@@ -176,7 +176,7 @@ fn tell_outcome(job: &Job, span: &Span, end: End, step: &Step, error: Option<Str
     span.record("outcome", end.as_str());
     let Some(error) = error else {
         match end {
-            End::Aborted => attempt_line!(info, job, "task requeued, because the server shuts down"),
+            End::Aborted => attempt_line!(info, job, "task goes back to its queue, because the server shuts down"),
             _ => debug!(task = job.id(), task_type = job.task_type(), queue = job.queue(), "task done"),
         }
         return;
