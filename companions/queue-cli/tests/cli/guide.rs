@@ -1,6 +1,7 @@
 //! The commands of README and documents are run as they stand there.
 
 use queue_admin::Error;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,15 +101,56 @@ fn calls(text: &str) -> Vec<Vec<String>> {
     calls
 }
 
-#[tokio::test]
-async fn every_command_of_the_documents_is_understood() {
+/// README and documents.
+fn documents() -> Vec<String> {
     let mut files = vec!["README.md".to_owned()];
     for entry in std::fs::read_dir(root().join("docs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         files.extend(name.ends_with(".md").then(|| format!("docs/{name}")));
     }
+    files
+}
+
+/// What is between backticks in the sentences of a document.
+fn quoted(document: &str) -> impl Iterator<Item = &str> {
+    document.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+/// Commands in sentences have placeholders, and leave out what the sentence does not need: only what they name is checked.
+#[tokio::test]
+async fn every_command_and_option_that_a_sentence_of_the_documents_names_is_known() {
+    let part_of_a_name = |c: char| c == '-' || c.is_ascii_lowercase() || c.is_ascii_digit();
+    let (mut helps, mut unknown, mut count) = (HashMap::new(), Vec::new(), 0);
+    for file in documents().into_iter().chain(["CHANGELOG.md".to_owned()]) {
+        let text = document(&file);
+        let commands = quoted(&text).filter(|code| code.starts_with("queuectl ")).map(|code| code.replace('\n', " "));
+        for words in commands.flat_map(|command| calls(&command)) {
+            let names = words.iter().take_while(|word| !word.starts_with('-') && word.chars().all(part_of_a_name));
+            let names: Vec<String> = names.cloned().collect();
+            if !helps.contains_key(&names) {
+                let mut command = queuectl();
+                command.args(&names).arg("--help");
+                helps.insert(names.clone(), finish(command, b"").await.stdout);
+            }
+            let known: HashSet<&str> = helps[&names].split(|c| !part_of_a_name(c)).collect();
+            let options =
+                words.iter().filter_map(|word| word.trim_start_matches('[').split(|c| !part_of_a_name(c)).next());
+            let mut options = options.filter(|word| word.starts_with('-') && !word.ends_with('-'));
+            // Of what is unknown there is no help.
+            if known.len() < 2 || options.any(|option| !known.contains(option)) {
+                unknown.push(format!("{file}: {}", words.join(" ")));
+            }
+            count += 1;
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    assert!(count > 100, "only {count} commands were found");
+}
+
+#[tokio::test]
+async fn every_command_of_the_documents_is_understood() {
     let mut count = 0;
-    for file in files {
+    for file in documents() {
         let text = document(&file);
         let commands = blocks(&text, "sh").into_iter().chain(
             blocks(&text, "console")
