@@ -148,8 +148,8 @@ impl Examination {
             range.arg(set).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(MOST);
             let members: Vec<Vec<u8>> = connection.query("ZRANGEBYSCORE", &range).await?;
             for member in members {
-                let ttl: i64 = connection.query("TTL", redis::cmd("TTL").arg(&member)).await?;
-                if ttl == -1 {
+                let ttl_ms: i64 = connection.query("PTTL", redis::cmd("PTTL").arg(&member)).await?;
+                if ttl_ms == -1 {
                     let repair = Repair::Key { key: Bytes::copy_from_slice(&member), holders: Vec::new() };
                     findings.push(Finding::new(Fault::EndlessScheduler, None, &member).repair(repair));
                 }

@@ -232,14 +232,15 @@ impl Inspector {
             let (next, locks): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
             for lock in locks {
                 let mut look = redis::pipe();
-                look.cmd("GET").arg(&lock).cmd("TTL").arg(&lock).ignore_errors();
+                look.cmd("GET").arg(&lock).cmd("PTTL").arg(&lock).ignore_errors();
                 let replies: Vec<redis::RedisResult<redis::Value>> =
                     connection.pipeline("looking at a lock", &look).await?;
                 let mut replies = replies.into_iter().map(Result::ok);
-                let (holder, ttl): (Option<Vec<u8>>, i64) = (parse(replies.next()), parse(replies.next()));
+                let (holder, ttl_ms): (Option<Vec<u8>>, Option<i64>) = (parse(replies.next()), parse(replies.next()));
                 if holder.as_deref() == Some(id.as_bytes()) {
                     let lock = String::from_utf8_lossy(&lock).into_owned();
-                    found.push(Reason::LockLeft { lock, ends_in: (ttl >= 0).then_some(ttl) });
+                    let ends_in = ttl_ms.filter(|ttl_ms| *ttl_ms >= 0).map(|ttl_ms| ttl_ms.saturating_add(999) / 1_000);
+                    found.push(Reason::LockLeft { lock, ends_in });
                 }
             }
             if next == 0 || found.len() >= MAX_LOCKS {

@@ -4,6 +4,7 @@
 mod batches;
 mod cluster;
 mod events;
+mod examiner;
 mod inspector;
 mod limits;
 mod priorities;

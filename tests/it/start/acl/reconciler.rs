@@ -21,7 +21,7 @@ async fn start(redis: &Redis, events: &Events) -> Handle {
 }
 
 /// Tasks of which one is in no list, and one would be forgotten some time, and more of the kind.
-async fn damage(fixture: &Fixture) {
+pub(super) async fn damage(fixture: &Fixture) {
     let later = |id| RawTask::new("t").queue(QUEUE).task_id(id).process_in(Duration::from_secs(3_600));
     fixture.enqueue(["lost", "expires", "twice"].map(later)).await;
     fixture.enqueue([RawTask::new("t").queue(QUEUE).task_id("grouped").group("g")]).await;
