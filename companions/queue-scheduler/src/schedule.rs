@@ -125,6 +125,11 @@ impl Schedule {
         format!("{zone}{}{starts}", self.text)
     }
 
+    /// The Unix second after which there are no ticks, if there is one.
+    pub(crate) fn end(&self) -> Option<i64> {
+        Some(self.ends).filter(|ends| *ends != i64::MAX)
+    }
+
     /// The policies, for whoever looks at the entry.
     pub(crate) fn policy(&self) -> String {
         let given = |value: i64, none: i64| Some(value).filter(|value| *value != none);
@@ -134,7 +139,7 @@ impl Schedule {
             "missed": self.missed.to_string(),
             "jitter_secs": self.jitter,
             "starts": given(self.starts, 0),
-            "ends": given(self.ends, i64::MAX),
+            "ends": self.end(),
             "max_runs": Some(self.max_runs).filter(|runs| *runs > 0),
         })
         .to_string()

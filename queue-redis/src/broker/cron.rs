@@ -136,6 +136,8 @@ pub struct EntryDefinition<'a> {
     pub name: &'a str,
     /// Its spec with its time zone and start; ticks are counted anew when it changes.
     pub spec: &'a str,
+    /// Unix second after which it has no ticks; `None` for never.
+    pub ends: Option<i64>,
     /// Its task, without an id.
     pub template: &'a TaskMessage,
     /// Seconds a uniqueness lock lives; 0 for none.
@@ -164,6 +166,17 @@ pub struct EntryStatus {
     pub paused: Option<i64>,
     /// How many tasks were enqueued.
     pub runs: u64,
+    /// The number of the last registration, by whomever.
+    pub registered: u64,
+}
+
+/// What a scheduler has to do with an entry when it tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// It has just taken it up, as it is now.
+    Register,
+    /// It still carries it; with the number that its registration had.
+    Beat(u64),
 }
 
 impl Broker {
@@ -214,8 +227,8 @@ impl Broker {
         parse_tick(&reply).ok_or_else(|| Error::unexpected(ENQUEUE_TICK.name, &reply))
     }
 
-    /// Tells that a scheduler carries an entry; `known` is up to when it knows the ticks to be dealt with,
-    /// `fresh` whether it has just taken the entry up. `None` when its clock is ahead of that of Redis.
+    /// Tells that a scheduler carries an entry; `known` is up to when it knows the ticks to be dealt with. `None` when its
+    /// clock is ahead of that of Redis.
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses.
@@ -223,15 +236,20 @@ impl Broker {
         &self,
         definition: EntryDefinition<'_>,
         scheduler: &str,
-        fresh: bool,
+        occasion: Occasion,
         known: i64,
         now: i64,
     ) -> Result<Option<EntryStatus>, Error> {
-        let EntryDefinition { name, spec, template, unique_ttl, overlap, policy } = definition;
+        let EntryDefinition { name, spec, ends, template, unique_ttl, overlap, policy } = definition;
+        let (occasion, own) = match occasion {
+            Occasion::Register => ("register", 0),
+            Occasion::Beat(own) => ("beat", own),
+        };
         let keys = QueueKeys::new(&template.queue);
         let mut call = REGISTER_ENTRY.call(1);
-        call.arg(keys.cron_entry(name)).arg(if fresh { "register" } else { "beat" }).arg(now).arg(known);
+        call.arg(keys.cron_entry(name)).arg(occasion).arg(now).arg(known);
         call.arg(scheduler).arg(ENTRY_SHOWN_SECS).arg(ENTRY_TTL_SECS).arg(spec);
+        call.arg(ends.map_or(String::new(), |ends| ends.to_string())).arg(own);
         call.arg("task").arg(&template.to_bytes()[..]).arg("unique").arg(unique_ttl);
         call.arg("overlap").arg(overlap.as_str()).arg("policy").arg(policy);
         let reply = self.redis.run(&REGISTER_ENTRY, &call).await?;
@@ -352,7 +370,7 @@ fn parse_status(reply: &Value) -> Option<Option<EntryStatus>> {
     if fields == ["ahead"] {
         return Some(None);
     }
-    let [word, upto, waiting, last_id, last_ns, paused, runs] = fields.try_into().ok()?;
+    let [word, upto, waiting, last_id, last_ns, paused, runs, registered] = fields.try_into().ok()?;
     let optional = |text: String| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
     Some(Some(EntryStatus {
         shown: word == "shown",
@@ -362,5 +380,6 @@ fn parse_status(reply: &Value) -> Option<Option<EntryStatus>> {
         last_ns: last_ns.parse().ok()?,
         paused: optional(paused)?,
         runs: runs.parse().ok()?,
+        registered: registered.parse().ok()?,
     }))
 }

@@ -34,7 +34,7 @@ mod waiting;
 pub use apply::{Ended, Travel};
 pub use bin::{Bin, Undeleted};
 pub use cancel::{CancelRequest, CancelRequests};
-pub use cron::{EntryDefinition, EntryStatus, Overlap, Tick, TickReply, TickVerdict, Why};
+pub use cron::{EntryDefinition, EntryStatus, Occasion, Overlap, Tick, TickReply, TickVerdict, Why};
 pub use duties::HeldDuty;
 pub use enqueue::EnqueueVerdict;
 pub use finish::{Completion, Report, Side, Verdict};

@@ -7,7 +7,7 @@ use queue_admin::Page;
 use queue_core::RawTask;
 use queue_scheduler::{BoxError, Entry, EntryProblem, Missed, SchedulerError};
 
-use super::{HOUR, MINUTE, Stage, enqueued, entry};
+use super::{HOUR, MINUTE, START, Stage, enqueued, entry};
 use crate::support::{Events, eventually};
 
 #[tokio::test]
@@ -82,6 +82,30 @@ async fn a_new_payload_does_not_disturb_the_ticks() {
     assert_eq!(stage.pending().await, ["e+3600", "e+7200"], "what was missed is still known");
     let tasks = stage.fixture.inspector().tasks("q", queue_core::TaskState::Pending, Page::default()).await.unwrap();
     assert!(tasks.iter().all(|task| task.payload == "new"));
+}
+
+/// It ran once for each tick between its end and the change, as if these had been missed.
+#[tokio::test]
+async fn an_entry_whose_end_is_put_off_when_it_is_over_has_missed_nothing() {
+    let stage = Stage::new().await;
+    let until = |secs: i64| {
+        let end = std::time::UNIX_EPOCH + Duration::from_secs((START + secs).unsigned_abs());
+        entry("e", "* * * * *").missed(Missed::All(10)).ends(end)
+    };
+    let scheduler = stage.start([until(2 * MINUTE)]).await;
+    stage.tick("e", MINUTE).await;
+    stage.tick("e", 2 * MINUTE).await;
+    stage.at(HOUR);
+    scheduler.update(until(2 * HOUR)).unwrap();
+    stage.upto("e", HOUR).await;
+    stage.tick("e", HOUR + MINUTE).await;
+    assert_eq!(stage.pending().await, ["e+60", "e+120", "e+3600", "e+3660"], "the present minute, and the next");
+    // One that is not over has missed what came while no scheduler ran.
+    scheduler.shutdown().await;
+    stage.at(HOUR + 5 * MINUTE);
+    let _scheduler = stage.start([until(3 * HOUR)]).await;
+    stage.upto("e", HOUR + 5 * MINUTE).await;
+    assert_eq!(stage.pending().await[4..], ["e+3720", "e+3780", "e+3840", "e+3900"]);
 }
 
 /// A provider whose answer the test sets, and what the scheduler complains about.

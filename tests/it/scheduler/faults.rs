@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use queue_admin::Page;
 use queue_core::clock::ManualClock;
-use queue_core::{Clock, RawTask};
+use queue_core::{Clock, RawTask, TaskState};
 use queue_redis::{Redis, RedisOptions};
 use queue_scheduler::{Entry, Missed, Scheduler};
 
-use super::{MINUTE, Stage, enqueued, entry};
-use crate::support::{Events, Fixture, Hanging, Proxy, RedisProcess, eventually};
+use super::{MINUTE, START, Stage, enqueued, entry};
+use crate::support::{Events, Fixture, Hanging, Lines, Proxy, QUEUE, RedisProcess, eventually};
 
 #[tokio::test]
 async fn scripts_that_redis_forgets_are_loaded_again() {
@@ -103,6 +103,58 @@ async fn a_claim_lost_in_a_failover_is_not_repeated_by_those_who_know_of_it() {
     stage.upto("e", MINUTE).await;
     stage.tick("e", 2 * MINUTE).await;
     assert_eq!(stage.pending().await, ["e+120"]);
+}
+
+/// Nobody was told.
+#[tokio::test]
+async fn ticks_that_redis_has_lost_are_told_of_once() {
+    let stage = Stage::new().await;
+    let (lines, _guard) = Lines::collect();
+    let _scheduler = stage.start([entry("e", "* * * * *")]).await;
+    for count in 1..=3 {
+        stage.tick("e", count as i64 * MINUTE).await;
+        stage.told.wait(count).await;
+    }
+    stage.fixture.run(&format!("HSET asynq:{{q}}:x:cron:e upto {}", START + MINUTE)).await;
+    let told = || lines.all().into_iter().filter(|line| line.contains("Redis has lost ticks")).collect::<Vec<_>>();
+    eventually("it is told", async || !told().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(told().len(), 1, "{:?}", told());
+    assert!(told()[0].contains("22:01:00") && told()[0].contains("22:03:00"), "{:?}", told());
+}
+
+/// Redis went on with the old spec, and `cron run` with the old task, as long as the scheduler ran.
+#[tokio::test]
+async fn a_change_of_an_entry_that_a_failover_loses_is_told_again() {
+    let stage = Stage::new().await;
+    let with = |payload: &str, spec: &str| {
+        Entry::new(spec, RawTask::new("job").queue(QUEUE).payload(payload.to_owned())).name("e")
+    };
+    let key = "asynq:{q}:x:cron:e";
+    let spec = async || stage.fixture.cmd::<String>(&["HGET", key, "spec"]).await;
+    let (before, after) = ("CRON_TZ=UTC @hourly", "CRON_TZ=UTC * * * * *");
+    let a = stage.start([with("old", "@hourly")]).await;
+    let b = stage.start([with("old", "@hourly")]).await;
+    let old: Vec<u8> = stage.fixture.cmd(&["DUMP", key]).await;
+    stage.at(10 * MINUTE);
+    a.update(with("new", "* * * * *")).unwrap();
+    eventually("Redis knows the new spec", async || spec().await == after).await;
+    // The replica that took over has not heard of it. One scheduler has the new file, the other one the old one still.
+    let restore = [b"RESTORE", key.as_bytes(), b"0", &old, b"REPLACE"];
+    stage.fixture.cmd::<()>(&restore).await;
+    eventually("it is told again", async || spec().await == after).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(spec().await, after, "the other one does not bring back what was before");
+    stage.fixture.inspector().run_cron("e", false).await.unwrap();
+    let tasks = stage.fixture.inspector().tasks(QUEUE, TaskState::Pending, Page::default()).await.unwrap();
+    assert!(!tasks.is_empty() && tasks.iter().all(|task| task.payload == "new"), "{tasks:?}");
+    // Who comes later finds no ticks of the new spec in the time before it.
+    a.shutdown().await;
+    b.shutdown().await;
+    let known: i64 = stage.fixture.cmd(&["HGET", key, "upto"]).await;
+    assert!(known >= START + 10 * MINUTE - 1, "{}", known - START);
+    let _late = stage.start([with("new", "@hourly")]).await;
+    assert_eq!(spec().await, before, "whoever takes it up later still changes it");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn all_else_in_redis_is_as_documented() {
         "{q}:x:cron-history:e expires",
         "{q}:x:cron:e expires",
     ]);
-    let fields = "last_id last_ns last_tick overlap policy runs spec task unique upto";
+    let fields = "ends last_id last_ns last_tick overlap policy registered runs spec task unique upto";
     let fields: Vec<String> = fields.split(' ').map(|field| format!("{{q}}:x:cron:e {field}")).collect();
     expected.extend(fields.iter().map(String::as_str));
     assert_eq!(paths, expected);

@@ -1,7 +1,7 @@
 //! A periodic entry as schedulers tell of it.
 
 use queue_core::TaskMessage;
-use queue_redis::broker::{Broker, EntryDefinition, EntryStatus, Overlap};
+use queue_redis::broker::{Broker, EntryDefinition, EntryStatus, Occasion, Overlap};
 
 /// Registers the entry `e`; `None` where the scheduler's clock is ahead.
 pub(crate) async fn register(
@@ -17,10 +17,12 @@ pub(crate) async fn register(
     let definition = EntryDefinition {
         name: "e",
         spec,
+        ends: None,
         template: &template,
         unique_ttl: 0,
         overlap: Overlap::Allow,
         policy: r#"{"spec":"@daily"}"#,
     };
-    broker.register_entry(definition, scheduler, fresh, known, now).await.unwrap()
+    let occasion = if fresh { Occasion::Register } else { Occasion::Beat(0) };
+    broker.register_entry(definition, scheduler, occasion, known, now).await.unwrap()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_redis::broker::EntryStatus;
+use queue_redis::broker::{EntryStatus, Occasion};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -19,12 +19,16 @@ pub(super) struct Carried {
     pub(super) version: u64,
     /// Whether Redis has not been told about this version yet. Until then it has no ticks.
     pub(super) fresh: bool,
+    /// The number that its registration had.
+    registered: u64,
     /// All ticks up to this Unix second are dealt with.
     pub(super) upto: i64,
     /// When there is something to do next, in Unix seconds.
     next_due: Option<i64>,
     /// A tick that waits for the run before.
     pub(super) waiting: Option<i64>,
+    /// Whether Redis knows fewer ticks to be dealt with than this scheduler.
+    went_back: bool,
     /// When the task was enqueued last, in Unix nanoseconds; 0 for never.
     pub(super) last_ns: i64,
     pub(super) shown: bool,
@@ -38,6 +42,11 @@ pub(super) struct Carried {
 }
 
 impl Carried {
+    /// What there is to tell Redis about it.
+    pub(super) fn occasion(&self) -> Occasion {
+        if self.fresh { Occasion::Register } else { Occasion::Beat(self.registered) }
+    }
+
     /// Takes over what Redis says, of which the older may arrive later.
     pub(super) fn learn(&mut self, upto: i64, last_ns: i64) {
         self.last_ns = self.last_ns.max(last_ns);
@@ -117,9 +126,11 @@ impl Entries {
             schedule: Arc::new(schedule),
             version: self.versions,
             fresh: true,
+            registered: 0,
             upto: 0,
             next_due: None,
             waiting: None,
+            went_back: false,
             last_ns: 0,
             shown: false,
             rests: false,
@@ -142,16 +153,22 @@ impl Entries {
         self.carried.get_mut(name).filter(|carried| carried.version == version)
     }
 
-    /// What Redis said about this version of an entry.
-    pub(super) fn registered(&mut self, name: &str, version: u64, status: &EntryStatus) {
-        if let Some(carried) = self.version(name, version) {
+    /// What Redis said about this version of an entry, which was known to be dealt with up to `known`. Returns whether Redis has gone
+    /// back since it was heard last.
+    pub(super) fn registered(&mut self, name: &str, version: u64, known: i64, status: &EntryStatus) -> bool {
+        let went_back = status.upto < known;
+        self.version(name, version).is_some_and(|carried| {
             carried.learn(status.upto, status.last_ns);
-            carried.fresh = false;
+            if std::mem::take(&mut carried.fresh) {
+                carried.registered = status.registered;
+            }
             carried.waiting = status.waiting;
             carried.shown = status.shown;
             let max_runs = carried.schedule.max_runs;
             carried.rests = status.paused.is_some() || max_runs > 0 && status.runs >= max_runs;
-        }
+            let was_back = std::mem::replace(&mut carried.went_back, went_back);
+            went_back && !was_back
+        })
     }
 
     /// Whether Redis has to be told about an entry.

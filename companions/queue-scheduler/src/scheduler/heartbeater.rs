@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use queue_core::clock::UnixSecond;
 use queue_core::wire::{SchedulerEntry, Timestamp};
 use queue_core::{Clock, TaskMessage};
 use queue_redis::log::{error, warn};
 use queue_redis::service::{Service, worse};
 use queue_redis::{
     Error, RedisClock,
-    broker::{Broker, EntryDefinition},
+    broker::{Broker, EntryDefinition, Occasion},
 };
 use tracing::debug;
 
@@ -89,11 +90,11 @@ impl Heartbeater {
         let carried: Vec<_> = {
             let entries = shared.entries();
             let all = entries.carried.values();
-            all.map(|carried| (carried.schedule.clone(), carried.version, carried.fresh, carried.upto)).collect()
+            all.map(|carried| (carried.schedule.clone(), carried.version, carried.occasion(), carried.upto)).collect()
         };
         let mut telling = futures_util::stream::iter(carried)
-            .map(|(schedule, version, fresh, known)| async move {
-                let told = self.tell(&schedule, version, fresh, known, now).await;
+            .map(|(schedule, version, occasion, known)| async move {
+                let told = self.tell(&schedule, version, occasion, known, now).await;
                 told.map_err(|problem| (schedule, problem))
             })
             .buffer_unordered(AT_ONCE);
@@ -110,7 +111,14 @@ impl Heartbeater {
         failed.map_or(Ok(()), Err)
     }
 
-    async fn tell(&self, schedule: &Schedule, version: u64, fresh: bool, known: i64, now: i64) -> Result<(), Error> {
+    async fn tell(
+        &self,
+        schedule: &Schedule,
+        version: u64,
+        occasion: Occasion,
+        known: i64,
+        now: i64,
+    ) -> Result<(), Error> {
         let template = match schedule.compose(0, 0) {
             Ok(task) => TaskMessage { id: String::new(), ..task.message },
             Err(_) => return Ok(()),
@@ -121,13 +129,23 @@ impl Heartbeater {
         let definition = EntryDefinition {
             name: &schedule.name,
             spec: &schedule.identity(),
+            ends: schedule.end(),
             template: &template,
             unique_ttl,
             overlap: schedule.overlap,
             policy: &schedule.policy(),
         };
-        match self.broker.register_entry(definition, &self.id, fresh, known, now).await? {
-            Some(status) => self.shared.entries().registered(&schedule.name, version, &status),
+        match self.broker.register_entry(definition, &self.id, occasion, known, now).await? {
+            Some(status) => {
+                let went_back = self.shared.entries().registered(&schedule.name, version, known, &status);
+                if went_back {
+                    warn!(
+                        entry = schedule.name, from = %UnixSecond(status.upto), to = %UnixSecond(known),
+                        "Redis has lost ticks between these that were dealt with, as in a failover; their tasks are lost, unless they \
+                         were worked before"
+                    );
+                }
+            }
             None => {
                 error!(
                     entry = schedule.name,
