@@ -116,9 +116,15 @@ async fn look(
             Some(_) => next(&mut replies, &mut error).unwrap_or_default(),
             None => (0, next(&mut replies, &mut error).unwrap_or_default()),
         };
+        if let Some(error) = error {
+            // Whoever has not answered is not waited for again.
+            counted.push(None);
+            rows.push(BoardRow { name, queue: Err(error), overdue: 0, aggregating_exact: false });
+            continue;
+        }
         let keys = QueueKeys::new(&name);
         more.cmd("HGET").arg([keys.task_prefix().into_bytes(), oldest.concat()].concat()).arg("pending_since");
-        counted.push(groups.len());
+        counted.push(Some(groups.len()));
         for Text(group) in &groups {
             more.cmd("ZCARD").arg(keys.group(group));
         }
@@ -140,18 +146,22 @@ async fn look(
             ..QueueInfo::default()
         };
         let overdue = due.saturating_add(again);
-        rows.push(BoardRow { name, queue: error.map_or(Ok(info), Err), overdue, aggregating_exact: cursor == 0 });
+        rows.push(BoardRow { name, queue: Ok(info), overdue, aggregating_exact: cursor == 0 });
+    }
+    if more.is_empty() {
+        return Ok(Board { rows, at });
     }
     more.ignore_errors();
     let replies: Vec<RedisResult<Value>> = connection.pipeline("counting groups", &more).await?;
     let mut replies = replies.iter();
     for (row, groups) in rows.iter_mut().zip(counted) {
+        let Some(groups) = groups else { continue };
         let mut error = None;
         let since = next::<Number>(&mut replies, &mut error).and_then(|since| since.0).unwrap_or(0);
         let aggregating = (0..groups).fold(0_u64, |sum, _| {
             sum.saturating_add(next::<Number>(&mut replies, &mut error).map_or(0, |number| number.count()))
         });
-        if let (Ok(_), Some(error)) = (&row.queue, error) {
+        if let Some(error) = error {
             row.queue = Err(error);
         }
         if let Ok(info) = &mut row.queue {

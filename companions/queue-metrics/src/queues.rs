@@ -14,7 +14,7 @@ use tracing::debug;
 use crate::families::sound;
 use crate::memory::Memory;
 use crate::rates::Rates;
-use crate::shown::{Seen, Shown};
+use crate::shown::{NONE, Seen, Shown};
 use crate::text;
 
 /// Queues whose memory is measured together: some thousand commands in a round trip.
@@ -82,9 +82,11 @@ impl QueueMetrics {
             Ok(queues) => {
                 shown.redis_up.set(1);
                 self.inner.memory.keep(&queues);
-                let (seen, complaint) = self.queues(&queues, &shown).await;
-                let complaint = self.limits(&queues, &shown).await.err().or(complaint);
-                match self.servers(&shown).await {
+                // A node that hangs is waited for in both at the same time, and is not asked again: Prometheus does not wait for long.
+                let ((seen, complaint), servers) = tokio::join!(self.queues(&queues, &shown), self.servers(&shown));
+                let answered: Vec<String> = seen.iter().map(|queue| queue.name.clone()).collect();
+                let complaint = self.limits(&answered, servers.is_ok(), &shown).await.err().or(complaint);
+                match servers {
                     Ok(servers) => {
                         let looks = seen.iter().map(|queue| (queue.name.clone(), queue.look(0, &servers)));
                         for (queue, told) in self.inner.rates.see(looks.collect()) {
@@ -131,16 +133,19 @@ impl QueueMetrics {
 
     async fn look(&self, queues: &[String]) -> Result<Vec<(String, Result<Seen, String>)>, Error> {
         let board = self.inspector.board_of(queues.to_vec()).await?;
-        let first_due = self.inspector.first_due(queues).await?;
-        let oldest = self.inspector.oldest_outcomes(queues).await?;
         let sound = board.rows.iter().filter(|row| row.queue.is_ok()).map(|row| row.name.clone());
-        self.measure(sound.collect()).await;
+        let sound: Vec<String> = sound.collect();
+        let first_due = self.inspector.first_due(&sound).await?;
+        let oldest = self.inspector.oldest_outcomes(&sound).await?;
+        self.measure(sound).await;
         let since = |second: Option<UnixSecond>| {
             let age = |at: UnixSecond| u64::try_from(board.at.timestamp().saturating_sub(at.0)).unwrap_or(0);
             Duration::from_secs(second.map_or(0, age))
         };
-        let told = board.rows.into_iter().zip(first_due.into_iter().zip(oldest)).map(|(row, (first_due, oldest))| {
+        let mut more = first_due.into_iter().zip(oldest);
+        let told = board.rows.into_iter().map(|row| {
             let seen = row.queue.and_then(|info| {
+                let (first_due, oldest) = more.next().unwrap_or((Ok(None), Ok(None)));
                 let overdue = since(first_due.map_err(|error| error.to_string())?);
                 let unrecorded = since(oldest.map_err(|error| error.to_string())?);
                 Ok(Seen { info, memory: self.inner.memory.last(&row.name), overdue, unrecorded })
@@ -150,18 +155,26 @@ impl QueueMetrics {
         Ok(told.collect())
     }
 
-    /// Shows the limits of those queues that have some.
-    async fn limits(&self, queues: &[String], shown: &Shown) -> Result<(), String> {
+    /// Shows the limits of those queues that have some; and which servers are unaware of them, if servers can be asked.
+    async fn limits(&self, queues: &[String], with_servers: bool, shown: &Shown) -> Result<(), String> {
         let failed = |error: Error| error.to_string();
         let limited = self.inspector.limited_queues(queues).await.map_err(failed)?;
         if limited.is_empty() {
             return Ok(());
         }
-        let unaware = self.inspector.servers_unaware_of_limits().await.map_err(failed)?;
-        let mut complaint = Ok(());
+        let (mut unaware, mut complaint) = (None, Ok(()));
+        if with_servers {
+            match self.inspector.servers_unaware_of_limits().await {
+                Ok(servers) => unaware = Some(servers),
+                Err(error) => complaint = Err(error.to_string()),
+            }
+        }
         for (queue, limits) in limited.iter().zip(self.inspector.limits_of(&limited).await.map_err(failed)?) {
             match limits {
-                Ok(limits) => shown.limits(queue, &limits, unaware.get(queue).map_or(0, Vec::len)),
+                Ok(limits) => {
+                    let unaware = unaware.as_ref().map(|unaware| unaware.get(queue).map_or(0, Vec::len));
+                    shown.limits(queue, &limits, unaware);
+                }
                 // The limits of one queue that cannot be read should not cost those of the others.
                 Err(error) => complaint = Err(error.to_string()),
             }
@@ -189,9 +202,10 @@ impl QueueMetrics {
     async fn servers(&self, shown: &Shown) -> Result<Vec<ServerInfo>, Error> {
         let mut by_status: BTreeMap<String, i64> = BTreeMap::new();
         let servers = self.inspector.servers().await?;
+        let (slots, busy) = (shown.slots.with_label_values(NONE), shown.slots_busy.with_label_values(NONE));
         for server in &servers {
-            shown.slots.add(server.concurrency.into());
-            shown.slots_busy.add(i64::try_from(server.workers.len()).unwrap_or(i64::MAX));
+            slots.add(server.concurrency.into());
+            busy.add(i64::try_from(server.workers.len()).unwrap_or(i64::MAX));
             *by_status.entry(server.status.clone()).or_default() += 1;
         }
         for (status, count) in by_status {

@@ -85,8 +85,9 @@ families! {
             QUEUE,
         ),
         servers: IntGaugeVec = gauge("asynq_servers", "Servers that are alive, by status", &["status"]),
-        slots: IntGauge = single("asynq_server_slots", "Tasks that all servers together run at once"),
-        slots_busy: IntGauge = single("asynq_server_slots_busy", "Tasks that all servers together are running"),
+        // Without a value while the servers cannot be listed: that would be 0.
+        slots: IntGaugeVec = gauge("asynq_server_slots", "Tasks that all servers together run at once", NONE),
+        slots_busy: IntGaugeVec = gauge("asynq_server_slots_busy", "Tasks that all servers together are running", NONE),
         redis_up: IntGauge = single("asynq_redis_up", "1 if Redis answered this scrape, else 0"),
         scrape_seconds: Gauge = sound(
             "asynq_exporter_scrape_seconds",
@@ -96,6 +97,8 @@ families! {
 }
 
 const LIMIT: &[&str] = &["queue", "limit"];
+/// The labels of a metric that has none.
+pub(crate) const NONE: &[&str] = &[];
 
 /// The states that Go's exporter shows.
 const SHOWN_BY_GO: [TaskState; 6] = [
@@ -131,8 +134,9 @@ impl Shown {
         set_seconds(&self.unrecorded, *unrecorded);
     }
 
-    /// Shows a queue that has limits, and how many of its servers know nothing of them. Never by key: there may be any number.
-    pub(crate) fn limits(&self, queue: &str, limits: &[LimitInfo], unaware: usize) {
+    /// Shows a queue that has limits, and how many of its servers know nothing of them, if that is known. Never by key: there may
+    /// be any number.
+    pub(crate) fn limits(&self, queue: &str, limits: &[LimitInfo], unaware: Option<usize>) {
         for info in limits {
             let limit = [queue, info.limit.name.as_str()];
             self.lane_waiting.with_label_values(&limit).set(whole(info.waiting));
@@ -141,7 +145,9 @@ impl Shown {
             self.lane_too_many.with_label_values(&limit).inc_by(info.too_many);
             self.lane_opened.with_label_values(&limit).inc_by(info.opened);
         }
-        self.unaware.with_label_values(&[queue, LIMITS]).set(whole(unaware as u64));
+        if let Some(unaware) = unaware {
+            self.unaware.with_label_values(&[queue, LIMITS]).set(whole(unaware as u64));
+        }
     }
 
     /// Shows how fast a queue grows and shrinks. What is not known is missing.

@@ -7,6 +7,7 @@ mod failover;
 mod features;
 mod flows;
 mod locks;
+mod metrics;
 mod moving;
 mod sizes;
 mod tls;
