@@ -34,6 +34,7 @@ macro_rules! families {
         }
     };
 }
+#[cfg(feature = "queues")]
 pub(crate) use families;
 
 const TYPE: &[&str] = &["queue", "type"];

@@ -19,6 +19,7 @@ mod http;
 mod memory;
 #[cfg(feature = "queues")]
 mod queues;
+#[cfg(feature = "queues")]
 mod rates;
 mod series;
 #[cfg(feature = "queues")]
