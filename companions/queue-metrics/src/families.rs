@@ -39,6 +39,8 @@ pub(crate) use families;
 
 const TYPE: &[&str] = &["queue", "type"];
 pub(crate) const QUEUE: &[&str] = &["queue"];
+/// Why an attempt was interrupted: the values of the label `reason`.
+pub(crate) const REASONS: [&str; 4] = ["deadline", "canceled", "lease_lost", "shutdown"];
 
 families! {
     /// What workers do.

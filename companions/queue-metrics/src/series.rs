@@ -12,8 +12,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use queue_redis::Fault;
 use queue_worker::End;
 
-use crate::families::Families;
-use crate::worker::REASONS;
+use crate::families::{Families, REASONS};
 
 /// The label of types that have no series of their own.
 pub(crate) const OTHER: &str = "other";

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use queue_redis::Redis;
 use queue_worker::{CancelReason, End, Event};
 
-use crate::families::{Families, sound};
+use crate::families::{Families, REASONS, sound};
 use crate::series::Series;
 use crate::{calls, text};
 
@@ -163,9 +163,6 @@ impl Inner {
         }
     }
 }
-
-/// The values of the label `reason`.
-pub(crate) const REASONS: [&str; 4] = ["deadline", "canceled", "lease_lost", "shutdown"];
 
 fn reason_label(reason: CancelReason) -> &'static str {
     let [deadline, canceled, lease_lost, shutdown] = REASONS;
