@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use futures_util::future::join_all;
 use queue_web::Web;
 use serde_json::{Value, json};
 
@@ -11,8 +10,6 @@ use crate::support::{Place, QUEUE, Served, task};
 
 /// Where `scripts/setup` puts it.
 const AXE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/axe/axe_playwright_python/axe.min.js");
-
-const WINDOWS: usize = 3;
 
 /// axe-core; without it, the test is skipped loudly, and fails where `REQUIRE_TOOLS` is set.
 fn axe() -> Option<String> {
@@ -48,13 +45,6 @@ async fn examine(window: &Window, what: &str, found: &mut Vec<String>) {
     }
 }
 
-async fn open(axe: &str) -> Window {
-    let window = Window::open((1_300, 900), false).await;
-    // Not by the page, whose policy would refuse it.
-    window.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": axe })).await;
-    window
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_and_no_question_violates_wcag() {
     let (true, Some(axe)) = (is_there(), axe()) else { return };
@@ -70,25 +60,19 @@ async fn no_page_and_no_question_violates_wcag() {
     let bin = format!("bin?id={}", begun["id"].as_str().unwrap());
     let more = [("task?queue=mail&id=archived", "Download"), ("operations", "1 changed, 0 skipped"), (&*bin, "1 of 1")];
     let served = Served::start(&site.0).await;
-    let pages: Vec<_> = PAGES.into_iter().chain(more).collect();
-    // In several windows at once, since this takes longer than all other tests.
-    let windows = pages.chunks(pages.len().div_ceil(WINDOWS)).map(async |pages| {
-        let (window, mut found) = (open(&axe).await, Vec::new());
-        for (page, text) in pages {
-            window.go(&format!("{}{page}", served.address)).await;
-            window.has(text).await;
-            examine(&window, page, &mut found).await;
-        }
-        window.close().await;
-        found
-    });
-    let mut found = join_all(windows).await.concat();
-    let (window, queue) = (open(&axe).await, format!("{}queue?queue=mail", served.address));
-    window.go(&queue).await;
+    let window = Window::open((1_300, 900), false).await;
+    // Not by the page, whose policy would refuse it.
+    window.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": axe })).await;
+    let mut found = Vec::new();
+    for (page, text) in PAGES.into_iter().chain(more) {
+        window.go(&format!("{}{page}", served.address)).await;
+        window.has(text).await;
+        examine(&window, page, &mut found).await;
+    }
     window.keys("?").await;
     window.has("theme").await;
     examine(&window, "the help", &mut found).await;
-    window.go(&queue).await;
+    window.go(&format!("{}queue?queue=mail", served.address)).await;
     window.click("[data-action='queue.remove']").await;
     window.has("Delete this queue?").await;
     examine(&window, "a question", &mut found).await;
