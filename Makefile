@@ -33,7 +33,7 @@ test-rust:
 programs:
 	$(CARGO) build $(WHOLE) --bins --examples
 
-# They wait most of the time, too.
+# Eight at a time, since the examples wait most of the time, too.
 examples: programs
 	@printf '%s\n' quickstart go_fleet middleware follow_up metrics opentelemetry cron digest rate_limit testing inspector encryption many batch chain workflow approval wait progress limits order steer forecast events priority targets broadcast publish budgets | \
 		xargs -P 8 -I NAME sh -c 'echo "example NAME"; timeout 60 $(PROGRAMS)/examples/NAME > /dev/null'

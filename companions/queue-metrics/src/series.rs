@@ -44,6 +44,7 @@ impl TypeSeries {
         }
     }
 
+    /// Removes all of it. What fails to be removed was not there.
     fn forget(&self, families: &Families, queue: &str) {
         let labels = [queue, &self.label];
         for end in End::ALL {
@@ -87,6 +88,7 @@ impl QueueSeries {
         }
     }
 
+    /// Removes all of it. What fails to be removed was not there.
     fn forget(families: &Families, queue: &str) {
         for histogram in [&families.start_delay_seconds, &families.take_tasks, &families.report_tasks] {
             let _ = histogram.remove_label_values(&[queue]);

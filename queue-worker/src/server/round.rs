@@ -202,7 +202,7 @@ mod tests {
         let queues = Queues::joining(&weights, false, &BTreeMap::new(), joins);
         assert!(queues.joins() && !Queues::new(&weights, false, &BTreeMap::new()).joins());
         let for_others = ["mail}p9", "mail}@web-2", "mail}#big", "mail}#big+gpu", "other}@web-1", "mail}x"];
-        assert!(queues.join(&for_others.map(str::to_owned)).0.is_empty());
+        assert_eq!(queues.join(&for_others.map(str::to_owned)), (vec![], vec![], true));
         queues.join(&["mail}@web-1".to_owned()]);
         let shares = taken(&queues, 100_000);
         // 512 and 32 of two thirds. A standard deviation of the larger is 153.

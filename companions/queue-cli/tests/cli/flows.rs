@@ -271,7 +271,10 @@ async fn what_a_batch_waits_for_is_named() {
         format!("3 of its members: pending in queue default, which is paused (first: {})", first.as_str().unwrap());
     assert!(explained.contains(&place), "{explained}");
     assert!(explained.contains("- callback success waits for every member"), "{explained}");
-    assert!(explained.contains("- the leader of the servers "), "{explained}");
+    // The leader may be late by the time that this is told.
+    let looks =
+        ["looks after it next ", "was to look after it "].map(|look| format!("- the leader of the servers {look}"));
+    assert!(looks.iter().any(|look| explained.contains(look)), "{explained}");
     // Behind the back of the batch, as Go's tools do it.
     let id = first.as_str().unwrap();
     bench.ask::<i64>(&["LREM", "asynq:{default}:pending", "1", id]).await;
