@@ -177,7 +177,10 @@ func (f *fixture) meddle(random *rand.Rand, deleted map[string]bool, archives bo
 		// Another may have been faster, which is no fault.
 		switch random.Intn(8) {
 		case 0:
-			_ = f.inspector.RunTask("mail", task.ID)
+			// One that fails may be archived by now, and would be run again.
+			if task.Type != "fail" {
+				_ = f.inspector.RunTask("mail", task.ID)
+			}
 		case 1:
 			if random.Intn(4) == 0 && f.inspector.DeleteTask("mail", task.ID) == nil {
 				deleted[task.ID] = true

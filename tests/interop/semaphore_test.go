@@ -1,8 +1,8 @@
 package interop
 
 import (
-	"math"
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
