@@ -104,7 +104,7 @@ impl Inspector {
             }
         }
         let all = Filter::new();
-        Ok(self.change_in(queue, &all, &REMOVED, Verb::Delete, &mut Told("", |_| {})).await?.changed)
+        Ok(self.change_in(queue, &all, &REMOVED, Verb::Delete, &mut Told("", &mut |_| {})).await?.changed)
     }
 
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.

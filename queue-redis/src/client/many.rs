@@ -48,7 +48,8 @@ pub(super) fn enqueue<S: Stream>(
     });
     let stored = chunks.map(move |chunk| {
         let (client, calls) = (storer.clone(), calls.clone());
-        async move { chunk.store(&client, &calls).await }
+        // Of one type: what waits for it is compiled once, and not for each type of stream.
+        async move { chunk.store(&client, &calls).await }.boxed()
     });
     stored.buffered(2).flat_map(stream::iter)
 }

@@ -87,9 +87,9 @@ pub(crate) trait Drive: Send {
 }
 
 /// One with this name who only wants to know.
-pub(crate) struct Told<'a, P>(pub(crate) &'a str, pub(crate) P);
+pub(crate) struct Told<'a>(pub(crate) &'a str, pub(crate) &'a mut (dyn FnMut(Progress) + Send));
 
-impl<P: FnMut(Progress) + Send> Drive for Told<'_, P> {
+impl Drive for Told<'_> {
     fn by(&self) -> &str {
         self.0
     }
@@ -202,12 +202,12 @@ impl Inspector {
         queue: &str,
         filter: &Filter,
         by: &str,
-        progress: impl FnMut(Progress) + Send,
+        mut progress: impl FnMut(Progress) + Send,
     ) -> Result<Changed, Error> {
         self.require_queue(queue).await?;
         let states = filter.states_of(verb.usual_states());
         states.iter().try_for_each(|state| verb.check(*state))?;
-        self.change_in(queue, filter, &states, verb, &mut Told(by, progress)).await
+        self.change_in(queue, filter, &states, verb, &mut Told(by, &mut progress)).await
     }
 
     /// The same with states that were checked.
@@ -367,8 +367,9 @@ impl<D: Drive> Bulk<'_, D> {
                 // The record of a task is text.
                 let named: Vec<Option<&str>> = ids.iter().map(|id| std::str::from_utf8(id).ok()).collect();
                 let names: Vec<&str> = named.iter().copied().flatten().collect();
+                let by = self.drive.by().to_owned();
                 self.inspector.look_at_the_clock().await?;
-                broker.request_cancels(self.queue, &names, self.drive.by(), self.inspector.now_ms()).await?;
+                broker.request_cancels(self.queue, &names, &by, self.inspector.now_ms()).await?;
                 interrupt(&mut self.inspector.redis.pooled().await?, ids).await?;
                 Ok(named.iter().map(|name| name.map_or(Change::Gone, |_| Change::Applied)).collect())
             }

@@ -175,7 +175,7 @@ impl Inspector {
     }
 }
 
-impl<P: FnMut(Progress) + Send> Step<'_, P> {
+impl Step<'_> {
     /// Brings back what another operation has put into the bin of a queue, all or what has these ids. The order is the one in which
     /// they were deleted.
     pub(super) async fn restore(&mut self, queue: &str, from: &str, named: &[String]) -> Result<(), Error> {
@@ -214,7 +214,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
 
     /// Brings these back; how many of them stay in the bin.
     async fn restore_page(
-        &self,
+        &mut self,
         queue: &str,
         bin: Bin<'_>,
         ids: &[Bytes],

@@ -51,7 +51,16 @@ impl Inspector {
         &self,
         id: &str,
         pace: Pace,
-        told: impl FnMut(Progress) + Send,
+        mut told: impl FnMut(Progress) + Send,
+    ) -> Result<Operation, Error> {
+        self.carry_out(id, pace, &mut told).await
+    }
+
+    async fn carry_out(
+        &self,
+        id: &str,
+        pace: Pace,
+        told: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Operation, Error> {
         self.look_at_the_clock().await?;
         let who = uuid::Uuid::new_v4().simple().to_string();
@@ -156,12 +165,12 @@ impl Inspector {
 }
 
 /// An operation at work.
-pub(super) struct Step<'a, P> {
+pub(super) struct Step<'a> {
     pub(super) inspector: &'a Inspector,
     pub(super) operation: Operation,
     who: String,
     pace: Pace,
-    told: P,
+    told: &'a mut (dyn FnMut(Progress) + Send),
     wish: Wish,
     since: Instant,
     /// What it had come to when this process began, and when it began with the present queue.
@@ -175,7 +184,7 @@ pub(super) struct Step<'a, P> {
     archived_before: u64,
 }
 
-impl<P: FnMut(Progress) + Send> Step<'_, P> {
+impl Step<'_> {
     async fn work(&mut self) -> Result<(), Error> {
         let spec = self.operation.spec.clone();
         // What was looked at of a queue that is begun anew is looked at again.
@@ -225,7 +234,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
 
     /// Whoever was at it before may have died before it wrote down what it did; and what others have archived since takes the
     /// place of ours as well.
-    async fn archived_since_it_began(&self, queue: &str) -> Result<u64, Error> {
+    async fn archived_since_it_began(&mut self, queue: &str) -> Result<u64, Error> {
         let began = self.operation.started_at.map_or(0, |at| at.timestamp());
         let mut count = redis::cmd("ZCOUNT");
         count.arg(QueueKeys::new(queue).archived()).arg(began).arg("+inf");
@@ -273,7 +282,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
         Ok(())
     }
 
-    async fn change(&self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
+    async fn change(&mut self, verb: Verb, queue: &str, id: &str) -> Result<bool, Error> {
         // Servers hear of any id, whatever its queue: of those alone that are in this one.
         if verb == Verb::Interrupt && self.inspector.task(queue, id).await?.state != TaskState::Active {
             return Ok(false);
@@ -325,7 +334,7 @@ impl<P: FnMut(Progress) + Send> Step<'_, P> {
     }
 }
 
-impl<P: FnMut(Progress) + Send> Drive for Step<'_, P> {
+impl Drive for Step<'_> {
     fn by(&self) -> &str {
         &self.operation.actor
     }
