@@ -131,16 +131,19 @@ impl Fixture {
     /// Stores new tasks at [`NOW`], wherever each belongs.
     pub(crate) async fn put(&self, tasks: impl IntoIterator<Item = RawTask>) {
         for task in tasks {
-            let task = self.compose(task);
-            let queue = task.message.queue.clone();
-            let verdict = match task.placement {
-                Placement::Pending => self.broker.enqueue(&queue, &[task], NOW_NS).await.unwrap()[0],
-                Placement::Front => self.broker.enqueue_front(&queue, &[task], NOW_NS).await.unwrap()[0],
-                Placement::Scheduled { .. } => self.broker.schedule(&queue, &[task]).await.unwrap()[0],
-                Placement::Aggregating => self.broker.add_to_group(&task, NOW).await.unwrap(),
-            };
-            assert_eq!(verdict, EnqueueVerdict::Stored);
+            self.put_one(self.compose(task)).await;
         }
+    }
+
+    async fn put_one(&self, task: Composed) {
+        let queue = task.message.queue.clone();
+        let verdict = match task.placement {
+            Placement::Pending => self.broker.enqueue(&queue, &[task], NOW_NS).await.unwrap()[0],
+            Placement::Front => self.broker.enqueue_front(&queue, &[task], NOW_NS).await.unwrap()[0],
+            Placement::Scheduled { .. } => self.broker.schedule(&queue, &[task]).await.unwrap()[0],
+            Placement::Aggregating => self.broker.add_to_group(&task, NOW).await.unwrap(),
+        };
+        assert_eq!(verdict, EnqueueVerdict::Stored);
     }
 
     /// Takes up to `count` tasks at [`NOW`], for 30 s. The runs of each call are named `run-1`, `run-2` and
@@ -210,21 +213,29 @@ impl Fixture {
 
     /// Does something while a key of another type stands in the place of one. Fails if that key changes.
     pub(crate) async fn with_stray<T>(&self, key: &str, act: impl AsyncFnOnce() -> T) -> T {
+        let (saved, stray) = self.lay_stray(key).await;
+        let done = act().await;
+        self.take_stray(key, saved, &stray).await;
+        done
+    }
+
+    async fn lay_stray(&self, key: &str) -> (bool, Vec<u8>) {
         let saved: bool = self.cmd::<i64>(&["EXISTS", key]).await == 1;
         if saved {
             self.run(&format!("RENAME {key} saved")).await;
         }
         // No key of asynq's is a stream.
         self.run(&format!("XADD {key} 1-1 field stray")).await;
-        let before: Vec<u8> = self.cmd(&["DUMP", key]).await;
-        let done = act().await;
+        (saved, self.cmd(&["DUMP", key]).await)
+    }
+
+    async fn take_stray(&self, key: &str, saved: bool, stray: &[u8]) {
         let after: Vec<u8> = self.cmd(&["DUMP", key]).await;
-        assert_eq!(after, before, "the stray key {key} was changed");
+        assert_eq!(after, stray, "the stray key {key} was changed");
         self.run(&format!("DEL {key}")).await;
         if saved {
             self.run(&format!("RENAME saved {key}")).await;
         }
-        done
     }
 }
 
