@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 GO ?= go
 
-.PHONY: help setup demo test test-rust test-interop examples fmt lint docs golden ci clean
+.PHONY: help setup demo test test-interop examples fmt lint docs golden ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,21 +17,39 @@ demo: ## See it work: a private Redis, tasks of every kind, what became of each
 	@./scripts/setup redis
 	$(CARGO) run --quiet --profile demo -p queue-cli --no-default-features -- demo
 
-test: setup test-rust examples test-interop ## Run all tests, those against real Go asynq too
+# The largest part of the tests runs beside all others, since both wait much of the time; what a part says is shown when it ends.
+test: setup built ## Run all tests, those against real Go asynq too; takes some 15 minutes
+	@echo "testing: the first words come after a minute or two"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-it test-others test-interop test-docs examples
+
+# rustc would look for the job slots of make, and warn that there are none for it.
+unexport MAKEFLAGS MFLAGS
 
 # All that is tested is built once: cargo builds a crate again for each choice of packages and features, and a
 # choice without tests or examples leaves out the features that tests ask for.
 WHOLE = --workspace --all-features
 PROGRAMS = $${CARGO_TARGET_DIR:-target}/debug
 
-# Most tests wait most of the time: for a lease, a clock, a server that comes back.
-test-rust: export RUST_TEST_THREADS ?= $(shell expr 4 \* `getconf _NPROCESSORS_ONLN`)
-test-rust:
-	$(CARGO) test $(WHOLE)
+.PHONY: built programs
+built:
+	$(CARGO) test $(WHOLE) --no-run
+	$(CARGO) build $(WHOLE) --bins --examples
 
-.PHONY: programs
 programs:
 	$(CARGO) build $(WHOLE) --bins --examples
+
+# Most tests wait most of the time: for a lease, a clock, a server that comes back.
+export RUST_TEST_THREADS ?= $(shell expr 4 \* `getconf _NPROCESSORS_ONLN`)
+
+.PHONY: test-it test-others test-docs
+test-it:
+	$(CARGO) test $(WHOLE) --test it
+
+test-others:
+	$(CARGO) test $(WHOLE) --lib --bins --test '[!i]*'
+
+test-docs:
+	$(CARGO) test $(WHOLE) --doc
 
 # Eight at a time, since the examples wait most of the time, too.
 examples: programs
