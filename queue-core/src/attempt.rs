@@ -27,25 +27,16 @@ const BACKTRACE: char = '\0';
 /// The fields of a task's hash that hold its attempts: their number, the ring, then the backtrace of the last.
 pub const FIELDS: [&str; 2 + REMEMBERED] = ["x_n", "x_a0", "x_a1", "x_a2", "x_a3", "x_a4", "x_trace"];
 
-/// How an attempt ended that did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttemptEnd {
-    /// It failed, and the task waits for another one.
-    Failed,
-    /// It failed, and the task was given up.
-    Archived,
-    /// Its worker went silent.
-    Lost,
-}
-
-impl AttemptEnd {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Archived => "archived",
-            Self::Lost => "lost",
-        }
+crate::words! {
+    /// How an attempt ended that did not succeed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AttemptEnd {
+        /// It failed, and the task waits for another one.
+        Failed: "failed",
+        /// It failed, and the task was given up.
+        Archived: "archived",
+        /// Its worker went silent.
+        Lost: "lost",
     }
 }
 

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::wire::TaskMessage;
 
 /// What the id of every task begins with that belongs to a flow. Clients refuse such an id from users.
@@ -29,32 +31,24 @@ pub const SIGNAL_TYPE: &str = "x:signal";
 /// The header in which the retention travels that the user asked for, in seconds: `keep=60`.
 pub const HEADER: &str = "x-flow";
 
-/// What happens to a flow as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Event {
-    /// All members have been attempted at least once.
-    Complete,
-    /// All members have succeeded.
-    Success,
-    /// A member has died, for the first time.
-    Death,
-    /// Nothing is left to be done, however it ended.
-    Settled,
+crate::words! {
+    /// What happens to a flow as a whole.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Event {
+        /// All members have been attempted at least once.
+        Complete: "complete",
+        /// All members have succeeded.
+        Success: "success",
+        /// A member has died, for the first time.
+        Death: "death",
+        /// Nothing is left to be done, however it ended.
+        Settled: "settled",
+    }
 }
 
 impl Event {
     /// All of them, in the order in which they can happen.
     pub const ALL: [Self; 4] = [Self::Death, Self::Complete, Self::Success, Self::Settled];
-
-    /// Its name in keys, ids and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Success => "success",
-            Self::Death => "death",
-            Self::Settled => "settled",
-        }
-    }
 
     /// The event of this name.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -69,7 +63,8 @@ impl fmt::Display for Event {
 }
 
 /// How one member stands, as the four bits in the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum MemberState {
     /// Not a member: refused as a duplicate.
@@ -93,6 +88,7 @@ pub enum MemberState {
     /// A child flow that runs on and cannot succeed unless somebody helps.
     Doomed = 10,
     /// The same, all of which was attempted.
+    #[serde(rename = "doomed")]
     DoomedAttempted = 12,
 }
 
@@ -139,39 +135,24 @@ impl MemberState {
     }
 }
 
-impl serde::Serialize for MemberState {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+crate::words! {
+    /// What a node of a workflow wants of another one before it runs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum When with ALL {
+        /// That it succeeds.
+        Succeeded: "succeeded",
+        /// That it dies or is removed.
+        Failed: "failed",
+        /// That it ends, whatever becomes of it.
+        Ended: "ended",
     }
-}
-
-/// What a node of a workflow wants of another one before it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum When {
-    /// That it succeeds.
-    Succeeded,
-    /// That it dies or is removed.
-    Failed,
-    /// That it ends, whatever becomes of it.
-    Ended,
 }
 
 /// What stands in the ledger before the edges of a node that may fail.
 pub const MAY_FAIL: &str = "?";
 
 impl When {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Succeeded, Self::Failed, Self::Ended];
-
-    /// Its name in JSON and files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Ended => "ended",
-        }
-    }
-
     /// What stands behind the number of the other node in the ledger.
     pub fn sign(self) -> &'static str {
         match self {
@@ -195,85 +176,49 @@ impl When {
     }
 }
 
-impl serde::Serialize for When {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+crate::words! {
+    /// What becomes of a node that waits for a signal when its time is over.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Otherwise with ALL {
+        /// It has succeeded, as if the signal had come, without anything said.
+        Succeed: "succeed",
+        /// It is skipped, as if the signal had been declined.
+        Skip: "skip",
+        /// It is dead; a signal that comes later lets it recover.
+        Fail: "fail",
     }
-}
-
-/// What becomes of a node that waits for a signal when its time is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Otherwise {
-    /// It has succeeded, as if the signal had come, without anything said.
-    Succeed,
-    /// It is skipped, as if the signal had been declined.
-    Skip,
-    /// It is dead; a signal that comes later lets it recover.
-    Fail,
 }
 
 impl Otherwise {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Succeed, Self::Skip, Self::Fail];
-
-    /// Its name in JSON, files and scripts.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeed => "succeed",
-            Self::Skip => "skip",
-            Self::Fail => "fail",
-        }
-    }
-
     /// That of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|otherwise| otherwise.as_str() == name)
     }
 }
 
-impl serde::Serialize for Otherwise {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+crate::words! {
+    /// What becomes known about a member.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum MemberOutcome with ALL {
+        /// Its handler succeeded.
+        Ok: "ok",
+        /// An attempt failed, or its worker crashed, and it will be tried again.
+        Failing: "failing",
+        /// It was archived.
+        Dead: "dead",
+        /// It was revoked or deleted, or is nowhere to be found.
+        Removed: "removed",
+        /// It was deleted because its flow is cancelled.
+        Cancelled: "cancelled",
+        /// It is run again.
+        Again: "again",
+        /// It was never enqueued: refused as a duplicate.
+        Void: "void",
     }
-}
-
-/// What becomes known about a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MemberOutcome {
-    /// Its handler succeeded.
-    Ok,
-    /// An attempt failed, or its worker crashed, and it will be tried again.
-    Failing,
-    /// It was archived.
-    Dead,
-    /// It was revoked or deleted, or is nowhere to be found.
-    Removed,
-    /// It was deleted because its flow is cancelled.
-    Cancelled,
-    /// It is run again.
-    Again,
-    /// It was never enqueued: refused as a duplicate.
-    Void,
 }
 
 impl MemberOutcome {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Ok, Self::Failing, Self::Dead, Self::Removed, Self::Cancelled, Self::Again, Self::Void];
-
-    /// Its name in lists of outcomes and in scripts.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Failing => "failing",
-            Self::Dead => "dead",
-            Self::Removed => "removed",
-            Self::Cancelled => "cancelled",
-            Self::Again => "again",
-            Self::Void => "void",
-        }
-    }
-
     /// The outcome of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)

@@ -83,3 +83,45 @@ macro_rules! debug_as_text {
         })*
     };
 }
+
+/// What `Debug` writes of a type that has more than can be shown: these fields.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_some {
+    ($type:ident $(, $field:ident)*) => {
+        impl ::std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($type))$(.field(stringify!($field), &self.$field))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// An enum whose variants are words elsewhere: each word stands with its variant, and `as_str` follows from that, as does `ALL`
+/// where that is asked for.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! words {
+    ($(#[$about:meta])* $vis:vis enum $name:ident with ALL { $($(#[$what:meta])* $variant:ident: $word:literal,)* }) => {
+        $crate::words! {
+            $(#[$about])* $vis enum $name { $($(#[$what])* $variant: $word,)* }
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
+        }
+    };
+    ($(#[$about:meta])* $vis:vis enum $name:ident { $($(#[$what:meta])* $variant:ident: $word:literal,)* }) => {
+        $(#[$about])* $vis enum $name { $($(#[$what])* $variant,)* }
+
+        impl $name {
+            /// The word for it, as it is stored, told in JSON, and said on the command line.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}

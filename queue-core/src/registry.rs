@@ -91,27 +91,20 @@ pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
-/// What somebody wants a server to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Taking tasks.
-    Active,
-    /// Taking none; what it has goes on.
-    Quiet,
-    /// Ending, as after TERM.
-    Stop,
+crate::words! {
+    /// What somebody wants a server to be.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Mode {
+        /// Taking tasks.
+        Active: "active",
+        /// Taking none; what it has goes on.
+        Quiet: "quiet",
+        /// Ending, as after TERM.
+        Stop: "stop",
+    }
 }
 
 impl Mode {
-    /// `active`, `quiet` or `stop`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Quiet => "quiet",
-            Self::Stop => "stop",
-        }
-    }
-
     fn parse(text: &str) -> Option<Self> {
         [Self::Active, Self::Quiet, Self::Stop].into_iter().find(|mode| mode.as_str() == text)
     }

@@ -5,53 +5,29 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a task is in its life.
-///
-/// The text form is what stands in the `state` field of the task hash, and, except for
-/// [`TaskState::Aggregating`], it is also the last part of the name of the list or sorted set that holds
-/// the task's id. Go's Inspector relies on that (rule R2 in `docs/wire-format.md`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskState {
-    /// A worker has it, under a lease.
-    Active,
-    /// Waiting for a worker, in a list consumed from its tail.
-    Pending,
-    /// Waiting for its time.
-    Scheduled,
-    /// Failed, waiting for its next attempt.
-    Retry,
-    /// Given up on; kept for inspection.
-    Archived,
-    /// Succeeded; kept for its retention.
-    Completed,
-    /// Waiting in a group to be aggregated with others.
-    Aggregating,
-}
-
-impl TaskState {
-    /// All states, in the order of asynq's numeric codes (1 to 7).
-    pub const ALL: [TaskState; 7] = [
-        TaskState::Active,
-        TaskState::Pending,
-        TaskState::Scheduled,
-        TaskState::Retry,
-        TaskState::Archived,
-        TaskState::Completed,
-        TaskState::Aggregating,
-    ];
-
-    /// The lowercase text stored in Redis.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskState::Active => "active",
-            TaskState::Pending => "pending",
-            TaskState::Scheduled => "scheduled",
-            TaskState::Retry => "retry",
-            TaskState::Archived => "archived",
-            TaskState::Completed => "completed",
-            TaskState::Aggregating => "aggregating",
-        }
+crate::words! {
+    /// Where a task is in its life.
+    ///
+    /// The text form is what stands in the `state` field of the task hash, and, except for
+    /// [`TaskState::Aggregating`], it is also the last part of the name of the list or sorted set that holds
+    /// the task's id. Go's Inspector relies on that (rule R2 in `docs/wire-format.md`).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum TaskState with ALL {
+        /// A worker has it, under a lease.
+        Active: "active",
+        /// Waiting for a worker, in a list consumed from its tail.
+        Pending: "pending",
+        /// Waiting for its time.
+        Scheduled: "scheduled",
+        /// Failed, waiting for its next attempt.
+        Retry: "retry",
+        /// Given up on; kept for inspection.
+        Archived: "archived",
+        /// Succeeded; kept for its retention.
+        Completed: "completed",
+        /// Waiting in a group to be aggregated with others.
+        Aggregating: "aggregating",
     }
 }
 

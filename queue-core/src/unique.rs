@@ -16,32 +16,24 @@ pub fn holder_of(value: &[u8]) -> (&[u8], bool) {
     value.strip_prefix(WINDOW).map_or((value, false), |id| (id, true))
 }
 
-/// Until when a task holds its uniqueness lock, if its time does not run out before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum UniqueUntil {
-    /// Until it has succeeded, or is deleted: asynq's way. An archived task keeps its lock.
-    #[default]
-    Success,
-    /// Until a server of ours starts it: what comes in while it runs is another task.
-    Start,
-    /// Until it has succeeded, or was archived by a server of ours.
-    Finish,
-    /// Until its time is over, whatever becomes of the task. Go's programs leave it alone, too.
-    Window,
+crate::words! {
+    /// Until when a task holds its uniqueness lock, if its time does not run out before.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum UniqueUntil {
+        /// Until it has succeeded, or is deleted: asynq's way. An archived task keeps its lock.
+        #[default]
+        Success: "success",
+        /// Until a server of ours starts it: what comes in while it runs is another task.
+        Start: "start",
+        /// Until it has succeeded, or was archived by a server of ours.
+        Finish: "finish",
+        /// Until its time is over, whatever becomes of the task. Go's programs leave it alone, too.
+        Window: "window",
+    }
 }
 
 impl UniqueUntil {
-    /// The word for it in the header and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Start => "start",
-            Self::Finish => "finish",
-            Self::Window => "window",
-        }
-    }
-
     /// Whether the lock is free when a server of ours archives the task, also one that has not been started.
     pub fn ends_in_archive(self) -> bool {
         matches!(self, Self::Start | Self::Finish)

@@ -53,11 +53,7 @@ struct Last {
     told_ns: i64,
 }
 
-impl fmt::Debug for RedisClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisClock").field("compared", &self.compared).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(RedisClock, compared);
 
 impl Clock for RedisClock {
     fn now_ns(&self) -> i64 {

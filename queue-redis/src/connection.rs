@@ -287,11 +287,7 @@ enum Held {
     Nodes(cluster::Lents, Arc<Cluster>),
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("redis", &self.redis).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Connection, redis);
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {

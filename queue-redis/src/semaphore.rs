@@ -60,11 +60,7 @@ pub struct Semaphore {
 /// Who has permits: their number, and the mark of the token.
 type Holders = Mutex<HashMap<Arc<str>, (usize, u32)>>;
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("scope", &self.scope).field("tokens", &self.tokens).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Semaphore, scope, tokens);
 
 impl Semaphore {
     /// The semaphore of this scope, with so many tokens.

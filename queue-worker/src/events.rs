@@ -144,45 +144,29 @@ pub enum Event<'a> {
     },
 }
 
-/// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum End {
-    /// The task is done.
-    Succeeded,
-    /// It failed and is tried again; a retry is spent.
-    Retried,
-    /// It was given up on.
-    Archived,
-    /// It is tried again, and no retry is spent.
-    Snoozed,
-    /// Its handler dropped it.
-    Revoked,
-    /// The server shuts down and requeues it in front of its queue.
-    Aborted,
-    /// The task was no longer ours, and nothing is reported.
-    LeaseLost,
+queue_core::words! {
+    /// How an attempt ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum End with ALL {
+        /// The task is done.
+        Succeeded: "succeeded",
+        /// It failed and is tried again; a retry is spent.
+        Retried: "retried",
+        /// It was given up on.
+        Archived: "archived",
+        /// It is tried again, and no retry is spent.
+        Snoozed: "put_back",
+        /// Its handler dropped it.
+        Revoked: "revoked",
+        /// The server shuts down and requeues it in front of its queue.
+        Aborted: "aborted",
+        /// The task was no longer ours, and nothing is reported.
+        LeaseLost: "lease_lost",
+    }
 }
 
 impl End {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Succeeded, Self::Retried, Self::Archived, Self::Snoozed, Self::Revoked, Self::Aborted, Self::LeaseLost];
-
-    /// In one word, as metrics and log lines have it: `succeeded`, `retried`, `archived`, `put_back`, `revoked`,
-    /// `aborted` or `lease_lost`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Retried => "retried",
-            Self::Archived => "archived",
-            Self::Snoozed => "put_back",
-            Self::Revoked => "revoked",
-            Self::Aborted => "aborted",
-            Self::LeaseLost => "lease_lost",
-        }
-    }
-
     /// What an outcome comes to by this step.
     pub(crate) fn of(step: &Step) -> Self {
         match step {

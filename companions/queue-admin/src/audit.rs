@@ -46,26 +46,17 @@ pub(crate) struct Target<'a> {
     pub(crate) filter: Option<String>,
 }
 
-/// How an action ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// It was done.
-    Done,
-    /// It was refused, or failed; the error says why.
-    Failed,
-    /// Nothing was written about its end: it is still going on, or its process died.
-    Unknown,
-}
-
-impl Outcome {
-    /// `done`, `failed` or `unknown`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
+queue_core::words! {
+    /// How an action ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Outcome {
+        /// It was done.
+        Done: "done",
+        /// It was refused, or failed; the error says why.
+        Failed: "failed",
+        /// Nothing was written about its end: it is still going on, or its process died.
+        Unknown: "unknown",
     }
 }
 

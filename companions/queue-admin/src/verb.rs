@@ -8,20 +8,22 @@ use crate::cancellation::Cancellation;
 use crate::error::Error;
 use crate::role::Permission;
 
-/// What can be done to tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verb {
-    /// Make them pending.
-    Run,
-    /// Put them into the archive.
-    Archive,
-    /// Delete them, and the locks they own.
-    Delete,
-    /// End those that run for good: they are not tried again.
-    Cancel,
-    /// Ask their servers to stop this attempt, as asynq's tools do. It counts as failed, and they are retried.
-    Interrupt,
+queue_core::words! {
+    /// What can be done to tasks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Verb with ALL {
+        /// Make them pending.
+        Run: "run",
+        /// Put them into the archive.
+        Archive: "archive",
+        /// Delete them, and the locks they own.
+        Delete: "delete",
+        /// End those that run for good: they are not tried again.
+        Cancel: "cancel",
+        /// Ask their servers to stop this attempt, as asynq's tools do. It counts as failed, and they are retried.
+        Interrupt: "interrupt",
+    }
 }
 
 /// What can be done to a queue.
@@ -309,20 +311,6 @@ impl Action {
 }
 
 impl Verb {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Run, Self::Archive, Self::Delete, Self::Cancel, Self::Interrupt];
-
-    /// `run`, `archive`, `delete`, `cancel` or `interrupt`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Archive => "archive",
-            Self::Delete => "delete",
-            Self::Cancel => "cancel",
-            Self::Interrupt => "interrupt",
-        }
-    }
-
     /// The states of tasks to which it can be done.
     pub fn possible(self) -> impl Iterator<Item = TaskState> {
         TaskState::ALL.into_iter().filter(move |state| self.check(*state).is_ok())

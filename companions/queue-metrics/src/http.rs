@@ -1,6 +1,5 @@
 //! Metrics and health over HTTP.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -132,11 +131,7 @@ pub struct Listening {
     router: Router,
 }
 
-impl fmt::Debug for Listening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listening").field("listener", &self.listener).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Listening, listener);
 
 impl Listening {
     /// The address.

@@ -1,7 +1,6 @@
 //! What the servers of this process do.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::Registry;
@@ -33,11 +32,7 @@ struct Inner {
     away: Mutex<HashMap<String, String>>,
 }
 
-impl fmt::Debug for WorkerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerMetrics").finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(WorkerMetrics);
 
 impl Default for WorkerMetrics {
     fn default() -> Self {

@@ -21,11 +21,7 @@ pub struct Expected {
     checks: Vec<Check>,
 }
 
-impl std::fmt::Debug for Expected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Expected").field("wanted", &self.wanted).field("times", &self.times).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Expected, wanted, times);
 
 impl Expected {
     /// Tasks of this type.

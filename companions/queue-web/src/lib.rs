@@ -106,11 +106,7 @@ pub struct Builder {
     prometheus: Option<Arc<asynqmon::metrics::Prometheus>>,
 }
 
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("read_only", &self.read_only).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Builder, read_only);
 
 impl Web {
     /// A dashboard of this Redis: for local use, without login.

@@ -105,17 +105,19 @@ impl Plan {
     }
 }
 
-/// Whether enough servers have succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Verdict {
-    /// That may still be; or not.
-    Open,
-    /// As many as the quorum have.
-    Reached,
-    /// So many cannot any more, unless somebody runs again what is dead.
-    Missed,
+crate::words! {
+    /// Whether enough servers have succeeded.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Verdict {
+        /// That may still be; or not.
+        Open: "open",
+        /// As many as the quorum have.
+        Reached: "reached",
+        /// So many cannot any more, unless somebody runs again what is dead.
+        Missed: "missed",
+    }
 }
 
 impl Verdict {
@@ -125,15 +127,6 @@ impl Verdict {
             () if succeeded >= quorum => Self::Reached,
             () if succeeded + live >= quorum => Self::Open,
             () => Self::Missed,
-        }
-    }
-
-    /// `open`, `reached` or `missed`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Reached => "reached",
-            Self::Missed => "missed",
         }
     }
 }

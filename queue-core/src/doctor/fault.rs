@@ -1,24 +1,15 @@
 //! What can be wrong, in words.
 
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Good to know; nothing is wrong.
-    Note,
-    /// Something is left over, or will go wrong one day.
-    Warning,
-    /// Tasks are stuck or lost, or servers stumble.
-    Error,
-}
-
-impl Severity {
-    /// `note`, `warning` or `error`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+crate::words! {
+    /// How bad it is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Severity {
+        /// Good to know; nothing is wrong.
+        Note: "note",
+        /// Something is left over, or will go wrong one day.
+        Warning: "warning",
+        /// Tasks are stuck or lost, or servers stumble.
+        Error: "error",
     }
 }
 

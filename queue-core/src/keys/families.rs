@@ -5,34 +5,22 @@
 
 use super::queue_prefix;
 
-/// The type of a Redis key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KeyType {
-    /// A string.
-    String,
-    /// A list.
-    List,
-    /// A set.
-    Set,
-    /// A sorted set.
-    SortedSet,
-    /// A hash.
-    Hash,
-    /// A stream.
-    Stream,
-}
-
-impl KeyType {
-    /// The word that Redis' command `TYPE` answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::List => "list",
-            Self::Set => "set",
-            Self::SortedSet => "zset",
-            Self::Hash => "hash",
-            Self::Stream => "stream",
-        }
+crate::words! {
+    /// The type of a Redis key.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum KeyType {
+        /// A string.
+        String: "string",
+        /// A list.
+        List: "list",
+        /// A set.
+        Set: "set",
+        /// A sorted set.
+        SortedSet: "zset",
+        /// A hash.
+        Hash: "hash",
+        /// A stream.
+        Stream: "stream",
     }
 }
 

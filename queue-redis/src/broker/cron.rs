@@ -13,28 +13,19 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::script::{ENQUEUE_TICK, PAUSE_ENTRY, REGISTER_ENTRY, RELEASE_ENTRY, Word};
 
-/// What happens to a tick while the task of the run before is unfinished, that is neither gone, completed
-/// nor archived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Overlap {
-    /// It is enqueued. The default, as in asynq.
-    #[default]
-    Allow,
-    /// It is left out.
-    Skip,
-    /// It waits for the end of that run; of several that wait, the latest is run.
-    Queue,
-}
-
-impl Overlap {
-    /// `allow`, `skip` or `queue`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Skip => "skip",
-            Self::Queue => "queue",
-        }
+queue_core::words! {
+    /// What happens to a tick while the task of the run before is unfinished, that is neither gone, completed
+    /// nor archived.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[non_exhaustive]
+    pub enum Overlap {
+        /// It is enqueued. The default, as in asynq.
+        #[default]
+        Allow: "allow",
+        /// It is left out.
+        Skip: "skip",
+        /// It waits for the end of that run; of several that wait, the latest is run.
+        Queue: "queue",
     }
 }
 

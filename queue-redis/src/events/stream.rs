@@ -1,7 +1,6 @@
 //! Listening: reads the streams, and says now and then that somebody does.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -53,11 +52,7 @@ pub struct Heard {
 /// is told of the gap when it is polled again. Dropping it ends it; servers go on telling for up to 30 s.
 pub struct EventStream(Pin<Box<dyn Stream<Item = Result<Heard, Error>> + Send>>);
 
-impl fmt::Debug for EventStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventStream").finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(EventStream);
 
 impl Stream for EventStream {
     type Item = Result<Heard, Error>;

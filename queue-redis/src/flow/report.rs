@@ -16,47 +16,34 @@ use super::Flows;
 use super::status::{BatchState, status_of};
 use crate::error::Error;
 
-/// What has become of a task on one server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum WorkerState {
-    /// It waits in the mailbox of the server.
-    Waiting,
-    /// It runs.
-    Running,
-    /// It has failed, and will be tried again.
-    Failed,
-    /// It has not ended, and no server of the name is alive. One that comes back goes on with it.
-    Gone,
-    /// It succeeded.
-    Succeeded,
-    /// It is in the archive.
-    Dead,
-    /// It was deleted, revoked or lost.
-    Removed,
-    /// It was cancelled, by somebody or at the deadline.
-    Cancelled,
-    /// No server of the name was alive for so long that another one does its part.
-    Replaced,
+queue_core::words! {
+    /// What has become of a task on one server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum WorkerState {
+        /// It waits in the mailbox of the server.
+        Waiting: "waiting",
+        /// It runs.
+        Running: "running",
+        /// It has failed, and will be tried again.
+        Failed: "failed",
+        /// It has not ended, and no server of the name is alive. One that comes back goes on with it.
+        Gone: "gone",
+        /// It succeeded.
+        Succeeded: "succeeded",
+        /// It is in the archive.
+        Dead: "dead",
+        /// It was deleted, revoked or lost.
+        Removed: "removed",
+        /// It was cancelled, by somebody or at the deadline.
+        Cancelled: "cancelled",
+        /// No server of the name was alive for so long that another one does its part.
+        Replaced: "replaced",
+    }
 }
 
 impl WorkerState {
-    /// Its name in JSON and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
-            Self::Succeeded => "succeeded",
-            Self::Dead => "dead",
-            Self::Removed => "removed",
-            Self::Cancelled => "cancelled",
-            Self::Replaced => "replaced",
-        }
-    }
-
     fn of(member: MemberState, task: Option<TaskState>, is_alive: bool) -> Self {
         match (member, task) {
             (MemberState::Succeeded, _) => Self::Succeeded,

@@ -144,84 +144,47 @@ impl Ledger {
     }
 }
 
-/// How a batch stands as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum BatchState {
-    /// It is a node of a workflow, and its turn has not come.
-    Waiting,
-    /// Members may still be added.
-    Open,
-    /// It was committed, and members or callbacks are not over.
-    Running,
-    /// The same, and it cannot succeed unless something dead is run again.
-    Doomed,
-    /// Every member and callback has succeeded.
-    Succeeded,
-    /// It is over, and something died or was removed.
-    Dead,
-    /// It was cancelled; members may still be running.
-    Cancelled,
-    /// Nobody has committed it or added to it for half an hour.
-    Abandoned,
-}
-
-impl BatchState {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Waiting,
-        Self::Open,
-        Self::Running,
-        Self::Doomed,
-        Self::Succeeded,
-        Self::Dead,
-        Self::Cancelled,
-        Self::Abandoned,
-    ];
-
-    /// Its name in JSON and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Open => "open",
-            Self::Running => "running",
-            Self::Doomed => "doomed",
-            Self::Succeeded => "succeeded",
-            Self::Dead => "dead",
-            Self::Cancelled => "cancelled",
-            Self::Abandoned => "abandoned",
-        }
+queue_core::words! {
+    /// How a batch stands as a whole.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum BatchState with ALL {
+        /// It is a node of a workflow, and its turn has not come.
+        Waiting: "waiting",
+        /// Members may still be added.
+        Open: "open",
+        /// It was committed, and members or callbacks are not over.
+        Running: "running",
+        /// The same, and it cannot succeed unless something dead is run again.
+        Doomed: "doomed",
+        /// Every member and callback has succeeded.
+        Succeeded: "succeeded",
+        /// It is over, and something died or was removed.
+        Dead: "dead",
+        /// It was cancelled; members may still be running.
+        Cancelled: "cancelled",
+        /// Nobody has committed it or added to it for half an hour.
+        Abandoned: "abandoned",
     }
 }
 
-/// How a callback stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum CallbackState {
-    /// Its event has not happened.
-    Waiting,
-    /// It is about to be enqueued.
-    Due,
-    /// It is in its queue, or runs.
-    Sent,
-    /// It succeeded.
-    Succeeded,
-    /// It is in the archive, or was deleted.
-    Dead,
-}
-
-impl CallbackState {
-    /// Its name in JSON and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Due => "due",
-            Self::Sent => "sent",
-            Self::Succeeded => "succeeded",
-            Self::Dead => "dead",
-        }
+queue_core::words! {
+    /// How a callback stands.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum CallbackState {
+        /// Its event has not happened.
+        Waiting: "waiting",
+        /// It is about to be enqueued.
+        Due: "due",
+        /// It is in its queue, or runs.
+        Sent: "sent",
+        /// It succeeded.
+        Succeeded: "succeeded",
+        /// It is in the archive, or was deleted.
+        Dead: "dead",
     }
 }
 

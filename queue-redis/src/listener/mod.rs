@@ -198,11 +198,7 @@ pub struct Watch {
     masters: Arc<[Arc<Server>]>,
 }
 
-impl std::fmt::Debug for Watch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("redis", &self.redis).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Watch, redis);
 
 impl Watch {
     /// Sends a look. One that fails tells the listener that its connection is of no use.

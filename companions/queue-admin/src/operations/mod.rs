@@ -186,40 +186,29 @@ impl OperationSpec {
     }
 }
 
-/// How far an operation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OperationState {
-    /// Nobody has begun it, or gone on with it, yet.
-    Queued,
-    /// A process carries it out, or has until a moment ago.
-    Running,
-    /// It waits for somebody to let it go on.
-    Paused,
-    /// All was done.
-    Done,
-    /// It has come to a bound: as many tasks as were meant were changed.
-    Stopped,
-    /// It has met an error; what was done is done.
-    Failed,
-    /// Somebody has ended it; what was done is done.
-    Cancelled,
+queue_core::words! {
+    /// How far an operation is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum OperationState {
+        /// Nobody has begun it, or gone on with it, yet.
+        Queued: "queued",
+        /// A process carries it out, or has until a moment ago.
+        Running: "running",
+        /// It waits for somebody to let it go on.
+        Paused: "paused",
+        /// All was done.
+        Done: "done",
+        /// It has come to a bound: as many tasks as were meant were changed.
+        Stopped: "stopped",
+        /// It has met an error; what was done is done.
+        Failed: "failed",
+        /// Somebody has ended it; what was done is done.
+        Cancelled: "cancelled",
+    }
 }
 
 impl OperationState {
-    /// Its name: `queued` and so on.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Done => "done",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     fn from_name(name: &str) -> Option<Self> {
         use OperationState::{Cancelled, Done, Failed, Paused, Queued, Running, Stopped};
         [Queued, Running, Paused, Done, Stopped, Failed, Cancelled].into_iter().find(|state| state.as_str() == name)

@@ -32,11 +32,7 @@ pub struct SchedulerBuilder {
     options: Options,
 }
 
-impl std::fmt::Debug for SchedulerBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SchedulerBuilder").field("redis", &self.redis).finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(SchedulerBuilder, redis);
 
 impl SchedulerBuilder {
     /// The default options.

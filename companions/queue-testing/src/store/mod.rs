@@ -17,7 +17,6 @@ mod show;
 mod value;
 mod wire;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_core::{Clock, SystemClock};
@@ -127,8 +126,4 @@ impl InProcess for Store {
     }
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
-    }
-}
+queue_core::debug_some!(Store);
