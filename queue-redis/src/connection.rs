@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Value};
+use redis::{Cmd, FromRedisValue, ToRedisArgs, Value};
 
 use crate::address::{self, Address};
 use crate::calls::{Call, Calls};
@@ -121,6 +121,21 @@ impl Redis {
     /// Calls a script on the shared connection.
     pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         self.ask(script.name, call, Request::Script(script, call, None)).await
+    }
+
+    /// Sends the command of this name with these arguments on the shared connection.
+    #[doc(hidden)]
+    pub fn command<T: FromRedisValue>(
+        &self,
+        name: &'static str,
+        args: impl ToRedisArgs,
+    ) -> impl Future<Output = Result<T, Error>> {
+        self.query_owned(name, redis::cmd(name).arg(args).take())
+    }
+
+    /// Apart from [`command`](Self::command), so that there is one future of it for all kinds of arguments.
+    async fn query_owned<T: FromRedisValue>(&self, operation: &'static str, cmd: Cmd) -> Result<T, Error> {
+        self.query(operation, &cmd).await
     }
 
     /// Sends a command on the shared connection.
@@ -331,6 +346,20 @@ impl Connection {
             });
         }
         named
+    }
+
+    /// Sends the command of this name with these arguments.
+    #[doc(hidden)]
+    pub fn command<T: FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        args: impl ToRedisArgs,
+    ) -> impl Future<Output = Result<T, Error>> {
+        self.query_owned(name, redis::cmd(name).arg(args).take())
+    }
+
+    async fn query_owned<T: FromRedisValue>(&mut self, operation: &'static str, cmd: Cmd) -> Result<T, Error> {
+        self.query(operation, &cmd).await
     }
 
     /// Sends a command.

@@ -181,9 +181,7 @@ impl Semaphore {
                 Err(_) => {}
             }
         }
-        let mut count = redis::cmd("ZCOUNT");
-        count.arg(queue_core::keys::semaphore(&self.scope)).arg(format!("({}", now - 1)).arg("+inf");
-        self.redis.query("ZCOUNT", &count).await
+        self.redis.command("ZCOUNT", (queue_core::keys::semaphore(&self.scope), format!("({}", now - 1), "+inf")).await
     }
 
     async fn give_back(&self, holder: &str, mark: Option<u32>) -> Result<bool, Error> {

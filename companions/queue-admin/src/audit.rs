@@ -181,16 +181,13 @@ impl Inspector {
         let mut outcomes = Outcomes::new();
         if let Some(before) = before {
             // What happened on this page may have ended on the one before.
-            let mut newer = redis::cmd("XRANGE");
-            newer.arg(AUDIT).arg(format!("({before}")).arg("+").arg("COUNT").arg(NEWER);
-            let newer: Vec<Raw> = self.redis.query("XRANGE", &newer).await?;
+            let range = (AUDIT, format!("({before}"), "+", "COUNT", NEWER);
+            let newer: Vec<Raw> = self.redis.command("XRANGE", range).await?;
             newer.iter().for_each(|raw| note(raw, &mut outcomes));
         }
         let (mut entries, mut end) = (Vec::new(), before.map_or("+".to_owned(), |before| format!("({before}")));
         loop {
-            let mut range = redis::cmd("XREVRANGE");
-            range.arg(AUDIT).arg(&end).arg("-").arg("COUNT").arg(2 * count.max(1));
-            let page: Vec<Raw> = self.redis.query("XREVRANGE", &range).await?;
+            let page: Vec<Raw> = self.redis.command("XREVRANGE", (AUDIT, &end, "-", "COUNT", 2 * count.max(1))).await?;
             let Some(last) = page.last() else { return Ok(AuditPage { entries, next: None }) };
             end = format!("({}", last.0);
             for raw in &page {

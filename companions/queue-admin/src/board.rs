@@ -56,7 +56,7 @@ impl Inspector {
     pub async fn board(&self) -> Result<Board, Error> {
         self.look_at_the_clock().await?;
         let mut connection = self.redis.pooled().await?;
-        let names = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await.map(sorted)?;
+        let names = connection.command("SMEMBERS", QUEUES).await.map(sorted)?;
         look(&mut connection, names, self.clock.now_ns(), Some(GROUPS)).await
     }
 

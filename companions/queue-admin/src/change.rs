@@ -83,8 +83,7 @@ impl Inspector {
             return Ok(Cancellation::Ended(state));
         }
         // Of a run that ends soon, nothing is left to be seen afterwards.
-        let look = redis::cmd("HGET").arg(QueueKeys::new(queue).task(id)).arg("owner").take();
-        let run: Option<String> = self.redis.query("HGET", &look).await?;
+        let run: Option<String> = self.redis.command("HGET", (QueueKeys::new(queue).task(id), "owner")).await?;
         self.look_at_the_clock().await?;
         let heard = match self.broker().cancel_for_good(queue, id, by, self.clock.now_ns()).await? {
             Canceled::Archived(Change::AlreadyThere) => return Ok(Cancellation::Ended(TaskState::Archived)),
@@ -272,9 +271,8 @@ impl Inspector {
     }
 
     async fn raw(&self, queue: &str, id: &str) -> Result<(Bytes, Option<TaskState>), Error> {
-        let mut fetch = redis::cmd("HMGET");
-        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state");
-        let (message, state): (Option<Vec<u8>>, Option<String>) = self.redis.query("HMGET", &fetch).await?;
+        let (message, state): (Option<Vec<u8>>, Option<String>) =
+            self.redis.command("HMGET", (QueueKeys::new(queue).task(id), "msg", "state")).await?;
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         Ok((message.ok_or_else(missing)?.into(), state.and_then(|state| state.parse().ok())))
     }

@@ -110,8 +110,7 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn cron_entries(&self) -> Result<Vec<CronEntry>, Error> {
         let mut connection = self.redis.pooled().await?;
-        let all = redis::cmd("ZRANGE").arg(CRON_ENTRIES).arg(0).arg(-1).arg("WITHSCORES").to_owned();
-        let listed: Vec<(String, i64)> = connection.query("ZRANGE", &all).await?;
+        let listed: Vec<(String, i64)> = connection.command("ZRANGE", (CRON_ENTRIES, 0, -1, "WITHSCORES")).await?;
         let mut entries = Vec::new();
         for chunk in listed.chunks(queue_redis::broker::MAX_BATCH) {
             let places: Vec<(&str, &str, i64)> =
@@ -149,11 +148,8 @@ impl Inspector {
         let entry = self.cron_entry(name).await?;
         let keys = QueueKeys::new(&entry.queue);
         // The state last: as long as it is there, this can be repeated.
-        let events = redis::cmd("DEL").arg(queue_core::keys::scheduler_history(name)).to_owned();
-        self.redis.query::<()>("DEL", &events).await?;
-        let mut state = redis::cmd("DEL");
-        state.arg(keys.cron_history(name)).arg(keys.cron_entry(name));
-        self.redis.query::<()>("DEL", &state).await?;
+        self.redis.command::<()>("DEL", queue_core::keys::scheduler_history(name)).await?;
+        self.redis.command::<()>("DEL", (keys.cron_history(name), keys.cron_entry(name))).await?;
         Ok(self.broker().unlist_entry(&entry.queue, name).await?)
     }
 
@@ -166,10 +162,8 @@ impl Inspector {
         if page.size == 0 {
             return Ok(Vec::new());
         }
-        let mut range = redis::cmd("LRANGE");
-        let (first, last) = page.places();
-        range.arg(QueueKeys::new(&entry.queue).cron_history(name)).arg(first).arg(last);
-        let raw: Vec<Vec<u8>> = self.redis.pooled().await?.query("LRANGE", &range).await?;
+        let range = (QueueKeys::new(&entry.queue).cron_history(name), page.places());
+        let raw: Vec<Vec<u8>> = self.redis.pooled().await?.command("LRANGE", range).await?;
         let items = raw.iter().filter_map(|raw| serde_json::from_slice::<HistoryItem>(raw).ok());
         Ok(items
             .map(|item| CronEvent {
@@ -220,9 +214,8 @@ impl Inspector {
     pub async fn run_cron(&self, name: &str, force: bool) -> Result<String, Error> {
         let entry = self.cron_entry(name).await?;
         let keys = QueueKeys::new(&entry.queue);
-        let mut fetch = redis::cmd("HMGET");
-        fetch.arg(keys.cron_entry(name)).arg("task").arg("unique");
-        let (template, unique_ttl): (Option<Vec<u8>>, Option<i64>) = self.redis.query("HMGET", &fetch).await?;
+        let (template, unique_ttl): (Option<Vec<u8>>, Option<i64>) =
+            self.redis.command("HMGET", (keys.cron_entry(name), "task", "unique")).await?;
         let template = template.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
         let template = template.ok_or_else(|| Error::EntryNotFound(name.to_owned()))?;
         let unique_ttl = unique_ttl.unwrap_or(0);

@@ -25,7 +25,7 @@ impl Inspector {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
-        let names = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
+        let names = connection.command("SMEMBERS", keys.groups()).await.map(sorted)?;
         if names.is_empty() {
             return Ok(Vec::new());
         }

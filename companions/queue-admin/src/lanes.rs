@@ -169,9 +169,7 @@ impl Inspector {
         if lanes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut look = redis::cmd("MGET");
-        look.arg(lanes.iter().map(|lane| key(lane)).collect::<Vec<_>>());
-        Ok(self.redis.query("MGET", &look).await?)
+        Ok(self.redis.command("MGET", lanes.iter().map(|lane| key(lane)).collect::<Vec<_>>()).await?)
     }
 }
 

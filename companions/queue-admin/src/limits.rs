@@ -162,13 +162,13 @@ impl Inspector {
     /// What holds for single keys of a limit goes with it: a limit that gets its name later is another one.
     async fn forget_changes(&self, queue: &str, name: &str) -> Result<(), Error> {
         let changes = QueueKeys::new(queue).lane_changes();
-        let lanes: BTreeMap<String, String> = self.redis.query("HGETALL", redis::cmd("HGETALL").arg(&changes)).await?;
+        let lanes: BTreeMap<String, String> = self.redis.command("HGETALL", &changes).await?;
         let is_of_limit = |lane: &String| lane.split_once(':').is_some_and(|(limit, _)| limit == name);
         let of_limit: Vec<String> = lanes.into_keys().filter(is_of_limit).collect();
         if of_limit.is_empty() {
             return Ok(());
         }
-        Ok(self.redis.query("HDEL", redis::cmd("HDEL").arg(changes).arg(of_limit)).await?)
+        Ok(self.redis.command("HDEL", (changes, of_limit)).await?)
     }
 
     /// Removes all limits of a queue, also those that cannot be read, and makes the tasks pending that wait in lanes;
@@ -179,9 +179,8 @@ impl Inspector {
     /// asked or refuses. It can be repeated.
     pub async fn remove_limits(&self, queue: &str) -> Result<u64, Error> {
         let (broker, keys) = (self.broker(), QueueKeys::new(queue));
-        let mut exist = redis::cmd("EXISTS");
-        exist.arg(keys.rules()).arg(keys.lanes_waiting()).arg(keys.lanes_due()).arg(keys.lane_slots());
-        let are_left: u64 = self.redis.query("EXISTS", exist.arg(keys.lane_changes())).await?;
+        let traces = [keys.rules(), keys.lanes_waiting(), keys.lanes_due(), keys.lane_slots(), keys.lane_changes()];
+        let are_left: u64 = self.redis.command("EXISTS", &traces).await?;
         if are_left == 0 {
             self.require_queue(queue).await?;
         }
@@ -210,7 +209,7 @@ impl Inspector {
                 let ids: Vec<&[u8]> =
                     page.iter().filter_map(|entry| entry.splitn(3, |byte| *byte == b' ').nth(2)).collect();
                 moved += self.run_parked(queue, &ids).await?;
-                self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys.lanes_waiting()).arg(page)).await?;
+                self.redis.command::<()>("ZREM", (keys.lanes_waiting(), page)).await?;
             }
         }
     }
@@ -219,9 +218,8 @@ impl Inspector {
     async fn waiting_entries(&self, keys: &QueueKeys) -> Result<Vec<Vec<u8>>, Error> {
         let (mut entries, mut cursor) = (BTreeSet::new(), 0);
         loop {
-            let mut scan = redis::cmd("ZSCAN");
-            scan.arg(keys.lanes_waiting()).arg(cursor).arg("COUNT").arg(SCAN);
-            let (next, page): (u64, Vec<(Vec<u8>, f64)>) = self.redis.query("ZSCAN", &scan).await?;
+            let (next, page): (u64, Vec<(Vec<u8>, f64)>) =
+                self.redis.command("ZSCAN", (keys.lanes_waiting(), cursor, "COUNT", SCAN)).await?;
             entries.extend(page.into_iter().map(|(entry, _)| entry));
             if next == 0 {
                 return Ok(entries.into_iter().collect());
@@ -268,13 +266,13 @@ impl Inspector {
         match change.filter(|change| **change != LaneChange::default()) {
             Some(change) => {
                 let text = serde_json::json!(change).to_string();
-                self.redis.query::<()>("HSET", redis::cmd("HSET").arg(changes).arg(lane).arg(text)).await?;
+                self.redis.command::<()>("HSET", (changes, lane, text)).await?;
             }
             None => {
                 let keys = QueueKeys::new(queue);
                 let (health, pace) = (keys.lane_health(&lane), keys.lane_pace(&lane));
-                self.redis.query::<()>("HDEL", redis::cmd("HDEL").arg(changes).arg(lane)).await?;
-                self.redis.query::<()>("DEL", redis::cmd("DEL").arg(health).arg(pace)).await?;
+                self.redis.command::<()>("HDEL", (changes, lane)).await?;
+                self.redis.command::<()>("DEL", (health, pace)).await?;
             }
         }
         Ok(self.broker().look_at_lanes(queue).await?)

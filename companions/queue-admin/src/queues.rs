@@ -121,11 +121,11 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn queues(&self) -> Result<Vec<String>, Error> {
-        Ok(sorted(self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?))
+        Ok(sorted(self.redis.command("SMEMBERS", QUEUES).await?))
     }
 
     pub(super) async fn require_queue(&self, queue: &str) -> Result<(), Error> {
-        let listed: bool = self.redis.query("SISMEMBER", redis::cmd("SISMEMBER").arg(QUEUES).arg(queue)).await?;
+        let listed: bool = self.redis.command("SISMEMBER", (QUEUES, queue)).await?;
         if listed { Ok(()) } else { Err(Error::QueueNotFound(queue.to_owned())) }
     }
 
@@ -199,7 +199,7 @@ impl Inspector {
     pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
         check_existing_queue_name(queue)?;
         let now = self.clock.now_secs();
-        Ok(self.redis.query("SETNX", redis::cmd("SETNX").arg(QueueKeys::new(queue).paused()).arg(now)).await?)
+        Ok(self.redis.command("SETNX", (QueueKeys::new(queue).paused(), now)).await?)
     }
 
     /// Resumes a queue. Returns whether it was paused before. A removal that was interrupted is given up by it.
@@ -208,8 +208,8 @@ impl Inspector {
     /// When Redis cannot be asked or refuses.
     pub async fn unpause(&self, queue: &str) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
-        let was_paused = self.redis.query("DEL", redis::cmd("DEL").arg(keys.paused())).await?;
-        self.redis.query::<()>("DEL", redis::cmd("DEL").arg(keys.removing())).await?;
+        let was_paused = self.redis.command("DEL", keys.paused()).await?;
+        self.redis.command::<()>("DEL", keys.removing()).await?;
         Ok(was_paused)
     }
 }

@@ -153,9 +153,9 @@ impl Inspector {
         keys: &QueueKeys,
         queue: &str,
     ) -> Result<HashSet<Vec<u8>>, Error> {
-        let mut list = redis::cmd("ZRANGEBYSCORE");
-        list.arg(CRON_ENTRIES).arg(self.clock.now_secs() - ENTRY_SHOWN_SECS).arg("+inf");
-        let entries: Vec<String> = connection.query("ZRANGEBYSCORE", &list).await?;
+        let entries: Vec<String> = connection
+            .command("ZRANGEBYSCORE", (CRON_ENTRIES, self.clock.now_secs() - ENTRY_SHOWN_SECS, "+inf"))
+            .await?;
         let of_queue = entries.iter().filter_map(|entry| entry.rsplit_once(' ')).filter(|(_, of)| *of == queue);
         Ok(of_queue.map(|(entry, _)| keys.cron_entry(entry).into_bytes()).collect())
     }
@@ -170,7 +170,7 @@ impl Inspector {
     ) -> Result<(), Error> {
         let mut tasks = 0_u64;
         for key in found.iter().filter(|key| key.starts_with(keys.group_prefix().as_bytes())) {
-            let size = connection.query::<u64>("ZCARD", redis::cmd("ZCARD").arg(key)).await?;
+            let size = connection.command::<u64>("ZCARD", key).await?;
             tasks = tasks.saturating_add(size);
         }
         if tasks == 0 { Ok(()) } else { Err(Error::QueueNotEmpty { queue: queue.to_owned(), tasks }) }
@@ -179,7 +179,7 @@ impl Inspector {
     /// Takes a queue off the list of queues. Returns whether a task came in at the last moment: then it is
     /// back on it.
     async fn unlist(&self, queue: &str) -> Result<bool, Error> {
-        self.redis.query::<()>("SREM", redis::cmd("SREM").arg(QUEUES).arg(queue)).await?;
+        self.redis.command::<()>("SREM", (QUEUES, queue)).await?;
         let is_back = self.size(queue).await? > 0;
         if is_back {
             self.broker().publish_queue(queue).await?;
@@ -198,7 +198,7 @@ async fn forget_cron(
     let prefix = keys.cron_entry("");
     for entry in found.iter().filter_map(|key| key.strip_prefix(prefix.as_bytes())) {
         let member = [entry, b" ", queue.as_bytes()].concat();
-        connection.query::<()>("ZREM", redis::cmd("ZREM").arg(CRON_ENTRIES).arg(member)).await?;
+        connection.command::<()>("ZREM", (CRON_ENTRIES, member)).await?;
     }
     Ok(())
 }

@@ -56,12 +56,11 @@ impl Inspector {
     pub async fn scheduler_entries(&self) -> Result<Vec<SchedulerEntry>, Error> {
         self.look_at_the_clock().await?;
         let mut connection = self.redis.pooled().await?;
-        let mut index = redis::cmd("ZRANGEBYSCORE");
-        index.arg(SCHEDULERS).arg(self.clock.now_secs()).arg("+inf");
-        let keys: Vec<Vec<u8>> = connection.query("ZRANGEBYSCORE", &index).await?;
+        let keys: Vec<Vec<u8>> =
+            connection.command("ZRANGEBYSCORE", (SCHEDULERS, self.clock.now_secs(), "+inf")).await?;
         let mut entries = Vec::new();
         for key in keys {
-            let list: Vec<Vec<u8>> = connection.query("LRANGE", redis::cmd("LRANGE").arg(key).arg(0).arg(-1)).await?;
+            let list: Vec<Vec<u8>> = connection.command("LRANGE", (key, 0, -1)).await?;
             // Go pushes to the head, so the order is the reverse of how they were registered.
             entries.extend(list.iter().rev().filter_map(|raw| wire::SchedulerEntry::from_bytes(raw).ok()));
         }
@@ -89,10 +88,8 @@ impl Inspector {
         if page.size == 0 {
             return Ok(Vec::new());
         }
-        let mut range = redis::cmd("ZREVRANGE");
-        let (first, last) = page.places();
-        range.arg(scheduler_history(entry_id)).arg(first).arg(last);
-        let raw: Vec<Vec<u8>> = self.redis.pooled().await?.query("ZREVRANGE", &range).await?;
+        let range = (scheduler_history(entry_id), page.places());
+        let raw: Vec<Vec<u8>> = self.redis.pooled().await?.command("ZREVRANGE", range).await?;
         let events = raw.iter().filter_map(|raw| wire::SchedulerEnqueueEvent::from_bytes(raw).ok());
         Ok(events
             .map(|event| EnqueueEvent {

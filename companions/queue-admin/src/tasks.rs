@@ -63,8 +63,7 @@ impl Inspector {
         let entries = match keys.container(state) {
             Some(list) if matches!(state, TaskState::Pending | TaskState::Active) => {
                 let (first, last) = page.places();
-                let ids: Vec<Vec<u8>> =
-                    connection.query("LRANGE", redis::cmd("LRANGE").arg(list).arg(-1 - last).arg(-1 - first)).await?;
+                let ids: Vec<Vec<u8>> = connection.command("LRANGE", (list, -1 - last, -1 - first)).await?;
                 ids.into_iter().rev().map(|id| (id, None)).collect()
             }
             Some(set) => range(&mut connection, &set, page).await?,
@@ -79,7 +78,7 @@ impl Inspector {
         keys: &QueueKeys,
         page: Page,
     ) -> Result<Vec<Entry>, Error> {
-        let groups = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
+        let groups = connection.command("SMEMBERS", keys.groups()).await.map(sorted)?;
         let (mut skip, mut entries) = (page.skip, Vec::new());
         for group in groups {
             let size = page.size - entries.len();
@@ -87,7 +86,7 @@ impl Inspector {
                 break;
             }
             let key = keys.group(&group);
-            let length: usize = connection.query("ZCARD", redis::cmd("ZCARD").arg(&key)).await?;
+            let length: usize = connection.command("ZCARD", &key).await?;
             if skip >= length {
                 skip -= length;
                 continue;
@@ -146,9 +145,8 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn attempts(&self, queue: &str, id: &str) -> Result<(u64, Vec<Attempt>), Error> {
-        let mut fetch = redis::cmd("HMGET");
-        fetch.arg(QueueKeys::new(queue).task(id)).arg(&FIELDS);
-        let fields: [Option<String>; FIELDS.len()] = self.redis.query("HMGET", &fetch).await?;
+        let fields: [Option<String>; FIELDS.len()] =
+            self.redis.command("HMGET", (QueueKeys::new(queue).task(id), &FIELDS)).await?;
         Ok(Attempt::read(&fields))
     }
 
@@ -168,22 +166,17 @@ impl Inspector {
     pub async fn task(&self, queue: &str, id: &str) -> Result<TaskInfo, Error> {
         self.require_queue(queue).await?;
         let keys = QueueKeys::new(queue);
-        let mut fetch = redis::cmd("HMGET");
-        fetch.arg(keys.task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS).arg(CRASHES);
         type Fields = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>, Option<String>);
-        let (message, state, result, progress, crashes): Fields = self.redis.query("HMGET", &fetch).await?;
+        let (message, state, result, progress, crashes): Fields =
+            self.redis.command("HMGET", (keys.task(id), "msg", "state", "result", PROGRESS, CRASHES)).await?;
         let missing = || Error::TaskNotFound { queue: queue.to_owned(), id: id.to_owned() };
         let message = TaskMessage::from_bytes(message.ok_or_else(missing)?.into())
             .map_err(|source| Error::Unreadable { queue: queue.to_owned(), id: id.to_owned(), source })?;
         let state: TaskState =
             state.as_deref().unwrap_or_default().parse().map_err(|error| RedisError::unexpected("HMGET", &error))?;
         let score: Option<f64> = match (state, keys.container(state)) {
-            (TaskState::Scheduled | TaskState::Retry, Some(set)) => {
-                self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(set).arg(id)).await?
-            }
-            (TaskState::Active, _) => {
-                self.redis.query("ZSCORE", redis::cmd("ZSCORE").arg(keys.lease()).arg(id)).await?
-            }
+            (TaskState::Scheduled | TaskState::Retry, Some(set)) => self.redis.command("ZSCORE", (set, id)).await?,
+            (TaskState::Active, _) => self.redis.command("ZSCORE", (keys.lease(), id)).await?,
             _ => None,
         };
         self.look_at_the_clock().await?;
@@ -246,10 +239,7 @@ fn due(state: TaskState, score: Option<f64>, now: DateTime<Utc>) -> Option<DateT
 }
 
 pub(super) async fn range(connection: &mut Connection, set: &str, page: Page) -> Result<Vec<Entry>, Error> {
-    let mut range = redis::cmd("ZRANGE");
-    let (first, last) = page.places();
-    range.arg(set).arg(first).arg(last).arg("WITHSCORES");
-    let members: Vec<(Vec<u8>, f64)> = connection.query("ZRANGE", &range).await?;
+    let members: Vec<(Vec<u8>, f64)> = connection.command("ZRANGE", (set, page.places(), "WITHSCORES")).await?;
     Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
 }
 

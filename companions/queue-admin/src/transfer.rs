@@ -223,26 +223,23 @@ impl Reader {
         let (entries, state, group) = match place {
             Place::List(key, state, read) => {
                 let (from, to) = (-(read as i64 + MAX_BATCH as i64), -(read as i64 + 1));
-                let mut range = redis::cmd("LRANGE");
-                let ids: Vec<Vec<u8>> = connection.query("LRANGE", range.arg(&key).arg(from).arg(to)).await?;
+                let ids: Vec<Vec<u8>> = connection.command("LRANGE", (&key, from, to)).await?;
                 if ids.len() == MAX_BATCH {
                     self.left.push_front(Place::List(key, state, read + MAX_BATCH));
                 }
                 (ids.into_iter().rev().map(|id| (id, None)).collect::<Vec<Entry>>(), state, None)
             }
             Place::Set(key, state, cursor, group) => {
-                let mut scan = redis::cmd("ZSCAN");
-                scan.arg(&key).arg(cursor).arg("COUNT").arg(MAX_BATCH);
-                let (next, members): (u64, Vec<(Vec<u8>, f64)>) = connection.query("ZSCAN", &scan).await?;
+                let (next, members): (u64, Vec<(Vec<u8>, f64)>) =
+                    connection.command("ZSCAN", (&key, cursor, "COUNT", MAX_BATCH)).await?;
                 if next != 0 {
                     self.left.push_front(Place::Set(key, state, next, group.clone()));
                 }
                 (members.into_iter().map(|(id, score)| (id, Some(score as i64))).collect(), state, group)
             }
             Place::Groups(cursor) => {
-                let mut scan = redis::cmd("SSCAN");
-                scan.arg(self.keys.groups()).arg(cursor).arg("COUNT").arg(MAX_BATCH);
-                let (next, groups): (u64, Vec<String>) = connection.query("SSCAN", &scan).await?;
+                let (next, groups): (u64, Vec<String>) =
+                    connection.command("SSCAN", (self.keys.groups(), cursor, "COUNT", MAX_BATCH)).await?;
                 if next != 0 {
                     self.left.push_front(Place::Groups(next));
                 }
@@ -253,9 +250,8 @@ impl Reader {
                 return Ok(Vec::new());
             }
             Place::Staged => {
-                let mut range = redis::cmd("ZRANGE");
-                range.arg(self.keys.aggregation_sets()).arg(0).arg(-1);
-                for key in connection.query::<Vec<String>>("ZRANGE", &range).await? {
+                let sets: Vec<String> = connection.command("ZRANGE", (self.keys.aggregation_sets(), 0, -1)).await?;
+                for key in sets {
                     self.left.push_front(Place::Set(key, TaskState::Aggregating, 0, None));
                 }
                 return Ok(Vec::new());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use queue_admin::{Explanation, Filter, LimitInfo, Reason, ServerInfo, payload};
-use queue_core::TaskInfo;
 use queue_core::event::{Event, Kind};
 use queue_core::flow::SIGNAL_TYPE;
 use queue_core::limit::LimitKey;

@@ -71,12 +71,8 @@ impl Broker {
         // Before it: should this process die in between, the leader looks all the same. And behind it: a look that
         // found nothing has ended the duty.
         self.ask_for_duties(CANCEL, &records, now_ms.saturating_add(ANNOUNCED_MS)).await?;
-        let mut write = redis::cmd("HSET");
-        write.arg(keys::CANCELS);
-        for (record, id) in records.iter().zip(ids) {
-            write.arg(record).arg(format!("{now_ms} {} {by}", id.len()));
-        }
-        self.redis.query::<()>("HSET", &write).await?;
+        let fields = records.iter().zip(ids).map(|(record, id)| (record, format!("{now_ms} {} {by}", id.len())));
+        self.redis.command::<()>("HSET", (keys::CANCELS, fields.collect::<Vec<_>>())).await?;
         self.ask_for_duties(CANCEL, &records, now_ms).await
     }
 
@@ -90,7 +86,7 @@ impl Broker {
     }
 
     pub(crate) async fn cancel_recorded(&self, record: &str) -> Result<Option<CancelRequest>, Error> {
-        let value: Option<String> = self.redis.query("HGET", redis::cmd("HGET").arg(keys::CANCELS).arg(record)).await?;
+        let value: Option<String> = self.redis.command("HGET", (keys::CANCELS, record)).await?;
         Ok(value.and_then(|value| CancelRequest::parse(&value)))
     }
 

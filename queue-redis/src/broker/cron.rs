@@ -304,9 +304,8 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses; it then expires by itself after 20 s.
     pub async fn clear_scheduler_entries(&self, connection: &mut Connection, key: &str) -> Result<(), Error> {
-        let unlist = redis::cmd("ZREM").arg(keys::SCHEDULERS).arg(key).to_owned();
-        connection.query::<()>("ZREM", &unlist).await?;
-        connection.query::<()>("DEL", redis::cmd("DEL").arg(key)).await
+        connection.command::<()>("ZREM", (keys::SCHEDULERS, key)).await?;
+        connection.command::<()>("DEL", key).await
     }
 
     /// Takes an entry off the list of those that are carried.
@@ -314,9 +313,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn unlist_entry(&self, queue: &str, name: &str) -> Result<(), Error> {
-        let mut unlist = redis::cmd("ZREM");
-        unlist.arg(keys::CRON_ENTRIES).arg(format!("{name} {queue}"));
-        self.redis.query("ZREM", &unlist).await
+        self.redis.command("ZREM", (keys::CRON_ENTRIES, format!("{name} {queue}"))).await
     }
 
     /// Adds to the history of an entry that Go's tools show: 1000 events, kept for 30 days after the last.

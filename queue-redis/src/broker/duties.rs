@@ -63,12 +63,8 @@ impl Broker {
     /// # Errors
     /// As there.
     pub(crate) async fn ask_for_duties(&self, duty: &str, subjects: &[impl Display], at_ms: i64) -> Result<(), Error> {
-        let mut ask = redis::cmd("ZADD");
-        ask.arg(keys::DUTIES).arg("LT");
-        for subject in subjects {
-            ask.arg(score(duty, at_ms)).arg(format!("{duty} {subject}"));
-        }
-        self.redis.query("ZADD", &ask).await
+        let duties = subjects.iter().map(|subject| (score(duty, at_ms), format!("{duty} {subject}")));
+        self.redis.command("ZADD", (keys::DUTIES, "LT", duties.collect::<Vec<_>>())).await
     }
 
     /// When the first duty is to be looked at (Unix milliseconds); `None` where there is none.

@@ -45,7 +45,7 @@ impl Broker {
 
     /// Whether anybody has said in the last minute that they listen.
     pub(crate) async fn has_watchers(&self) -> Result<bool, Error> {
-        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::WATCHERS)).await
+        self.redis.command("EXISTS", keys::WATCHERS).await
     }
 
     /// Writes what has gathered in the [`feed`](Self::feed). What cannot be written is dropped, and counted.
@@ -92,7 +92,7 @@ impl Broker {
         let stale: Vec<&String> =
             before.iter().filter(|(_, json)| until(json) < long_ago).map(|(who, _)| who).collect();
         if !stale.is_empty() {
-            connection.query::<()>("HDEL", redis::cmd("HDEL").arg(keys::WATCHERS).arg(stale)).await?;
+            connection.command::<()>("HDEL", (keys::WATCHERS, stale)).await?;
         }
         Ok(before.get(was).is_some_and(|json| until(json) > now_ms))
     }

@@ -394,7 +394,7 @@ impl Broker {
     }
 
     async fn read_log(&self, task_key: impl ToRedisArgs) -> Result<TaskLog, Error> {
-        let field: Option<Vec<u8>> = self.redis.query("HGET", redis::cmd("HGET").arg(task_key).arg(LOG)).await?;
+        let field: Option<Vec<u8>> = self.redis.command("HGET", (task_key, LOG)).await?;
         Ok(field.map(|field| TaskLog::parse(&String::from_utf8_lossy(&field))).unwrap_or_default())
     }
 
@@ -404,7 +404,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn cursor(&self, run: &Run) -> Result<Option<Vec<u8>>, Error> {
         let key = run.task_key(&QueueKeys::new(&run.queue));
-        self.redis.query("HGET", redis::cmd("HGET").arg(key).arg(CURSOR)).await
+        self.redis.command("HGET", (key, CURSOR)).await
     }
 
     /// Prolongs the leases of runs, all of this queue, until `expires` (Unix seconds), on a connection

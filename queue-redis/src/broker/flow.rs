@@ -9,7 +9,7 @@ use queue_core::flow::{Event, MemberOutcome, MemberState};
 use queue_core::keys::{QueueKeys, flow_prefix};
 use queue_core::limits::{self, BROADCAST_MAX_SERVERS};
 use queue_core::wire::TaskMessage;
-use redis::{Cmd, Value};
+use redis::{ToRedisArgs, Value};
 
 use super::Broker;
 use crate::error::Error;
@@ -262,6 +262,11 @@ fn number<T: std::str::FromStr>(value: &Value) -> Option<T> {
     text(value)?.parse().ok()
 }
 
+/// A truth, as scripts are told it.
+fn flag(is_so: bool) -> &'static str {
+    if is_so { "1" } else { "" }
+}
+
 fn letter(value: &Value) -> Option<Word> {
     Word::of(*text(value)?.as_bytes().first()?)
 }
@@ -287,13 +292,12 @@ impl Broker {
         &self,
         script: &'static Script,
         (root, key): (&str, &str),
-        with: impl FnOnce(&mut Cmd),
+        args: impl ToRedisArgs,
         parse: impl FnOnce(&[Value]) -> Option<T>,
     ) -> Result<T, Error> {
         let prefix = flow_prefix(root);
         let mut call = script.call(1);
-        call.arg([&prefix, key].concat()).arg(prefix);
-        with(&mut call);
+        call.arg([&prefix, key].concat()).arg(prefix).arg(args);
         let reply = self.redis.run(script, &call).await?;
         let parsed = match &reply {
             Value::Array(parts) => parse(parts),
@@ -303,22 +307,20 @@ impl Broker {
     }
 
     pub(crate) async fn flow_open(&self, root: &str, opening: &Opening) -> Result<Opened, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(opening.parent.map(|parent| parent.to_string()).unwrap_or_default());
-            call.arg(&opening.name).arg(&opening.behalf).arg(opening.count).arg(&opening.queue);
-            call.arg(if opening.commit { "1" } else { "" }).arg(if opening.has_chosen_name { "1" } else { "" });
-            call.arg(opening.deadline).arg(opening.linger).arg(if opening.has_nodes { "1" } else { "" });
-            call.arg(opening.at.map(|at| at.to_string()).unwrap_or_default());
-            for (field, text) in &opening.texts {
-                call.arg(field).arg(&text[..]);
-            }
-        };
+        let or_empty = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+        let texts: Vec<_> = opening.texts.iter().map(|(field, text)| (field, &text[..])).collect();
+        let args = (
+            or_empty(opening.parent),
+            (&opening.name, &opening.behalf, opening.count, &opening.queue),
+            (flag(opening.commit), flag(opening.has_chosen_name), opening.deadline, opening.linger),
+            (flag(opening.has_nodes), or_empty(opening.at), texts),
+        );
         let parse = |parts: &[Value]| {
             let [word, flow, first, born, now, todo] = parts else { return None };
             let (flow, first, born, now) = (number(flow).unwrap_or(0), number(first)?, number(born), number(now)?);
             Some(Opened { word: letter(word)?, number: flow, first, born, now, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_OPEN, (root, LIST), with, parse).await
+        self.on_tree(&FLOW_OPEN, (root, LIST), args, parse).await
     }
 
     pub(crate) async fn flow_reserve(
@@ -329,15 +331,13 @@ impl Broker {
         key: &str,
         behalf: &str,
     ) -> Result<Reserved, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(flow).arg(count).arg(queue).arg(key).arg(behalf);
-        };
+        let args = (flow, count, queue, key, behalf);
         let parse = |parts: &[Value]| {
             let [word, first, count, added, Value::BulkString(states)] = parts else { return None };
             let (states, is_added) = (Bytes::copy_from_slice(states), number::<u8>(added)? == 1);
             Some(Reserved { word: letter(word)?, first: number(first)?, count: number(count)?, is_added, states })
         };
-        self.on_tree(&FLOW_RESERVE, (root, &format!("{flow}:keys")), with, parse).await
+        self.on_tree(&FLOW_RESERVE, (root, &format!("{flow}:keys")), args, parse).await
     }
 
     /// Describes nodes whose tasks are of this queue.
@@ -347,13 +347,9 @@ impl Broker {
         queue: &str,
         nodes: &[Described],
     ) -> Result<Word, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(flow).arg(queue);
-            for node in nodes {
-                call.arg(node.number).arg(&node.name).arg(&node.message[..]).arg(&node.before).arg(&node.after);
-            }
-        };
-        self.on_tree(&FLOW_NODES, (root, &format!("{flow}:messages")), with, |parts| letter(parts.first()?)).await
+        let nodes = nodes.iter().map(|node| (node.number, &node.name, &node.message[..], &node.before, &node.after));
+        let args = (flow, queue, nodes.collect::<Vec<_>>());
+        self.on_tree(&FLOW_NODES, (root, &format!("{flow}:messages")), args, |parts| letter(parts.first()?)).await
     }
 
     /// Notes that a flow is `committed` or `cancelled`, or that an addition with a key is complete (`added`).
@@ -363,10 +359,7 @@ impl Broker {
         what: &'static str,
         key: &str,
     ) -> Result<(Word, Claimed), Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(flow).arg(what).arg(key);
-        };
-        self.on_tree(&FLOW_MARK, (root, LIST), with, marked).await
+        self.on_tree(&FLOW_MARK, (root, LIST), (flow, what, key), marked).await
     }
 
     /// Calls a script on several trees, each with its words and what they weigh: with as many at once as one call may have. What Redis
@@ -482,10 +475,7 @@ impl Broker {
         what: &'static str,
         text: &str,
     ) -> Result<(Word, Claimed), Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(flow).arg(node).arg(what).arg(text);
-        };
-        self.on_tree(&FLOW_SIGNAL, (root, LIST), with, marked).await
+        self.on_tree(&FLOW_SIGNAL, (root, LIST), (flow, node, what, text), marked).await
     }
 
     /// Adds a server to a broadcast that has begun; see `flow_join.lua`.
@@ -494,33 +484,27 @@ impl Broker {
         (root, flow): (&str, u32),
         joining: &Joining<'_>,
     ) -> Result<(Word, Claimed), Error> {
-        let with = |call: &mut Cmd| {
-            let (behalf, is_lost) = joining.behalf;
-            call.arg(flow).arg(joining.server).arg(joining.queue).arg(joining.number).arg(&joining.message[..]);
-            call.arg(joining.name).arg(behalf).arg(if is_lost { "1" } else { "" }).arg(BROADCAST_MAX_SERVERS);
-        };
-        self.on_tree(&FLOW_JOIN, (root, LIST), with, marked).await
+        let Joining { server, queue, number, message, name, behalf: (behalf, is_lost) } = joining;
+        let of_member = (server, queue, number, &message[..], name);
+        let args = (flow, of_member, behalf, flag(*is_lost), BROADCAST_MAX_SERVERS);
+        self.on_tree(&FLOW_JOIN, (root, LIST), args, marked).await
     }
 
     /// Has a node run again, and all that is behind it; see `flow_rerun.lua`.
     pub(crate) async fn flow_rerun(&self, (root, flow): (&str, u32), node: &str, seen: u32) -> Result<Rerun, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(flow).arg(node).arg(seen).arg(limits::FLOW_MAX_RERUN);
-        };
+        let args = (flow, node, seen, limits::FLOW_MAX_RERUN);
         let parse = |parts: &[Value]| {
             let [word, generation, nodes, Value::Array(in_the_way), todo] = parts else { return None };
             let in_the_way = in_the_way.iter().map(text).collect::<Option<_>>()?;
             let (generation, nodes, claimed) = (number(generation)?, number(nodes)?, claimed(todo)?);
             Some(Rerun { word: letter(word)?, generation, nodes, in_the_way, claimed })
         };
-        self.on_tree(&FLOW_RERUN, (root, LIST), with, parse).await
+        self.on_tree(&FLOW_RERUN, (root, LIST), args, parse).await
     }
 
     pub(crate) async fn flow_tend(&self, root: &str, from: u32) -> Result<Tended, Error> {
-        let with = |call: &mut Cmd| {
-            call.arg(from).arg(limits::FLOW_STANDS_STILL_AFTER.as_secs()).arg(limits::FLOW_ABANDONED_AFTER.as_secs());
-            call.arg(limits::FLOW_LINGER.as_secs()).arg(limits::FLOW_LINGER_AFTER_DEATH.as_secs());
-        };
+        let waits = (limits::FLOW_STANDS_STILL_AFTER.as_secs(), limits::FLOW_ABANDONED_AFTER.as_secs());
+        let lingers = (limits::FLOW_LINGER.as_secs(), limits::FLOW_LINGER_AFTER_DEATH.as_secs());
         let parse = |parts: &[Value]| {
             let [forget, go_on, next, Value::Array(standing), todo] = parts else { return None };
             let go_on = number(go_on).filter(|flow| *flow > 0);
@@ -532,7 +516,7 @@ impl Broker {
             };
             Some(Tended { tree, go_on, next: Duration::from_secs(number(next)?), standing, claimed: claimed(todo)? })
         };
-        self.on_tree(&FLOW_TEND, (root, LIST), with, parse).await
+        self.on_tree(&FLOW_TEND, (root, LIST), (from, waits, lingers), parse).await
     }
 
     /// Deletes a part of a tree that is over: so many flows, the last ones.
@@ -542,10 +526,7 @@ impl Broker {
             1 => Some(Forgotten::Part),
             _ => Some(Forgotten::Nothing),
         };
-        let with = |call: &mut Cmd| {
-            call.arg(count);
-        };
-        self.on_tree(&FLOW_FORGET, (root, LIST), with, parse).await
+        self.on_tree(&FLOW_FORGET, (root, LIST), count, parse).await
     }
 
     /// Removes outcomes from a list of a queue, when they stand in their ledgers.

@@ -156,7 +156,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn has_groups(&self, queue: &str) -> Result<bool, Error> {
-        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(QueueKeys::new(queue).groups())).await
+        self.redis.command("EXISTS", QueueKeys::new(queue).groups()).await
     }
 
     /// Takes the tasks of a group into a set of this id, if the group is ready at `now` and not empty, and the
@@ -333,9 +333,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn delete_aggregated(&self, queue: &str) -> Result<usize, Error> {
         let keys = QueueKeys::new(queue);
-        let mut look = redis::cmd("SSCAN");
-        look.arg(keys.aggregated()).arg(0).arg("COUNT").arg(10);
-        let (_, sets): (u64, Vec<String>) = self.redis.query("SSCAN", &look).await?;
+        let (_, sets): (u64, Vec<String>) = self.redis.command("SSCAN", (keys.aggregated(), 0, "COUNT", 10)).await?;
         let mut deleted = 0;
         for set in sets {
             loop {

@@ -111,7 +111,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn limits_text(&self, queue: &str) -> Result<Option<Vec<u8>>, Error> {
-        self.redis.query("GET", redis::cmd("GET").arg(QueueKeys::new(queue).rules())).await
+        self.redis.command("GET", QueueKeys::new(queue).rules()).await
     }
 
     /// Writes the limits of a queue if they are still `before`, and has all its lanes looked at. Returns `false` if

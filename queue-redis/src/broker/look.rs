@@ -62,10 +62,10 @@ impl Broker {
     /// # Errors
     /// When its message or state cannot be read, or Redis cannot be asked or refuses.
     pub(crate) async fn task_info(&self, queue: &str, id: &str) -> Result<Option<TaskInfo>, Error> {
-        let mut fetch = redis::cmd("HMGET");
-        fetch.arg(QueueKeys::new(queue).task(id)).arg("msg").arg("state").arg("result").arg(PROGRESS).arg(CRASHES);
         type Whole = (Option<Vec<u8>>, Option<String>, Option<Vec<u8>>, Option<String>, Option<String>);
-        let (Some(message), state, result, progress, crashes): Whole = self.redis.query("HMGET", &fetch).await? else {
+        let fields = (QueueKeys::new(queue).task(id), "msg", "state", "result", PROGRESS, CRASHES);
+        let (Some(message), state, result, progress, crashes): Whole = self.redis.command("HMGET", fields).await?
+        else {
             return Ok(None);
         };
         let message = TaskMessage::from_bytes(message.into()).map_err(|error| Error::unexpected("HMGET", &error))?;

@@ -341,20 +341,18 @@ impl Broker {
     pub async fn claim_upkeep(&self, queue: &str, server: &str, lives: Duration) -> Result<bool, Error> {
         let key = QueueKeys::new(queue).reconciler();
         let secs = queue_core::clock::secs_ceil(lives).max(1);
-        let mut claim = redis::cmd("SET");
-        claim.arg(&key).arg(server).arg("NX").arg("EX").arg(secs);
-        match self.redis.query::<Option<String>>("SET", &claim).await {
+        match self.redis.command::<Option<String>>("SET", (&key, server, "NX", "EX", secs)).await {
             Ok(Some(_)) => return Ok(true),
             Ok(None) => {}
             // Whoever has the claim by now goes on; nobody is worse off for a queue that waits for its upkeep.
             Err(error) if error.is_out_of_memory() => {}
             Err(error) => return Err(error),
         }
-        let holder: Option<String> = self.redis.query("GET", redis::cmd("GET").arg(&key)).await?;
+        let holder: Option<String> = self.redis.command("GET", &key).await?;
         if holder.as_deref() != Some(server) {
             return Ok(false);
         }
-        self.redis.query("EXPIRE", redis::cmd("EXPIRE").arg(&key).arg(secs)).await
+        self.redis.command("EXPIRE", (&key, secs)).await
     }
 
     /// Deletes up to [`SHORT_BATCH`] completed tasks whose retention has ended; returns how many.

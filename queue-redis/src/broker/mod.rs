@@ -140,7 +140,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn publish_queue(&self, queue: &str) -> Result<(), Error> {
-        self.redis.query::<()>("SADD", redis::cmd("SADD").arg(queue_core::keys::QUEUES).arg(queue)).await?;
+        self.redis.command::<()>("SADD", (queue_core::keys::QUEUES, queue)).await?;
         // Most names have no brace.
         if queue.contains('}') && QueueName::parse(queue).family.as_ref().is_some_and(Family::is_target) {
             // Behind it: whoever looks and finds no such queue is done.
@@ -170,7 +170,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn lock_holder(&self, lock: &str) -> Result<Option<String>, Error> {
-        let value: Option<Vec<u8>> = self.redis.query("GET", redis::cmd("GET").arg(lock)).await?;
+        let value: Option<Vec<u8>> = self.redis.command("GET", lock).await?;
         Ok(value.map(|value| String::from_utf8_lossy(holder_of(&value).0).into_owned()))
     }
 
@@ -180,7 +180,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn state_of(&self, queue: &str, id: &str) -> Result<Option<TaskState>, Error> {
         let key = queue_core::keys::QueueKeys::new(queue).task(id);
-        let state: Option<String> = self.redis.query("HGET", redis::cmd("HGET").arg(key).arg("state")).await?;
+        let state: Option<String> = self.redis.command("HGET", (key, "state")).await?;
         Ok(state.and_then(|state| state.parse().ok()))
     }
 
@@ -190,7 +190,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub(crate) async fn has_task(&self, queue: &str, id: &str) -> Result<bool, Error> {
         let key = queue_core::keys::QueueKeys::new(queue).task(id);
-        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(key)).await
+        self.redis.command("EXISTS", key).await
     }
 
     /// Asks every server to cancel the task with this id, in whichever queue; returns how many servers
@@ -199,7 +199,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn cancel(&self, id: &str) -> Result<u64, Error> {
-        self.redis.query("PUBLISH", redis::cmd("PUBLISH").arg(queue_core::keys::CANCEL_CHANNEL).arg(id)).await
+        self.redis.command("PUBLISH", (queue_core::keys::CANCEL_CHANNEL, id)).await
     }
 }
 

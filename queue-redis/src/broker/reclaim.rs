@@ -26,9 +26,8 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn aggregation_sets(&self, queue: &str) -> Result<Vec<ListedSet>, Error> {
         let keys = QueueKeys::new(queue);
-        let mut look = redis::cmd("ZRANGE");
-        look.arg(keys.aggregation_sets()).arg(0).arg(MAX_BATCH - 1).arg("WITHSCORES");
-        let listed: Vec<(Vec<u8>, f64)> = self.redis.query("ZRANGE", &look).await?;
+        let listed: Vec<(Vec<u8>, f64)> =
+            self.redis.command("ZRANGE", (keys.aggregation_sets(), 0, MAX_BATCH - 1, "WITHSCORES")).await?;
         let prefix = keys.group_prefix();
         let sets = listed.into_iter().filter_map(|(key, deadline)| {
             // The group's name may have colons, the id has none (R12).

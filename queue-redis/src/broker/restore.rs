@@ -62,9 +62,8 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn restore_note(&self, queue: &str, export_id: &str) -> Result<RestoreNote, Error> {
         let record = QueueKeys::new(queue).import_record(export_id);
-        let mut get = redis::cmd("HMGET");
         let [line, refused, present]: [Option<u64>; 3] =
-            self.redis.query("HMGET", get.arg(record).arg(["line", "refused", "present"].as_slice())).await?;
+            self.redis.command("HMGET", (record, ["line", "refused", "present"].as_slice())).await?;
         let [line, refused, present] = [line, refused, present].map(Option::unwrap_or_default);
         Ok(RestoreNote { line, refused, present })
     }
@@ -75,7 +74,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn note_present(&self, queue: &str, export_id: &str, tasks: u64) -> Result<(), Error> {
         let record = QueueKeys::new(queue).import_record(export_id);
-        self.redis.query("HINCRBY", redis::cmd("HINCRBY").arg(record).arg("present").arg(tasks)).await
+        self.redis.command("HINCRBY", (record, "present", tasks)).await
     }
 
     /// Forgets how far the import of an export got, so that it can be done once more.
@@ -84,8 +83,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses.
     pub async fn forget_restored(&self, queue: &str, export_id: &str) -> Result<(), Error> {
         let record = QueueKeys::new(queue).import_record(export_id);
-        let mut forget = redis::cmd("HDEL");
-        self.redis.query("HDEL", forget.arg(record).arg(["line", "refused", "present"].as_slice())).await
+        self.redis.command("HDEL", (record, ["line", "refused", "present"].as_slice())).await
     }
 
     /// Stores tasks that [fit](StoredTask::unfit) the queue as they are, at most [`MAX_BATCH`](super::MAX_BATCH),

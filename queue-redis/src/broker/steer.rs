@@ -72,9 +72,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn write_server_entry(&self, server: &str, entry: &ServerEntry) -> Result<(), Error> {
-        let mut set = redis::cmd("SET");
-        set.arg(keys::server_entry(server)).arg(entry.to_json()).arg("EX").arg(SERVER_ENTRY_TTL_SECS);
-        self.redis.query("SET", &set).await
+        self.redis.command("SET", (keys::server_entry(server), entry.to_json(), "EX", SERVER_ENTRY_TTL_SECS)).await
     }
 
     /// Takes it back: the server has ended.
@@ -82,7 +80,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses; it expires within a day.
     pub async fn forget_server_entry(&self, server: &str) -> Result<(), Error> {
-        self.redis.query("DEL", redis::cmd("DEL").arg(keys::server_entry(server))).await
+        self.redis.command("DEL", keys::server_entry(server)).await
     }
 
     /// What a server of ours says of itself; `None` of all others.
@@ -90,7 +88,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn server_entry(&self, server: &str) -> Result<Option<ServerEntry>, Error> {
-        let json: Option<Vec<u8>> = self.redis.query("GET", redis::cmd("GET").arg(keys::server_entry(server))).await?;
+        let json: Option<Vec<u8>> = self.redis.command("GET", keys::server_entry(server)).await?;
         Ok(json.and_then(|json| ServerEntry::parse(&json)))
     }
 
@@ -108,7 +106,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn has_orders(&self, name: &str) -> Result<bool, Error> {
-        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(keys::want_name(name))).await
+        self.redis.command("EXISTS", keys::want_name(name)).await
     }
 
     /// The revision of the last order.
@@ -116,7 +114,7 @@ impl Broker {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn last_order(&self, whom: Ordered<'_>) -> Result<Option<String>, Error> {
-        self.redis.query("HGET", redis::cmd("HGET").arg(whom.key()).arg("revision")).await
+        self.redis.command("HGET", (whom.key(), "revision")).await
     }
 
     /// Records an order, in addition to what was ordered before; `None` takes all of it back. `revision` is what the servers

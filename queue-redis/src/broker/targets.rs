@@ -66,12 +66,8 @@ impl Broker {
     pub(crate) async fn note_gone(&self, queue: &str, since: Option<i64>) -> Result<(), Error> {
         let key = QueueKeys::new(queue).gone();
         match since {
-            Some(since) => {
-                let mut set = redis::cmd("SET");
-                set.arg(key).arg(since).arg("EX").arg(TARGET_GONE_TTL_SECS);
-                self.redis.query("SET", &set).await
-            }
-            None => self.redis.query("DEL", redis::cmd("DEL").arg(key)).await,
+            Some(since) => self.redis.command("SET", (key, since, "EX", TARGET_GONE_TTL_SECS)).await,
+            None => self.redis.command("DEL", key).await,
         }
     }
 
@@ -102,32 +98,36 @@ impl Broker {
     /// The message of a task; `None` where there is none.
     pub(crate) async fn message_of(&self, queue: &str, id: &[u8]) -> Result<Option<Bytes>, Error> {
         let key = [QueueKeys::new(queue).task_prefix().as_bytes(), id].concat();
-        let message: Option<Vec<u8>> = self.redis.query("HGET", redis::cmd("HGET").arg(key).arg("msg")).await?;
+        let message: Option<Vec<u8>> = self.redis.command("HGET", (key, "msg")).await?;
         Ok(message.map(Bytes::from))
     }
 
     pub(crate) async fn is_paused(&self, queue: &str) -> Result<bool, Error> {
-        self.redis.query("EXISTS", redis::cmd("EXISTS").arg(QueueKeys::new(queue).paused())).await
+        self.redis.command("EXISTS", QueueKeys::new(queue).paused()).await
     }
 
     /// Whether a queue has nothing that anybody could miss: no task in any state, no group, pause or limit, and no outcome that a batch
     /// has still to be told.
     pub(crate) async fn is_bare(&self, queue: &str) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
-        let mut exists = redis::cmd("EXISTS");
-        exists.arg(keys.pending()).arg(keys.active()).arg(keys.scheduled()).arg(keys.retry()).arg(keys.archived());
-        exists
-            .arg(keys.completed())
-            .arg(keys.aggregation_sets())
-            .arg(keys.groups())
-            .arg(keys.paused())
-            .arg(keys.rules())
-            .arg(keys.outcome_lists());
-        Ok(self.redis.query::<u64>("EXISTS", &exists).await? == 0)
+        let all = [
+            keys.pending(),
+            keys.active(),
+            keys.scheduled(),
+            keys.retry(),
+            keys.archived(),
+            keys.completed(),
+            keys.aggregation_sets(),
+            keys.groups(),
+            keys.paused(),
+            keys.rules(),
+            keys.outcome_lists(),
+        ];
+        Ok(self.redis.command::<u64>("EXISTS", &all).await? == 0)
     }
 
     /// Takes a queue off the list of queues.
     pub(crate) async fn unlist_queue(&self, queue: &str) -> Result<(), Error> {
-        self.redis.query("SREM", redis::cmd("SREM").arg(keys::QUEUES).arg(queue)).await
+        self.redis.command("SREM", (keys::QUEUES, queue)).await
     }
 }

@@ -109,7 +109,7 @@ impl Broker {
     pub async fn oldest_outcome(&self, queue: &str) -> Result<Option<i64>, Error> {
         let lists = QueueKeys::new(queue).outcome_lists();
         let redis = &self.redis;
-        let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
+        let lists: Vec<String> = redis.command("SMEMBERS", lists).await?;
         let mut look = redis::pipe();
         for list in &lists {
             look.cmd("LRANGE").arg(list).arg(0).arg(0);

@@ -24,7 +24,7 @@ const AHEAD_SECS: i64 = 120;
 
 /// The queues in the list of queues.
 pub(super) async fn list_of_queues(connection: &mut Connection) -> Result<HashSet<String>, Error> {
-    let names: Vec<Vec<u8>> = connection.query("SMEMBERS", redis::cmd("SMEMBERS").arg(QUEUES)).await?;
+    let names: Vec<Vec<u8>> = connection.command("SMEMBERS", QUEUES).await?;
     Ok(names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect())
 }
 
@@ -90,9 +90,7 @@ impl Examination {
                 findings.push(Finding::new(Fault::SilentServer, None, &member).repair(repair));
                 continue;
             }
-            let mut range = redis::cmd("LRANGE");
-            range.arg(&member[..]).arg(0).arg(MOST - 1);
-            let entries: Vec<Vec<u8>> = connection.query("LRANGE", &range).await?;
+            let entries: Vec<Vec<u8>> = connection.command("LRANGE", (&member[..], 0, MOST - 1)).await?;
             for entry in entries.iter().filter_map(|raw| SchedulerEntry::from_bytes(raw).ok()) {
                 if let Some(option) = entry.enqueue_options.iter().find(|option| !option.contains('(')) {
                     let found = Finding::new(Fault::BadEntry, None, entry.id.as_bytes());
@@ -108,9 +106,7 @@ impl Examination {
 
     /// Entries whose ticks to come count as dealt with.
     async fn ticks(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
-        let mut range = redis::cmd("ZREVRANGE");
-        range.arg(CRON_ENTRIES).arg(0).arg(MOST - 1);
-        let listed: Vec<Vec<u8>> = connection.query("ZREVRANGE", &range).await?;
+        let listed: Vec<Vec<u8>> = connection.command("ZREVRANGE", (CRON_ENTRIES, 0, MOST - 1)).await?;
         let entries = listed.iter().filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once(' '));
         let entries: Vec<(&str, &str)> = entries.collect();
         if entries.is_empty() {
@@ -135,20 +131,17 @@ impl Examination {
     /// Members that expired some seconds ago, of which nobody has taken notice.
     async fn expired(&self, connection: &mut Connection, set: &'static str) -> Result<Vec<Finding>, Error> {
         let before = self.doctor.clock.now_secs() - 1;
-        let mut count = redis::cmd("ZCOUNT");
-        count.arg(set).arg("-inf").arg(before);
-        let expired: u64 = connection.query("ZCOUNT", &count).await?;
+        let expired: u64 = connection.command("ZCOUNT", (set, "-inf", before)).await?;
         if expired == 0 {
             return Ok(Vec::new());
         }
         let found = Finding::new(Fault::ExpiredServers, None, set.as_bytes()).detail(format!("{expired} entries"));
         let mut findings = vec![found.repair(Repair::Purge { set, before })];
         if set == SCHEDULERS {
-            let mut range = redis::cmd("ZRANGEBYSCORE");
-            range.arg(set).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(MOST);
-            let members: Vec<Vec<u8>> = connection.query("ZRANGEBYSCORE", &range).await?;
+            let members: Vec<Vec<u8>> =
+                connection.command("ZRANGEBYSCORE", (set, "-inf", before, "LIMIT", 0, MOST)).await?;
             for member in members {
-                let ttl_ms: i64 = connection.query("PTTL", redis::cmd("PTTL").arg(&member)).await?;
+                let ttl_ms: i64 = connection.command("PTTL", &member).await?;
                 if ttl_ms == -1 {
                     let repair = Repair::Key { key: Bytes::copy_from_slice(&member), holders: Vec::new() };
                     findings.push(Finding::new(Fault::EndlessScheduler, None, &member).repair(repair));
@@ -160,20 +153,18 @@ impl Examination {
 
     /// Members that are alive, and will be for two seconds: a key and its entry do not end at the same moment.
     async fn alive(&self, connection: &mut Connection, set: &str) -> Result<Vec<Vec<u8>>, Error> {
-        let mut range = redis::cmd("ZRANGEBYSCORE");
-        range.arg(set).arg(self.doctor.clock.now_secs() + 2).arg("+inf").arg("LIMIT").arg(0).arg(MOST);
-        connection.query("ZRANGEBYSCORE", &range).await
+        connection.command("ZRANGEBYSCORE", (set, self.doctor.clock.now_secs() + 2, "+inf", "LIMIT", 0, MOST)).await
     }
 
     async fn exists(&self, connection: &mut Connection, key: &[u8]) -> Result<bool, Error> {
-        connection.query("EXISTS", redis::cmd("EXISTS").arg(key)).await
+        connection.command("EXISTS", key).await
     }
 
     /// The queues that servers which are alive serve. A server whose entry cannot be read serves none.
     async fn served(&self, connection: &mut Connection) -> Result<HashSet<String>, Error> {
         let mut served = HashSet::new();
         for member in self.alive(connection, SERVERS).await? {
-            match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(&member)).await {
+            match connection.command::<Option<Vec<u8>>>("GET", &member).await {
                 Err(error) if error.is_transient() => return Err(error),
                 raw => {
                     let info = raw.ok().flatten().and_then(|raw| ServerInfo::from_bytes(&raw).ok());
@@ -195,9 +186,7 @@ impl Examination {
         let mut named: HashMap<String, Vec<String>> = HashMap::new();
         for member in if mailboxes.is_empty() { Vec::new() } else { self.alive(connection, SERVERS).await? } {
             let end = member.get(SERVERS.len() + 1..).unwrap_or_default();
-            let mut get = redis::cmd("GET");
-            get.arg([SERVER_ENTRY.as_bytes(), end].concat());
-            let json: Option<Vec<u8>> = connection.query("GET", &get).await?;
+            let json: Option<Vec<u8>> = connection.command("GET", [SERVER_ENTRY.as_bytes(), end].concat()).await?;
             if let Some(name) = json.and_then(|json| ServerEntry::parse(&json)).and_then(|entry| entry.name) {
                 named.entry(name).or_default().push(String::from_utf8_lossy(end).trim_matches(['{', '}']).to_owned());
             }
@@ -261,10 +250,17 @@ impl Examination {
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && is_bare(queue)) {
             let keys = QueueKeys::new(queue);
-            let mut exists = redis::cmd("EXISTS");
-            exists.arg(keys.pending()).arg(keys.active()).arg(keys.scheduled()).arg(keys.retry());
-            exists.arg(keys.archived()).arg(keys.completed()).arg(keys.processed_total()).arg(keys.paused());
-            if connection.query::<u64>("EXISTS", &exists).await? == 0 {
+            let of_tasks = [
+                keys.pending(),
+                keys.active(),
+                keys.scheduled(),
+                keys.retry(),
+                keys.archived(),
+                keys.completed(),
+                keys.processed_total(),
+                keys.paused(),
+            ];
+            if connection.command::<u64>("EXISTS", &of_tasks).await? == 0 {
                 findings.push(Finding::new(Fault::EmptyQueue, Some(queue), queue.as_bytes()));
             }
         }

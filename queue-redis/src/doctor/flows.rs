@@ -283,9 +283,8 @@ impl Examination {
         connection: &mut Connection,
         cursor: u64,
     ) -> Result<Vec<Finding>, Error> {
-        let mut scan = redis::cmd("ZSCAN");
-        scan.arg(FLOWS).arg(cursor).arg("COUNT").arg(MAX_BATCH);
-        let (next, page): (u64, Vec<(String, i64)>) = connection.query("ZSCAN", &scan).await?;
+        let (next, page): (u64, Vec<(String, i64)>) =
+            connection.command("ZSCAN", (FLOWS, cursor, "COUNT", MAX_BATCH)).await?;
         if next != 0 {
             self.steps.push_front(Step::ListedTrees { cursor: next });
         }

@@ -259,7 +259,7 @@ async fn look_at_lock(
     members: &[&str],
 ) -> Result<Option<Finding>, Error> {
     const OPERATION: &str = "looking at a lock";
-    let holder = match connection.query::<Option<Vec<u8>>>("GET", redis::cmd("GET").arg(lock)).await {
+    let holder = match connection.command::<Option<Vec<u8>>>("GET", lock).await {
         Err(error) if error.is_wrong_type() => return Ok(None),
         holder => holder?,
     };

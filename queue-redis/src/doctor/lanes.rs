@@ -96,7 +96,7 @@ impl Examination {
         let unaware = broker.unaware_servers(LIMITS, self.doctor.clock.now_secs()).await?;
         for queue in limited {
             let keys = QueueKeys::new(queue);
-            let text: Option<Vec<u8>> = connection.query("GET", redis::cmd("GET").arg(keys.rules())).await?;
+            let text: Option<Vec<u8>> = connection.command("GET", keys.rules()).await?;
             let Some(text) = text else { continue };
             if let Err(error) = Limits::read(&String::from_utf8_lossy(&text)) {
                 let found = Finding::new(Fault::UnreadableRules, Some(queue), keys.rules().as_bytes());
@@ -116,9 +116,8 @@ impl Examination {
         set: LaneSet,
         cursor: u64,
     ) -> Result<Vec<Finding>, Error> {
-        let mut scan = redis::cmd("ZSCAN");
-        scan.arg(set.key(&QueueKeys::new(&queue))).arg(cursor).arg("COUNT").arg(MAX_BATCH);
-        let (next, page): (u64, Vec<(Vec<u8>, String)>) = connection.query("ZSCAN", &scan).await?;
+        let (next, page): (u64, Vec<(Vec<u8>, String)>) =
+            connection.command("ZSCAN", (set.key(&QueueKeys::new(&queue)), cursor, "COUNT", MAX_BATCH)).await?;
         let page: Vec<Bytes> = page.into_iter().map(|(entry, _)| entry.into()).collect();
         let mut findings = Vec::new();
         for page in page.chunks(MAX_BATCH) {

@@ -84,9 +84,8 @@ impl Doctor {
                 Ok(broker.list_groups_again(queue, std::slice::from_ref(group)).await? != [0, 0])
             }
             Repair::ListSet { queue, key } => {
-                let mut add = redis::cmd("ZADD");
-                add.arg(QueueKeys::new(queue).aggregation_sets()).arg("NX").arg(self.clock.now_secs()).arg(&key[..]);
-                Ok(self.redis.query::<u64>("ZADD", &add).await? > 0)
+                let sets = QueueKeys::new(queue).aggregation_sets();
+                Ok(self.redis.command::<u64>("ZADD", (sets, "NX", self.clock.now_secs(), &key[..])).await? > 0)
             }
             Repair::Reclaim { queue, group, set, only_expired } => {
                 let cutoff = only_expired.then(|| self.clock.now_secs());
@@ -99,13 +98,9 @@ impl Doctor {
                 broker.publish_queue(queue).await?;
                 Ok(true)
             }
-            Repair::Unlist { set, member } => {
-                Ok(self.redis.query::<u64>("ZREM", redis::cmd("ZREM").arg(set).arg(&member[..])).await? > 0)
-            }
+            Repair::Unlist { set, member } => Ok(self.redis.command::<u64>("ZREM", (set, &member[..])).await? > 0),
             Repair::Purge { set, before } => {
-                let mut purge = redis::cmd("ZREMRANGEBYSCORE");
-                purge.arg(set).arg("-inf").arg(*before);
-                Ok(self.redis.query::<u64>("ZREMRANGEBYSCORE", &purge).await? > 0)
+                Ok(self.redis.command::<u64>("ZREMRANGEBYSCORE", (set, "-inf", *before)).await? > 0)
             }
         }
     }
@@ -121,9 +116,8 @@ impl Doctor {
                 self.broker().undo_entry(key, id, score.as_deref().unwrap_or_default()).await
             }
             Copied::Key { key, dump, expires_at_ms } => {
-                let mut restore = redis::cmd("RESTORE");
-                restore.arg(&key[..]).arg(expires_at_ms.unwrap_or(0)).arg(&dump[..]).arg("ABSTTL");
-                match self.redis.query::<()>("RESTORE", &restore).await {
+                let entry = (&key[..], expires_at_ms.unwrap_or(0), &dump[..], "ABSTTL");
+                match self.redis.command::<()>("RESTORE", entry).await {
                     Ok(()) => Ok(true),
                     Err(Error::Refused { code, .. }) if code == "BUSYKEY" => Ok(false),
                     Err(error) => Err(error),

@@ -43,9 +43,7 @@ impl Examination {
             let (next, ids) = self.page(connection, &queue, &key, at, &mut trail).await?;
             (next, ids.into_iter().map(|id| (id, String::new())).collect())
         } else {
-            let mut scan = redis::cmd("ZSCAN");
-            scan.arg(&key[..]).arg(at).arg("COUNT").arg(MAX_BATCH);
-            connection.query::<(u64, Vec<(Vec<u8>, String)>)>("ZSCAN", &scan).await?
+            connection.command::<(u64, Vec<(Vec<u8>, String)>)>("ZSCAN", (&key[..], at, "COUNT", MAX_BATCH)).await?
         };
         let mut suspects = Vec::new();
         for entries in entries.chunks(MAX_BATCH) {
@@ -213,9 +211,8 @@ impl Examination {
         cursor: u64,
     ) -> Result<Vec<Finding>, Error> {
         let keys = QueueKeys::new(&queue);
-        let mut scan = redis::cmd("SSCAN");
-        scan.arg(keys.groups()).arg(cursor).arg("COUNT").arg(MAX_BATCH);
-        let (next, names): (u64, Vec<Vec<u8>>) = connection.query("SSCAN", &scan).await?;
+        let (next, names): (u64, Vec<Vec<u8>>) =
+            connection.command("SSCAN", (keys.groups(), cursor, "COUNT", MAX_BATCH)).await?;
         let mut findings = Vec::new();
         for names in names.chunks(MAX_BATCH) {
             // At one moment: a group that is emptied is taken off the list.

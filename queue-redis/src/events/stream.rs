@@ -175,7 +175,7 @@ impl Listening {
     /// Looks which queues there are.
     async fn list(&mut self) -> Result<(), Error> {
         let mut queues: Vec<String> = if self.wanted.queues.is_empty() {
-            self.broker.redis().query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys::QUEUES)).await?
+            self.broker.redis().command("SMEMBERS", keys::QUEUES).await?
         } else {
             self.wanted.queues.iter().cloned().collect()
         };

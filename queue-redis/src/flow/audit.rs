@@ -40,9 +40,9 @@ impl Flows {
     pub(crate) async fn list_again(&self, id: &FlowId) -> Result<bool, Error> {
         let key = [&flow_key(&id.sibling(0)), "flow"].concat();
         let redis = self.broker.redis();
-        let created: Option<i64> = redis.query("HGET", redis::cmd("HGET").arg(key).arg("created")).await?;
+        let created: Option<i64> = redis.command("HGET", (key, "created")).await?;
         let Some(created) = created else { return Ok(false) };
-        redis.query::<()>("ZADD", redis::cmd("ZADD").arg(FLOWS).arg("NX").arg(created).arg(id.root())).await?;
+        redis.command::<()>("ZADD", (FLOWS, "NX", created, id.root())).await?;
         self.look_now(id.root()).await?;
         Ok(true)
     }
@@ -115,8 +115,7 @@ impl Flows {
     /// The nodes of a flow that have still to be enqueued.
     pub(super) async fn to_run(&self, id: &FlowId) -> Result<HashSet<u32>, Error> {
         let todo = [&flow_prefix(id.root()), "todo"].concat();
-        let todo: Vec<String> =
-            self.broker.redis().query("ZRANGE", redis::cmd("ZRANGE").arg(todo).arg(0).arg(-1)).await?;
+        let todo: Vec<String> = self.broker.redis().command("ZRANGE", (todo, 0, -1)).await?;
         let run = format!("run {} ", id.number());
         let number = |rest: &str| rest.split(' ').next()?.parse().ok();
         Ok(todo.iter().filter_map(|entry| number(entry.strip_prefix(&run)?)).collect())

@@ -140,9 +140,8 @@ async fn join(
     server: &str,
     behalf: (u32, bool),
 ) -> Result<Word, Error> {
-    let mut get = redis::cmd("HGET");
-    get.arg([&flow_key(id), "messages"].concat()).arg(plan.first());
-    let raw: Option<Vec<u8>> = flows.broker.redis().query("HGET", &get).await?;
+    let raw: Option<Vec<u8>> =
+        flows.broker.redis().command("HGET", ([&flow_key(id), "messages"].concat(), plan.first())).await?;
     // As it is written for a server that was chosen; without it, the broadcast is still being made.
     let Some(mut message) = raw.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok()) else {
         return Ok(Word::Beyond);

@@ -91,8 +91,7 @@ impl Flows {
         look.cmd("ZRANGE").arg([&flow_prefix(id.root()), "todo"].concat()).arg(0).arg(MAX_BATCH - 1);
         let (todo,): (Vec<String>,) = self.broker.redis().pipeline("ZRANGE", &look).await?;
         let duty = format!("{} {}", TREE, id.root());
-        let next_ms: Option<i64> =
-            self.broker.redis().query("ZSCORE", redis::cmd("ZSCORE").arg(DUTIES).arg(duty)).await?;
+        let next_ms: Option<i64> = self.broker.redis().command("ZSCORE", (DUTIES, duty)).await?;
         Ok(Some(Explanation {
             members: self.standings(&members).await?,
             callbacks: self.standings(&callbacks).await?,
@@ -114,7 +113,7 @@ impl Flows {
                 let state = state.unwrap_or_else(|| "missing".to_owned());
                 if !paused.contains_key(queue) {
                     let key = QueueKeys::new(queue).paused();
-                    let is = self.broker.redis().query("EXISTS", redis::cmd("EXISTS").arg(key)).await?;
+                    let is = self.broker.redis().command("EXISTS", key).await?;
                     paused.insert(queue.clone(), is);
                 }
                 let new = || Standing {

@@ -165,9 +165,8 @@ impl Flows {
         long: Duration,
     ) -> Result<Option<Duration>, Error> {
         loop {
-            let mut get = redis::cmd("HGET");
-            get.arg(format!("{}0:flow", keys::flow_prefix(root))).arg("flows");
-            let flows: Option<u32> = self.broker.redis().query("HGET", &get).await?;
+            let flows: Option<u32> =
+                self.broker.redis().command("HGET", (format!("{}0:flow", keys::flow_prefix(root)), "flows")).await?;
             let flows = flows.unwrap_or(1);
             for flow in flows.saturating_sub(FORGOTTEN_AT_ONCE)..flows {
                 while self.delete_results(root, flow, walk).await? {
@@ -188,14 +187,12 @@ impl Flows {
     /// Takes a tree that is gone off the list; returns when to look again, if there is one of the same name by now.
     async fn unlist(&self, root: &str) -> Result<Option<Duration>, Error> {
         let redis = self.broker.redis();
-        redis.query::<()>("ZREM", redis::cmd("ZREM").arg(keys::FLOWS).arg(root)).await?;
+        redis.command::<()>("ZREM", (keys::FLOWS, root)).await?;
         let key = [&keys::flow_prefix(root), "0:flow"].concat();
-        if !redis.query::<bool>("EXISTS", redis::cmd("EXISTS").arg(key)).await? {
+        if !redis.command::<bool>("EXISTS", key).await? {
             return Ok(None);
         }
-        let mut list = redis::cmd("ZADD");
-        list.arg(keys::FLOWS).arg("NX").arg(self.clock.now_secs()).arg(root);
-        redis.query::<()>("ZADD", &list).await?;
+        redis.command::<()>("ZADD", (keys::FLOWS, "NX", self.clock.now_secs(), root)).await?;
         Ok(Some(SOON))
     }
 
@@ -204,8 +201,7 @@ impl Flows {
         let redis = self.broker.redis();
         let key = |name: &str| format!("{}{flow}:{name}", keys::flow_prefix(root));
         let from = lock(walk).results_gone.get(&flow).copied().unwrap_or(0);
-        let mut count = redis::cmd("HGET");
-        let count: Option<u32> = redis.query("HGET", count.arg(key("flow")).arg("nodes")).await?;
+        let count: Option<u32> = redis.command("HGET", (key("flow"), "nodes")).await?;
         let nodes: Vec<u32> = (from..count.unwrap_or(0)).take(MAX_BATCH).collect();
         let Some(last) = nodes.last() else { return Ok(false) };
         let mut look = redis::pipe();
@@ -233,7 +229,7 @@ impl Flows {
     /// The second that the ids of the tree's tasks name.
     pub(crate) async fn born(&self, root: &str) -> Result<Option<i64>, Error> {
         let key = [&keys::flow_prefix(root), "0:flow"].concat();
-        self.broker.redis().query("HGET", redis::cmd("HGET").arg(key).arg("born")).await
+        self.broker.redis().command("HGET", (key, "born")).await
     }
 
     /// Looks where the members of a flow are that stands still, and records what nobody has told: the task was deleted, or lost,
@@ -373,16 +369,14 @@ impl Flows {
     pub(super) async fn record_lists(&self, queue: &str, older_than: Duration) -> Result<bool, Error> {
         let redis = self.broker.redis();
         let lists = QueueKeys::new(queue).outcome_lists();
-        let lists: Vec<String> = redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(lists)).await?;
+        let lists: Vec<String> = redis.command("SMEMBERS", lists).await?;
         let any = !lists.is_empty();
         let before = self.clock.now_secs() - i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
         let mut refusing = HashSet::new();
         for list in lists {
             let mut skip = 0;
             loop {
-                let mut look = redis::cmd("LRANGE");
-                look.arg(&list).arg(skip).arg(skip + MAX_BATCH - 1);
-                let mut entries: Vec<String> = redis.query("LRANGE", &look).await?;
+                let mut entries: Vec<String> = redis.command("LRANGE", (&list, skip, skip + MAX_BATCH - 1)).await?;
                 let found = entries.len();
                 // All of them, whatever the clock says by which they were told.
                 entries.retain(|entry| older_than.is_zero() || told_at(entry).is_none_or(|at| at <= before));
@@ -414,9 +408,8 @@ impl Flows {
         let from = self.clock.now_secs() + i64::try_from(flow::MEMBER_RETENTION.as_secs()).unwrap_or(i64::MAX) / 2;
         let (mut skip, mut any) = (0, false);
         loop {
-            let mut look = redis::cmd("ZRANGEBYSCORE");
-            look.arg(&completed).arg(from).arg("+inf").arg("LIMIT").arg(skip).arg(COLLECTED_AT_ONCE);
-            let ids: Vec<Bytes> = redis.query("ZRANGEBYSCORE", &look).await?;
+            let ids: Vec<Bytes> =
+                redis.command("ZRANGEBYSCORE", (&completed, from, "+inf", "LIMIT", skip, COLLECTED_AT_ONCE)).await?;
             let found = ids.len();
             let members: Vec<MemberId> =
                 ids.iter().filter_map(|id| MemberId::of(std::str::from_utf8(id).ok()?)).collect();

@@ -164,9 +164,8 @@ impl Batch {
     /// [`BatchError::Graph`] when there is no such node.
     pub async fn node(&self, name: &str) -> Result<Self, BatchError> {
         let key = [&flow_key(&self.id), "keys"].concat();
-        let mut get = redis::cmd("HGET");
-        get.arg(key).arg(format!("child:{name}"));
-        let number: Option<u32> = self.client.flows().broker.redis().query("HGET", &get).await?;
+        let number: Option<u32> =
+            self.client.flows().broker.redis().command("HGET", (key, format!("child:{name}"))).await?;
         let unknown =
             || BatchError::Graph { reason: format!("workflow {} has no node {name:?} that is a batch", self.id) };
         Ok(Self { id: self.id.sibling(number.ok_or_else(unknown)?), ..self.clone() })

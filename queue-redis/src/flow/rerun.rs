@@ -83,9 +83,8 @@ impl Batch {
             let names = match known.entry(flow.number()) {
                 Entry::Occupied(names) => names.into_mut(),
                 Entry::Vacant(unread) => {
-                    let mut list = redis::cmd("HGETALL");
-                    list.arg([&flow_key(&flow), "names"].concat());
-                    let names: HashMap<String, String> = redis.query("HGETALL", &list).await?;
+                    let names: HashMap<String, String> =
+                        redis.command("HGETALL", [&flow_key(&flow), "names"].concat()).await?;
                     unread.insert(names.into_iter().map(|(name, number)| (number, name)).collect())
                 }
             };

@@ -107,12 +107,9 @@ impl Flows {
     /// The number of the node of this name that waits for a signal.
     async fn signal_named(&self, id: &FlowId, name: &str) -> Result<Option<u32>, Error> {
         let (redis, prefix) = (self.broker.redis(), flow_key(id));
-        let mut get = redis::cmd("HGET");
-        let number: Option<u32> = redis.query("HGET", get.arg([&prefix, "names"].concat()).arg(name)).await?;
+        let number: Option<u32> = redis.command("HGET", ([&prefix, "names"].concat(), name)).await?;
         let Some(number) = number else { return Ok(None) };
-        let mut get = redis::cmd("HGET");
-        get.arg([&prefix, "messages"].concat()).arg(number);
-        let raw: Option<Vec<u8>> = redis.query("HGET", &get).await?;
+        let raw: Option<Vec<u8>> = redis.command("HGET", ([&prefix, "messages"].concat(), number)).await?;
         let message = raw.and_then(|raw| TaskMessage::from_bytes(raw.into()).ok());
         Ok(message.filter(|message| message.r#type == SIGNAL_TYPE).map(|_| number))
     }

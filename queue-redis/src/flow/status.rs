@@ -323,9 +323,7 @@ impl Flows {
     pub async fn roots(&self, skip: usize, most: usize) -> Result<Vec<FlowId>, Error> {
         // Of none, the last would be the one before the first: -1, which is all.
         let Some(last) = skip.saturating_add(most).checked_sub(1).filter(|_| most > 0) else { return Ok(Vec::new()) };
-        let mut list = redis::cmd("ZREVRANGE");
-        list.arg(FLOWS).arg(skip).arg(last);
-        let names: Vec<String> = self.broker.redis().query("ZREVRANGE", &list).await?;
+        let names: Vec<String> = self.broker.redis().command("ZREVRANGE", (FLOWS, skip, last)).await?;
         Ok(names.iter().filter_map(|name| FlowId::root_named(name).ok()).collect())
     }
 
@@ -334,9 +332,7 @@ impl Flows {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn next_look(&self) -> Result<Option<i64>, Error> {
-        let mut list = redis::cmd("ZRANGE");
-        list.arg(DUTIES).arg(0).arg(-1).arg("WITHSCORES");
-        let duties: Vec<(String, i64)> = self.broker.redis().query("ZRANGE", &list).await?;
+        let duties: Vec<(String, i64)> = self.broker.redis().command("ZRANGE", (DUTIES, 0, -1, "WITHSCORES")).await?;
         let is_tree = |name: &str| name.split_once(' ').is_some_and(|(duty, _)| duty == TREE);
         let first = duties.into_iter().filter(|(name, _)| is_tree(name)).map(|(_, at_ms)| at_ms).min();
         Ok(first.map(|at_ms| at_ms.div_euclid(1_000).saturating_add(1)))
@@ -374,7 +370,7 @@ impl Flows {
     /// When Redis cannot be asked or refuses.
     pub async fn children(&self, id: &FlowId) -> Result<Vec<FlowId>, Error> {
         let key = [&flow_key(id), "kids"].concat();
-        let kids: HashMap<u32, u32> = self.broker.redis().query("HGETALL", redis::cmd("HGETALL").arg(key)).await?;
+        let kids: HashMap<u32, u32> = self.broker.redis().command("HGETALL", key).await?;
         let mut kids: Vec<u32> = kids.into_values().collect();
         kids.sort_unstable();
         Ok(kids.into_iter().map(|kid| id.sibling(kid)).collect())
@@ -391,7 +387,7 @@ impl Flows {
         let (numbers, about, states, kids): Read = self.broker.redis().pipeline("HGETALL", &look).await?;
         let Some(mut ledger) = ledger(numbers, about, states.unwrap_or_default().into(), kids) else { return Ok(None) };
         if ledger.numbers.contains_key("rerun") {
-            ledger.runs = self.broker.redis().query("HGETALL", redis::cmd("HGETALL").arg(key("runs"))).await?;
+            ledger.runs = self.broker.redis().command("HGETALL", key("runs")).await?;
         }
         Ok(Some(ledger))
     }

@@ -88,7 +88,7 @@ impl Inspector {
                 places.push(Place { state, group: None, key });
                 continue;
             }
-            let groups = self.redis.query("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.groups())).await.map(sorted)?;
+            let groups = self.redis.command("SMEMBERS", keys.groups()).await.map(sorted)?;
             places.extend(groups.into_iter().map(|group| Place { state, key: keys.group(&group), group: Some(group) }));
         }
         Ok(places)

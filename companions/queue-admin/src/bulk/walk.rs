@@ -85,9 +85,8 @@ impl Walk {
             return range(connection, &self.key, page).await;
         }
         let (first, last) = page.places();
-        let mut range = redis::cmd("ZREVRANGE");
-        range.arg(&self.key).arg(first).arg(last).arg("WITHSCORES");
-        let members: Vec<(Vec<u8>, f64)> = connection.query("ZREVRANGE", &range).await?;
+        let members: Vec<(Vec<u8>, f64)> =
+            connection.command("ZREVRANGE", (&self.key, first, last, "WITHSCORES")).await?;
         Ok(members.into_iter().map(|(id, score)| (id, Some(score))).collect())
     }
 
@@ -170,7 +169,7 @@ pub(super) async fn list(
 ) -> Result<Vec<Entry>, Error> {
     let (first, last) = page.places();
     let (from, to) = if order == Order::Oldest { (-last - 1, -first - 1) } else { (first, last) };
-    let mut ids: Vec<Vec<u8>> = connection.query("LRANGE", redis::cmd("LRANGE").arg(key).arg(from).arg(to)).await?;
+    let mut ids: Vec<Vec<u8>> = connection.command("LRANGE", (key, from, to)).await?;
     if order == Order::Oldest {
         ids.reverse();
     }

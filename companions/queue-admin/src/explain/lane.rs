@@ -15,9 +15,7 @@ const NAMED: usize = 5;
 
 /// What there is to be said of it; `None` where the task is not parked.
 pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str) -> Result<Option<Reason>, Error> {
-    let mut look = redis::cmd("HGET");
-    look.arg(keys.task(id)).arg("x_waits");
-    let waits: Option<String> = connection.query("HGET", &look).await?;
+    let waits: Option<String> = connection.command("HGET", (keys.task(id), "x_waits")).await?;
     let Some((lane, since)) = waits.as_deref().and_then(|waits| waits.split_once(' ')) else { return Ok(None) };
     let (from, to) = (format!("[{lane} "), format!("({lane}!"));
     let mut look = redis::pipe();
@@ -42,11 +40,7 @@ pub(super) async fn look(connection: &mut Connection, keys: &QueueKeys, id: &str
     let is_strict = |limit: &Limit| limit.is_strict() && lane.starts_with(&format!("{}:", limit.name));
     let holders: Vec<String> = holders.iter().filter_map(|holder| Some(holder.split_once(' ')?.1.to_owned())).collect();
     let turn = match holders.first().filter(|_| limits.rules.iter().any(is_strict)) {
-        Some(first) => {
-            let mut look = redis::cmd("HGET");
-            look.arg(keys.task(first)).arg("state");
-            connection.query("HGET", &look).await?
-        }
+        Some(first) => connection.command("HGET", (keys.task(first), "state")).await?,
         None => None,
     };
     let second = |ms: f64| UnixSecond((ms / 1_000.0).ceil() as i64);

@@ -147,9 +147,7 @@ impl Inspector {
     }
 
     async fn binned_ids(&self, piece: &str, from: usize, count: usize) -> Result<Vec<Bytes>, Error> {
-        let mut range = redis::cmd("LRANGE");
-        range.arg(piece).arg(from).arg(from + count.max(1) - 1);
-        Ok(self.redis.query("LRANGE", &range).await?)
+        Ok(self.redis.command("LRANGE", (piece, from, from + count.max(1) - 1)).await?)
     }
 
     pub(super) async fn empty_bin(&self, operation: &Operation) -> Result<u64, Error> {
@@ -162,14 +160,12 @@ impl Inspector {
                 for ids in ids.chunks(MAX_BATCH) {
                     let prefix = keys.bin_prefix(&operation.id);
                     let tasks: Vec<Vec<u8>> = ids.iter().map(|id| [prefix.as_bytes(), id].concat()).collect();
-                    deleted += self.redis.query::<u64>("UNLINK", redis::cmd("UNLINK").arg(tasks)).await?;
+                    deleted += self.redis.command::<u64>("UNLINK", tasks).await?;
                 }
                 // Behind its tasks: they are found through it.
-                self.redis.query::<()>("UNLINK", redis::cmd("UNLINK").arg(list)).await?;
+                self.redis.command::<()>("UNLINK", list).await?;
             }
-            let mut forget = redis::cmd("HDEL");
-            forget.arg(keys::operation(&operation.id)).arg(format!("{PIECE}{queue}"));
-            self.redis.query::<()>("HDEL", &forget).await?;
+            self.redis.command::<()>("HDEL", (keys::operation(&operation.id), format!("{PIECE}{queue}"))).await?;
         }
         Ok(deleted)
     }

@@ -18,6 +18,7 @@ use std::str::FromStr as _;
 
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, stream};
+use queue_core::TaskState;
 use queue_core::keys::{self, OPERATIONS};
 use queue_core::limits::OPERATION_IDS;
 use queue_core::{Clock as _, TaskState};
@@ -351,9 +352,7 @@ impl Inspector {
 
     /// Those from the newest to the one at this place; all with -1.
     async fn operations_to(&self, last: isize) -> Result<Vec<Operation>, Error> {
-        let mut range = redis::cmd("ZREVRANGE");
-        range.arg(OPERATIONS).arg(0).arg(last);
-        let ids: Vec<String> = self.redis.query("ZREVRANGE", &range).await?;
+        let ids: Vec<String> = self.redis.command("ZREVRANGE", (OPERATIONS, 0, last)).await?;
         let mut reads = stream::iter(ids).map(|id| async move { (self.operation(&id).await, id) }).buffered(AT_ONCE);
         let (mut found, mut gone) = (Vec::new(), Vec::new());
         while let Some((read, id)) = reads.next().await {
@@ -365,7 +364,7 @@ impl Inspector {
         }
         if !gone.is_empty() {
             // One that is just written is listed behind its hash.
-            self.redis.query::<()>("ZREM", redis::cmd("ZREM").arg(OPERATIONS).arg(gone)).await?;
+            self.redis.command::<()>("ZREM", (OPERATIONS, gone)).await?;
         }
         Ok(found)
     }
@@ -387,7 +386,7 @@ impl Inspector {
 
     async fn read_operation(&self, id: &str) -> Result<Operation, Error> {
         let key = keys::operation(id);
-        let fields: BTreeMap<String, String> = self.redis.query("HGETALL", redis::cmd("HGETALL").arg(key)).await?;
+        let fields: BTreeMap<String, String> = self.redis.command("HGETALL", key).await?;
         Operation::read(id, &fields).ok_or_else(|| Error::OperationNotFound(id.to_owned()))
     }
 

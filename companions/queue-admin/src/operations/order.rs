@@ -44,11 +44,8 @@ impl Admin {
             None => uuid::Uuid::new_v4().simple().to_string(),
         };
         let id = &id[..16];
-        let list = async |created_ms: i64| {
-            let mut list = redis::cmd("ZADD");
-            list.arg(OPERATIONS).arg("NX").arg(created_ms).arg(id);
-            inspector.redis.query::<()>("ZADD", &list).await
-        };
+        let list =
+            async |created_ms: i64| inspector.redis.command::<()>("ZADD", (OPERATIONS, "NX", created_ms, id)).await;
         if key.is_some() {
             match inspector.operation(id).await {
                 Ok(known) if known.spec == spec => {
@@ -157,9 +154,7 @@ impl Admin {
 impl Inspector {
     /// Takes the oldest operations off the list that are forgotten: where nobody lists them all, it would only grow.
     async fn unlist_forgotten(&self) -> Result<(), Error> {
-        let mut oldest = redis::cmd("ZRANGE");
-        let ids: Vec<String> =
-            self.redis.query("ZRANGE", oldest.arg(OPERATIONS).arg(0).arg(FORGOTTEN_AT_ONCE - 1)).await?;
+        let ids: Vec<String> = self.redis.command("ZRANGE", (OPERATIONS, 0, FORGOTTEN_AT_ONCE - 1)).await?;
         let mut look = redis::pipe();
         for id in &ids {
             look.cmd("EXISTS").arg(keys::operation(id));
@@ -170,6 +165,6 @@ impl Inspector {
         if gone.is_empty() {
             return Ok(());
         }
-        Ok(connection.query::<()>("ZREM", redis::cmd("ZREM").arg(OPERATIONS).arg(gone)).await?)
+        Ok(connection.command::<()>("ZREM", (OPERATIONS, gone)).await?)
     }
 }

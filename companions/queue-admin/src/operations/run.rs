@@ -136,9 +136,8 @@ impl Inspector {
     /// # Errors
     /// When Redis cannot be asked or refuses.
     pub async fn open_operations(&self) -> Result<Vec<Operation>, Error> {
-        let mut range = redis::cmd("ZRANGE");
         // The oldest first. All of them: one that keeps to a rate is soon behind many that are over.
-        let ids: Vec<String> = self.redis.query("ZRANGE", range.arg(OPERATIONS).arg(0).arg(-1)).await?;
+        let ids: Vec<String> = self.redis.command("ZRANGE", (OPERATIONS, 0, -1)).await?;
         let mut connection = self.redis.pooled().await?;
         let mut open = Vec::new();
         for ids in ids.chunks(MAX_BATCH) {
@@ -236,9 +235,7 @@ impl Step<'_> {
     /// place of ours as well.
     async fn archived_since_it_began(&mut self, queue: &str) -> Result<u64, Error> {
         let began = self.operation.started_at.map_or(0, |at| at.timestamp());
-        let mut count = redis::cmd("ZCOUNT");
-        count.arg(QueueKeys::new(queue).archived()).arg(began).arg("+inf");
-        Ok(self.inspector.redis.query("ZCOUNT", &count).await?)
+        Ok(self.inspector.redis.command("ZCOUNT", (QueueKeys::new(queue).archived(), began, "+inf")).await?)
     }
 
     /// Tasks that are named one by one. Another process goes on behind those that were looked at.
