@@ -123,6 +123,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
         self.now_ns().div_euclid(NANOS_PER_SEC)
     }
 
+    /// The current time in whole Unix milliseconds, rounded down.
+    fn now_ms(&self) -> i64 {
+        self.now_ns().div_euclid(1_000_000)
+    }
+
     /// The current time as a date.
     fn now(&self) -> DateTime<Utc> {
         Utc.timestamp_nanos(self.now_ns())

@@ -117,11 +117,6 @@ impl PublishOutcome {
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(outcome, _)| *outcome)
     }
-
-    /// Whether something was written.
-    pub fn is_change(self) -> bool {
-        !matches!(self, Self::Kept | Self::Suppressed)
-    }
 }
 
 impl fmt::Display for PublishOutcome {

@@ -107,7 +107,7 @@ impl Service for Leader {
         // Whoever leads is first; the others are there for when he is not.
         let waits = if self.follows { patience() } else { Duration::ZERO };
         let due = first.saturating_add(millis(waits));
-        let left = due.saturating_sub(self.now_ms());
+        let left = due.saturating_sub(self.clock.now_ms());
         if left > 0 {
             return Ok(Duration::from_millis(left.unsigned_abs()).min(self.longest()));
         }
@@ -182,10 +182,6 @@ impl Leader {
         self.broker.first_duty().await
     }
 
-    fn now_ms(&self) -> i64 {
-        self.clock.now_ns().div_euclid(1_000_000)
-    }
-
     fn watch(&self) -> Option<Watch> {
         self.watch.as_ref().and_then(|watch| watch.borrow().clone())
     }
@@ -232,7 +228,7 @@ impl Leader {
         loop {
             let room = AT_ONCE - looks.len();
             let may_take = times.is_some() || self.stands_back.is_none() && self.lead().await?;
-            let now = self.now_ms();
+            let now = self.clock.now_ms();
             let taken = match may_take && times_left > 0 {
                 true => self.broker.take_duties(now, now.saturating_add(HELD_MS), room).await?,
                 false => Vec::new(),
@@ -282,7 +278,7 @@ impl Leader {
         let (name, subject) = duty.split_once(' ').unwrap_or((duty, ""));
         let Some(known) = self.duties.iter().find(|known| known.name() == name) else {
             warn!(duty, "this server does not know the duty, and leaves the lead to another one");
-            let again = self.now_ms().saturating_add(millis(AFTER_A_FAILURE));
+            let again = self.clock.now_ms().saturating_add(millis(AFTER_A_FAILURE));
             self.broker.put_off_duty(&held, Some(again)).await?;
             return Ok((duty.to_owned(), false));
         };
@@ -295,7 +291,7 @@ impl Leader {
             warn!(duty, error, "a duty could not be done; it is tried again");
             Some(AFTER_A_FAILURE)
         });
-        let next = next.map(|pause| self.now_ms().saturating_add(millis(pause)));
+        let next = next.map(|pause| self.clock.now_ms().saturating_add(millis(pause)));
         self.broker.put_off_duty(&held, next).await?;
         Ok((duty.to_owned(), true))
     }

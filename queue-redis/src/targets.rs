@@ -241,7 +241,7 @@ impl TendTargets {
             return Ok(());
         }
         let listed_for = i64::try_from(QUEUE_LISTED_FOR.as_millis()).unwrap_or(i64::MAX / 2);
-        let again = self.clock.now_ns().div_euclid(1_000_000).saturating_add(2 * listed_for);
+        let again = self.clock.now_ms().saturating_add(2 * listed_for);
         self.broker.ask_for_duty(TARGETS, queue, again).await?;
         self.broker.unlist_queue(queue).await?;
         if self.broker.finish_removal(queue).await? {

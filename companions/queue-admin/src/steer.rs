@@ -136,7 +136,7 @@ impl Admin {
             ServerVerb::Set => Some(set.clone()),
             ServerVerb::Reset => None,
         };
-        let now_ms = inspector.clock.now_ns().div_euclid(1_000_000);
+        let now_ms = inspector.clock.now_ms();
         let revision = uuid::Uuid::new_v4().to_string();
         let (broker, by) = (inspector.broker(), &*self.actor().name);
         let name = (is_name && verb != ServerVerb::Stop).then(|| whom.to_owned());

@@ -242,11 +242,6 @@ impl QueueKeys {
         self.with("x:limit-stats")
     }
 
-    /// STRING with the Unix millisecond at which the next start in a lane would be due without a burst. Not asynq's.
-    pub fn lane_next(&self, lane: &str) -> String {
-        self.with(&format!("x:tat:{lane}"))
-    }
-
     /// STRING of how the runs of a lane have ended whose limit has a breaker. Not asynq's.
     pub fn lane_health(&self, lane: &str) -> String {
         self.with(&format!("x:health:{lane}"))

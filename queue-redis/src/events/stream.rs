@@ -103,7 +103,7 @@ impl Listening {
         clock.compare(redis).await?;
         let (before, began, positions) = match &since {
             Some(cursor) => (Some(cursor.who.clone()), cursor.began, cursor.positions()),
-            None => (None, clock.now_ns().div_euclid(1_000_000).saturating_sub(BEFORE_MS), Positions::new()),
+            None => (None, clock.now_ms().saturating_sub(BEFORE_MS), Positions::new()),
         };
         Ok(Self {
             broker: Broker::new(redis.clone()),
@@ -122,10 +122,6 @@ impl Listening {
             has_failed: false,
             is_behind: true,
         })
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.clock.now_ns().div_euclid(1_000_000)
     }
 
     async fn next(&mut self) -> Result<Heard, Error> {
@@ -154,7 +150,7 @@ impl Listening {
     /// Says that somebody listens.
     async fn renew(&mut self) -> Result<(), Error> {
         self.clock.compare(self.broker.redis()).await?;
-        let now = self.now_ms();
+        let now = self.clock.now_ms();
         let lasts = i64::try_from(HEARD_FOR.as_millis()).unwrap_or(i64::MAX);
         self.wanted.until = now.saturating_add(lasts);
         let was = self.before.as_ref().unwrap_or(&self.who);
@@ -209,7 +205,7 @@ impl Listening {
 
     /// Something was missed, nobody knows what.
     fn miss(&mut self, why: &str) {
-        let mut gap = Event::new(Kind::Gap, UnixMilli(self.now_ms()));
+        let mut gap = Event::new(Kind::Gap, UnixMilli(self.clock.now_ms()));
         gap.note = Some(why.to_owned());
         let cursor =
             self.ready.back().map_or_else(|| self.cursor(&Arc::from(Vec::new()), 0, None), |last| last.cursor.clone());
@@ -265,7 +261,7 @@ impl Listening {
     /// Forgets queues of which nothing is kept any more: else cursors grow with every queue that ever was. All that is as old was
     /// read, so that nothing is read again where their streams begin.
     fn forget(&mut self) {
-        let gone = self.now_ms().saturating_sub(GONE_MS);
+        let gone = self.clock.now_ms().saturating_sub(GONE_MS);
         if self.is_behind {
             return;
         }

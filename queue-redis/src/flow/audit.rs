@@ -49,7 +49,7 @@ impl Flows {
 
     /// Has a tree looked at by the leader as soon as there is one.
     pub(crate) async fn look_now(&self, root: &str) -> Result<(), Error> {
-        self.broker.ask_for_duty(TREE, root, self.clock.now_ns().div_euclid(1_000_000)).await
+        self.broker.ask_for_duty(TREE, root, self.clock.now_ms()).await
     }
 
     /// Puts the counters of a flow right, and carries out what follows; whether any was wrong.

@@ -534,7 +534,7 @@ impl Flows {
         for members in members.chunks(MAX_BATCH) {
             let ids: Vec<String> = members.iter().map(MemberId::to_string).collect();
             let ids: Vec<&str> = ids.iter().map(|id| &id[..]).collect();
-            let (by, now_ms) = (format!("its batch {}", members[0].flow), self.clock.now_ns().div_euclid(1_000_000));
+            let (by, now_ms) = (format!("its batch {}", members[0].flow), self.clock.now_ms());
             self.broker.request_cancels(queue, &ids, &by, now_ms).await?;
             for id in ids {
                 self.broker.cancel(id).await?;
@@ -545,6 +545,6 @@ impl Flows {
 
     /// Has trees, of which there has to be one, looked at soon by the leader, if whoever works on them now goes away.
     pub(super) async fn look_soon(&self, roots: &[&str]) -> Result<(), Error> {
-        self.broker.ask_for_duties(TREE, roots, self.clock.now_ns() / 1_000_000 + CLAIM_MS).await
+        self.broker.ask_for_duties(TREE, roots, self.clock.now_ms() + CLAIM_MS).await
     }
 }

@@ -39,7 +39,7 @@ impl Flows {
     pub(super) async fn begin_to_wait(&self, id: &MemberId, message: &TaskMessage) -> Result<(), Error> {
         let Part::Member(node, _) = id.part else { return Ok(()) };
         if message.timeout > 0 {
-            let (root, over_ms) = (id.flow.root(), self.clock.now_ns() / 1_000_000 + message.timeout * 1_000);
+            let (root, over_ms) = (id.flow.root(), self.clock.now_ms() + message.timeout * 1_000);
             // First, so that whoever dies in between leaves nothing that nobody looks for.
             self.broker.ask_for_duty(TREE, root, over_ms).await?;
             let place = (root, id.flow.number(), node);

@@ -369,7 +369,7 @@ impl<D: Drive> Bulk<'_, D> {
                 let names: Vec<&str> = named.iter().copied().flatten().collect();
                 let by = self.drive.by().to_owned();
                 self.inspector.look_at_the_clock().await?;
-                broker.request_cancels(self.queue, &names, &by, self.inspector.now_ms()).await?;
+                broker.request_cancels(self.queue, &names, &by, self.inspector.clock.now_ms()).await?;
                 interrupt(&mut self.inspector.redis.pooled().await?, ids).await?;
                 Ok(named.iter().map(|name| name.map_or(Change::Gone, |_| Change::Applied)).collect())
             }

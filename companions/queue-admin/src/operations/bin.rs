@@ -219,7 +219,7 @@ impl Step<'_> {
         let mut stay = 0;
         for ids in ids.chunks(BIN_BATCH) {
             self.inspector.look_at_the_clock().await?;
-            for word in self.inspector.broker().undelete_tasks(queue, ids, bin, self.inspector.now_ms()).await? {
+            for word in self.inspector.broker().undelete_tasks(queue, ids, bin, self.inspector.clock.now_ms()).await? {
                 let so_far = &mut progress.so_far;
                 match word {
                     Undeleted::Restored => so_far.changed += 1,

@@ -21,7 +21,6 @@ use futures_util::{StreamExt as _, stream};
 use queue_core::TaskState;
 use queue_core::keys::{self, OPERATIONS};
 use queue_core::limits::OPERATION_IDS;
-use queue_core::{Clock as _, TaskState};
 use queue_redis::broker::Wish;
 use serde::{Deserialize, Serialize};
 
@@ -419,9 +418,5 @@ impl Inspector {
             matched.insert(queue.clone(), count);
         }
         Ok(matched)
-    }
-
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.clock.now_ns().div_euclid(1_000_000)
     }
 }

@@ -1,5 +1,6 @@
 //! Operations that somebody asks for, steers, and whose bins somebody empties.
 
+use queue_core::Clock as _;
 use queue_core::keys::{self, OPERATIONS};
 use queue_core::limits::OPERATION_KEPT_SECS;
 
@@ -50,7 +51,7 @@ impl Admin {
             match inspector.operation(id).await {
                 Ok(known) if known.spec == spec => {
                     // Whoever wrote it may have ended before it was listed.
-                    list(known.created_at.map_or(inspector.now_ms(), |at| at.timestamp_millis())).await?;
+                    list(known.created_at.map_or(inspector.clock.now_ms(), |at| at.timestamp_millis())).await?;
                     return Ok(known);
                 }
                 Ok(_) => return Err(Error::KeyReused),
@@ -73,7 +74,7 @@ impl Admin {
         let audit = self.about_to(spec.action.action(), &target).await?;
         let kept = Kept { spec, actor: actor.name.clone(), via: actor.via.to_owned(), audit };
         let what = serde_json::to_string(&kept).map_err(|error| Error::OperationInvalid(error.to_string()))?;
-        let now_ms = inspector.now_ms();
+        let now_ms = inspector.clock.now_ms();
         let hash = keys::operation(id);
         let mut write = redis::pipe();
         // Each only if it is not there: the same key may be used twice at once, and the first one counts.

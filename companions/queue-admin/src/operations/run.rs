@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
+use queue_core::Clock as _;
 use queue_core::TaskState;
 use queue_core::clock::UnixSecond;
 use queue_core::flow::is_member;
@@ -70,7 +71,7 @@ impl Inspector {
         let mut operation = self.operation(id).await?;
         let is_first = operation.started_at.is_none();
         if is_first {
-            let now_ms = self.now_ms();
+            let now_ms = self.clock.now_ms();
             operation.started_at = DateTime::from_timestamp_millis(now_ms);
             self.broker().write_operation(id, &who, true, &[("started_ms", now_ms.to_string())]).await?;
         }
@@ -116,7 +117,7 @@ impl Inspector {
         let mut fields = vec![("state", state.as_str().to_owned())];
         fields.extend(error.map(|error| ("error", error.to_string())));
         if state.is_over() {
-            fields.push(("ended_ms", self.now_ms().to_string()));
+            fields.push(("ended_ms", self.clock.now_ms().to_string()));
         }
         let wish = self.broker().write_operation(&operation.id, who, false, &fields).await?;
         if state == OperationState::Paused && wish == Wish::Run {
@@ -365,7 +366,7 @@ impl Drive for Step<'_> {
         room = room.min(rate.together());
         loop {
             self.inspector.look_at_the_clock().await?;
-            let now_ms = self.inspector.now_ms();
+            let now_ms = self.inspector.clock.now_ms();
             let next_ms = &mut self.operation.next_ms;
             let wait_ms = next_ms.saturating_sub(now_ms);
             // It is written before they are changed: whoever goes on after a death is never faster than the rate.
@@ -400,7 +401,7 @@ impl Drive for Step<'_> {
             return Ok(broker.delete_tasks(queue, seen, ids).await?);
         }
         self.inspector.look_at_the_clock().await?;
-        let now_ms = self.inspector.now_ms();
+        let now_ms = self.inspector.clock.now_ms();
         let mut piece = match self.piece {
             Some(piece) => piece,
             None => self.begin_piece(queue).await?,

@@ -208,7 +208,7 @@ impl Import {
         while let Some((last, _)) = batch.last() {
             let tasks: Vec<StoredTask> = batch.iter().map(|(_, task)| task.clone()).collect();
             let span = (tally.note.line, *last);
-            let now_ms = SystemClock.now_ns().div_euclid(1_000_000);
+            let now_ms = SystemClock.now_ms();
             match self.broker.restore(&tally.queue, export_id, span, &tasks, now_ms).await {
                 Ok(Restored::Done(verdicts)) => {
                     tally.note.line = *last;

@@ -34,7 +34,7 @@ impl Data {
 
     /// The time, in Unix milliseconds.
     pub(crate) fn now_ms(&self) -> i64 {
-        self.clock.now_ns().div_euclid(1_000_000)
+        self.clock.now_ms()
     }
 
     /// The time, in Unix microseconds: another one at each call, also while the clock stands still, as scripts find it on
