@@ -70,6 +70,15 @@ pub use task::{FromMessage, FromMessageError, IntoTask, Task};
 pub use unique::UniqueUntil;
 pub use wire::TaskMessage;
 
+/// Whether a name is this one, or begins like a pattern with a `*` at its end.
+#[doc(hidden)]
+pub fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    }
+}
+
 /// What `Debug` writes for an error: its text and its causes, because that is what `main` prints of the error that it
 /// returns, and what `unwrap` and `expect` print.
 #[doc(hidden)]

@@ -33,10 +33,7 @@ struct Rules {
 
 impl Rules {
     fn of(&self, task_type: &str) -> Option<What> {
-        let fits = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => task_type.starts_with(beginning),
-            None => task_type == pattern,
-        };
+        let fits = |pattern: &String| queue_core::fits(pattern, task_type);
         if let Some((_, paths)) = self.fields.iter().find(|(pattern, _)| fits(pattern)) {
             return Some(What::Fields(paths.clone()));
         }

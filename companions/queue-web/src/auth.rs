@@ -65,7 +65,7 @@ impl Identity {
 
     /// Whether a queue exists for this one.
     pub(crate) fn sees(&self, queue: &str) -> bool {
-        self.sees_all() || self.queues.iter().any(|pattern| fits(pattern, queue))
+        self.sees_all() || self.queues.iter().any(|pattern| queue_core::fits(pattern, queue))
     }
 
     pub(crate) fn sees_all(&self) -> bool {
@@ -74,14 +74,6 @@ impl Identity {
 
     pub(crate) fn patterns(&self) -> &[String] {
         &self.queues
-    }
-}
-
-/// Whether a name is this one, or begins like a pattern with a `*` at its end.
-pub(crate) fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => name == pattern,
     }
 }
 

@@ -8,11 +8,11 @@ use queue_core::flow::SIGNAL_TYPE;
 use queue_core::limit::LimitKey;
 use queue_core::option_text;
 use queue_core::task_log::LogLine;
+use queue_core::{TaskInfo, fits};
 use queue_redis::flow::NodeStatus;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::auth::fits;
 use crate::problem::Problem;
 
 /// What stands in the place of what is hidden.

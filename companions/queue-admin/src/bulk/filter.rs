@@ -4,7 +4,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use queue_core::clock::{UnixSecond, date_from_secs};
 use queue_core::fingerprint::Fingerprint;
-use queue_core::{TaskMessage, TaskState};
+use queue_core::{TaskMessage, TaskState, fits};
 
 use super::payload;
 
@@ -236,7 +236,7 @@ impl Filter {
         }
         let Some(message) = task.message else { return !self.needs_message() };
         self.group.as_ref().is_none_or(|group| message.group_key == *group)
-            && self.task_type.as_ref().is_none_or(|task_type| is_type(&message.r#type, task_type))
+            && self.task_type.as_ref().is_none_or(|pattern| fits(pattern, &message.r#type))
             && self.error.as_ref().is_none_or(|text| message.error_msg.contains(text))
             && self.fingerprint.is_none_or(|it| Fingerprint::new(&message.r#type, &message.error_msg) == Some(it))
             && self.headers.iter().all(|(name, value)| {
@@ -254,13 +254,6 @@ fn has_text(message: &TaskMessage, text: &str) -> bool {
     let text = text.to_lowercase();
     let payload = String::from_utf8_lossy(&message.payload[..message.payload.len().min(TEXT_BYTES)]);
     [&message.id, &message.r#type, &message.error_msg, &*payload].iter().any(|part| part.to_lowercase().contains(&text))
-}
-
-fn is_type(task_type: &str, wanted: &str) -> bool {
-    match wanted.strip_suffix('*') {
-        Some(prefix) => task_type.starts_with(prefix),
-        None => task_type == wanted,
-    }
 }
 
 /// What is known of a task that may match.
