@@ -45,6 +45,8 @@ mod events;
 mod explain;
 #[cfg(feature = "full")]
 mod exporter;
+#[cfg(feature = "full")]
+mod given;
 mod global;
 mod interrupt;
 #[cfg(feature = "full")]

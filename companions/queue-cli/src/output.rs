@@ -48,6 +48,11 @@ impl Output {
         self.text(&format!("{line}\n"))
     }
 
+    /// Writes a value where JSON is wanted, and else a line for people.
+    pub(crate) fn told(&self, value: &impl Serialize, line: &str) -> Result<(), CliError> {
+        if self.json { self.value(value) } else { self.line(line) }
+    }
+
     /// Writes a value as JSON, easy to read in a terminal, and on one line for programs.
     pub(crate) fn value(&self, value: &impl Serialize) -> Result<(), CliError> {
         self.text(&self.json(value)?)

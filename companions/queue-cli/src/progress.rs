@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 /// A bar on standard error, if that is a terminal and nobody wants it plain; else nothing. It goes away when it is
 /// finished.
@@ -20,15 +20,7 @@ pub(crate) fn bar(what: &'static str, total: u64, unit: &str) -> ProgressBar {
 
 /// A number with its thousands apart: `1,204`.
 pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ fn hash_password(name: &str, role: Role, out: &Output) -> Result<(), CliError> {
         )));
     }
     let line = new_user(name, role, &password).map_err(|error| CliError::failed(error.to_string()))?;
-    if out.json { out.value(&serde_json::json!({ "line": line })) } else { out.line(&line) }
+    out.told(&serde_json::json!({ "line": line }), &line)
 }
 
 /// From a terminal, it is asked for twice and not shown.
@@ -280,11 +280,7 @@ async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliEr
     let listening = web.build().bind(&args.addr).await;
     let listening = listening.map_err(|error| CliError::failed(format!("--addr: cannot listen there: {error}")))?;
     let address = listening.address();
-    if out.json {
-        out.value(&serde_json::json!({ "address": address }))?;
-    } else {
-        out.line(&address)?;
-    }
+    out.told(&serde_json::json!({ "address": address }), &address)?;
     info!(address, read_only = args.read_only, login = args.has_login(), "the dashboard is served");
     listening
         .serve(async {

@@ -29,6 +29,11 @@ pub(crate) fn distance(date: DateTime<Utc>, now: DateTime<Utc>) -> String {
     }
 }
 
+/// How far a date is from now, or `-` where there is none.
+pub(crate) fn ago(date: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
+    date.map_or_else(|| "-".to_owned(), |date| distance(date, now))
+}
+
 /// How far away is what comes again and again, or `-`. What was told of it a moment ago may be past by now.
 pub(crate) fn next(date: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
     date.map_or_else(|| "-".to_owned(), |date| distance(date.max(now), now))

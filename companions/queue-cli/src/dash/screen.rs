@@ -296,14 +296,35 @@ fn beginning(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(&bytes[..bytes.len().min(4096)])
 }
 
-impl Row for QueueRow {
-    fn key(&self) -> String {
-        self.info.name.clone()
-    }
+/// What rows are known by, and the texts in which a filter looks.
+macro_rules! rows {
+    ($($type:ty as $row:ident: $key:expr, $texts:expr;)*) => {
+        $(impl Row for $type {
+            fn key(&self) -> String {
+                let $row = self;
+                $key
+            }
 
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.info.name])
-    }
+            fn matches(&self, needle: &str) -> bool {
+                let $row = self;
+                any(needle, &$texts)
+            }
+        })*
+    };
+}
+
+rows! {
+    QueueRow as row: row.info.name.clone(), [&row.info.name];
+    WorkerInfo as worker: format!("{}\0{}", worker.queue, worker.task_id),
+        [&worker.task_id, &worker.task_type, &worker.queue, &beginning(&worker.payload)];
+    CronRow as row: row.entry.id.clone(),
+        [&row.entry.id, &row.entry.spec, &row.entry.task_type, &row.entry.options.join(" "), &beginning(&row.entry.payload)];
+    EnqueueEvent as event: event.task_id.clone(), [&event.task_id];
+    BatchRow as batch: batch.id.clone(), [&batch.id, batch.state, &batch.description];
+    PartRow as part: part.name.clone(), [&part.name, part.state, &part.work];
+    GroupInfo as group: group.name.clone(), [&group.name];
+    TaskInfo as task: task.id.clone(),
+        [&task.id, &task.task_type, task.last_error.as_deref().unwrap_or_default(), &beginning(&task.payload)];
 }
 
 impl Row for ServerInfo {
@@ -314,77 +335,5 @@ impl Row for ServerInfo {
     fn matches(&self, needle: &str) -> bool {
         any(needle, &[&self.host, &self.id, &self.status, &self.pid.to_string()])
             || self.queues.keys().any(|queue| any(needle, &[queue]))
-    }
-}
-
-impl Row for WorkerInfo {
-    fn key(&self) -> String {
-        format!("{}\0{}", self.queue, self.task_id)
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.task_id, &self.task_type, &self.queue, &beginning(&self.payload)])
-    }
-}
-
-impl Row for CronRow {
-    fn key(&self) -> String {
-        self.entry.id.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        let entry = &self.entry;
-        any(needle, &[&entry.id, &entry.spec, &entry.task_type, &entry.options.join(" "), &beginning(&entry.payload)])
-    }
-}
-
-impl Row for EnqueueEvent {
-    fn key(&self) -> String {
-        self.task_id.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.task_id])
-    }
-}
-
-impl Row for BatchRow {
-    fn key(&self) -> String {
-        self.id.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.id, self.state, &self.description])
-    }
-}
-
-impl Row for PartRow {
-    fn key(&self) -> String {
-        self.name.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.name, self.state, &self.work])
-    }
-}
-
-impl Row for GroupInfo {
-    fn key(&self) -> String {
-        self.name.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        any(needle, &[&self.name])
-    }
-}
-
-impl Row for TaskInfo {
-    fn key(&self) -> String {
-        self.id.clone()
-    }
-
-    fn matches(&self, needle: &str) -> bool {
-        let error = self.last_error.as_deref().unwrap_or_default();
-        any(needle, &[&self.id, &self.task_type, error, &beginning(&self.payload)])
     }
 }

@@ -9,6 +9,7 @@ use queue_core::{RawTask, TaskOptions};
 
 use super::describe;
 use crate::error::CliError;
+use crate::given::Given as _;
 use crate::output::Output;
 use crate::session::Session;
 use crate::when;
@@ -55,7 +56,7 @@ pub(crate) struct AsynqEnqueueArgs {
 }
 
 pub(crate) async fn run(args: AsynqEnqueueArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let mut options = TaskOptions {
+    let options = TaskOptions {
         queue: args.queue,
         max_retry: args.retry,
         timeout: args.timeout,
@@ -66,16 +67,10 @@ pub(crate) async fn run(args: AsynqEnqueueArgs, session: &Session, out: &Output)
         group: args.group,
         ..TaskOptions::new()
     };
-    if let Some(delay) = args.process_in {
-        options = options.process_in(delay);
-    }
-    if let Some(at) = args.process_at {
-        options = options.process_at(at);
-    }
-    let mut task = RawTask::new(args.task_type);
-    if let Some(payload) = args.payload {
-        task = task.payload(payload.into_vec());
-    }
+    let options =
+        options.given(args.process_in, TaskOptions::process_in).given(args.process_at, TaskOptions::process_at);
+    let payload = args.payload.map(OsString::into_vec);
+    let task = RawTask::new(args.task_type).given(payload, RawTask::payload);
     let info = session.client().enqueue(task.with(options)).await?;
     out.text(&describe(&info, None, out))
 }

@@ -18,6 +18,7 @@ use queue_core::{OptionError, RawTask, RetryPolicy, TaskInfo, TaskOptions, Uniqu
 use serde::Serialize;
 
 use crate::error::{CliError, exit};
+use crate::given::Given as _;
 use crate::output::Output;
 use crate::session::Session;
 use crate::waited;
@@ -164,7 +165,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 impl OptionArgs {
     fn apply(self, task: RawTask) -> Result<RawTask, OptionError> {
         let family = Family::choose(self.priority, self.only, self.labels)?;
-        let mut options = TaskOptions {
+        let options = TaskOptions {
             queue: self.queue,
             max_retry: self.max_retry,
             timeout: self.timeout,
@@ -187,13 +188,7 @@ impl OptionArgs {
             headers: self.headers.into_iter().collect(),
             ..TaskOptions::new()
         };
-        if let Some(delay) = self.delay {
-            options = options.process_in(delay);
-        }
-        if let Some(at) = self.at {
-            options = options.process_at(at);
-        }
-        Ok(task.with(options))
+        Ok(task.with(options.given(self.delay, TaskOptions::process_in).given(self.at, TaskOptions::process_at)))
     }
 }
 
@@ -232,10 +227,8 @@ async fn run(args: EnqueueArgs, session: &Session, out: &Output) -> Result<(), C
     if let Some(file) = args.batch {
         return batch::run(file, session, out).await;
     }
-    let mut task = RawTask::new(args.task_type.unwrap_or_default());
-    if let Some(payload) = args.payload.read().await? {
-        task = task.payload(payload);
-    }
+    let payload = args.payload.read().await?;
+    let task = RawTask::new(args.task_type.unwrap_or_default()).given(payload, RawTask::payload);
     // With a fallback it does not wait for ever.
     let force = args.options.force || args.options.fallback.is_some();
     let (client, task) = (session.client(), args.options.apply(task)?);

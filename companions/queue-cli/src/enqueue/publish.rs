@@ -8,6 +8,7 @@ use queue_redis::{Client, Publish, Published};
 use serde::Serialize;
 
 use crate::error::{CliError, exit};
+use crate::given::Given as _;
 use crate::output::Output;
 use crate::when;
 
@@ -65,16 +66,10 @@ impl PublishArgs {
         if self.coalesce {
             publish = publish.coalesce();
         }
-        if let Some(quiet) = self.debounce {
-            publish = publish.debounce(quiet);
-        }
-        if let Some(most) = self.max_wait {
-            publish = publish.max_wait(most);
-        }
-        if let Some(window) = self.throttle {
-            publish = publish.throttle(window);
-        }
         publish
+            .given(self.debounce, Publish::debounce)
+            .given(self.max_wait, Publish::max_wait)
+            .given(self.throttle, Publish::throttle)
     }
 
     /// Whether the caller wanted what is there to change, and it did not.

@@ -32,7 +32,7 @@ async fn run(args: AuditArgs, session: &Session, out: &Output) -> Result<(), Cli
     }
     let mut rows = Rows::new(out, &["AT", "WHO", "ACTION", "WHERE", "OUTCOME"]);
     for entry in &entries {
-        let at = entry.at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now()));
+        let at = when::ago(entry.at, now());
         let outcome = match (entry.outcome.as_str(), entry.changed) {
             (outcome, Some(changed)) => format!("{outcome}, {changed} changed"),
             (outcome, None) => outcome.to_owned(),

@@ -82,10 +82,10 @@ async fn run(command: BinCommand, session: &Session, out: &Output) -> Result<(),
             let left = session.inspector().bin(&id).await?.left();
             confirm.ask(&format!("delete {} tasks for good", thousands(left))).await?;
             let deleted = session.admin("cli").empty_bin(&id).await?;
-            if out.json {
-                return out.value(&serde_json::json!({ "operation": id, "deleted": deleted }));
-            }
-            out.line(&format!("{} tasks are deleted for good", thousands(deleted)))
+            out.told(
+                &serde_json::json!({ "operation": id, "deleted": deleted }),
+                &format!("{} tasks are deleted for good", thousands(deleted)),
+            )
         }
     }
 }
@@ -100,17 +100,14 @@ async fn list(session: &Session, out: &Output) -> Result<(), CliError> {
     }
     let mut rows = Rows::new(out, &["ID", "DELETED", "WHO", "WHICH", "#LEFT", "ALL KEPT"]);
     for bin in &bins {
-        let instant = |at: Option<chrono::DateTime<chrono::Utc>>| {
-            at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now()))
-        };
         let operation = &bin.operation;
         rows.add([
             operation.id.clone(),
-            instant(operation.started_at),
+            when::ago(operation.started_at, now()),
             shorten(&operation.actor, 40),
             shorten(&which(operation), 80),
             bin.left().to_string(),
-            instant(bin.until),
+            when::ago(bin.until, now()),
         ]);
     }
     out.text(&rows.render())

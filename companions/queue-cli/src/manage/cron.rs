@@ -87,17 +87,14 @@ async fn run(command: CronCommand, session: &Session, out: &Output) -> Result<()
         }
         CronCommand::Run { entry, force } => {
             let id = admin.run_cron(entry, *force).await?;
-            return if out.json { out.value(&serde_json::json!({ "task_id": id })) } else { out.line(&id) };
+            return out.told(&serde_json::json!({ "task_id": id }), &id);
         }
         CronCommand::Remove { entry } => return remove(entry, &admin, out).await,
         CronCommand::Pause { entry } => (entry, true, admin.pause_cron(entry, true).await?),
         CronCommand::Resume { entry } => (entry, false, admin.pause_cron(entry, false).await?),
     };
-    if out.json {
-        return out.value(&Paused { entry, paused, changed });
-    }
     let (word, already) = (if paused { "paused" } else { "active" }, if changed { "" } else { " already" });
-    out.line(&format!("entry {entry:?} is {word}{already}"))
+    out.told(&Paused { entry, paused, changed }, &format!("entry {entry:?} is {word}{already}"))
 }
 
 async fn remove(entry: &str, admin: &Admin, out: &Output) -> Result<(), CliError> {
@@ -109,10 +106,7 @@ async fn remove(entry: &str, admin: &Admin, out: &Output) -> Result<(), CliError
         return Err(CliError::Coded(exit::REFUSED, message));
     }
     admin.remove_cron(entry).await?;
-    if out.json {
-        return out.value(&serde_json::json!({ "entry": entry, "removed": true }));
-    }
-    out.line(&format!("entry {entry:?} is forgotten"))
+    out.told(&serde_json::json!({ "entry": entry, "removed": true }), &format!("entry {entry:?} is forgotten"))
 }
 
 async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
@@ -124,7 +118,6 @@ async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
         return Ok("no periodic entries; `queuectl scheduler --config FILE` makes some\n".to_owned());
     }
     let now = now();
-    let distance = |date: Option<DateTime<Utc>>| date.map_or_else(|| "-".to_owned(), |date| when::distance(date, now));
     let mut rows = Rows::new(out, &["ENTRY", "SPEC", "TYPE", "QUEUE", "STATE", "NEXT", "LAST"]);
     for entry in &entries {
         rows.add_marked(
@@ -136,7 +129,7 @@ async fn list(inspector: &Inspector, out: &Output) -> Result<String, CliError> {
                 shorten(&entry.queue, 40),
                 entry.state.to_owned(),
                 when::next(entry.next, now),
-                distance(entry.last),
+                when::ago(entry.last, now),
             ],
         );
     }

@@ -179,17 +179,17 @@ async fn run(command: LimitCommand, session: &Session, out: &Output) -> Result<(
         LimitCommand::Set(args) => set(args, &admin, out).await,
         LimitCommand::Rm { name, queue } => {
             admin.remove_limit(&queue, &name).await?;
-            if out.json {
-                return out.value(&serde_json::json!({ "queue": queue, "name": name, "removed": true }));
-            }
-            out.line(&format!("limit {name:?} of queue {queue:?} is removed"))
+            out.told(
+                &serde_json::json!({ "queue": queue, "name": name, "removed": true }),
+                &format!("limit {name:?} of queue {queue:?} is removed"),
+            )
         }
         LimitCommand::Off { queue } => {
             let tasks = admin.remove_limits(&queue).await?;
-            if out.json {
-                return out.value(&serde_json::json!({ "queue": queue, "made_pending": tasks }));
-            }
-            out.line(&format!("queue {queue:?} has no limits any more; {tasks} waiting tasks are pending"))
+            out.told(
+                &serde_json::json!({ "queue": queue, "made_pending": tasks }),
+                &format!("queue {queue:?} has no limits any more; {tasks} waiting tasks are pending"),
+            )
         }
         LimitCommand::Lanes(args) => show(&args.watch, out, async |out| lanes(&args, &admin, out).await).await,
         LimitCommand::Key(args) => key(args, &admin, out).await,
@@ -241,13 +241,11 @@ async fn key(args: KeyArgs, admin: &Admin, out: &Output) -> Result<(), CliError>
     new.weight = change.weight.or(new.weight);
     new.paused = !change.resume && (change.pause || new.paused);
     admin.change_lane(&queue, &name, &key, Some(&new)).await?;
-    if out.json {
-        return out.value(&serde_json::json!({ "queue": queue, "name": name, "key": key, "now": new }));
-    }
     let most = new.concurrency.map_or_else(|| "as for all".to_owned(), |most| most.to_string());
     let paused = if new.paused { "paused" } else { "not paused" };
     let weight = new.weight.map_or_else(String::new, |weight| format!(", weight: {weight}"));
-    out.line(&harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}{weight}")))
+    let text = harmless(&format!("key {key:?} of limit {name:?}: {paused}, at once: {most}{weight}"));
+    out.told(&serde_json::json!({ "queue": queue, "name": name, "key": key, "now": new }), &text)
 }
 
 async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, CliError> {
@@ -264,7 +262,7 @@ async fn lanes(args: &LanesArgs, admin: &Admin, out: &Output) -> Result<String, 
             harmless(&lane.key),
             lane.running.to_string(),
             lane.waiting.to_string(),
-            lane.next_look.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
+            when::ago(lane.next_look, now()),
             lane.concurrency.map_or_else(String::new, |most| most.to_string()),
             lane.weight.map_or_else(String::new, |weight| weight.to_string()),
             match lane.rests_until {

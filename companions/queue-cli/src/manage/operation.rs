@@ -74,13 +74,12 @@ async fn list(args: LsArgs, session: &Session, out: &Output) -> Result<(), CliEr
     }
     let mut rows = Rows::new(out, &["ID", "AT", "WHO", "ACTION", "WHICH", "STATE", "#CHANGED", "#OF"]);
     for operation in &operations {
-        let at = operation.created_at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now()));
         let is_bad = matches!(operation.state, OperationState::Failed | OperationState::Stopped);
         rows.add_marked(
             is_bad,
             [
                 operation.id.clone(),
-                at,
+                when::ago(operation.created_at, now()),
                 shorten(&operation.actor, 40),
                 operation.spec.action.as_str().to_owned(),
                 shorten(&which(operation), 80),
@@ -108,8 +107,7 @@ fn show(operation: &Operation, out: &Output) -> Result<(), CliError> {
     if out.json {
         return out.value(operation);
     }
-    let instant =
-        |at: Option<chrono::DateTime<chrono::Utc>>| at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now()));
+    let instant = |at| when::ago(at, now());
     let mut told = vec![
         ("id", operation.id.clone()),
         ("action", operation.spec.action.as_str().to_owned()),

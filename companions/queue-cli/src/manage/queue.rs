@@ -124,14 +124,11 @@ async fn pause(queues: &[String], paused: bool, session: &Session, out: &Output)
     for queue in queues {
         let changed = admin.pause(queue, paused).await?;
         let exists = existing.contains(queue);
-        if out.json {
-            out.value(&Paused { queue, paused, changed, exists })?;
-            continue;
-        }
         let word = if paused { "paused" } else { "running" };
         let already = if changed { "" } else { " already" };
         let note = if exists { "" } else { "; it has had no task yet, is this the right name?" };
-        out.line(&format!("queue {queue:?} is {word}{already}{note}"))?;
+        let line = format!("queue {queue:?} is {word}{already}{note}");
+        out.told(&Paused { queue, paused, changed, exists }, &line)?;
     }
     Ok(())
 }
@@ -196,12 +193,8 @@ async fn remove(args: RemoveArgs, session: &Session, out: &Output) -> Result<(),
             args.confirm.ask(&act).await?;
         }
         let tasks = admin.remove_queue(queue, args.force).await?;
-        if out.json {
-            out.value(&Removed { queue, tasks })?;
-            continue;
-        }
         let with = if tasks == 0 { String::new() } else { format!(", and {} tasks with it", thousands(tasks)) };
-        out.line(&format!("queue {:?} is removed{with}", harmless(queue)))?;
+        out.told(&Removed { queue, tasks }, &format!("queue {:?} is removed{with}", harmless(queue)))?;
     }
     Ok(())
 }

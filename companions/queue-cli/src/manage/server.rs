@@ -77,7 +77,7 @@ async fn list(session: &Session, out: &Output) -> Result<String, CliError> {
                 server.host.clone(),
                 server.pid.to_string(),
                 server.status.clone(),
-                server.started.map_or_else(|| "-".to_owned(), |started| when::distance(started, now())),
+                when::ago(server.started, now()),
                 format!("{}/{}", server.workers.len(), server.concurrency),
                 shorten(&queues.join(" "), 200),
             ],

@@ -16,6 +16,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml::value::Datetime;
 
+use crate::given::Given as _;
 use crate::toml_value::to_json;
 
 /// An entry as it stands in the file. `scheduler.example.toml` explains it.
@@ -122,28 +123,19 @@ impl Item {
         options.fallback = self.fallback;
         let spec = self.spec.into_inner();
         let has_zone = spec.starts_with("TZ=") || spec.starts_with("CRON_TZ=");
-        let mut entry = Entry::new(spec, task).missed(self.missed).overlap(match self.overlap {
+        let entry = Entry::new(spec, task).missed(self.missed).overlap(match self.overlap {
             OverlapChoice::Allow => Overlap::Allow,
             OverlapChoice::Skip => Overlap::Skip,
             OverlapChoice::Queue => Overlap::Queue,
         });
-        entry = entry.jitter(self.jitter.unwrap_or_default());
-        if let Some(name) = self.name {
-            entry = entry.name(name);
-        }
-        if let Some(zone) = self.timezone.or_else(|| timezone.filter(|_| !has_zone).map(str::to_owned)) {
-            entry = entry.zone(zone);
-        }
-        if let Some(starts) = self.starts {
-            entry = entry.starts(starts);
-        }
-        if let Some(ends) = self.ends {
-            entry = entry.ends(ends);
-        }
-        if let Some(runs) = self.max_runs {
-            entry = entry.max_runs(runs);
-        }
-        Ok(entry)
+        let zone = self.timezone.or_else(|| timezone.filter(|_| !has_zone).map(str::to_owned));
+        Ok(entry
+            .jitter(self.jitter.unwrap_or_default())
+            .given(self.name, Entry::name)
+            .given(zone, Entry::zone)
+            .given(self.starts, Entry::starts)
+            .given(self.ends, Entry::ends)
+            .given(self.max_runs, Entry::max_runs))
     }
 }
 

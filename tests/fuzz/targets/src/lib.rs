@@ -18,6 +18,8 @@ pub mod wire;
 mod words;
 
 // Of queuectl; see `lines`.
+#[path = "../../../../companions/queue-cli/src/given.rs"]
+mod given;
 #[path = "../../../../companions/queue-cli/src/when.rs"]
 mod when;
 

@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     let now = DateTime::from_timestamp(words.number() % 8_000_000_000_000, 0).unwrap_or_default();
     if let Ok(instant) = when::instant(&words.text()) {
         let date = DateTime::<Utc>::from(instant);
-        let _ = (when::date(date, now), when::next(Some(date), now));
+        let _ = (when::date(date, now), when::ago(Some(date), now), when::next(Some(date), now));
     }
     if let Ok(duration) = when::duration(&words.text()) {
         let _ = when::rough(duration);

@@ -4,12 +4,13 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
+use super::rows;
 use super::table::{Cell, Column, widest};
-use super::{ago, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::{BatchRow, BatchScreen, PartRow};
 use crate::dash::text::cut;
+use crate::when;
 
 pub(super) fn lines(model: &Model, list: &List<BatchRow>, cells: usize, palette: Palette) -> Vec<Line<'static>> {
     let columns = vec![
@@ -30,7 +31,7 @@ pub(super) fn lines(model: &Model, list: &List<BatchRow>, cells: usize, palette:
             Cell::new(row.live.to_string(), palette.plain()),
             Cell::new(row.succeeded.to_string(), palette.plain()),
             Cell::new(row.bad.to_string(), if row.bad > 0 { palette.bad() } else { palette.plain() }),
-            Cell::new(ago(row.created, model.now), palette.plain()),
+            Cell::new(when::ago(row.created, model.now), palette.plain()),
             Cell::new(&row.description, palette.plain()),
         ]
     })

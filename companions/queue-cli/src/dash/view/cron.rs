@@ -5,8 +5,8 @@ use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use super::queue::bytes;
+use super::rows;
 use super::table::{Cell, Column, widest};
-use super::{ago, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::CronRow;
@@ -36,7 +36,7 @@ pub(super) fn lines(model: &Model, list: &List<CronRow>, cells: usize, palette: 
             Cell::new(&entry.spec, palette.calm()),
             Cell::new(&entry.task_type, palette.strong()),
             next,
-            Cell::new(ago(entry.prev, model.now), palette.plain()),
+            Cell::new(when::ago(entry.prev, model.now), palette.plain()),
             Cell::new(&entry.id, palette.plain()),
             Cell::new(entry.options.join(" "), palette.plain()),
         ]

@@ -11,7 +11,6 @@ mod servers;
 mod table;
 mod task;
 
-use chrono::{DateTime, Utc};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -200,9 +199,4 @@ fn rows<T: Row>(
         lines.push(Line::styled(format!(" {text}"), palette.label()));
     }
     lines
-}
-
-/// How far a date is from now, or that there is none.
-fn ago(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
-    at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now))
 }

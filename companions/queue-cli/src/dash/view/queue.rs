@@ -8,8 +8,8 @@ use ratatui::text::{Line, Span};
 
 use super::palette::Palette;
 use super::queues::{course, memory, short};
+use super::rows;
 use super::table::{Cell, Column, widest};
-use super::{ago, rows};
 use crate::dash::list::List;
 use crate::dash::model::Model;
 use crate::dash::screen::{QueueScreen, TABS};
@@ -146,9 +146,9 @@ fn detail(task: &TaskInfo, now: DateTime<Utc>) -> String {
     match task.state {
         TaskState::Active if task.is_orphaned => "orphaned".to_owned(),
         TaskState::Active => "held".to_owned(),
-        TaskState::Scheduled | TaskState::Retry => ago(task.next_process_at, now),
-        TaskState::Archived => ago(task.last_failed_at, now),
-        TaskState::Completed => ago(task.completed_at, now),
+        TaskState::Scheduled | TaskState::Retry => when::ago(task.next_process_at, now),
+        TaskState::Archived => when::ago(task.last_failed_at, now),
+        TaskState::Completed => when::ago(task.completed_at, now),
         TaskState::Pending | TaskState::Aggregating => String::new(),
     }
 }

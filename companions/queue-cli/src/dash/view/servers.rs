@@ -32,7 +32,7 @@ pub(super) fn lines(model: &Model, list: &List<ServerInfo>, cells: usize, palett
             Cell::new(server.pid.to_string(), palette.plain()),
             Cell::new(&server.status, state),
             Cell::new(busy, palette.plain()),
-            Cell::new(super::ago(server.started, model.now), palette.plain()),
+            Cell::new(when::ago(server.started, model.now), palette.plain()),
             Cell::new(queues(server), palette.plain()),
         ]
     })

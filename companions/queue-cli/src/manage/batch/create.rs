@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::warn_if_existed;
 use crate::enqueue::batch::{CHUNK_LINES, Reading, cannot_read, open_twice};
 use crate::error::{CliError, complain};
+use crate::given::Given as _;
 use crate::lines::Numbered;
 use crate::output::Output;
 use crate::session::Session;
@@ -158,43 +159,20 @@ fn builder(args: CreateArgs, session: &Session) -> BatchBuilder {
             Some((task_type, payload)) => (task_type, Some(payload.to_owned())),
             None => (&*text, None),
         };
-        let mut task = RawTask::new(task_type);
-        if let Some(payload) = payload {
-            task = task.payload(payload);
-        }
-        match &queue {
-            Some(queue) => task.queue(queue.clone()),
-            None => task,
-        }
+        RawTask::new(task_type).given(payload, RawTask::payload).given(queue.clone(), RawTask::queue)
     };
     let mut builder = session.client().batch();
-    if let Some(id) = args.id {
-        builder = builder.id(id);
-    }
-    if let Some(text) = args.description {
-        builder = builder.description(text);
-    }
     builder = args.tags.into_iter().fold(builder, BatchBuilder::tag);
     builder = args.metadata.into_iter().fold(builder, |builder, (name, text)| builder.metadata(name, text));
-    if let Some(at) = args.deadline {
-        builder = builder.deadline(at);
-    }
-    if let Some(time) = args.linger {
-        builder = builder.linger(time);
-    }
-    if let Some(text) = args.success {
-        builder = builder.on_success(task(text));
-    }
-    if let Some(text) = args.complete {
-        builder = builder.on_complete(task(text));
-    }
-    if let Some(text) = args.death {
-        builder = builder.on_death(task(text));
-    }
-    if let Some(text) = args.settled {
-        builder = builder.on_settled(task(text));
-    }
     builder
+        .given(args.id, BatchBuilder::id)
+        .given(args.description, BatchBuilder::description)
+        .given(args.deadline, BatchBuilder::deadline)
+        .given(args.linger, BatchBuilder::linger)
+        .given(args.success.map(task), BatchBuilder::on_success)
+        .given(args.complete.map(task), BatchBuilder::on_complete)
+        .given(args.death.map(task), BatchBuilder::on_death)
+        .given(args.settled.map(task), BatchBuilder::on_settled)
 }
 
 /// Adds the tasks.

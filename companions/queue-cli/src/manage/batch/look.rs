@@ -109,7 +109,7 @@ async fn ls(args: &ListArgs, inspector: &Inspector, out: &Output) -> Result<Stri
                 batch.succeeded.to_string(),
                 batch.dead.to_string(),
                 batch.removed.to_string(),
-                batch.created.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
+                when::ago(batch.created, now()),
                 shorten(batch.description.as_deref().unwrap_or("-"), 80),
                 shorten(&words(&batch.tags), 40),
             ],

@@ -160,10 +160,7 @@ async fn run(command: BatchCommand, session: &Session, out: &Output) -> Result<(
 async fn commit(args: CommitArgs, session: &Session, out: &Output) -> Result<(), CliError> {
     let id = args.id.to_string();
     session.client().batch_of(&id).await?.commit().await?;
-    if out.json {
-        return out.value(&serde_json::json!({ "id": id, "committed": true }));
-    }
-    out.line(&format!("batch {id:?} is committed"))
+    out.told(&serde_json::json!({ "id": id, "committed": true }), &format!("batch {id:?} is committed"))
 }
 
 async fn cancel(args: CancelArgs, session: &Session, out: &Output) -> Result<(), CliError> {
@@ -176,10 +173,7 @@ async fn cancel(args: CancelArgs, session: &Session, out: &Output) -> Result<(),
         let text = format!("batch {id:?} is over, so there is nothing to cancel; {}", summary(&status));
         return Err(CliError::Coded(exit::REFUSED, text));
     }
-    if out.json {
-        return out.value(&serde_json::json!({ "id": id, "cancelled": true }));
-    }
-    out.line(&format!("batch {id:?} is cancelled"))
+    out.told(&serde_json::json!({ "id": id, "cancelled": true }), &format!("batch {id:?} is cancelled"))
 }
 
 async fn retry(args: RetryArgs, session: &Session, out: &Output) -> Result<(), CliError> {

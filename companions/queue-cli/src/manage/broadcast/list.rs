@@ -55,7 +55,7 @@ async fn ls(most: usize, inspector: &Inspector, out: &Output) -> Result<String, 
                 broadcast.quorum.map_or_else(String::new, |quorum| quorum.to_string()),
                 broadcast.succeeded.to_string(),
                 broadcast.dead.to_string(),
-                broadcast.created.map_or_else(|| "-".to_owned(), |at| when::distance(at, now())),
+                when::ago(broadcast.created, now()),
                 shorten(broadcast.description.as_deref().unwrap_or("-"), 80),
             ],
         );

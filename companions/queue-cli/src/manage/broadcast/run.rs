@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use queue_core::RawTask;
 use queue_core::broadcast::{LeftOut, To, Verdict};
-use queue_redis::{BatchError, Broadcast, BroadcastStatus};
+use queue_redis::{BatchError, Broadcast, BroadcastBuilder, BroadcastStatus};
 use serde::Serialize;
 
 use super::look::{View, describe, summary};
 use crate::enqueue;
 use crate::error::{CliError, complain, exit};
+use crate::given::Given as _;
 use crate::manage::now;
 use crate::output::Output;
 use crate::session::Session;
@@ -94,41 +95,27 @@ struct Sent<'a> {
 }
 
 pub(super) async fn run(args: RunArgs, session: &Session, out: &Output) -> Result<(), CliError> {
-    let mut task = RawTask::new(args.task_type);
-    if let Some(payload) = args.payload.read().await? {
-        task = task.payload(payload);
-    }
+    let mut task = RawTask::new(args.task_type).given(args.payload.read().await?, RawTask::payload);
     (task.options.max_retry, task.options.timeout) = (args.max_retry, args.timeout);
     let mut broadcast = session.client().broadcast(task).to(args.to);
-    if let Some(queue) = args.queue {
-        broadcast = broadcast.queue(queue);
-    }
     if let Some(Quorum::Of(servers)) = args.quorum {
         broadcast = broadcast.quorum(servers);
     }
     let at = |time| SystemTime::from(now()).checked_add(time).ok_or_else(|| CliError::failed("that is too far away"));
-    if let Some(time) = args.deadline {
-        broadcast = broadcast.deadline(at(time)?);
-    }
-    if let Some(time) = args.late_joiners {
-        broadcast = broadcast.late_joiners(at(time)?);
-    }
-    if let Some(time) = args.replace_after {
-        broadcast = broadcast.replace_lost(time);
-    }
-    if let Some(text) = args.description {
-        broadcast = broadcast.description(text);
-    }
-    if let Some(id) = args.id {
-        broadcast = broadcast.id(id);
-    }
+    broadcast = broadcast
+        .given(args.queue, BroadcastBuilder::queue)
+        .given(args.deadline.map(at).transpose()?, BroadcastBuilder::deadline)
+        .given(args.late_joiners.map(at).transpose()?, BroadcastBuilder::late_joiners)
+        .given(args.replace_after, BroadcastBuilder::replace_lost)
+        .given(args.description, BroadcastBuilder::description)
+        .given(args.id, BroadcastBuilder::id);
     let sent = broadcast.send().await?;
     for left_out in sent.left_out() {
         complain(&format!("warning: left out: {left_out}"));
     }
     if !args.wait {
         let view = Sent { id: sent.id().to_string(), servers: sent.servers(), left_out: sent.left_out() };
-        return if out.json { out.value(&view) } else { out.line(&view.id) };
+        return out.told(&view, &view.id);
     }
     wait(&sent, args.wait_timeout, out).await
 }

@@ -82,17 +82,15 @@ async fn cancel(admin: &Admin, id: &str, queue: Option<&str>, out: &Output) -> R
         None => queue_of(admin.inspector(), id).await?,
     };
     let canceled = admin.cancel_for_good(&queue, id).await?;
-    if out.json {
-        let (outcome, server) = (canceled.as_str(), canceled.server());
-        return out.value(&Canceled { id, queue: &queue, outcome, server });
-    }
+    let (outcome, server) = (canceled.as_str(), canceled.server());
     let text = match &canceled {
         Cancellation::Done => "nobody worked on it; it is archived".to_owned(),
         Cancellation::Ended(state) => format!("it had ended before: it is {state}"),
         Cancellation::Told { server } => format!("recorded, and told to {server}, which works on it"),
         Cancellation::Recorded => "recorded; no server that works on it listens now".to_owned(),
     };
-    out.line(&format!("task {id:?} in queue {queue:?}: {text}"))
+    let text = format!("task {id:?} in queue {queue:?}: {text}");
+    out.told(&Canceled { id, queue: &queue, outcome, server }, &text)
 }
 
 /// Asks the servers to stop the attempt.
@@ -108,9 +106,7 @@ async fn interrupt(admin: &Admin, id: &str, out: &Output) -> Result<(), CliError
             "no server is listening, so nothing was interrupted; `queuectl server ls` shows those that run",
         ));
     }
-    if out.json {
-        return out.value(&Asked { id, servers_asked: servers });
-    }
-    let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
-    out.line(&format!("asked {servers} to stop working on task {id:?}; whichever has it lets it fail and be retried"))
+    let told = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
+    let text = format!("asked {told} to stop working on task {id:?}; whichever has it lets it fail and be retried");
+    out.told(&Asked { id, servers_asked: servers }, &text)
 }

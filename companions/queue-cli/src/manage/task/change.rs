@@ -186,10 +186,7 @@ pub(crate) async fn run(action: Verb, args: ChangeArgs, session: &Session, out: 
 
 async fn one(action: Verb, queue: &str, id: &str, admin: &Admin, out: &Output) -> Result<(), CliError> {
     admin.change_task(action, queue, id).await?;
-    if out.json {
-        return out.value(&One { action, queue, id });
-    }
-    out.line(&format!("task {:?} is {}", harmless(id), done(action)))
+    out.told(&One { action, queue, id }, &format!("task {:?} is {}", harmless(id), done(action)))
 }
 
 pub(crate) async fn all(action: Verb, args: AllArgs, session: &Session, out: &Output) -> Result<(), CliError> {

@@ -96,7 +96,7 @@ fn columns(state: TaskState) -> ([&'static str; 4], &'static str) {
 
 fn cells(task: &TaskInfo, now: DateTime<Utc>) -> ([String; 4], String) {
     const WIDTH: usize = 100;
-    let ago = |at: Option<DateTime<Utc>>| at.map_or_else(|| "-".to_owned(), |at| when::distance(at, now));
+    let ago = |at| when::ago(at, now);
     let detail = match task.state {
         TaskState::Active if task.is_orphaned => "orphaned".to_owned(),
         TaskState::Active | TaskState::Pending => String::new(),

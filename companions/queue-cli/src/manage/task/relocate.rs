@@ -60,8 +60,8 @@ pub(crate) async fn run(args: MoveArgs, session: &Session, out: &Output) -> Resu
         None => queue_of(admin.inspector(), id).await?,
     };
     let queue = admin.move_task(&from, id, to).await?;
-    if out.json {
-        return out.value(&Moved { id, from: &from, queue: &queue });
-    }
-    out.line(&format!("task {:?} is in queue {:?} now", harmless(id), harmless(&queue)))
+    out.told(
+        &Moved { id, from: &from, queue: &queue },
+        &format!("task {:?} is in queue {:?} now", harmless(id), harmless(&queue)),
+    )
 }

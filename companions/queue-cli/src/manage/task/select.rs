@@ -6,6 +6,7 @@ use clap::Args;
 use queue_admin::{Filter, FilterError};
 use queue_core::TaskState;
 
+use crate::given::Given as _;
 use crate::when;
 
 /// What tasks must be like. What is given must all be so.
@@ -83,19 +84,13 @@ impl FilterArgs {
     /// The same for the library, over tasks in these states.
     pub(crate) fn filter(&self, states: &[TaskState]) -> Filter {
         let begin = self.filter.clone().unwrap_or_default();
-        let mut filter = states.iter().fold(begin, |filter, state| filter.state(*state));
-        if let Some(group) = &self.group {
-            filter = filter.group(group);
-        }
-        if let Some(task_type) = &self.task_type {
-            filter = filter.task_type(task_type);
-        }
-        if let Some(age) = self.older_than {
-            filter = filter.older_than(age);
-        }
-        if let Some(text) = &self.error {
-            filter = filter.error_contains(text);
-        }
+        let mut filter = states
+            .iter()
+            .fold(begin, |filter, state| filter.state(*state))
+            .given(self.group.as_ref(), Filter::group)
+            .given(self.task_type.as_ref(), Filter::task_type)
+            .given(self.older_than, Filter::older_than)
+            .given(self.error.as_ref(), Filter::error_contains);
         for (name, value) in &self.headers {
             filter = match value {
                 Some(value) => filter.header_is(name, value),

@@ -41,8 +41,8 @@ pub(crate) async fn run(args: UpdateArgs, session: &Session, out: &Output) -> Re
     let payload = enqueue::payload(false, args.payload, args.payload_file).await?.unwrap_or_default();
     let payload_bytes = payload.len();
     session.admin("cli").update_payload(&args.queue, &args.id, payload, None).await?;
-    if out.json {
-        return out.value(&Updated { queue: &args.queue, id: &args.id, payload_bytes });
-    }
-    out.line(&format!("task {:?} has another payload now, of {payload_bytes} bytes", harmless(&args.id)))
+    out.told(
+        &Updated { queue: &args.queue, id: &args.id, payload_bytes },
+        &format!("task {:?} has another payload now, of {payload_bytes} bytes", harmless(&args.id)),
+    )
 }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use super::super::batch::warn_if_existed;
 use crate::enqueue::is_stdin;
 use crate::error::CliError;
+use crate::given::Given as _;
 use crate::output::Output;
 use crate::session::Session;
 use crate::toml_value::to_json;
@@ -126,7 +127,7 @@ pub(crate) async fn run(args: CreateArgs, session: &Session, out: &Output) -> Re
     let made = builder(file, session.client().workflow())?.start().await?;
     warn_if_existed("workflow", &made);
     let (id, existed) = (made.id().to_string(), made.existed());
-    if out.json { out.value(&Created { id, nodes, existed }) } else { out.line(&id) }
+    out.told(&Created { id: id.clone(), nodes, existed }, &id)
 }
 
 fn read(path: &PathBuf) -> Result<File, CliError> {
@@ -157,26 +158,16 @@ fn read(path: &PathBuf) -> Result<File, CliError> {
 }
 
 fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, CliError> {
-    if let Some(id) = file.id {
-        flow = flow.id(id);
-    }
-    if let Some(text) = file.description {
-        flow = flow.description(text);
-    }
     flow = file.tags.into_iter().fold(flow, WorkflowBuilder::tag);
     flow = file.metadata.into_iter().fold(flow, |flow, (name, text)| flow.metadata(name, text));
-    if let Some(value) = file.on_success {
-        flow = flow.on_success(task(&value, "on_success")?);
-    }
-    if let Some(value) = file.on_complete {
-        flow = flow.on_complete(task(&value, "on_complete")?);
-    }
-    if let Some(value) = file.on_death {
-        flow = flow.on_death(task(&value, "on_death")?);
-    }
-    if let Some(value) = file.on_settled {
-        flow = flow.on_settled(task(&value, "on_settled")?);
-    }
+    let callback = |value: Option<Value>, place| value.map(|value| task(&value, place)).transpose();
+    flow = flow
+        .given(file.id, WorkflowBuilder::id)
+        .given(file.description, WorkflowBuilder::description)
+        .given(callback(file.on_success, "on_success")?, WorkflowBuilder::on_success)
+        .given(callback(file.on_complete, "on_complete")?, WorkflowBuilder::on_complete)
+        .given(callback(file.on_death, "on_death")?, WorkflowBuilder::on_death)
+        .given(callback(file.on_settled, "on_settled")?, WorkflowBuilder::on_settled);
     for node in file.node {
         let place = format!("node {:?}", node.name);
         let wrong = |what: &str| CliError::failed(format!("{place} {what}"));

@@ -90,8 +90,8 @@ async fn signal(args: SignalArgs, session: &Session, out: &Output) -> Result<(),
         return Err(CliError::Coded(exit::REFUSED, what));
     }
     let done = if decline { "declined" } else { "given" };
-    if out.json {
-        return out.value(&json!({ "id": id.to_string(), "node": name, "signal": done }));
-    }
-    out.line(&format!("signal {name:?} of workflow {id} is {done}"))
+    out.told(
+        &json!({ "id": id.to_string(), "node": name, "signal": done }),
+        &format!("signal {name:?} of workflow {id} is {done}"),
+    )
 }
