@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::keys::slot_of;
 use redis::{Cmd, FromRedisValue, ToRedisArgs, Value};
 
 use crate::address::{self, Address};
@@ -251,6 +252,16 @@ impl Redis {
         }
     }
 
+    /// The number of the shared connection to the server that has this key; `None` while there is none. What was written by one of
+    /// another number may be lost: it was to a server that has crashed, or that is master no longer.
+    pub(crate) fn generation(&self, key: &str) -> Option<u64> {
+        match &self.inner.place {
+            Place::Server(server) => server.generation(),
+            Place::Sentinel(sentinel) => sentinel.settled()?.generation(),
+            Place::Cluster(cluster) => cluster.known_owner(slot_of(key.as_bytes()))?.server.generation(),
+        }
+    }
+
     pub(crate) fn options(&self) -> &RedisOptions {
         &self.inner.options
     }
@@ -378,7 +389,7 @@ impl Connection {
     ) -> Result<T, Error> {
         let Held::Nodes(lents, cluster) = &mut self.held else { return self.query(operation, cmd).await };
         let watched = self.redis.inner.calls.begin(operation);
-        let slot = queue_core::keys::slot_of(key.as_bytes());
+        let slot = slot_of(key.as_bytes());
         let reply = cluster.send_to_slot(cluster::Way::Own(lents), slot, operation, Request::Command(cmd)).await;
         read(operation, watched.end(reply)?)
     }

@@ -72,6 +72,26 @@ async fn a_planned_failover_is_heard_by_those_who_only_listen() {
     assert_eq!(new.cmd::<i64>(&["LLEN", "asynq:{default}:pending"]).await, 1);
 }
 
+#[tokio::test]
+async fn a_client_lists_its_queues_again_at_a_new_master() {
+    queue_redis::log_to_stderr(false);
+    let watched = Watched::start().await;
+    let client = Client::new(connect(&watched));
+    client.enqueue(RawTask::new("job")).await.unwrap();
+    watched.sentinels[0].cmd::<()>(&["SENTINEL", "FAILOVER", "mymaster"]).await;
+    eventually("all Sentinels agree", async || ![0, usize::MAX].contains(&watched.master().await)).await;
+    let new = &watched.servers[watched.master().await];
+    // As if it had not reached the replica in time.
+    eventually("it is master", async || !new.is_replica().await).await;
+    new.cmd::<i64>(&["DEL", "asynq:queues", "asynq:{default}:pending"]).await;
+    eventually("the new master serves", async || {
+        let _ = client.enqueue(RawTask::new("job")).await;
+        new.cmd::<i64>(&["LLEN", "asynq:{default}:pending"]).await > 0
+    })
+    .await;
+    assert_eq!(new.cmd::<Vec<String>>(&["SMEMBERS", "asynq:queues"]).await, ["default"]);
+}
+
 /// Nobody would wait for its answer to end: only Sentinel says that another is master now.
 #[tokio::test]
 async fn a_master_that_hangs_is_left_when_sentinel_names_another() {

@@ -64,7 +64,8 @@ impl Sentinel {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settled(&self) -> Option<Arc<Server>> {
+    /// The master, while there is no reason to ask for it.
+    pub(crate) fn settled(&self) -> Option<Arc<Server>> {
         let known = self.lock();
         known.master.as_ref().filter(|_| known.settled).map(|(_, server)| server.clone())
     }

@@ -4,6 +4,7 @@
 //! also when Redis does not answer several calls in a row: a server that hangs keeps its sockets open, and the
 //! redis crate alone would wait for ever.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,10 +41,13 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct Shared {
     connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that an error of an old one does not close its successor.
+    /// The number of the connection, so that an error of an old one does not close its successor.
     generation: u64,
     unanswered: u32,
 }
+
+/// Numbers shared connections, those of all servers: one to another server is another one.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
 /// What is sent in one go.
 #[derive(Clone, Copy)]
@@ -227,10 +231,16 @@ impl Server {
         let tried = script::try_out(&mut connection, self.dialect).await;
         tried.map_err(|error| self.explain("loading a script", error))?;
         let mut shared = self.lock();
-        shared.generation += 1;
+        shared.generation = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         shared.unanswered = 0;
         shared.connection = Some(connection.clone());
         Ok((shared.generation, connection))
+    }
+
+    /// The number of the shared connection; `None` while there is none.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        let shared = self.lock();
+        shared.connection.as_ref().map(|_| shared.generation)
     }
 
     fn existing(&self) -> Option<(u64, MultiplexedConnection)> {

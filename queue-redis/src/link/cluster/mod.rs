@@ -55,9 +55,9 @@ pub(crate) struct Cluster {
 }
 
 #[derive(Clone)]
-struct Node {
+pub(crate) struct Node {
     address: NodeAddress,
-    server: Arc<Server>,
+    pub(crate) server: Arc<Server>,
 }
 
 /// Who serves what, as far as we know.
@@ -395,7 +395,7 @@ impl Cluster {
         self.known_owner(slot).ok_or_else(|| self.nobody_serves(operation, Some(slot)))
     }
 
-    fn known_owner(&self, slot: u16) -> Option<Node> {
+    pub(crate) fn known_owner(&self, slot: u16) -> Option<Node> {
         let known = self.lock();
         let owner = (*known.owners.get(usize::from(slot))?)?;
         known.masters.get(usize::from(owner)).cloned()
