@@ -164,6 +164,8 @@ pub struct Batch {
     pub(super) key: Option<String>,
     /// How many additions were made with this key, to each flow of the tree: all handles of a run count together.
     pub(super) additions: Arc<Mutex<HashMap<u32, u32>>>,
+    /// The number behind those that were given out to additions, by flow of the tree: all handles of a run know them.
+    pub(super) given_out: Arc<Mutex<HashMap<u32, u32>>>,
     /// Whether it was there when it was to be made.
     pub(super) existed: bool,
 }
@@ -183,7 +185,8 @@ impl Batch {
     pub fn of_task(client: Client, task_id: &str) -> Result<Self, BatchError> {
         let member = MemberId::of(task_id).ok_or_else(|| BatchError::NoMember { id: task_id.to_owned() })?;
         let (id, born, key) = (member.flow.clone(), member.born, Some(task_id.to_owned()));
-        Ok(Self { client, id, born, behalf: Some(member), key, additions: Arc::default(), existed: true })
+        let (additions, given_out) = Default::default();
+        Ok(Self { client, id, born, behalf: Some(member), key, additions, given_out, existed: true })
     }
 
     pub(crate) async fn named(client: Client, id: &str) -> Result<Self, BatchError> {
@@ -193,7 +196,8 @@ impl Batch {
             return Err(BatchError::Unknown { id: id.to_string() });
         }
         let born = flows.born(id.root()).await?;
-        Ok(Self { client, id, born, behalf: None, key: None, additions: Arc::default(), existed: true })
+        let (additions, given_out) = Default::default();
+        Ok(Self { client, id, born, behalf: None, key: None, additions, given_out, existed: true })
     }
 
     /// Its id.
@@ -298,6 +302,16 @@ impl Batch {
         }
     }
 
+    /// How many of the numbers that were just given out this process has had before. A Redis that has gone back, as in a failover, gives
+    /// them out again, and their tasks may be there: they are those of the additions before.
+    fn had_before(&self, reserved: &Reserved) -> u32 {
+        let mut given_out = lock(&self.given_out);
+        let end = given_out.entry(self.id.number()).or_default();
+        let had = end.saturating_sub(reserved.first).min(reserved.count);
+        *end = (*end).max(reserved.first + reserved.count);
+        had
+    }
+
     /// Adds members, all of one queue and no more than one reservation gives out.
     async fn add_to(&self, queue: &str, tasks: Vec<Composed>, key: &str, position: u64) -> Result<Added, BatchError> {
         let (flows, now_ns) = (self.client.flows(), self.client.now_ns());
@@ -312,14 +326,16 @@ impl Batch {
                 Word::Closed => return Err(BatchError::Closed { id: self.id.to_string() }),
                 _ => return Err(BatchError::Unknown { id: self.id.to_string() }),
             }
+            let had = if reserved.word == Word::Applied { self.had_before(&reserved) } else { 0 };
+            let first = reserved.first + had;
             // Known from an attempt before, the addition may have been of other length.
-            let count = (reserved.count as usize).min(rest.len());
+            let count = ((reserved.count - had) as usize).min(rest.len());
             let more = rest.split_off(count);
             if reserved.is_added {
                 added.members += count as u64;
             } else {
-                let mut missing: Vec<(u32, Composed)> = (reserved.first..).zip(rest).collect();
-                let mut surplus: Vec<u32> = (reserved.first..).take(reserved.count as usize).skip(count).collect();
+                let mut missing: Vec<(u32, Composed)> = (first..).zip(rest).collect();
+                let mut surplus: Vec<u32> = (first..reserved.first + reserved.count).skip(count).collect();
                 if reserved.word == Word::Same {
                     let absent = self.absent(queue, &reserved).await?;
                     let now = if absent.is_empty() {

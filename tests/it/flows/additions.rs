@@ -7,7 +7,7 @@ use queue_redis::{Batch, BatchError, Client, Redis};
 use queue_worker::{Failure, Job, Task};
 use serde::{Deserialize, Serialize};
 
-use super::{Ran, callback, client, count, member, over, router, server};
+use super::{Ran, callback, client, count, flow_keys, member, over, router, server};
 use crate::support::{Fixture, Proxy, QUEUE, eventually};
 
 #[derive(Serialize, Deserialize, Task)]
@@ -141,4 +141,30 @@ async fn an_addition_that_is_made_again_with_less_keeps_the_members_that_are_the
     batch.clone().keyed("load").add_all(["a", "b"].map(member)).await.unwrap();
     let pending: u64 = fixture.cmd(&["LLEN", &format!("asynq:{{{QUEUE}}}:pending")]).await;
     assert_eq!((batch.status().await.unwrap().total, pending), (3, 3));
+}
+
+/// Those of the second addition counted as those of the first, and never ran.
+#[tokio::test]
+async fn members_that_are_added_when_redis_has_gone_back_run_beside_those_before() {
+    let (fixture, ran) = (Fixture::start().await, Ran::default());
+    let batch = client(&fixture).batch().open().await.unwrap();
+    let mut ledger: Vec<(String, Vec<u8>)> = Vec::new();
+    for key in flow_keys(&fixture).await {
+        ledger.push((key.clone(), fixture.cmd(&["DUMP", &key]).await));
+    }
+    batch.add_all(["a", "b"].map(member)).await.unwrap();
+    // Their tasks reached the new master, and that numbers were given out did not.
+    for key in flow_keys(&fixture).await {
+        fixture.run(&format!("DEL {key}")).await;
+    }
+    for (key, dump) in &ledger {
+        fixture.cmd::<()>(&[b"RESTORE", key.as_bytes(), b"0", &dump[..]]).await;
+    }
+    assert_eq!(batch.add_all(["c", "d", "e"].map(member)).await.unwrap().members, 3);
+    batch.commit().await.unwrap();
+    let server = server(&fixture, router(&ran)).start().await.unwrap();
+    let status = over(&batch).await;
+    assert_eq!((status.total, status.succeeded), (5, 5));
+    assert_eq!(["a", "b", "c", "d", "e"].map(|member| count(&ran, member)), [1; 5]);
+    server.shutdown().await;
 }
