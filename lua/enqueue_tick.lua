@@ -28,7 +28,7 @@
 --   12 from      unix second of the first tick that is let go; else the tick
 -- DERIVED
 --   asynq:{<queue>}:t:<id of the run before>  HASH
--- RETURNS an array: a word, upto, id of the last run, its time in nanoseconds
+-- RETURNS an array: a word, upto, id of the last run, its time in nanoseconds, upto as it was before; 0 if there was none
 --   enqueued   the task is stored
 --   exists     the tick's task is stored already: the claim was lost, or the answer to it
 --   claimed    the tick was dealt with before; nothing was written
@@ -47,6 +47,7 @@ local state, score, group, overlap, max_runs, from = ARGV[7], ARGV[8], ARGV[9], 
 local known = redis.call('HMGET', entry, 'upto', 'last_id', 'last_ns', 'runs', 'paused', 'waiting')
 local upto, last_id, last_ns = known[1] or '0', known[2] or '', known[3] or '0'
 local runs, paused, waiting = tonumber(known[4] or 0), known[5], known[6]
+local before = upto
 local manual = why == 'manual' or why == 'forced'
 
 local function answer(word)
@@ -54,7 +55,7 @@ local function answer(word)
     -- The entry was forgotten meanwhile; whoever carries it writes it anew.
     redis.call('EXPIRE', entry, 2592000)
   end
-  return {word, upto, last_id, last_ns}
+  return {word, upto, last_id, last_ns, before}
 end
 
 local function remember(outcome, which, first)
@@ -120,8 +121,8 @@ if redis.call('EXISTS', task) == 1 then
 end
 
 if overlap ~= 'allow' and why ~= 'forced' and last_id ~= '' then
-  local before = redis.pcall('HGET', string.sub(task, 1, -#id - 1) .. last_id, 'state')
-  if type(before) == 'string' and before ~= 'completed' and before ~= 'archived' then
+  local last = redis.pcall('HGET', string.sub(task, 1, -#id - 1) .. last_id, 'state')
+  if type(last) == 'string' and last ~= 'completed' and last ~= 'archived' then
     if overlap == 'skip' or manual then
       deal_with('unfinished')
       return answer('unfinished')

@@ -118,6 +118,8 @@ pub struct TickReply {
     pub last_id: String,
     /// When that was, in Unix nanoseconds; 0 for never.
     pub last_ns: i64,
+    /// What `upto` was before this call; 0 where Redis did not know the entry.
+    pub before: i64,
 }
 
 /// What describes an entry in Redis, for whoever looks at it.
@@ -335,7 +337,7 @@ impl Broker {
 }
 
 fn parse_tick(reply: &Value) -> Option<TickReply> {
-    let (word, upto, last_id, last_ns): (String, i64, String, i64) =
+    let (word, upto, last_id, last_ns, before): (String, i64, String, i64, i64) =
         FromRedisValue::from_redis_value_ref(reply).ok()?;
     let verdict = match word.as_str() {
         "enqueued" => TickVerdict::Enqueued,
@@ -350,7 +352,7 @@ fn parse_tick(reply: &Value) -> Option<TickReply> {
         "ahead" => TickVerdict::Ahead,
         _ => return None,
     };
-    Some(TickReply { verdict, upto, last_id, last_ns })
+    Some(TickReply { verdict, upto, last_id, last_ns, before })
 }
 
 fn parse_status(reply: &Value) -> Option<Option<EntryStatus>> {

@@ -10,7 +10,7 @@ use queue_core::{Clock, RawTask, TaskState};
 use queue_redis::{Redis, RedisOptions};
 use queue_scheduler::{Entry, Missed, Scheduler};
 
-use super::{MINUTE, START, Stage, enqueued, entry};
+use super::{HOUR, MINUTE, START, Stage, enqueued, entry};
 use crate::support::{Events, Fixture, Hanging, Lines, Proxy, QUEUE, RedisProcess, eventually};
 
 #[tokio::test]
@@ -121,6 +121,26 @@ async fn ticks_that_redis_has_lost_are_told_of_once() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(told().len(), 1, "{:?}", told());
     assert!(told()[0].contains("22:01:00") && told()[0].contains("22:03:00"), "{:?}", told());
+}
+
+/// Whoever was first to ask for a tick hid from the next heartbeat that some were lost.
+#[tokio::test]
+async fn ticks_that_redis_has_lost_are_told_of_when_the_next_tick_comes_before_a_heartbeat() {
+    let stage = Stage::new().await;
+    let (lines, _guard) = Lines::collect();
+    let scheduler = stage.builder().heartbeat_interval(Duration::from_secs(HOUR as u64)).build();
+    scheduler.register(entry("e", "* * * * *")).unwrap();
+    scheduler.start().await.unwrap();
+    stage.tick("e", 3 * MINUTE).await;
+    stage.told.wait(1).await;
+    stage.fixture.run(&format!("HSET asynq:{{q}}:x:cron:e upto {}", START + MINUTE)).await;
+    for minute in 4..=5 {
+        stage.tick("e", minute * MINUTE).await;
+        stage.told.wait(minute as usize - 2).await;
+    }
+    let told: Vec<_> = lines.all().into_iter().filter(|line| line.contains("Redis has lost ticks")).collect();
+    assert!(told.len() == 1 && told[0].contains("22:01:00") && told[0].contains("22:03:00"), "{told:?}");
+    scheduler.shutdown().await;
 }
 
 /// Redis went on with the old spec, and `cron run` with the old task, as long as the scheduler ran.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use queue_core::clock::UnixSecond;
 use queue_redis::broker::{EntryStatus, Occasion};
+use queue_redis::log::warn;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -53,6 +55,18 @@ impl Carried {
         if upto > self.upto || self.fresh {
             self.upto = upto;
             self.next_due = self.schedule.next_due(upto);
+        }
+    }
+
+    /// Tells if Redis has gone back since it was heard last: it says that ticks are dealt with up to `upto`, and has said `known`.
+    pub(super) fn look_back(&mut self, upto: i64, known: i64) {
+        let was_back = std::mem::replace(&mut self.went_back, upto < known);
+        if self.went_back && !was_back {
+            warn!(
+                entry = self.schedule.name, from = %UnixSecond(upto), to = %UnixSecond(known),
+                "Redis has lost ticks between these that were dealt with, as in a failover; their tasks are lost, unless they \
+                 were worked before"
+            );
         }
     }
 
@@ -153,22 +167,18 @@ impl Entries {
         self.carried.get_mut(name).filter(|carried| carried.version == version)
     }
 
-    /// What Redis said about this version of an entry, which was known to be dealt with up to `known`. Returns whether Redis has gone
-    /// back since it was heard last.
-    pub(super) fn registered(&mut self, name: &str, version: u64, known: i64, status: &EntryStatus) -> bool {
-        let went_back = status.upto < known;
-        self.version(name, version).is_some_and(|carried| {
-            carried.learn(status.upto, status.last_ns);
-            if std::mem::take(&mut carried.fresh) {
-                carried.registered = status.registered;
-            }
-            carried.waiting = status.waiting;
-            carried.shown = status.shown;
-            let max_runs = carried.schedule.max_runs;
-            carried.rests = status.paused.is_some() || max_runs > 0 && status.runs >= max_runs;
-            let was_back = std::mem::replace(&mut carried.went_back, went_back);
-            went_back && !was_back
-        })
+    /// What Redis said about this version of an entry, which was known to be dealt with up to `known`.
+    pub(super) fn registered(&mut self, name: &str, version: u64, known: i64, status: &EntryStatus) {
+        let Some(carried) = self.version(name, version) else { return };
+        carried.look_back(status.upto, known);
+        carried.learn(status.upto, status.last_ns);
+        if std::mem::take(&mut carried.fresh) {
+            carried.registered = status.registered;
+        }
+        carried.waiting = status.waiting;
+        carried.shown = status.shown;
+        let max_runs = carried.schedule.max_runs;
+        carried.rests = status.paused.is_some() || max_runs > 0 && status.runs >= max_runs;
     }
 
     /// Whether Redis has to be told about an entry.

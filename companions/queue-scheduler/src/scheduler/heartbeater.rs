@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use queue_core::clock::UnixSecond;
 use queue_core::wire::{SchedulerEntry, Timestamp};
 use queue_core::{Clock, TaskMessage};
 use queue_redis::log::{error, warn};
@@ -136,16 +135,7 @@ impl Heartbeater {
             policy: &schedule.policy(),
         };
         match self.broker.register_entry(definition, &self.id, occasion, known, now).await? {
-            Some(status) => {
-                let went_back = self.shared.entries().registered(&schedule.name, version, known, &status);
-                if went_back {
-                    warn!(
-                        entry = schedule.name, from = %UnixSecond(status.upto), to = %UnixSecond(known),
-                        "Redis has lost ticks between these that were dealt with, as in a failover; their tasks are lost, unless they \
-                         were worked before"
-                    );
-                }
-            }
+            Some(status) => self.shared.entries().registered(&schedule.name, version, known, &status),
             None => {
                 error!(
                     entry = schedule.name,

@@ -84,7 +84,7 @@ impl Ticker {
             // Its time is over, or Redis has said that it is dealt with; all there is to learn is by whom.
             steps.insert(0, Step { why: Why::LetGo { from: tick }, tick });
         }
-        let mut rest = None;
+        let (mut rest, mut known) = (None, upto);
         for step in steps {
             if self.stop.is_cancelled() {
                 return;
@@ -97,6 +97,10 @@ impl Ticker {
                         info!(entry = schedule.name, "the entry works again");
                     }
                     carried.unsure = carried.unsure.filter(|tick| *tick != step.tick);
+                    if reply.before > 0 {
+                        carried.look_back(reply.before, known);
+                    }
+                    known = known.max(reply.upto);
                     carried.learn(reply.upto, reply.last_ns);
                     match (reply.verdict, step.why) {
                         (TickVerdict::Waiting, _) => {
