@@ -145,6 +145,20 @@ impl Redis {
         read(operation, self.ask(operation, cmd, Request::Command(cmd)).await?)
     }
 
+    /// Sends a command that names no key, such as SCAN, to where this key is.
+    pub(crate) async fn query_near<T: FromRedisValue>(
+        &self,
+        key: &str,
+        operation: &'static str,
+        cmd: &Cmd,
+    ) -> Result<T, Error> {
+        let Place::Cluster(cluster) = &self.inner.place else { return self.query(operation, cmd).await };
+        let watched = self.inner.calls.begin(operation);
+        let slot = slot_of(key.as_bytes());
+        let reply = cluster.send_to_slot(cluster::Way::Shared, slot, operation, Request::Command(cmd)).await;
+        read(operation, watched.end(reply)?)
+    }
+
     async fn ask(&self, operation: &'static str, call: &Cmd, request: Request<'_>) -> Result<Value, Error> {
         let watched = self.inner.calls.begin(operation);
         let reply = watched.end(match &self.inner.place {

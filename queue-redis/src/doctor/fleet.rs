@@ -52,7 +52,7 @@ impl Examination {
     pub(super) async fn list_queues(&mut self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
         self.nodes = self.doctor.redis.key_on_each_node().await?;
         for node in &self.nodes {
-            self.steps.push_front(Step::Keys { round: Round::Names, node: node.clone(), cursor: 0 });
+            self.steps.push_front(Step::of_node(Round::Names, node.clone()));
         }
         self.listed = list_of_queues(connection).await?;
         Ok(Vec::new())
@@ -84,12 +84,8 @@ impl Examination {
 
     pub(super) async fn schedulers(&self, connection: &mut Connection) -> Result<Vec<Finding>, Error> {
         let mut findings = self.expired(connection, SCHEDULERS).await?;
+        // One that is alive may have nothing to tell: of an entry that several carry, one tells.
         for member in self.alive(connection, SCHEDULERS).await? {
-            if !self.exists(connection, &member).await? {
-                let repair = Repair::Unlist { set: SCHEDULERS, member: Bytes::copy_from_slice(&member) };
-                findings.push(Finding::new(Fault::SilentServer, None, &member).repair(repair));
-                continue;
-            }
             let entries: Vec<Vec<u8>> = connection.command("LRANGE", (&member[..], 0, MOST - 1)).await?;
             for entry in entries.iter().filter_map(|raw| SchedulerEntry::from_bytes(raw).ok()) {
                 if let Some(option) = entry.enqueue_options.iter().find(|option| !option.contains('(')) {

@@ -29,6 +29,13 @@ fn lists_groups(name: &Name) -> bool {
     name.family.name == "groups"
 }
 
+impl Step {
+    /// All keys of a node.
+    pub(super) fn of_node(round: Round, node: String) -> Self {
+        Self::Keys { round, node, cursor: 0, told_on: None }
+    }
+}
+
 impl Examination {
     /// The next keys whose names we can read.
     pub(super) async fn keys(
@@ -37,15 +44,23 @@ impl Examination {
         round: Round,
         node: String,
         cursor: u64,
+        told_on: Option<u64>,
     ) -> Result<Vec<Finding>, Error> {
         let mut scan = redis::cmd("SCAN");
         // Batches belong to no queue, and the leader looks after them.
         let with_trees = matches!(round, Round::Names) && self.only.is_none() && !self.only_harmless;
         let pattern = if with_trees { "asynq:*{*" } else { "asynq:{*" };
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN);
-        let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&node, "SCAN", &scan).await?;
+        let redis = &self.doctor.redis;
+        let (next, found): (u64, Vec<Vec<u8>>) = redis.query_near(&node, "SCAN", &scan).await?;
+        let told_now = redis.generation(&node);
+        if cursor != 0 && told_now != told_on {
+            // It may be another process, as after a failover: to that one the place says nothing.
+            self.steps.push_front(Step::of_node(round, node));
+            return Ok(Vec::new());
+        }
         if next != 0 {
-            self.steps.push_front(Step::Keys { round, node, cursor: next });
+            self.steps.push_front(Step::Keys { round, node, cursor: next, told_on: told_now });
         }
         let (of_trees, found) = found.into_iter().partition(|key| key.starts_with(flows::BEGINNING));
         let findings = self.trees(connection, of_trees).await?;
@@ -62,7 +77,12 @@ impl Examination {
             Round::Names => self.names(connection, named).await?,
             Round::Hashes => self.hashes(connection, named).await?,
         };
-        Ok(findings.into_iter().chain(more).collect())
+        let of = |found: &Finding| {
+            let Finding { fault, queue, subject, detail, .. } = found;
+            mark(queue.as_deref().unwrap_or_default(), (fault.as_str(), subject, detail))
+        };
+        // Names that were told of a second time.
+        Ok(findings.into_iter().chain(more).filter(|found| self.reported.insert(of(found))).collect())
     }
 
     async fn names(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {
@@ -137,7 +157,7 @@ impl Examination {
         }
         self.steps.push_back(Step::Unhandled);
         let nodes = std::mem::take(&mut self.nodes).into_iter();
-        self.steps.extend(nodes.map(|node| Step::Keys { round: Round::Hashes, node, cursor: 0 }));
+        self.steps.extend(nodes.map(|node| Step::of_node(Round::Hashes, node)));
     }
 
     async fn hashes(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {

@@ -150,11 +150,12 @@ enum Step {
     Servers,
     Schedulers,
     Queues,
-    /// The next keys of a node.
+    /// The next keys of a node: from where on, and by which connection that was told.
     Keys {
         round: Round,
         node: String,
         cursor: u64,
+        told_on: Option<u64>,
     },
     /// The names of all keys are known.
     Plan,
@@ -283,7 +284,7 @@ impl Examination {
             Step::Servers => self.servers(connection).await,
             Step::Schedulers => self.schedulers(connection).await,
             Step::Queues => self.list_queues(connection).await,
-            Step::Keys { round, node, cursor } => self.keys(connection, round, node, cursor).await,
+            Step::Keys { round, node, cursor, told_on } => self.keys(connection, round, node, cursor, told_on).await,
             Step::Plan => {
                 self.plan();
                 Ok(Vec::new())

@@ -1,16 +1,18 @@
 //! The doctor sees the queues of all masters, listed or not.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use queue_admin::Inspector;
-use queue_core::RawTask;
 use queue_core::keys::{QueueKeys, flow_prefix};
-use queue_redis::{Batch, BatchState, Client};
+use queue_core::options::compose;
+use queue_core::{RawTask, TaskOptions};
+use queue_redis::{Batch, BatchState, Client, Fault};
 
 use super::batches::ids_on;
 use super::{Counts, connect, queues, serve};
 use crate::doctor::{fix, problems};
-use crate::support::Cluster;
+use crate::support::{Cluster, eventually};
 
 #[tokio::test]
 async fn the_doctor_mends_queues_on_all_masters() {
@@ -41,6 +43,37 @@ async fn the_doctor_mends_queues_on_all_masters() {
         let told = inspector.explain(&queue, &format!("lost-{queue}")).await.unwrap();
         assert_eq!(told.state, Some(queue_core::TaskState::Pending));
     }
+}
+
+/// The place up to which the keys of a node were read says nothing to another one.
+#[tokio::test]
+async fn an_examination_misses_nothing_when_a_replica_takes_over_meanwhile() {
+    const LOST: usize = 3_000;
+    let cluster = Cluster::start().await;
+    let redis = connect(&cluster, Duration::from_secs(5));
+    let inspector = Inspector::new(redis.clone());
+    let [queue, ..] = queues();
+    let keys = QueueKeys::new(&queue);
+    let task = RawTask::new("job").queue(queue.as_str());
+    for n in 0..LOST {
+        let message = compose(task.clone().task_id(n.to_string()), TaskOptions::new(), 0).unwrap().message.to_bytes();
+        let mut set = redis::cmd("HSET");
+        set.arg(keys.task(&n.to_string())).arg("state").arg("pending").arg("msg").arg(&message[..]);
+        redis.query::<()>("HSET", &set).await.unwrap();
+    }
+    assert_eq!(cluster.nodes[0].cmd::<i64>(&["WAIT", "1", "10000"]).await, 1);
+    let mut examination = inspector.doctor().examine();
+    let (mut found, mut has_moved) = (BTreeSet::new(), false);
+    while let Some(findings) = examination.next().await.unwrap() {
+        found.extend(findings.into_iter().filter(|found| found.fault == Fault::NoPlace).map(|found| found.subject));
+        if !found.is_empty() && !has_moved {
+            cluster.nodes[3].cmd::<()>(&["CLUSTER", "FAILOVER"]).await;
+            eventually("its replica has taken over", async || cluster.master_of(&keys.pending()).await == 3).await;
+            cluster.all_name(&keys.pending(), 3).await;
+            has_moved = true;
+        }
+    }
+    assert!(has_moved && found.len() == LOST, "{} of {LOST}", found.len());
 }
 
 /// A command for the master that has a key.

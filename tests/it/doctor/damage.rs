@@ -120,11 +120,6 @@ const DAMAGES: &[Damage] = &[
     damage(&["ZADD asynq:servers 4000000010 asynq:servers:{h:1:u}"], &["silent-server asynq:servers:{h:1:u}"], &[]),
     damage(&["ZADD asynq:workers 4000000010 asynq:workers:{h:1:u}"], &["orphan-workers asynq:workers:{h:1:u}"], &[]),
     damage(
-        &["ZADD asynq:schedulers 4000000010 asynq:schedulers:{h:1:u}"],
-        &["silent-server asynq:schedulers:{h:1:u}"],
-        &[],
-    ),
-    damage(
         &["RPUSH asynq:schedulers:{h:1:u} x", "ZADD asynq:schedulers 5 asynq:schedulers:{h:1:u}"],
         &["endless-scheduler asynq:schedulers:{h:1:u}"],
         &[],

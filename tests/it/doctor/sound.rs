@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use queue_admin::Reason;
+use queue_core::RawTask;
 use queue_redis::{Fault, Severity};
+use queue_scheduler::{Entry, Scheduler};
 
 use super::{examine, fix, problems, start};
-use crate::support::{READY, RULES, job};
+use crate::support::{QUEUE, READY, RULES, eventually, job};
 
 #[tokio::test]
 async fn tasks_in_every_state_with_locks_and_groups_are_sound() {
@@ -65,6 +67,24 @@ async fn a_queue_without_a_server_is_told_of_whatever_its_tasks_wait_for() {
             let reasons = fixture.inspector().explain("q", "waits").await.unwrap().reasons;
             assert!(reasons.contains(&Reason::NoServer), "{detail}: {reasons:?}");
         }
+    }
+}
+
+/// One of them tells of the entry. The other one was found fault with, and servers took it off the list every five minutes.
+#[tokio::test]
+async fn two_schedulers_of_one_entry_are_sound() {
+    let fixture = crate::support::Fixture::start().await;
+    let mut schedulers = Vec::new();
+    for _ in 0..2 {
+        let scheduler = Scheduler::new(fixture.another_redis());
+        scheduler.register(Entry::new("@hourly", RawTask::new("job").queue(QUEUE)).name("e")).unwrap();
+        scheduler.start().await.unwrap();
+        schedulers.push(scheduler);
+    }
+    eventually("both are listed", async || fixture.cmd::<usize>(&["ZCARD", "asynq:schedulers"]).await == 2).await;
+    assert_eq!(problems(&fixture.inspector()).await, [""; 0]);
+    for scheduler in schedulers {
+        scheduler.shutdown().await;
     }
 }
 
