@@ -1,7 +1,7 @@
 //! The file that keeps what repairs delete; `docs/doctor.md` describes it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -97,15 +97,26 @@ impl Dump {
     /// Opens or makes the file; nobody else may read it.
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
         use std::os::unix::fs::OpenOptionsExt as _;
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let dump = Self {
+        let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+        let mut dump = Self {
             path: path.to_owned(),
             file: file.map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?,
         };
+        dump.end_last_line().map_err(|error| dump.complaint(&error))?;
         // The name is to be on disk too.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| dump.complaint(&error))?;
         Ok(dump)
+    }
+
+    /// A line that was cut off, as by a full disk, is not to spoil the next one.
+    fn end_last_line(&mut self) -> io::Result<()> {
+        let mut last = [b'\n'];
+        if self.file.metadata()?.len() > 0 {
+            self.file.seek(SeekFrom::End(-1))?;
+            self.file.read_exact(&mut last)?;
+        }
+        if last == *b"\n" { Ok(()) } else { self.file.write_all(b"\n") }
     }
 
     /// Writes copies; when this returns, they are on disk.

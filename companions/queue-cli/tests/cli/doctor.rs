@@ -103,6 +103,17 @@ async fn fix_mends_after_a_dump_and_restore_puts_back() {
     bench.run(&["doctor", "--restore", "dump.jsonl"]).await.failed(1);
 }
 
+/// The line behind it was lost with it, and what it held was deleted.
+#[tokio::test]
+async fn a_dump_whose_last_line_was_cut_off_keeps_those_that_follow() {
+    let bench = damaged().await;
+    std::fs::write(bench.path("dump.jsonl"), "{\"line\":\"entry\",\"at\":").unwrap();
+    bench.run(&["doctor", "--fix", "--dump", "dump.jsonl"]).await.ok();
+    let restored = bench.run(&["doctor", "--restore", "dump.jsonl"]).await;
+    assert!(restored.code == Some(1) && restored.stderr.contains("line 1 is damaged"), "{restored:?}");
+    assert_eq!(bench.ask::<f64>(&["ZSCORE", "asynq:{default}:retry", "ghost"]).await, 5.0);
+}
+
 #[tokio::test]
 async fn a_thousand_of_a_kind_are_counted_and_not_listed() {
     let bench = Bench::new().await;
