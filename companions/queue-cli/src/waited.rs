@@ -35,8 +35,8 @@ pub(crate) fn tell(
         Waited::Gone => Err(CliError::Coded(
             exit::GONE,
             format!(
-                "task {id:?} is gone from queue {queue:?}: it succeeded, was deleted, or was moved to another queue of its family; a task without a retention \
-                 leaves no trace"
+                "task {id:?} is gone from queue {queue:?}: it succeeded, was deleted, was moved to another queue of its family, or Redis has lost it; a task \
+                 without a retention leaves no trace"
             ),
         )),
         Waited::Timeout => {
