@@ -219,6 +219,20 @@ async fn a_follow_up_with_copied_headers_is_encrypted_by_itself() {
     assert!(!everything(&fixture).await.contains(SECRET));
 }
 
+/// Servers write it, and have no key.
+#[tokio::test]
+async fn the_follow_up_of_an_archived_task_is_worked_by_a_handler_behind_the_encryption() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1])).required();
+    let router = encryption.router(Router::new(()).task(async |_: Paid| Err::<(), _>(Failure::archive("no"))));
+    let router = router.route("alert", with(&events, async |events: Events, job: Job| events.tell(job.task_type())));
+    let server = fixture.server(router).start().await.unwrap();
+    let alert = queue_core::TaskOptions::new().on_exhausted("alert");
+    encryption.client(fixture.client()).enqueue_with(paid(), alert).await.unwrap();
+    assert_eq!(events.wait(1).await, ["alert"]);
+    server.shutdown().await;
+}
+
 /// Nodes, callbacks and broadcasts have their ids when their turn comes, and other ones when they run again.
 #[tokio::test]
 async fn what_is_enqueued_without_an_id_is_decrypted_too() {
