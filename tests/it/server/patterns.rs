@@ -6,10 +6,10 @@ use std::time::Duration;
 use queue_admin::Reason;
 use queue_core::RawTask;
 use queue_core::limits::MAX_JOINED;
-use queue_redis::{Client, Fault};
+use queue_redis::Fault;
 use queue_worker::{Job, Priorities, RetryPolicy, Router, Server, ServerError, WorkOptions};
 
-use crate::support::{Events, Fixture, RedisProcess, eventually, with};
+use crate::support::{Events, Fixture, eventually, with};
 
 /// Tells the queue and id of each task.
 fn server(fixture: &Fixture, events: &Events) -> Server {
@@ -108,23 +108,6 @@ async fn options_and_limits_of_a_pattern_are_those_of_each_of_its_queues() {
         let refused = server(&events).queue_pattern(bad, weight).start().await.unwrap_err();
         assert!(matches!(refused, ServerError::Option { option: "queue_pattern", .. }), "{bad}: {refused}");
     }
-}
-
-/// The client listed it less than a minute ago.
-#[tokio::test]
-async fn a_queue_that_redis_has_lost_is_found_when_its_client_goes_on() {
-    let mut redis = RedisProcess::start(&["--appendonly", "no"]).await;
-    let client = Client::connect(&redis.url()).await.unwrap();
-    client.enqueue(task("tenant:a", "lost")).await.unwrap();
-    redis.kill();
-    redis.start_again().await;
-    client.enqueue(task("tenant:a", "after")).await.unwrap();
-    let events = Events::default();
-    let tell = with(&events, async |events: Events, job: Job| events.tell(job.id()));
-    let router = Router::new(()).route("job", tell);
-    let started = Server::new(client.redis().clone(), router).queue_pattern("tenant:*", 2).start().await.unwrap();
-    assert_eq!(events.wait(1).await, ["after"]);
-    started.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
