@@ -14,7 +14,9 @@ pub(crate) async fn run(args: WaitArgs, session: &Session, out: &Output) -> Resu
     let batch = session.client().batch_of(&id).await?;
     let forgotten = |error| match error {
         BatchError::Unknown { .. } => {
-            let text = format!("batch {id:?} is gone: it was over and was forgotten before we saw how it ended, or Redis has lost it");
+            let text = format!(
+                "batch {id:?} is gone: it was over and was forgotten before we saw how it ended, or Redis has lost it"
+            );
             CliError::Coded(exit::GONE, text)
         }
         error => error.into(),
