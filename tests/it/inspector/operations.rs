@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use queue_admin::{
-    Actor, Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Role, Work,
+    Actor, Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Progress, Role,
+    Work,
 };
 use queue_core::TaskState;
 use queue_core::limits::BIN_PIECE;
@@ -274,6 +275,22 @@ async fn more_than_the_archive_keeps_is_not_archived_in_two_goes_either() {
     let done = finish(&inspector, &id).await;
     let info = inspector.queue(QUEUE).await.unwrap();
     assert_eq!((done.state, done.trimmed, info.retry, info.archived), (OperationState::Stopped, 0, 51, 9_999));
+}
+
+/// On a cluster the operation is on another node than its bin.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_bin_is_found_although_a_failover_has_lost_the_note_of_its_list() {
+    let (fixture, inspector) = start().await;
+    furnish(&fixture).await;
+    let id = begin(&admin(&inspector, Role::Admin), delete_all()).await.id;
+    let (redis, mut forget) = (fixture.redis(), redis::cmd("HDEL"));
+    forget.arg(format!("asynq:x:op:{{{id}}}")).arg("piece:q");
+    let lose = |_: Progress| {
+        let lost = redis.query::<()>("HDEL", &forget);
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(lost)).unwrap();
+    };
+    inspector.run_operation(&id, Pace::Full, lose).await.unwrap();
+    assert_eq!(inspector.bin(&id).await.unwrap().left(), 18);
 }
 
 #[tokio::test]

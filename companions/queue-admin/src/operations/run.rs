@@ -176,8 +176,8 @@ pub(super) struct Step<'a> {
     /// What it had come to when this process began, and when it began with the present queue.
     begun: Progress,
     queue_begun: Progress,
-    /// The list of the bin that is being filled.
-    piece: Option<u64>,
+    /// The list of the bin that is being filled, and the field that tells of it.
+    piece: Option<(String, u64)>,
     /// Whether no other process has begun it.
     is_first: bool,
     /// How many tasks the archive of this queue has got since the operation was begun.
@@ -311,22 +311,24 @@ impl Step<'_> {
             ("trimmed", so_far.trimmed),
         ];
         let fields = fields.map(|(name, number)| (name, number.to_string())).into_iter().chain(more);
-        let fields: Vec<_> = fields.collect();
+        // Once more: a failover may have lost it, and what is in the bin since would not be found.
+        let piece = self.piece.as_ref().map(|(field, piece)| (&**field, piece.to_string()));
+        let fields: Vec<_> = fields.chain(piece).collect();
         self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &fields).await?;
         Ok(())
     }
 
     /// The next list of the bin. It is written down before anything is in it, so that it is found whatever becomes of this process.
     async fn begin_piece(&mut self, queue: &str) -> Result<u64, Error> {
-        let piece = match self.piece {
-            Some(piece) => piece + 1,
+        let piece = match &self.piece {
+            Some((_, piece)) => piece + 1,
             // One that another process had begun may have room yet.
             None => self.operation.pieces.get(queue).copied().unwrap_or(0),
         };
         let field = format!("{PIECE}{queue}");
         let written = [(&*field, piece.to_string())];
         self.wish = self.inspector.broker().write_operation(&self.operation.id, &self.who, true, &written).await?;
-        self.piece = Some(piece);
+        self.piece = Some((field, piece));
         self.operation.pieces.insert(queue.to_owned(), piece);
         Ok(piece)
     }
@@ -402,8 +404,8 @@ impl Drive for Step<'_> {
         }
         self.inspector.look_at_the_clock().await?;
         let now_ms = self.inspector.clock.now_ms();
-        let mut piece = match self.piece {
-            Some(piece) => piece,
+        let mut piece = match &self.piece {
+            Some((_, piece)) => *piece,
             None => self.begin_piece(queue).await?,
         };
         loop {
