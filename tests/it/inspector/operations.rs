@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use queue_admin::{
-    Actor, Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Progress, Role,
-    Work,
+    Actor, Admin, Error, Filter, Inspector, Operation, OperationSpec, OperationState, OperationVerb, Pace, Progress,
+    Role, Work,
 };
 use queue_core::TaskState;
 use queue_core::limits::BIN_PIECE;
