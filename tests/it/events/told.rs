@@ -239,7 +239,8 @@ async fn a_server_that_may_not_tell_works_all_the_same() {
     let url = format!("{}?user=dumb&pass=pw", fixture.url());
     let redis = queue_redis::Redis::lazy(&url, queue_redis::RedisOptions::default()).unwrap();
     let server = queue_worker::Server::new(redis, router()).queues([(QUEUE, 1)]).start().await.unwrap();
-    fixture.enqueue([of("done"), of("archive")]).await;
+    // A client would tell that they are enqueued, a tenth of a second later.
+    fixture.put([of("done"), of("archive")]).await;
     eventually("both are reported", async || {
         let archived: i64 = fixture.cmd(&["ZCARD", "asynq:{q}:archived"]).await;
         let there: i64 = fixture.cmd(&["EXISTS", "asynq:{q}:t:done"]).await;
