@@ -20,7 +20,7 @@ demo: ## See it work: a private Redis, tasks of every kind, what became of each
 # The largest part of the tests runs beside all others, since both wait much of the time; what a part says is shown when it ends.
 test: setup built ## Run all tests, those against real Go asynq too; takes some 15 minutes
 	@echo "testing: the first words come after a minute or two"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-it test-others test-interop test-docs examples
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-it test-others test-interop test-docs examples
 
 # rustc would look for the job slots of make, and warn that there are none for it.
 unexport MAKEFLAGS MFLAGS
