@@ -78,8 +78,8 @@ const LOCK: &str = "queuectl.lock";
 const WATCHDOG: &str = r#"exec 3<&0 4>&2 2>/dev/null
 trap '' HUP
 "$@" 2>&1 & server=$!
-(read -r word; if [ "$word" = detach ]; then touch "$QUEUE_REDIS_TEMPORARY/detached"; else
-  kill "$server"; [ -n "$QUEUE_REDIS_KEEPS" ] || { sleep 5; kill -9 "$server"; }; fi) \
+(read -r word; [ "$word" = detach ] || {
+  kill "$server"; [ -n "$QUEUE_REDIS_KEEPS" ] || { sleep 5; kill -9 "$server"; }; }) \
   <&3 4>&- >/dev/null 2>&1 & watcher=$!
 wait "$server"; status=$?; kill "$watcher" 2>/dev/null
 case $QUEUE_REDIS_TEMPORARY in
@@ -177,6 +177,10 @@ impl RedisServer {
     /// # Errors
     /// When the server has ended already.
     pub async fn detach(mut self) -> Result<PathBuf, StartError> {
+        if let Some(directory) = &self.directory {
+            // Here and not by the shell, which may read the word later than the server ends.
+            std::fs::write(directory.path().join("detached"), "")?;
+        }
         if let Some(lifeline) = &mut self.lifeline {
             lifeline.write_all(b"detach\n").await?;
         }
