@@ -15,6 +15,7 @@ use queue_core::{IntoTask, TaskState};
 
 use super::builder::BatchBuilder;
 use super::chunk::{Chunk, Tasks, erased};
+use super::given::GivenOut;
 use super::keep::lock;
 use super::{BatchStatus, Member};
 use crate::broker::{Reserved, Seen};
@@ -164,8 +165,8 @@ pub struct Batch {
     pub(super) key: Option<String>,
     /// How many additions were made with this key, to each flow of the tree: all handles of a run count together.
     pub(super) additions: Arc<Mutex<HashMap<u32, u32>>>,
-    /// The number behind those that were given out to additions, by flow of the tree: all handles of a run know them.
-    pub(super) given_out: Arc<Mutex<HashMap<u32, u32>>>,
+    /// The numbers that additions were given: all handles of a run know them.
+    pub(super) given_out: GivenOut,
     /// Whether it was there when it was to be made.
     pub(super) existed: bool,
 }
@@ -302,16 +303,6 @@ impl Batch {
         }
     }
 
-    /// How many of the numbers that were just given out this process has had before. A Redis that has gone back, as in a failover, gives
-    /// them out again, and their tasks may be there: they are those of the additions before.
-    fn had_before(&self, reserved: &Reserved) -> u32 {
-        let mut given_out = lock(&self.given_out);
-        let end = given_out.entry(self.id.number()).or_default();
-        let had = end.saturating_sub(reserved.first).min(reserved.count);
-        *end = (*end).max(reserved.first + reserved.count);
-        had
-    }
-
     /// Adds members, all of one queue and no more than one reservation gives out.
     async fn add_to(&self, queue: &str, tasks: Vec<Composed>, key: &str, position: u64) -> Result<Added, BatchError> {
         let (flows, now_ns) = (self.client.flows(), self.client.now_ns());
@@ -326,16 +317,19 @@ impl Batch {
                 Word::Closed => return Err(BatchError::Closed { id: self.id.to_string() }),
                 _ => return Err(BatchError::Unknown { id: self.id.to_string() }),
             }
-            let had = if reserved.word == Word::Applied { self.had_before(&reserved) } else { 0 };
-            let first = reserved.first + had;
+            let numbers = reserved.first..reserved.first + reserved.count;
+            let mut numbers = match reserved.word {
+                Word::Applied => self.given_out.note(self.id.number(), numbers),
+                _ => numbers.collect(),
+            };
             // Known from an attempt before, the addition may have been of other length.
-            let count = ((reserved.count - had) as usize).min(rest.len());
+            let count = numbers.len().min(rest.len());
             let more = rest.split_off(count);
             if reserved.is_added {
                 added.members += count as u64;
             } else {
-                let mut missing: Vec<(u32, Composed)> = (first..).zip(rest).collect();
-                let mut surplus: Vec<u32> = (first..reserved.first + reserved.count).skip(count).collect();
+                let mut surplus = numbers.split_off(count);
+                let mut missing: Vec<(u32, Composed)> = numbers.into_iter().zip(rest).collect();
                 if reserved.word == Word::Same {
                     let absent = self.absent(queue, &reserved).await?;
                     let now = if absent.is_empty() {

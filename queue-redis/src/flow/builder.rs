@@ -291,7 +291,7 @@ impl BatchBuilder {
         // Another attempt of the task finds the flow again by its name, and adds to it what the first has not.
         let key = behalf.as_ref().filter(|_| !opening.name.is_empty()).map(MemberId::to_string);
         let id = root.sibling(opened.number);
-        let (given_out, existed) = (Arc::default(), fresh.is_none());
+        let (given_out, existed) = (Default::default(), fresh.is_none());
         Ok((Batch { client: self.client, id, born, behalf, key, additions, given_out, existed }, fresh))
     }
 }

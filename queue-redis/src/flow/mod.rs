@@ -13,6 +13,7 @@ pub(crate) mod cast;
 mod chunk;
 mod duty;
 mod explain;
+mod given;
 mod keep;
 mod node;
 mod record;

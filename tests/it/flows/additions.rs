@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use queue_core::RawTask;
 use queue_redis::{Batch, BatchError, Client, Redis};
 use queue_worker::{Failure, Job, Task};
@@ -167,4 +168,21 @@ async fn members_that_are_added_when_redis_has_gone_back_run_beside_those_before
     assert_eq!((status.total, status.succeeded), (5, 5));
     assert_eq!(["a", "b", "c", "d", "e"].map(|member| count(&ran, member)), [1; 5]);
     server.shutdown().await;
+}
+
+/// Answers reach whoever asked in any order: what one was given is not what another had before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn additions_of_one_batch_at_once_have_numbers_of_their_own() {
+    const ADDITIONS: u64 = 400;
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    let additions = (0..ADDITIONS).map(|_| {
+        let batch = batch.clone();
+        tokio::spawn(async move { batch.add_all(["a", "b", "c"].map(member)).await.unwrap().members })
+    });
+    for added in join_all(additions.collect::<Vec<_>>()).await {
+        assert_eq!(added.unwrap(), 3);
+    }
+    // Numbers that are given out and not used are members of which nobody hears.
+    assert_eq!(batch.status().await.unwrap().total, 3 * ADDITIONS);
 }
