@@ -49,11 +49,6 @@ crate::words! {
 impl Event {
     /// All of them, in the order in which they can happen.
     pub const ALL: [Self; 4] = [Self::Death, Self::Complete, Self::Success, Self::Settled];
-
-    /// The event of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|event| event.as_str() == name)
-    }
 }
 
 impl fmt::Display for Event {
@@ -190,13 +185,6 @@ crate::words! {
     }
 }
 
-impl Otherwise {
-    /// That of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|otherwise| otherwise.as_str() == name)
-    }
-}
-
 crate::words! {
     /// What becomes known about a member.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -215,13 +203,6 @@ crate::words! {
         Again: "again",
         /// It was never enqueued: refused as a duplicate.
         Void: "void",
-    }
-}
-
-impl MemberOutcome {
-    /// The outcome of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
     }
 }
 

@@ -106,8 +106,8 @@ macro_rules! debug_some {
     };
 }
 
-/// An enum whose variants are words elsewhere: each word stands with its variant, and `as_str` follows from that, as does `ALL`
-/// where that is asked for.
+/// An enum whose variants are words elsewhere: each word stands with its variant, and `as_str` and `from_name` follow from that, as does
+/// `ALL` where that is asked for.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! words {
@@ -129,6 +129,14 @@ macro_rules! words {
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)*
+                }
+            }
+
+            /// The one of this word.
+            pub fn from_name(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)*
+                    _ => None,
                 }
             }
         }

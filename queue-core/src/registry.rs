@@ -104,12 +104,6 @@ crate::words! {
     }
 }
 
-impl Mode {
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Quiet, Self::Stop].into_iter().find(|mode| mode.as_str() == text)
-    }
-}
-
 /// One order: what is to be different from now on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Order {
@@ -170,7 +164,7 @@ impl Want {
                 ("reset", _) => want.reset.replace(text.clone()).is_none(),
                 ("by", _) => true,
                 ("mode", _) => {
-                    want.mode = value.and_then(|(at, value)| Some((at, Mode::parse(value)?)));
+                    want.mode = value.and_then(|(at, value)| Some((at, Mode::from_name(value)?)));
                     want.mode.is_some()
                 }
                 ("concurrency", _) => {

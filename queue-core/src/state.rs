@@ -48,7 +48,7 @@ impl FromStr for TaskState {
     type Err = UnknownState;
 
     fn from_str(text: &str) -> Result<Self, UnknownState> {
-        TaskState::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| UnknownState(text.to_owned()))
+        TaskState::from_name(text).ok_or_else(|| UnknownState(text.to_owned()))
     }
 }
 

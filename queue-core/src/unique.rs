@@ -54,7 +54,6 @@ impl FromStr for UniqueUntil {
     type Err = &'static str;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Success, Self::Start, Self::Finish, Self::Window];
-        all.into_iter().find(|until| until.as_str() == word).ok_or("it is success, start, finish or window")
+        Self::from_name(word).ok_or("it is success, start, finish or window")
     }
 }

@@ -174,7 +174,7 @@ pub(crate) fn lines<T>(
         let (Some(name), Some(role), Some(secret)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(fail("a part is missing"));
         };
-        let role = Role::ALL.into_iter().find(|known| known.as_str() == role).ok_or_else(|| fail("no such role"))?;
+        let role = Role::from_name(role).ok_or_else(|| fail("no such role"))?;
         let secret = read(secret).map_err(fail)?;
         if name.is_empty() || known.iter().any(|(_, known)| known.name == name) {
             return Err(fail("the name is empty or stands there twice"));

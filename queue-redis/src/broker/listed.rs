@@ -49,8 +49,10 @@ impl Broker {
         if self.listed.lock().get(queue).is_some_and(is_listed) {
             return Ok(());
         }
+        let before = self.redis.generation(QUEUES);
         let published = self.publish_queue(queue).await;
-        let listed_on = self.redis.generation(QUEUES);
+        // Where there is another one meanwhile, nobody knows which of them it was.
+        let listed_on = self.redis.generation(QUEUES).filter(|now| before.is_none_or(|before| before == *now));
         let mut listed = self.listed.lock();
         let entry = match published {
             Ok(()) if listed_on.is_none() => return Ok(()),

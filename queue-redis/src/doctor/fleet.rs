@@ -245,18 +245,8 @@ impl Examination {
         }
         let is_bare = |queue: &&String| self.is_meant(queue) && !self.facts.contains_key(*queue);
         for queue in self.listed.iter().filter(|queue| !self.only_harmless && is_bare(queue)) {
-            let keys = QueueKeys::new(queue);
-            let of_tasks = [
-                keys.pending(),
-                keys.active(),
-                keys.scheduled(),
-                keys.retry(),
-                keys.archived(),
-                keys.completed(),
-                keys.processed_total(),
-                keys.paused(),
-            ];
-            if connection.command::<u64>("EXISTS", &of_tasks).await? == 0 {
+            let processed = QueueKeys::new(queue).processed_total();
+            if self.doctor.broker().is_bare(queue).await? && !self.exists(connection, processed.as_bytes()).await? {
                 findings.push(Finding::new(Fault::EmptyQueue, Some(queue), queue.as_bytes()));
             }
         }

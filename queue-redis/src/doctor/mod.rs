@@ -32,7 +32,7 @@ use crate::clock::RedisClock;
 use crate::connection::Redis;
 use crate::error::Error;
 
-/// Examines the queues of one Redis and repairs them; cheap to clone. Every method fails when Redis cannot be asked or refuses.
+/// Examines the queues of one Redis and repairs them; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Doctor {
     redis: Redis,

@@ -57,7 +57,7 @@ use crate::log::{error, warn};
 /// How many trees are written at the same time.
 const TREES_AT_ONCE: usize = 16;
 
-/// What can be done to flows by whoever has a Redis; cheap to clone. Every method fails when Redis cannot be asked or refuses.
+/// What can be done to flows by whoever has a Redis; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Flows {
     broker: Broker,

@@ -209,11 +209,6 @@ queue_core::words! {
 }
 
 impl OperationState {
-    fn from_name(name: &str) -> Option<Self> {
-        use OperationState::{Cancelled, Done, Failed, Paused, Queued, Running, Stopped};
-        [Queued, Running, Paused, Done, Stopped, Failed, Cancelled].into_iter().find(|state| state.as_str() == name)
-    }
-
     /// Whether nothing more comes of it.
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Queued | Self::Running | Self::Paused)

@@ -349,9 +349,8 @@ struct Wish {
 pub(crate) async fn bulk(request: Request) -> Answer {
     let queue = request.queue()?;
     let wish: Wish = request.json()?;
-    let verb = Verb::ALL.into_iter().find(|verb| verb.as_str() == wish.action);
-    let verb =
-        verb.ok_or_else(|| Problem::invalid("action", "the actions are run, archive, delete, cancel and interrupt"))?;
+    let verb = Verb::from_name(&wish.action)
+        .ok_or_else(|| Problem::invalid("action", "the actions are run, archive, delete, cancel and interrupt"))?;
     let filter: Filter =
         wish.filter.parse().map_err(|error: queue_admin::FilterError| Problem::invalid("filter", error.to_string()))?;
     if !filter.has_states() {

@@ -57,9 +57,8 @@ pub(crate) struct ShowArgs {
 
 /// Reads the state of a batch, for clap.
 fn batch_state() -> impl clap::builder::TypedValueParser<Value = BatchState> {
-    let named = |name: &String| BatchState::ALL.into_iter().find(|state| state.as_str() == name);
     PossibleValuesParser::new(BatchState::ALL.map(BatchState::as_str))
-        .try_map(move |name| named(&name).ok_or("not a state of a batch"))
+        .try_map(|name| BatchState::from_name(&name).ok_or("not a state of a batch"))
 }
 
 /// Reads the state of a member, for clap.
