@@ -65,9 +65,10 @@ async fn a_server_takes_no_more_than_it_can_start() {
     let server = fixture.server(Router::new(()).route("job", work)).concurrency(3).start().await.unwrap();
     events.wait(3).await;
     for taken in 3..9 {
-        assert_eq!(server.active(), 3);
-        // What has ended stays there until its report is written.
-        eventually("three are active", async || fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await == 3).await;
+        // What has ended is in hand until its report is written.
+        eventually("three are in hand", async || server.active() == 3).await;
+        assert_eq!(fixture.cmd::<usize>(&["LLEN", "asynq:{q}:active"]).await, 3);
+        assert_eq!(events.count(), taken, "one starts for each that ends");
         door.notify_one();
         events.wait(taken + 1).await;
     }
