@@ -16,16 +16,15 @@
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
 --   3  expire_at  unix second at which a new day counter expires
---   4  side       of a lone task 1 or -1: the end of the active list to search first, 0: all of it; empty for several
+--   4  side       of a lone task 1 or -1: the end of the active list to search first; empty for several
 --   5  cutoff     archived tasks of this second or earlier are too old
 --   6  max        how many archived tasks to keep
 --   7  entry      what members of flows tell (see tell): stamp and outcome; a second line: what follows a lone task;
 --                 empty if there is neither
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b ";
---                 a recoverer names the one it saw
---   +3 run        token of the run; empty for a recoverer
+--   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b "
+--   +3 run        token of the run
 --   +4 lock       the lock that ends with the task; empty for one that stays
 --   +5 msg        encoded task message with the error
 --   +6 score      unix time in seconds

@@ -25,8 +25,7 @@
 --                 empty if there is neither
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b ";
---                 a recoverer names the one it saw
+--   +2 expiries   the lease expiry that was seen
 --   +3 run        token of the run; empty
 --   +4 lock       the lock that ends with the task; empty for one that stays
 --   +5 msg        encoded task message with the error

@@ -1,8 +1,7 @@
 -- retry: let tasks that failed wait for their next attempt, 1 to 100 per call.
 --
 -- Transition: active -> retry              Go: retryCmd
--- Differs from Go: fenced by owns (W09); a recoverer names the expiry it saw, so that it cannot hit a
--- task that somebody has taken again since (W33).
+-- Differs from Go: fenced by owns (W09).
 --
 -- KEYS
 --   1  active     asynq:{<queue>}:active  LIST
@@ -16,19 +15,18 @@
 --   1  prefix     asynq:{<queue>}:
 --   2  day        UTC day of the counters, YYYY-MM-DD
 --   3  expire_at  unix second at which a new day counter expires
---   4  side       of a lone task 1 or -1: the end of the active list to search first, 0: all of it; empty for several
+--   4  side       of a lone task 1 or -1: the end of the active list to search first; empty for several
 --   5  outcome    failed if this counts as a failure; else none
 --   6  entry      what members of flows tell (see tell): stamp and outcome; empty if none of the tasks is one
 --   then for each task
 --   +1 id         task id
---   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b ";
---                 a recoverer names the one it saw
---   +3 run        token of the run; empty for a recoverer
+--   +2 expiries   lease expiries the worker has set; several stand between spaces: " a b "
+--   +3 run        token of the run
 --   +4 lock       empty: it stays
 --   +5 msg        encoded task message with the error
 --   +6 score      unix second of the next attempt
---   +7 field      x_crashes, from a recoverer; empty if the attempt ended properly
---   +8 value      its new value
+--   +7 field      empty
+--   +8 value      empty
 --   +9 attempt    what is remembered of it; empty for nothing
 -- DERIVED
 --   prefix .. 'processed', prefix .. 'failed', and those of the day

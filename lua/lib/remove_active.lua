@@ -12,7 +12,7 @@
 -- * Those that are still near the place where they were seen get a value that is no id, and one search from the tail
 --   takes them out together. Of the others, which are few, every occurrence in the whole list goes, each by a search.
 -- * For a lone task that may be near the tail, the hundred youngest are looked at before, so that an id at either end is
---   found soon, however many ids of others lie between. 0 takes every occurrence out of the whole list.
+--   found soon, however many ids of others lie between.
 local function remove_active(active, lease, ids, where)
   local is_near = type(where) == 'number'
   if type(ids) == 'string' and is_near then

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use queue_core::outcome::{Failure, Outcome, Step, next_step};
 use queue_core::{Clock as _, RawTask, RetryPolicy, SystemClock, TaskState};
-use queue_redis::broker::{Completion, Delivery, Dequeued, Report, Taken, Verdict};
+use queue_redis::broker::{Completion, Delivery, Dequeued, Taken, Verdict};
 use queue_worker::{Handle, Job, Output, Router};
 
-use crate::support::{Events, Fixture, QUEUE, eventually, job, report, with};
+use crate::support::{Events, Fixture, QUEUE, eventually, job, recovered, report, with};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const AT_ONCE: RetryPolicy = RetryPolicy::Fixed(Duration::ZERO);
@@ -215,9 +215,8 @@ async fn a_server_goes_on_after_list_expired() {
     assert_eq!(expired.len(), 1);
     runs_to_its_end(&fixture, "a 0").await;
     // Had the first recoverer only been slow, it would come too late now.
-    let message = expired[0].message.clone().unwrap().to_bytes();
-    let late = Report::by_recoverer(&QUEUE.into(), &expired[0]);
-    assert_eq!(fixture.broker.retry(&late, &message, 1, true, 1).await.unwrap(), Verdict::Gone);
+    let message = expired[0].message.clone().unwrap();
+    assert_eq!(recovered(&fixture.broker, &expired[0], message, Some(1), 1).await, Verdict::Gone);
 }
 
 #[tokio::test]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use queue_core::{TaskMessage, TaskState};
 use queue_redis::{
     EnqueueError,
-    broker::{Broker, Report, Verdict},
+    broker::{Broker, Verdict},
 };
 use queue_worker::{Job, RetryPolicy, Router};
 use tokio::task::JoinSet;
 
-use crate::support::{Events, Fixture, NOW, NOW_NS, QUEUE, eventually, job, with};
+use crate::support::{Events, Fixture, NOW, NOW_NS, QUEUE, eventually, job, recovered, with};
 
 /// A broker with connections of its own, as in another process.
 fn stranger(fixture: &Fixture) -> Broker {
@@ -53,10 +53,9 @@ async fn recover_all(broker: Broker) -> usize {
             return applied;
         }
         for lease in expired {
-            let report = Report::by_recoverer(&QUEUE.into(), &lease);
-            let message = lease.message.unwrap();
+            let message = lease.message.clone().unwrap();
             let failed = TaskMessage { retried: message.retried + 1, last_failed_at: NOW, ..message };
-            let verdict = broker.retry(&report, &failed.to_bytes(), NOW + 60, true, NOW).await.unwrap();
+            let verdict = recovered(&broker, &lease, failed, Some(NOW + 60), NOW).await;
             applied += usize::from(verdict == Verdict::Applied);
         }
     }

@@ -2,7 +2,6 @@
 //! `write_fields.lua`, `extend_lease.lua`.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use queue_core::Step;
@@ -18,7 +17,6 @@ use queue_core::unique::UniqueUntil;
 use queue_core::wire::TaskMessage;
 use redis::{Cmd, ToRedisArgs, Value};
 
-use super::maintain::ExpiredLease;
 use super::take::{Expiries, Run};
 use super::tell::Telling;
 use super::{Broker, verdicts};
@@ -80,12 +78,8 @@ pub struct Report {
     pub lock_ends_in_archive: bool,
     /// Where to look for it.
     pub side: Side,
-    /// The lease expiry a recoverer saw, as Redis printed it; `None` for the owner itself.
-    pub seen_expiry: Option<String>,
     /// Whether it may have been applied before: its answer was lost.
     pub resent: bool,
-    /// The crashes of the task, this one included, for a recoverer that lets it wait for another attempt.
-    pub crashes: Option<Crashes>,
     /// What is remembered of the attempt where the task waits for another one, or is archived.
     pub attempt: Option<Box<Attempt>>,
     /// What is enqueued if the task is archived.
@@ -93,20 +87,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report by somebody who found the lease expired.
-    pub fn by_recoverer(queue: &Arc<str>, lease: &ExpiredLease) -> Self {
-        let run = Run::new(queue.clone(), lease.raw_id.to_vec(), "".into(), 0);
-        let mut report = Self::by_owner(run, lease.message.as_ref().unwrap_or(&TaskMessage::default()), Side::Oldest);
-        report.seen_expiry = Some(lease.expiry.clone());
-        report
-    }
-
     /// A report by the owner of a run.
     pub fn by_owner(run: Run, message: &TaskMessage, side: Side) -> Self {
         let unique_key = message.unique_key.clone();
         let lock_ends_in_archive = UniqueUntil::of(message).ends_in_archive();
-        let (seen_expiry, crashes, attempt, follow_up) = (None, None, None, None);
-        Self { run, unique_key, lock_ends_in_archive, side, seen_expiry, resent: false, crashes, attempt, follow_up }
+        Self { run, unique_key, lock_ends_in_archive, side, resent: false, attempt: None, follow_up: None }
     }
 
     /// The attempt, from `started_ns` to `ended_ns`, came to this step; and failed there, if that is known.
@@ -117,34 +102,17 @@ impl Report {
         }
     }
 
-    /// 0 makes LREM search the whole list: a recoverer has no idea where the id is, and Go may have left
-    /// it there twice.
-    fn side_arg(&self) -> i32 {
-        if self.seen_expiry.is_some() { 0 } else { self.side.arg() }
-    }
-
     /// What `lua/lib/owns.lua` needs. The token costs Redis a look at the task, so that the hot scripts
     /// get it only where it makes a difference.
     fn fence(&self, call: &mut Cmd, with_token: bool) {
-        call.arg(self.run.raw_id());
-        match &self.seen_expiry {
-            Some(seen) => call.arg(seen).arg(""),
-            None => {
-                let token = if with_token || self.run.is_uncertain() { &self.run.token[..] } else { "" };
-                call.arg(self.run.expiries()).arg(token)
-            }
-        };
-    }
-
-    /// What the owner knew of its lease when a call was made.
-    fn known(&self) -> Option<Expiries> {
-        self.seen_expiry.is_none().then(|| self.run.known())
+        let token = if with_token || self.run.is_uncertain() { &self.run.token[..] } else { "" };
+        call.arg(self.run.raw_id()).arg(self.run.expiries()).arg(token);
     }
 
     /// Whether a refusal may be due to a renewal, on another connection, that has overtaken the call: the
     /// call has to be made again, with what is known by now.
-    fn was_overtaken(&self, verdict: Verdict, known: &Option<Expiries>) -> bool {
-        verdict == Verdict::Lost && known.is_some() && self.known() != *known
+    fn was_overtaken(&self, verdict: Verdict, known: &Expiries) -> bool {
+        verdict == Verdict::Lost && self.run.known() != *known
     }
 }
 
@@ -168,7 +136,7 @@ impl Broker {
     /// When Redis cannot be asked or refuses; the same reports may then be sent again.
     pub async fn done(&self, queue: &str, reports: &[impl Borrow<Report>], now: i64) -> Result<Vec<Verdict>, Error> {
         let reports: Vec<&Report> = reports.iter().map(Borrow::borrow).collect();
-        let mut known: Vec<_> = reports.iter().map(|report| report.known()).collect();
+        let mut known: Vec<_> = reports.iter().map(|report| report.run.known()).collect();
         let mut verdicts = self.done_once(queue, &reports, MemberOutcome::Ok, now).await?;
         loop {
             let again = overtaken(reports.iter().copied(), &verdicts, &mut known);
@@ -188,7 +156,7 @@ impl Broker {
     /// As [`done`](Self::done).
     pub async fn revoke(&self, report: &Report, now: i64) -> Result<Verdict, Error> {
         loop {
-            let known = report.known();
+            let known = report.run.known();
             let verdict = self.done_once(&report.run.queue, &[report], MemberOutcome::Removed, now).await?[0];
             if !report.was_overtaken(verdict, &known) {
                 return Ok(verdict);
@@ -230,7 +198,7 @@ impl Broker {
     /// # Errors
     /// As [`done`](Self::done).
     pub async fn complete(&self, queue: &str, reports: &[Completion], now: i64) -> Result<Vec<Verdict>, Error> {
-        let mut known: Vec<_> = reports.iter().map(|completion| completion.report.known()).collect();
+        let mut known: Vec<_> = reports.iter().map(|completion| completion.report.run.known()).collect();
         let mut verdicts = self.complete_once(queue, reports, now).await?;
         loop {
             let again = overtaken(reports.iter().map(|completion| &completion.report), &verdicts, &mut known);
@@ -288,12 +256,11 @@ impl Broker {
             telling.with_keys(&mut call);
             call.arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
-            call.arg(report.side_arg()).arg(if counts { "failed" } else { "none" });
+            call.arg(report.side.arg()).arg(if counts { "failed" } else { "none" });
             telling.with_entry(&mut call);
             report.fence(&mut call, true);
             call.arg("").arg(message).arg(retry_at);
-            with_crashes(&mut call, report.crashes.as_ref());
-            with_attempt(&mut call, report.attempt.as_deref());
+            with_attempt(&mut call, None, report.attempt.as_deref());
             call
         });
         let verdict = verdict.await?;
@@ -316,13 +283,12 @@ impl Broker {
             telling.with_keys(&mut call);
             call.arg(report.run.task_key(&keys));
             counted(&mut call, &keys, now);
-            call.arg(report.side_arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
+            call.arg(report.side.arg()).arg(now - ARCHIVE_MAX_AGE_SECS).arg(ARCHIVE_MAX);
             telling.with_entry(&mut call);
             report.fence(&mut call, true);
             let lock = if report.lock_ends_in_archive { &report.unique_key[..] } else { "" };
             call.arg(lock).arg(message).arg(now);
-            with_crashes(&mut call, None);
-            with_attempt(&mut call, report.attempt.as_deref());
+            with_attempt(&mut call, None, report.attempt.as_deref());
             call
         });
         let verdict = verdict.await?;
@@ -345,7 +311,7 @@ impl Broker {
             let keys = QueueKeys::new(&report.run.queue);
             let mut call = REQUEUE.call(4);
             call.arg(keys.active()).arg(keys.lease()).arg(keys.pending()).arg(report.run.task_key(&keys));
-            call.arg(keys.prefix()).arg(report.side_arg()).arg(now_ns);
+            call.arg(keys.prefix()).arg(report.side.arg()).arg(now_ns);
             report.fence(&mut call, true);
             call
         })
@@ -441,7 +407,7 @@ impl Broker {
     /// Makes a call on one run, and makes it again as long as renewals overtake it.
     async fn one(&self, script: &'static Script, report: &Report, call: impl Fn() -> Cmd) -> Result<Verdict, Error> {
         loop {
-            let known = report.known();
+            let known = report.run.known();
             let reply = self.redis.run(script, &call()).await?;
             let verdict = verdicts(script.name, &reply, 1, verdict)?[0];
             if !report.was_overtaken(verdict, &known) {
@@ -491,12 +457,12 @@ fn renewed(reply: &Value, runs: &[Run], expires: i64) -> Result<Vec<Verdict>, Er
 fn overtaken<'a>(
     reports: impl Iterator<Item = &'a Report>,
     verdicts: &[Verdict],
-    known: &mut [Option<Expiries>],
+    known: &mut [Expiries],
 ) -> Vec<usize> {
     let mut again = Vec::new();
     for (at, report) in reports.enumerate() {
         if report.was_overtaken(verdicts[at], &known[at]) {
-            known[at] = report.known();
+            known[at] = report.run.known();
             again.push(at);
         }
     }
@@ -511,20 +477,16 @@ pub(super) fn counted(call: &mut Cmd, keys: &QueueKeys, now: i64) {
 /// Where a lone task is searched for first; several are found by themselves.
 fn with_side<'a>(call: &mut Cmd, mut reports: impl ExactSizeIterator<Item = &'a Report>) {
     match (reports.next(), reports.len()) {
-        (Some(report), 0) => call.arg(report.side_arg()),
+        (Some(report), 0) => call.arg(report.side.arg()),
         _ => call.arg(""),
     };
 }
 
-/// The field that a recoverer sets, and its value.
-pub(super) fn with_crashes(call: &mut Cmd, crashes: Option<&Crashes>) {
+/// The field that a recoverer sets, its value, and what is remembered of the attempt.
+pub(super) fn with_attempt(call: &mut Cmd, crashes: Option<&Crashes>, attempt: Option<&Attempt>) {
     match crashes {
         Some(crashes) => call.arg(CRASHES).arg(crashes.to_string()),
         None => call.arg("").arg(""),
     };
-}
-
-/// What is remembered of an attempt.
-pub(super) fn with_attempt(call: &mut Cmd, attempt: Option<&Attempt>) {
     call.arg(attempt.map(Attempt::to_string).unwrap_or_default());
 }

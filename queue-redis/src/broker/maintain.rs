@@ -13,7 +13,7 @@ use queue_core::unique::UniqueUntil;
 use queue_core::{TaskMessage, TaskState};
 use redis::Value;
 
-use super::finish::{Verdict, counted, verdict, with_attempt, with_crashes};
+use super::finish::{Verdict, counted, verdict, with_attempt};
 use super::{Broker, MAX_BATCH, MAX_BATCH_BYTES, SHORT_BATCH, Search, verdicts};
 use crate::error::Error;
 use crate::script::{DELETE_EXPIRED_COMPLETED, FORWARD, LIST_EXPIRED, RECOVER};
@@ -33,7 +33,7 @@ pub struct Forwarded {
 }
 
 /// An active task whose lease has ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ExpiredLease {
     /// Task id. What is not UTF-8 in it is replaced.
     pub id: String,
@@ -322,8 +322,7 @@ impl Broker {
                 call.arg(&lease.raw_id[..]).arg(&lease.expiry).arg("").arg(lock);
                 call.arg(&message[..]).arg(retry_at.unwrap_or(now));
                 // In the archive they stand in the message.
-                with_crashes(&mut call, crashes.as_ref().filter(|_| !archived));
-                with_attempt(&mut call, attempt.as_ref());
+                with_attempt(&mut call, crashes.as_ref().filter(|_| !archived), attempt.as_ref());
             }
             let reply = self.redis.run(&RECOVER, &call).await?;
             let verdicts = verdicts(RECOVER.name, &reply, positions.len(), verdict)?;

@@ -11,7 +11,10 @@ use queue_core::publish::PublishPolicy;
 use queue_core::{Clock as _, RawTask, TaskMessage, TaskOptions, TaskState};
 use queue_redis::{
     Error,
-    broker::{Broker, Completion, Dequeued, Matching, PublishVerdict, Report, Run, Side, StagedSet, StagedTask, Taken},
+    broker::{
+        Broker, Completion, Dequeued, Matching, PublishVerdict, Recovery, Report, Run, Side, StagedSet, StagedTask,
+        Taken,
+    },
 };
 
 use super::operation::{NewTask, Nth, Operation};
@@ -266,14 +269,11 @@ impl<'a> World<'a> {
         let expired = broker.list_expired(queue, now - 30, usize::from(skip)).await;
         let mut text = told(expired.as_ref().map_err(Error::clone));
         for lease in expired.into_iter().flat_map(|expired| expired.leases).take(2) {
-            let mut report = Report::by_recoverer(queue, &lease);
-            report.crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));
+            let crashes = Some(lease.crashes.clone().and(&lease.owner, lease.ended_at()));
             let message = lease.message.as_ref().map_or_else(|| lease.raw.to_vec(), |message| failed(message, now));
-            let verdict = match archive {
-                true => broker.archive(&report, &message, now).await,
-                false => broker.retry(&report, &message, now + 10, true, now).await,
-            };
-            text += &told(verdict);
+            let (message, retry_at) = (message.into(), (!archive).then_some(now + 10));
+            let recovery = Recovery { lease, message, retry_at, crashes, attempt: None, follow_up: None };
+            text += &told(broker.recover(queue, &[recovery], 0, now).await);
         }
         text
     }

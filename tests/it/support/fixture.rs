@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use queue_core::options::{Composed, Placement, compose};
-use queue_core::{RawTask, TaskOptions};
+use queue_core::{RawTask, TaskMessage, TaskOptions};
 use queue_redis::embedded::RedisServer;
 use queue_redis::{
     Error, InProcess as _, Redis,
-    broker::{Broker, Delivery, Dequeued, EnqueueVerdict, Report, Side, Taken},
+    broker::{Broker, Delivery, Dequeued, EnqueueVerdict, ExpiredLease, Recovery, Report, Side, Taken, Verdict},
 };
 use queue_testing::Store;
 use redis::aio::MultiplexedConnection;
@@ -46,6 +46,19 @@ pub(crate) fn job(id: &str) -> RawTask {
 /// The owner's report on a run.
 pub(crate) fn report(delivery: &Delivery) -> Report {
     Report::by_owner(delivery.run.clone(), &delivery.message, Side::Oldest)
+}
+
+/// Takes a task from a worker that went silent: it waits until `retry_at`, or is archived.
+pub(crate) async fn recovered(
+    broker: &Broker,
+    lease: &ExpiredLease,
+    message: TaskMessage,
+    retry_at: Option<i64>,
+    now: i64,
+) -> Verdict {
+    let (lease, message) = (lease.clone(), message.to_bytes());
+    let recovery = Recovery { lease, message, retry_at, crashes: None, attempt: None, follow_up: None };
+    broker.recover(QUEUE, &[recovery], 0, now).await.unwrap()[0]
 }
 
 impl Fixture {

@@ -20,7 +20,7 @@ mod worker_process;
 
 pub(crate) use connection::plain_connection;
 pub(crate) use entry::register;
-pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis, report};
+pub(crate) use fixture::{Fixture, NOW, NOW_NS, QUEUE, is_wrong_type, job, of_redis, recovered, report};
 pub(crate) use go::Go;
 pub(crate) use groups::{DEADLINE, READY, RULES};
 pub(crate) use hanging::{Hanging, occupy};

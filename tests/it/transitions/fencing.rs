@@ -7,7 +7,7 @@ use queue_core::{RawTask, TaskMessage, TaskState};
 use queue_redis::broker::Verdict::{self, Applied, Gone, Lost};
 use queue_redis::broker::{Completion, Delivery, Report, Side};
 
-use crate::support::{Fixture, Go, NOW, NOW_NS, QUEUE, job, report};
+use crate::support::{Fixture, Go, NOW, NOW_NS, QUEUE, job, recovered, report};
 
 /// The error Go's recoverer stores.
 const SILENT: &str = "asynq: task lease expired";
@@ -105,10 +105,8 @@ async fn a_task_that_go_recovered_and_another_of_us_works_on_is_lost() {
 /// Recovers the task of this run as our recoverer does.
 async fn recover(fixture: &Fixture, retried: i32) {
     let expired = fixture.broker.list_expired(QUEUE, NOW + 30, 0).await.unwrap().leases;
-    let message = expired[0].message.clone().unwrap();
-    let report = Report::by_recoverer(&QUEUE.into(), &expired[0]);
-    let failed = TaskMessage { retried, ..message };
-    assert_eq!(fixture.broker.retry(&report, &failed.to_bytes(), NOW + 60, true, NOW + 60).await.unwrap(), Applied);
+    let failed = TaskMessage { retried, ..expired[0].message.clone().unwrap() };
+    assert_eq!(recovered(&fixture.broker, &expired[0], failed, Some(NOW + 60), NOW + 60).await, Applied);
 }
 
 #[tokio::test]

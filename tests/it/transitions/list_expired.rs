@@ -1,20 +1,20 @@
 use queue_core::TaskMessage;
-use queue_redis::broker::Verdict::{Applied, Lost};
-use queue_redis::broker::{ExpiredLease, MAX_BATCH, Report};
+use queue_redis::broker::Verdict::{self, Applied, Lost};
+use queue_redis::broker::{ExpiredLease, MAX_BATCH, Recovery};
 
-use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, report};
+use crate::support::{Fixture, NOW, QUEUE, is_wrong_type, job, recovered, report};
 
 async fn list(fixture: &Fixture, cutoff: i64) -> (Vec<ExpiredLease>, Vec<String>) {
     let found = fixture.broker.list_expired(QUEUE, cutoff, 0).await.unwrap();
     (found.leases, found.ghosts)
 }
 
-fn recovery(lease: &ExpiredLease) -> (Report, TaskMessage) {
+/// Lets the task wait for a minute, or archives it.
+async fn recover(fixture: &Fixture, lease: &ExpiredLease, retry_at: Option<i64>) -> Verdict {
     let message = lease.message.clone().unwrap();
-    let report = Report::by_recoverer(&QUEUE.into(), lease);
     let failed =
         TaskMessage { retried: message.retried + 1, error_msg: "silent".into(), last_failed_at: NOW, ..message };
-    (report, failed)
+    recovered(&fixture.broker, lease, failed, retry_at, NOW).await
 }
 
 #[tokio::test]
@@ -84,9 +84,8 @@ async fn a_recovery_takes_the_task_from_its_silent_worker() {
     let fixture = Fixture::start().await;
     fixture.active(job("a")).await;
     let (expired, _) = list(&fixture, NOW + 30).await;
-    let (report, failed) = recovery(&expired[0]);
     let before = fixture.keyspace().await;
-    assert_eq!(fixture.broker.retry(&report, &failed.to_bytes(), NOW + 60, true, NOW).await.unwrap(), Applied);
+    assert_eq!(recover(&fixture, &expired[0], Some(NOW + 60)).await, Applied);
     fixture.keyspace().await.assert_changes_since(
         &before,
         "- {q}:active: [a]
@@ -112,8 +111,7 @@ async fn a_task_of_a_go_worker_is_recovered_too() {
     fixture.put([job("a")]).await;
     crate::support::Go(&fixture).dequeue(NOW + 30).await;
     let (expired, _) = list(&fixture, NOW + 30).await;
-    let (report, failed) = recovery(&expired[0]);
-    assert_eq!(fixture.broker.archive(&report, &failed.to_bytes(), NOW).await.unwrap(), Applied);
+    assert_eq!(recover(&fixture, &expired[0], None).await, Applied);
     assert_eq!(fixture.keyspace().await.get("{q}:archived a"), Some("score 4000000000"));
 }
 
@@ -123,21 +121,20 @@ async fn a_recovery_that_comes_late_changes_nothing() {
     let fixture = Fixture::start().await;
     let task = fixture.active(job("a")).await;
     let (expired, _) = list(&fixture, NOW + 30).await;
-    let (late, failed) = recovery(&expired[0]);
     let mut connection = fixture.redis().pooled().await.unwrap();
     let runs = [task.run.clone()];
     let prolonged = fixture.broker.extend_lease(&mut connection, QUEUE, &runs, NOW + 90).await.unwrap();
     assert_eq!(prolonged, [Applied], "the worker was only slow");
     let before = fixture.keyspace().await;
-    assert_eq!(fixture.broker.retry(&late, &failed.to_bytes(), NOW + 60, true, NOW).await.unwrap(), Lost);
-    assert_eq!(fixture.broker.archive(&late, &failed.to_bytes(), NOW).await.unwrap(), Lost);
+    assert_eq!(recover(&fixture, &expired[0], Some(NOW + 60)).await, Lost);
+    assert_eq!(recover(&fixture, &expired[0], None).await, Lost);
     fixture.keyspace().await.assert_unchanged_since(&before);
     // Another run of the task.
     fixture.broker.requeue(&report(&task), NOW * 1_000_000_000).await.unwrap();
     fixture.take_at(NOW + 1).await;
     let before = fixture.keyspace().await;
-    assert_eq!(fixture.broker.retry(&late, &failed.to_bytes(), NOW + 60, true, NOW).await.unwrap(), Lost);
-    assert_eq!(fixture.broker.archive(&late, &failed.to_bytes(), NOW).await.unwrap(), Lost);
+    assert_eq!(recover(&fixture, &expired[0], Some(NOW + 60)).await, Lost);
+    assert_eq!(recover(&fixture, &expired[0], None).await, Lost);
     fixture.keyspace().await.assert_unchanged_since(&before);
 }
 
@@ -148,8 +145,7 @@ async fn a_lease_with_a_fraction_of_a_second_is_recovered() {
     fixture.active(job("a")).await;
     fixture.run("ZADD asynq:{q}:lease 3999999000.5 a").await;
     let (expired, _) = list(&fixture, NOW - 30).await;
-    let (report, failed) = recovery(&expired[0]);
-    assert_eq!(fixture.broker.retry(&report, &failed.to_bytes(), NOW + 60, true, NOW).await.unwrap(), Applied);
+    assert_eq!(recover(&fixture, &expired[0], Some(NOW + 60)).await, Applied);
 }
 
 #[tokio::test]
@@ -200,8 +196,8 @@ async fn an_id_that_is_not_utf8_is_archived_under_its_own_name() {
     let _: i64 = fixture.cmd(&[b"ZADD".as_slice(), b"asynq:{q}:lease", b"1", id]).await;
     let found = fixture.broker.list_expired(QUEUE, NOW - 30, 0).await.unwrap();
     assert_eq!(found.leases[0].message, None, "the message is that of another task");
-    let report = Report::by_recoverer(&QUEUE.into(), &found.leases[0]);
-    assert_eq!(fixture.broker.archive(&report, &found.leases[0].raw, NOW).await.unwrap(), Applied);
+    let recovery = [Recovery::as_it_is(found.leases[0].clone())];
+    assert_eq!(fixture.broker.recover(QUEUE, &recovery, 0, NOW).await.unwrap(), [Applied]);
     let archived: Vec<Vec<u8>> = fixture.cmd(&["ZRANGE", "asynq:{q}:archived", "0", "-1"]).await;
     assert_eq!(archived, [id]);
     assert_eq!(fixture.cmd::<String>(&[b"HGET".as_slice(), &key, b"state"]).await, "archived");

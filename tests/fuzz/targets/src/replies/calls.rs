@@ -6,7 +6,9 @@ use queue_core::options::compose;
 use queue_core::{RawTask, TaskOptions, TaskState};
 use queue_redis::{
     Error,
-    broker::{Bin, Completion, Dequeued, GroupRules, Matching, PayloadChange, Report, Seen, Side, StagedSet, Taken},
+    broker::{
+        Bin, Completion, Dequeued, GroupRules, Matching, PayloadChange, Recovery, Report, Seen, Side, StagedSet, Taken,
+    },
 };
 
 use super::World;
@@ -29,11 +31,8 @@ pub(super) async fn make(world: &World, number: u8, seed: u8) {
         2 => broker.requeue_run(QUEUE, &token, NOW, NOW).await.map(drop),
         3 => match broker.list_expired(QUEUE, NOW, 0).await {
             Ok(expired) => {
-                for lease in &expired.leases {
-                    let _ = lease.ended_at();
-                    let _ = broker.archive(&Report::by_recoverer(&queue, lease), &lease.raw, NOW).await;
-                }
-                Ok(())
+                let recoveries: Vec<_> = expired.leases.into_iter().map(Recovery::as_it_is).collect();
+                broker.recover(QUEUE, &recoveries, 0, NOW).await.map(drop)
             }
             Err(error) => Err(error),
         },
