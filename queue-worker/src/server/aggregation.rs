@@ -315,10 +315,13 @@ async fn conclude(means: &Means, set: &StagedSet, tasks: &[StagedTask], task: Op
         None => None,
         Some(task) => Some(compose_for(&set.queue, task, now_ns).map_err(|error| Ended::Failed(error.into()))?),
     };
-    if composed.is_some() {
-        means.broker.list_queue(&set.queue).await?;
-    }
-    let aggregated = persist(means, || means.broker.aggregate(set, tasks, composed.as_ref(), now_ns)).await?;
+    let store = || async {
+        if composed.is_some() {
+            means.broker.list_queue(&set.queue).await?;
+        }
+        means.broker.aggregate(set, tasks, composed.as_ref(), now_ns).await
+    };
+    let aggregated = persist(means, store).await?;
     match aggregated {
         Aggregated::Done => {}
         Aggregated::Lost => return Err(Ended::Lost),
