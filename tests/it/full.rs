@@ -14,7 +14,7 @@ use queue_redis::{
     Client, EnqueueError, Error,
     broker::{Aggregated, Completion, Dequeued, EnqueueVerdict, Matching, Seen, Taken, Verdict},
 };
-use queue_worker::{Failure, Job, RetryPolicy, Router, Server};
+use queue_worker::{Failure, Group, Job, RetryPolicy, Router, Server};
 use tokio::sync::Semaphore;
 
 use crate::support::{Events, Fixture, NOW, NOW_NS, QUEUE, READY, RULES, eventually, job, report, with};
@@ -394,4 +394,29 @@ async fn a_worker_starts_and_works_all_there_is() {
     make_room(&fixture).await;
     let verdict = fixture.broker.enqueue(QUEUE, &[fixture.compose(job("new"))], NOW_NS).await.unwrap();
     assert_eq!(verdict, [EnqueueVerdict::Stored]);
+}
+
+/// A server lists its queue first, each minute, and on a new connection, for which there is no memory.
+#[tokio::test]
+async fn a_server_aggregates_groups_without_memory() {
+    let fixture = Fixture::start().await;
+    let join =
+        async |Group(group): Group, _: Vec<RawTask>| RawTask::new("digest").task_id(group).process_in(60 * SECOND);
+    let router = Router::new(()).aggregate(join).fallback(async |_: Job| {});
+    fixture.enqueue([job("a").group("g")]).await;
+    fill(&fixture).await;
+    let server = fixture.server(router).group_grace_period(SECOND).start().await.unwrap();
+    fixture.in_state("g", TaskState::Scheduled).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_was_listed_counts_as_listed_without_memory() {
+    let fixture = Fixture::start().await;
+    fixture.broker.list_queue(QUEUE).await.unwrap();
+    fill(&fixture).await;
+    fixture.run("CLIENT KILL TYPE normal").await;
+    eventually("there is another connection", async || fixture.redis().ping().await.is_ok()).await;
+    fixture.broker.list_queue(QUEUE).await.unwrap();
+    assert!(is_refused(fixture.broker.list_queue("new").await));
 }

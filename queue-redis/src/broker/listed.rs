@@ -40,7 +40,7 @@ impl Broker {
     ///
     /// # Errors
     /// When Redis cannot be asked or refuses. In a cluster the list may be on a node that is down, while the queue is not: a queue that was
-    /// listed before counts as listed then, and is listed again a little later.
+    /// listed before counts as listed then, and is listed again a little later. So it does while Redis is full, which works what it has.
     pub async fn list_queue(&self, queue: &str) -> Result<(), Error> {
         let now = Instant::now();
         let is_listed = |known: &Entry| {
@@ -59,6 +59,9 @@ impl Broker {
             Ok(()) => Entry { until: now + QUEUE_LISTED_FOR, listed_on },
             Err(error) if error.is_transient() && self.redis.is_cluster() && listed.contains_key(queue) => {
                 Entry { until: now + LIST_AGAIN, listed_on: None }
+            }
+            Err(error) if error.is_out_of_memory() && listed.contains_key(queue) => {
+                Entry { until: now + LIST_AGAIN, listed_on }
             }
             Err(error) => return Err(error),
         };
