@@ -4,12 +4,13 @@ use std::process::Command;
 
 /// Tests of what only a server of its own has: an address, a process that can be killed, statistics, users,
 /// settings, streams that are read.
-const OF_A_SERVER: [&str; 20] = [
+const OF_A_SERVER: [&str; 21] = [
     "the_health_hook_tells_when_redis_goes_and_comes",
     "a_report_overtaken_by_a_renewal",
     "scheduler::faults",
     "doctor::copies::undo_restores",
     "doctor::damage::a_list_that_stands_twice",
+    "doctor::interrupted",
     "cluster::doctor",
     "idle::a_refused_question",
     "server::renewal",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use queue_core::doctor::{Fault, Finding, Repair, Suspect};
+use queue_core::doctor::{Fault, Finding, Repair, Suspect, read_info};
 use queue_core::keys::{KeyFamily, KeyRole, Owner, QueueKeys};
 use queue_core::queue_name::base_of;
 use queue_core::unique::holder_of;
@@ -32,9 +32,13 @@ fn lists_groups(name: &Name) -> bool {
 impl Step {
     /// All keys of a node.
     pub(super) fn of_node(round: Round, node: String) -> Self {
-        Self::Keys { round, node, cursor: 0, told_on: None }
+        Self::Keys { round, node, cursor: 0, told_by: None }
     }
 }
+
+/// Who has told up to where the keys of a node were read: the number of the connection, and the process behind it, if it may be asked.
+#[derive(Debug, Clone)]
+pub(super) struct Teller(Option<u64>, Option<String>);
 
 impl Examination {
     /// The next keys whose names we can read.
@@ -44,7 +48,7 @@ impl Examination {
         round: Round,
         node: String,
         cursor: u64,
-        told_on: Option<u64>,
+        told_by: Option<Teller>,
     ) -> Result<Vec<Finding>, Error> {
         let mut scan = redis::cmd("SCAN");
         // Batches belong to no queue, and the leader looks after them.
@@ -52,15 +56,21 @@ impl Examination {
         let pattern = if with_trees { "asynq:*{*" } else { "asynq:{*" };
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN);
         let redis = &self.doctor.redis;
-        let (next, found): (u64, Vec<Vec<u8>>) = redis.query_near(&node, "SCAN", &scan).await?;
-        let told_now = redis.generation(&node);
-        if cursor != 0 && told_now != told_on {
-            // It may be another process, as after a failover: to that one the place says nothing.
-            self.steps.push_front(Step::of_node(round, node));
-            return Ok(Vec::new());
+        let mut reply = redis.query_near(&node, "SCAN", &scan).await;
+        if let Err(Error::Disconnected { .. }) = reply {
+            // It was closed while nobody used it.
+            reply = redis.query_near(&node, "SCAN", &scan).await;
         }
-        if next != 0 {
-            self.steps.push_front(Step::Keys { round, node, cursor: next, told_on: told_now });
+        let (next, found): (u64, Vec<Vec<u8>>) = reply?;
+        if cursor != 0 || next != 0 {
+            let Some(told_by) = self.teller(&node, told_by).await? else {
+                // It is another process, as after a failover: to that one the place says nothing.
+                self.steps.push_front(Step::of_node(round, node));
+                return Ok(Vec::new());
+            };
+            if next != 0 {
+                self.steps.push_front(Step::Keys { round, node, cursor: next, told_by: Some(told_by) });
+            }
         }
         let (of_trees, found) = found.into_iter().partition(|key| key.starts_with(flows::BEGINNING));
         let findings = self.trees(connection, of_trees).await?;
@@ -83,6 +93,23 @@ impl Examination {
         };
         // Names that were told of a second time.
         Ok(findings.into_iter().chain(more).filter(|found| self.reported.insert(of(found))).collect())
+    }
+
+    /// Who has told where the names go on; `None` if that may be another process than `before`, who told where they went on before.
+    async fn teller(&self, node: &str, before: Option<Teller>) -> Result<Option<Teller>, Error> {
+        let redis = &self.doctor.redis;
+        let connection = redis.generation(node);
+        if let Some(before) = before.as_ref().filter(|before| before.0.is_some() && before.0 == connection) {
+            return Ok(Some(before.clone()));
+        }
+        let mut ask = redis::cmd("INFO");
+        let process = match redis.query_near::<String>(node, "INFO", ask.arg("server")).await {
+            Ok(text) => read_info(&text).remove("run_id"),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => None,
+        };
+        let is_same = before.is_none_or(|before| process.is_some() && before.1 == process);
+        Ok((is_same && redis.generation(node) == connection).then_some(Teller(connection, process)))
     }
 
     async fn names(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use keys::Teller;
 use lanes::LaneSet;
 pub use mend::Copied;
 pub use queue_core::doctor::{Fault, Finding, Severity};
@@ -150,12 +151,12 @@ enum Step {
     Servers,
     Schedulers,
     Queues,
-    /// The next keys of a node: from where on, and by which connection that was told.
+    /// The next keys of a node: from where on, and who has told that.
     Keys {
         round: Round,
         node: String,
         cursor: u64,
-        told_on: Option<u64>,
+        told_by: Option<Teller>,
     },
     /// The names of all keys are known.
     Plan,
@@ -284,7 +285,7 @@ impl Examination {
             Step::Servers => self.servers(connection).await,
             Step::Schedulers => self.schedulers(connection).await,
             Step::Queues => self.list_queues(connection).await,
-            Step::Keys { round, node, cursor, told_on } => self.keys(connection, round, node, cursor, told_on).await,
+            Step::Keys { round, node, cursor, told_by } => self.keys(connection, round, node, cursor, told_by).await,
             Step::Plan => {
                 self.plan();
                 Ok(Vec::new())

@@ -3,6 +3,7 @@
 mod busy;
 mod copies;
 mod damage;
+mod interrupted;
 mod random;
 mod repairs;
 mod sound;
