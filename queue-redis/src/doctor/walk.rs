@@ -170,7 +170,10 @@ impl Examination {
 
     /// Which groups there are, and whether they are listed.
     pub(super) async fn groups(&mut self, connection: &mut Connection, queue: &str) -> Result<Vec<Finding>, Error> {
-        let names = self.facts.get_mut(queue).map(|facts| std::mem::take(&mut facts.groups)).unwrap_or_default();
+        let mut names = self.facts.get_mut(queue).map(|facts| std::mem::take(&mut facts.groups)).unwrap_or_default();
+        // A scan may name a key twice, and one that begins anew does.
+        names.sort_unstable();
+        names.dedup();
         let keys = QueueKeys::new(queue);
         let mut findings = Vec::new();
         for names in names.chunks(MAX_BATCH) {
