@@ -58,7 +58,8 @@ impl Broker {
             Ok(()) if listed_on.is_none() => return Ok(()),
             Ok(()) => Entry { until: now + QUEUE_LISTED_FOR, listed_on },
             Err(error) if error.is_transient() && self.redis.is_cluster() && listed.contains_key(queue) => {
-                Entry { until: now + LIST_AGAIN, listed_on: None }
+                // From now on: it may have taken longer than that to give up.
+                Entry { until: Instant::now() + LIST_AGAIN, listed_on: None }
             }
             Err(error) if error.is_out_of_memory() && listed.contains_key(queue) => {
                 Entry { until: now + LIST_AGAIN, listed_on }

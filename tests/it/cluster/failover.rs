@@ -1,10 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::RawTask;
 use queue_core::keys::QueueKeys;
-use queue_redis::Client;
+use queue_redis::{Client, RedisOptions};
 
 use super::{Counts, connect, pour, queues, serve};
 use crate::support::{Cluster, Hanging, eventually, wait_for};
@@ -161,4 +161,30 @@ async fn a_master_that_hangs_is_left_for_its_replica() {
     eventually("all queues are worked", async || names.iter().all(|name| counts.of(&format!("after-{name}")) > 0))
         .await;
     server.shutdown().await;
+}
+
+/// Nobody knew of a time in which it need not be tried: each call took as long as it takes to give up on a connection.
+#[tokio::test]
+async fn a_node_with_the_list_of_queues_that_hangs_holds_up_the_queues_of_others_only_now_and_then() {
+    queue_redis::log_to_stderr(false);
+    let mut cluster = Cluster::start().await;
+    for node in &cluster.nodes {
+        node.cmd::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let with_list = cluster.master_of("asynq:queues").await;
+    let queue = &queues()[(with_list + 1) % 3];
+    let client = Client::new(connect(&cluster, RedisOptions::default().connect_timeout));
+    client.enqueue(RawTask::new("job").queue(queue.as_str())).await.unwrap();
+    cluster.nodes[with_list + 3].kill();
+    cluster.nodes[with_list].cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    let _hanging = Hanging::process(cluster.nodes[with_list].id());
+    let mut look = redis::cmd("EXISTS");
+    client.redis().query::<bool>("EXISTS", look.arg("asynq:queues")).await.unwrap_err();
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        let began = Instant::now();
+        client.enqueue(RawTask::new("job").queue(queue.as_str())).await.unwrap();
+        took.push(began.elapsed());
+    }
+    assert!(took[1..].iter().all(|took| *took < Duration::from_secs(2)), "{took:?}");
 }
