@@ -110,8 +110,6 @@ impl Inspector {
     /// Deletes the keys that are left of a queue without tasks. Returns whether it was without tasks.
     async fn sweep(&self, queue: &str, force: bool) -> Result<bool, Error> {
         let keys = QueueKeys::new(queue);
-        // Tasks of the other queues of the family may have the locks.
-        let has_family = self.queues().await?.iter().any(|other| other != queue && base_of(other) == queue);
         let mut connection = self.redis.pooled().await?;
         let entries = keys.cron_entry("").into_bytes();
         let (mut carried, mut cursor) = (None, 0_u64);
@@ -122,10 +120,13 @@ impl Inspector {
             if carried.is_none() && found.iter().any(|key| key.starts_with(&entries)) {
                 carried = Some(self.carried_entries(&mut connection, &keys, queue).await?);
             }
+            let family_of = |key: &Vec<u8>| key.strip_prefix(keys.prefix().as_bytes()).and_then(queue_family);
+            // Tasks of the other queues of the family may have the locks. Asked behind SCAN, each time: a queue is listed before its first
+            // task takes a lock.
+            let has_locks = found.iter().filter_map(family_of).any(|family| family.role == KeyRole::Lock);
+            let has_family = has_locks && self.has_family(queue).await?;
             let is_kept = |key: &Vec<u8>| {
-                let name = key.strip_prefix(keys.prefix().as_bytes());
-                name.and_then(queue_family)
-                    .is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
+                family_of(key).is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
                     || carried.as_ref().is_some_and(|carried| carried.contains(key))
             };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
@@ -144,6 +145,10 @@ impl Inspector {
             }
             cursor = next;
         }
+    }
+
+    async fn has_family(&self, queue: &str) -> Result<bool, Error> {
+        Ok(self.queues().await?.iter().any(|other| other != queue && base_of(other) == queue))
     }
 
     /// The keys of periodic entries that a scheduler carries. It would make them anew: not paused, and with all their runs to come.

@@ -6,7 +6,7 @@ use queue_admin::{Error, Inspector};
 use queue_core::TaskState;
 
 use super::start;
-use crate::support::{Fixture, GROUP, NOW, QUEUE, job};
+use crate::support::{Fixture, GROUP, NOW, QUEUE, eventually, job};
 
 /// A scheduler has told at this second that it carries a periodic entry.
 async fn carried(fixture: &Fixture, entry: &str, at: i64) {
@@ -199,6 +199,28 @@ async fn tasks_that_come_in_during_a_removal_are_deleted_whole_or_stay_whole() {
     if !pending.is_empty() {
         assert_eq!(after.get("queues q"), Some("member"));
     }
+}
+
+/// Whether the queue had a family was asked once, before its keys were searched for, and the locks of a queue that came after that were deleted.
+#[tokio::test]
+async fn tasks_of_another_priority_that_come_in_during_a_removal_keep_their_locks() {
+    let (fixture, inspector) = start().await;
+    fixture.put([job("a")]).await;
+    // So many that the search takes a while.
+    let fill = "for n = 1, 300000 do redis.call('SET', 'filler:' .. n, '') end";
+    fixture.cmd::<()>(&["EVAL", fill, "0"]).await;
+    let removal = tokio::spawn(async move { inspector.remove_queue(QUEUE, true).await });
+    eventually("its task is deleted", async || fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:t:a"]).await == 0).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut added = 0;
+    while !removal.is_finished() || added == 0 {
+        let task = job(&format!("n{added}")).payload(format!("{added}")).priority(9).unique(Duration::from_secs(3600));
+        fixture.client().enqueue(task).await.unwrap();
+        added += 1;
+    }
+    assert_eq!(removal.await.unwrap().unwrap(), 1);
+    let locks: Vec<String> = fixture.cmd(&["KEYS", "asynq:{q}:unique:*"]).await;
+    assert_eq!(locks.len(), added);
 }
 
 /// The entry was gone by then, and nothing took it off the list any more.
