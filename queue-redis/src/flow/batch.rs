@@ -324,7 +324,10 @@ impl Batch {
             };
             // Known from an attempt before, the addition may have been of other length.
             let count = numbers.len().min(rest.len());
-            let more = rest.split_off(count);
+            let mut more = rest.split_off(count);
+            // Without a key nobody else adds these. A task that has one of their ids was given it by a Redis that has gone back since, as in a
+            // failover: who comes after it has another number.
+            let spare = if reserved.word == Word::Applied && key.is_empty() { rest.clone() } else { Vec::new() };
             if reserved.is_added {
                 added.members += count as u64;
             } else {
@@ -345,9 +348,14 @@ impl Batch {
                     flows.record(again.collect()).await?;
                 }
                 let known = (count - missing.len()) as u64;
-                let now = self.enqueue_numbers(missing, position).await?;
+                let (now, taken) = self.enqueue_numbers(missing, position).await?;
                 added.members += known + now.members;
                 added.duplicates += now.duplicates;
+                if spare.is_empty() {
+                    added.members += taken.len() as u64;
+                } else {
+                    more.extend(taken.into_iter().map(|at| spare[at].clone()));
+                }
                 self.void(&surplus).await?;
                 if !key.is_empty() {
                     let (_, claimed) = flows.broker.flow_mark(place, "added", &key).await?;
@@ -377,22 +385,28 @@ impl Batch {
     }
 
     pub(super) async fn enqueue(&self, tasks: Vec<Composed>, first: u32, position: u64) -> Result<Added, BatchError> {
-        self.enqueue_numbers((first..).zip(tasks).collect(), position).await
+        let (added, taken) = self.enqueue_numbers((first..).zip(tasks).collect(), position).await?;
+        Ok(Added { members: added.members + taken.len() as u64, ..added })
     }
 
-    /// Enqueues members of one queue whose numbers were given out.
-    async fn enqueue_numbers(&self, tasks: Vec<(u32, Composed)>, position: u64) -> Result<Added, BatchError> {
+    /// Enqueues members of one queue whose numbers were given out. Also returns which of them have ids that are taken: by themselves, if somebody
+    /// else adds them, too.
+    async fn enqueue_numbers(
+        &self,
+        tasks: Vec<(u32, Composed)>,
+        position: u64,
+    ) -> Result<(Added, Vec<usize>), BatchError> {
         let (numbers, mut members): (Vec<u32>, Vec<Composed>) = tasks.into_iter().unzip();
         for (number, member) in numbers.iter().zip(&mut members) {
             member.message.id = self.member(*number).to_string();
         }
         let queue = members.first().map(|member| member.message.queue.clone()).unwrap_or_default();
         let outcomes = self.client.enqueue_composed(members).await;
-        let (mut added, mut void, mut refused) = (Added::default(), Vec::new(), None);
+        let (mut added, mut taken, mut void, mut refused) = (Added::default(), Vec::new(), Vec::new(), None);
         for (at, (number, outcome)) in numbers.into_iter().zip(outcomes).enumerate() {
             match outcome {
-                // An id of ours is taken by this very member.
-                Ok(_) | Err(EnqueueError::TaskIdConflict { .. }) => added.members += 1,
+                Ok(_) => added.members += 1,
+                Err(EnqueueError::TaskIdConflict { .. }) => taken.push(at),
                 Err(EnqueueError::DuplicateTask { holder, .. }) => {
                     // The member itself may hold the lock: a call whose answer was lost has stored it, or somebody who adds the same.
                     let own = self.member(number).to_string();
@@ -416,7 +430,7 @@ impl Batch {
             }
         }
         self.void(&void).await?;
-        refused.map_or(Ok(added), Err)
+        refused.map_or(Ok((added, taken)), Err)
     }
 
     /// Numbers that were given out are no members.

@@ -147,6 +147,12 @@ async fn an_addition_that_is_made_again_with_less_keeps_the_members_that_are_the
 /// Those of the second addition counted as those of the first, and never ran.
 #[tokio::test]
 async fn members_that_are_added_when_redis_has_gone_back_run_beside_those_before() {
+    for by_another in [false, true] {
+        members_are_added_when_redis_has_gone_back(by_another).await;
+    }
+}
+
+async fn members_are_added_when_redis_has_gone_back(by_another: bool) {
     let (fixture, ran) = (Fixture::start().await, Ran::default());
     let batch = client(&fixture).batch().open().await.unwrap();
     let mut ledger: Vec<(String, Vec<u8>)> = Vec::new();
@@ -161,7 +167,10 @@ async fn members_that_are_added_when_redis_has_gone_back_run_beside_those_before
     for (key, dump) in &ledger {
         fixture.cmd::<()>(&[b"RESTORE", key.as_bytes(), b"0", &dump[..]]).await;
     }
-    assert_eq!(batch.add_all(["c", "d", "e"].map(member)).await.unwrap().members, 3);
+    // Another process knows nothing of the numbers.
+    let other = client(&fixture).batch_of(&batch.id().to_string()).await.unwrap();
+    let adds = if by_another { &other } else { &batch };
+    assert_eq!(adds.add_all(["c", "d", "e"].map(member)).await.unwrap().members, 3);
     batch.commit().await.unwrap();
     let server = server(&fixture, router(&ran)).start().await.unwrap();
     let status = over(&batch).await;
