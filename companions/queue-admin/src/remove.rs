@@ -112,14 +112,16 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let entries = keys.cron_entry("").into_bytes();
-        let (mut carried, mut cursor) = (None, 0_u64);
+        let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
             let (next, found): (u64, Vec<Vec<u8>>) = connection.query_near(&keys.pending(), "SCAN", &scan).await?;
-            if carried.is_none() && found.iter().any(|key| key.starts_with(&entries)) {
-                carried = Some(self.carried_entries(&mut connection, &keys, queue).await?);
-            }
+            // Asked each time: the search may take minutes, and a scheduler may start meanwhile.
+            let carried = match found.iter().any(|key| key.starts_with(&entries)) {
+                true => self.carried_entries(&mut connection, &keys, queue).await?,
+                false => HashSet::new(),
+            };
             let family_of = |key: &Vec<u8>| key.strip_prefix(keys.prefix().as_bytes()).and_then(queue_family);
             // Tasks of the other queues of the family may have the locks. Asked behind SCAN, each time: a queue is listed before its first
             // task takes a lock.
@@ -127,7 +129,7 @@ impl Inspector {
             let has_family = has_locks && self.has_family(queue).await?;
             let is_kept = |key: &Vec<u8>| {
                 family_of(key).is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
-                    || carried.as_ref().is_some_and(|carried| carried.contains(key))
+                    || carried.contains(key)
             };
             let found: Vec<Vec<u8>> = found.into_iter().filter(|key| !is_kept(key)).collect();
             if !force {

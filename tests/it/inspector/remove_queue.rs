@@ -201,14 +201,43 @@ async fn tasks_that_come_in_during_a_removal_are_deleted_whole_or_stay_whole() {
     }
 }
 
+/// So many keys of others that a search through all of them takes a while.
+async fn fill_with_others(fixture: &Fixture) {
+    let fill = "for n = 1, 300000 do redis.call('SET', 'filler:' .. n, '') end";
+    fixture.cmd::<()>(&["EVAL", fill, "0"]).await;
+}
+
+/// Which entries a scheduler carries was asked once, when the first was found, and those of a scheduler that came after that were deleted.
+#[tokio::test]
+async fn periodic_entries_of_a_scheduler_that_starts_during_a_removal_stay() {
+    let (fixture, inspector) = start().await;
+    for n in 0..200 {
+        fixture.run(&format!("HSET asynq:{{q}}:x:cron:e{n} spec @daily paused 1")).await;
+        carried(&fixture, &format!("e{n} {QUEUE}"), NOW - 60).await;
+    }
+    fill_with_others(&fixture).await;
+    let removal = tokio::spawn(async move { inspector.remove_queue(QUEUE, true).await });
+    let keys = (0..200).map(|n| format!("asynq:{{q}}:x:cron:e{n}"));
+    let count: Vec<String> = std::iter::once("EXISTS".to_owned()).chain(keys).collect();
+    let entries = async || fixture.cmd::<usize>(&count).await;
+    eventually("the first are deleted", async || entries().await < 200).await;
+    for n in 0..200 {
+        carried(&fixture, &format!("e{n} {QUEUE}"), NOW).await;
+    }
+    let there = entries().await;
+    assert!(there > 0 && !removal.is_finished());
+    removal.await.unwrap().unwrap();
+    // A step may have asked before they were carried, and deleted after we looked.
+    let left = entries().await;
+    assert!(left + 5 >= there, "{left} of {there}");
+}
+
 /// Whether the queue had a family was asked once, before its keys were searched for, and the locks of a queue that came after that were deleted.
 #[tokio::test]
 async fn tasks_of_another_priority_that_come_in_during_a_removal_keep_their_locks() {
     let (fixture, inspector) = start().await;
     fixture.put([job("a")]).await;
-    // So many that the search takes a while.
-    let fill = "for n = 1, 300000 do redis.call('SET', 'filler:' .. n, '') end";
-    fixture.cmd::<()>(&["EVAL", fill, "0"]).await;
+    fill_with_others(&fixture).await;
     let removal = tokio::spawn(async move { inspector.remove_queue(QUEUE, true).await });
     eventually("its task is deleted", async || fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:t:a"]).await == 0).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
