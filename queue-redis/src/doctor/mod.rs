@@ -225,6 +225,8 @@ struct Trail {
     head: Vec<u8>,
     /// The last id that was new to us.
     last: Vec<u8>,
+    /// How many entries of that page may be gone when the next one is read: our caller was told of them, and may have repaired them.
+    told: u64,
 }
 
 fn mark(queue: &str, of: impl Hash) -> u64 {

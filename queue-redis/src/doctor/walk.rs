@@ -1,5 +1,7 @@
 //! Going through the lists and sets of a queue, and its groups.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use queue_core::doctor::{Entry, Fault, Finding, Repair, Suspect, Whereabouts, judge};
 use queue_core::keys::QueueKeys;
@@ -59,6 +61,10 @@ impl Examination {
             self.steps.push_front(Step::Walk { queue, holder, at: next, trail });
         }
         let mut findings = self.confirm(&queue, suspects).await?;
+        if let (true, Some(Step::Walk { trail, .. })) = (next != 0, self.steps.front_mut()) {
+            let told: HashSet<&str> = findings.iter().map(|finding| &*finding.subject).collect();
+            trail.told = entries.iter().filter(|(id, _)| told.contains(&*String::from_utf8_lossy(id))).count() as u64;
+        }
         if let Holder::State(TaskState::Scheduled) = holder {
             findings.extend(parked_in_no_lane(connection, &queue, entries.iter().map(|(id, _)| &id[..])).await?);
         }
@@ -68,7 +74,8 @@ impl Examination {
     /// The ids of a list that come after those that were read, and where to go on; 0 at the end.
     ///
     /// From the head: what is pushed meanwhile moves the others towards us, what is taken out in front of us away.
-    /// So a page begins a page early, and what comes after the last id that we know is new.
+    /// So a page begins a page early, and what comes after the last id that we know is new. What our caller may have taken out of
+    /// the page before moves both ends: else a list in which all is damaged would run away from us.
     async fn page(
         &self,
         connection: &mut Connection,
@@ -77,13 +84,14 @@ impl Examination {
         at: u64,
         trail: &mut Trail,
     ) -> Result<(u64, Vec<Vec<u8>>), Error> {
-        let size = MAX_BATCH as u64;
-        let from = at.saturating_sub(size);
+        let (size, told) = (MAX_BATCH as u64, std::mem::take(&mut trail.told));
+        // If nothing was taken out, the last id that we know is in the page all the same.
+        let (from, until) = (at.saturating_sub(size + told), at + size.saturating_sub(told));
         let mut page = redis::pipe();
         page.atomic().cmd("LRANGE").arg(key).arg(0).arg(0);
-        page.cmd("LRANGE").arg(key).arg(from).arg(at + size - 1);
+        page.cmd("LRANGE").arg(key).arg(from).arg(until - 1);
         let (head, mut ids): (Vec<Vec<u8>>, Vec<Vec<u8>>) = connection.pipeline("LRANGE", &page).await?;
-        let next = if ids.len() as u64 == at + size - from { at + size } else { 0 };
+        let next = if ids.len() as u64 == until - from { until } else { 0 };
         let head = head.into_iter().next().unwrap_or_default();
         let has_grown = at > 0 && trail.head != head;
         trail.head = head;

@@ -5,8 +5,32 @@ use std::time::Duration;
 use queue_core::RawTask;
 use queue_redis::Fault;
 
-use super::{examine, fix, start};
+use super::{examine, fix, problems, start};
 use crate::support::{QUEUE, is_wrong_type, job};
+
+/// With each page that was repaired, the list became shorter in front of what was not read yet: a third of it was passed over, and nothing said so.
+#[tokio::test]
+async fn a_list_of_which_nearly_all_is_damaged_is_repaired_at_once() {
+    for (others, sound) in [(10, 0), (9, 1), (1, 1), (4, 0)] {
+        let (fixture, inspector) = start().await;
+        for n in 0..1_500 / (others + sound) {
+            let mut ids: Vec<String> = (0..others).map(|other| format!("gone-{n}-{other}")).collect();
+            if sound > 0 {
+                fixture.put([job(&format!("sound-{n}"))]).await;
+            } else if others < 10 {
+                // The same task again and again.
+                fixture.put([job(&format!("twice-{n}"))]).await;
+                ids.fill(format!("twice-{n}"));
+            }
+            ids.splice(0..0, ["LPUSH".to_owned(), "asynq:{q}:pending".to_owned()]);
+            fixture.cmd::<()>(&ids).await;
+        }
+        let told = problems(&inspector).await.len();
+        let (mended, _) = fix(&inspector).await;
+        assert_eq!(mended.len(), told, "{others} of {}", others + sound);
+        assert_eq!(problems(&inspector).await, [""; 0], "{others} of {}", others + sound);
+    }
+}
 
 /// Its place is a stream. The stray lease could be taken away all the same, which would be half of a repair.
 #[tokio::test]
