@@ -421,6 +421,22 @@ impl Connection {
             Ok(replies) => read(operation, replies),
         }
     }
+
+    /// Reads all of it at one moment, in a transaction. A Redis that is full takes no commands for one, also none that read: there they
+    /// are sent without, one right behind the other.
+    #[doc(hidden)]
+    pub async fn read_at_once<T: FromRedisValue>(
+        &mut self,
+        operation: &'static str,
+        look: &redis::Pipeline,
+    ) -> Result<T, Error> {
+        let mut transaction = look.clone();
+        transaction.atomic();
+        match self.pipeline(operation, &transaction).await {
+            Err(error) if error.is_out_of_memory() => self.pipeline(operation, look).await,
+            read => read,
+        }
+    }
 }
 
 impl Held {

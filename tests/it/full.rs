@@ -307,6 +307,38 @@ async fn tasks_in_every_state_are_deleted() {
     make_room(&fixture).await;
 }
 
+/// What is read at one moment was read in transactions, for which a full Redis takes no commands: just then nobody could look.
+#[tokio::test]
+async fn the_doctor_looks_at_all_there_is_and_says_why_a_task_waits() {
+    let (fixture, inspector) = crate::doctor::start().await;
+    fixture.put([job("behind")]).await;
+    for command in [
+        "LPUSH @pending gone",
+        "SADD @groups empty",
+        "SET @unique:job:x gone EX 600",
+        "ZADD @aggregation_sets 5 @g:g:set",
+    ] {
+        fixture.run(&command.replace('@', "asynq:{q}:")).await;
+    }
+    for (key, entry) in [("slots", "limit:k gone"), ("waiting", "limit:k 5 gone")] {
+        fixture.cmd::<()>(&["ZADD", &format!("asynq:{{q}}:x:{key}"), "0", entry]).await;
+    }
+    let look = async || {
+        let found = crate::doctor::examine(&inspector).await.into_iter();
+        let found = found.filter(|found| found.queue.is_some());
+        let found: Vec<String> = found.map(|found| format!("{:?} {}", found.fault, found.subject)).collect();
+        (found, inspector.explain(QUEUE, "pending").await.unwrap())
+    };
+    let with_room = look().await;
+    assert!(with_room.0.len() > 5, "{with_room:?}");
+    fill(&fixture).await;
+    assert_eq!(look().await, with_room);
+    crate::doctor::fix(&inspector).await;
+    let left = look().await.0;
+    assert!(left.iter().all(|found| found.starts_with("Un")), "{left:?}");
+    make_room(&fixture).await;
+}
+
 #[tokio::test]
 async fn servers_are_listed_busy_or_idle() {
     let server = ServerInfo { host: "host".into(), pid: 7, server_id: "uuid".into(), ..ServerInfo::default() };

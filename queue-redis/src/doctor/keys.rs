@@ -314,11 +314,11 @@ async fn look_at_lock(
     let task_in = |member: &&str| [QueueKeys::new(member).task_prefix().as_bytes(), &holder].concat();
     let tasks: Vec<Vec<u8>> = members.iter().map(task_in).collect();
     let mut look = redis::pipe();
-    look.atomic().cmd("GET").arg(lock);
+    look.cmd("GET").arg(lock);
     for task in &tasks {
         look.cmd("HMGET").arg(task).arg("msg").arg("state").arg("unique_key");
     }
-    let found: Result<Vec<redis::Value>, Error> = connection.pipeline(OPERATION, &look).await;
+    let found: Result<Vec<redis::Value>, Error> = connection.read_at_once(OPERATION, &look).await;
     let mut replies = match found {
         // That the task's key has another type is a finding of its own, and comes first.
         Err(error) if error.is_wrong_type() => return Ok(None),

@@ -76,8 +76,8 @@ impl Examination {
             }
             let keys = QueueKeys::new(queue);
             let mut look = redis::pipe();
-            look.atomic().cmd("EXISTS").arg(keys.rules()).cmd("ZCARD").arg(keys.lanes_waiting());
-            match connection.pipeline("looking at lanes", &look).await {
+            look.cmd("EXISTS").arg(keys.rules()).cmd("ZCARD").arg(keys.lanes_waiting());
+            match connection.read_at_once("looking at lanes", &look).await {
                 Ok((false, waiting @ 1_u64..)) => {
                     let found = Finding::new(Fault::LostLimits, Some(queue), keys.rules().as_bytes());
                     findings.push(found.detail(format!("{waiting} tasks")));
@@ -147,7 +147,7 @@ fn is_over(state: Option<&[u8]>) -> bool {
 /// What these commands answer. Where a key of another type stands in the place of a task, there is no task.
 async fn look_past(connection: &mut Connection, mut look: redis::Pipeline) -> Result<Vec<redis::Value>, Error> {
     look.ignore_errors();
-    let found: Vec<redis::RedisResult<redis::Value>> = connection.pipeline("looking at lanes", &look).await?;
+    let found: Vec<redis::RedisResult<redis::Value>> = connection.read_at_once("looking at lanes", &look).await?;
     Ok(found.into_iter().map(|found| found.unwrap_or(redis::Value::Nil)).collect())
 }
 
@@ -156,7 +156,6 @@ async fn without_lease(connection: &mut Connection, queue: &str, slots: &[Bytes]
     let keys = QueueKeys::new(queue);
     let mut look = redis::pipe();
     // At one moment: a run begins and ends with both.
-    look.atomic();
     for slot in slots {
         let id = split(slot, 1).map_or(&b""[..], |(_, _, id)| id);
         look.cmd("ZSCORE").arg(keys.lane_slots()).arg(&slot[..]).cmd("ZSCORE").arg(keys.lease()).arg(id);
@@ -184,7 +183,6 @@ pub(super) async fn stale_slots(
 async fn stale_waits(connection: &mut Connection, queue: &str, waits: &[Bytes]) -> Result<Vec<Finding>, Error> {
     let keys = QueueKeys::new(queue);
     let mut look = redis::pipe();
-    look.atomic();
     for entry in waits {
         let id = split(entry, 2).map_or(&b""[..], |(_, _, id)| id);
         look.cmd("ZSCORE").arg(keys.lanes_waiting()).arg(&entry[..]);
@@ -251,7 +249,6 @@ pub(super) async fn parked_in_no_lane<'a>(
     let mut findings = Vec::new();
     for parked in parked.chunks(MAX_BATCH) {
         let mut look = redis::pipe();
-        look.atomic();
         let entry = |id: &[u8], waits: &[u8]| [waits, b" ", id].concat();
         for (id, waits) in parked {
             let lane = split(waits, 1).map_or(&waits[..], |(lane, _, _)| lane);
@@ -259,7 +256,7 @@ pub(super) async fn parked_in_no_lane<'a>(
             look.cmd("ZSCORE").arg(keys.lanes_waiting()).arg(entry(id, waits));
             look.cmd("ZSCORE").arg(keys.lanes_due()).arg(lane);
         }
-        let found: Vec<Option<Vec<u8>>> = connection.pipeline("looking at lanes", &look).await?;
+        let found: Vec<Option<Vec<u8>>> = connection.read_at_once("looking at lanes", &look).await?;
         for ((id, waits), found) in parked.iter().zip(found.chunks_exact(4)) {
             let is_parked = found[0].is_some() && found[1].as_deref() == Some(&waits[..]);
             if is_parked && (found[2].is_none() || found[3].is_none()) {

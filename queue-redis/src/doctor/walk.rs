@@ -88,9 +88,9 @@ impl Examination {
         // If nothing was taken out, the last id that we know is in the page all the same.
         let (from, until) = (at.saturating_sub(size + told), at + size.saturating_sub(told));
         let mut page = redis::pipe();
-        page.atomic().cmd("LRANGE").arg(key).arg(0).arg(0);
+        page.cmd("LRANGE").arg(key).arg(0).arg(0);
         page.cmd("LRANGE").arg(key).arg(from).arg(until - 1);
-        let (head, mut ids): (Vec<Vec<u8>>, Vec<Vec<u8>>) = connection.pipeline("LRANGE", &page).await?;
+        let (head, mut ids): (Vec<Vec<u8>>, Vec<Vec<u8>>) = connection.read_at_once("LRANGE", &page).await?;
         let next = if ids.len() as u64 == until - from { until } else { 0 };
         let head = head.into_iter().next().unwrap_or_default();
         let has_grown = at > 0 && trail.head != head;
@@ -188,11 +188,11 @@ impl Examination {
             for name in names {
                 let key: Bytes = [keys.group_prefix().as_bytes(), name].concat().into();
                 let mut look = redis::pipe();
-                look.atomic().cmd("SISMEMBER").arg(keys.groups()).arg(&name[..]);
+                look.cmd("SISMEMBER").arg(keys.groups()).arg(&name[..]);
                 look.cmd("ZSCORE").arg(keys.aggregation_sets()).arg(&key[..]);
                 look.cmd("ZRANGE").arg(&key[..]).arg(0).arg(0);
                 type Found = (bool, Option<f64>, Vec<Vec<u8>>);
-                let (listed, deadline, first): Found = connection.pipeline("looking at a group", &look).await?;
+                let (listed, deadline, first): Found = connection.read_at_once("looking at a group", &look).await?;
                 let mut is_set = deadline.is_some();
                 if let (false, None, Some(first)) = (listed, deadline, first.first()) {
                     let found = unlisted(connection, &keys, queue, name, &key, first).await?;
@@ -228,12 +228,11 @@ impl Examination {
         for names in names.chunks(MAX_BATCH) {
             // At one moment: a group that is emptied is taken off the list.
             let mut look = redis::pipe();
-            look.atomic();
             for name in names {
                 look.cmd("SISMEMBER").arg(keys.groups()).arg(name);
                 look.cmd("EXISTS").arg([keys.group_prefix().as_bytes(), name].concat());
             }
-            let is: Vec<bool> = connection.pipeline("looking at groups", &look).await?;
+            let is: Vec<bool> = connection.read_at_once("looking at groups", &look).await?;
             for (name, _) in names.iter().zip(is.chunks_exact(2)).filter(|(_, is)| is[0] && !is[1]) {
                 let found = Finding::new(Fault::EmptyGroup, Some(&queue), name);
                 findings.push(match std::str::from_utf8(name) {
@@ -262,8 +261,8 @@ impl Examination {
         for set in sets {
             let key = keys.aggregation_set(&set.group, &set.id);
             let mut look = redis::pipe();
-            look.atomic().cmd("ZSCORE").arg(keys.aggregation_sets()).arg(&key).cmd("ZCARD").arg(&key);
-            let (deadline, tasks): (Option<f64>, u64) = connection.pipeline("looking at a set", &look).await?;
+            look.cmd("ZSCORE").arg(keys.aggregation_sets()).arg(&key).cmd("ZCARD").arg(&key);
+            let (deadline, tasks): (Option<f64>, u64) = connection.read_at_once("looking at a set", &look).await?;
             let Some(deadline) = deadline else { continue };
             let repair = |only_expired| Repair::Reclaim {
                 queue: queue.to_owned(),

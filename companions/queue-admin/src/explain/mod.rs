@@ -259,8 +259,8 @@ fn parse<T: redis::FromRedisValue + Default>(reply: Option<Option<redis::Value>>
 /// How many pending tasks are to be taken before this one.
 async fn ahead(connection: &mut Connection, keys: &QueueKeys, id: &str) -> Result<Option<u64>, Error> {
     let mut look = redis::pipe();
-    look.atomic().cmd("LLEN").arg(keys.pending()).cmd("LPOS").arg(keys.pending()).arg(id);
-    let found: Result<(u64, Option<u64>), RedisError> = connection.pipeline("searching a task", &look).await;
+    look.cmd("LLEN").arg(keys.pending()).cmd("LPOS").arg(keys.pending()).arg(id);
+    let found: Result<(u64, Option<u64>), RedisError> = connection.read_at_once("searching a task", &look).await;
     match found {
         Ok((length, place)) => Ok(place.map(|place| length.saturating_sub(place + 1))),
         Err(error) if error.is_transient() => Err(error.into()),
