@@ -112,7 +112,7 @@ impl Inspector {
         let keys = QueueKeys::new(queue);
         let mut connection = self.redis.pooled().await?;
         let entries = keys.cron_entry("").into_bytes();
-        let mut cursor = 0_u64;
+        let (mut cursor, mut has_family) = (0_u64, false);
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern(keys.prefix())).arg("COUNT").arg(SCAN);
@@ -123,10 +123,10 @@ impl Inspector {
                 false => HashSet::new(),
             };
             let family_of = |key: &Vec<u8>| key.strip_prefix(keys.prefix().as_bytes()).and_then(queue_family);
-            // Tasks of the other queues of the family may have the locks. Asked behind SCAN, each time: a queue is listed before its first
-            // task takes a lock.
+            // Tasks of the other queues of the family may have the locks. Asked behind SCAN, until there is one: a queue is listed before
+            // its first task takes a lock.
             let has_locks = found.iter().filter_map(family_of).any(|family| family.role == KeyRole::Lock);
-            let has_family = has_locks && self.has_family(queue).await?;
+            has_family = has_family || has_locks && self.has_family(queue).await?;
             let is_kept = |key: &Vec<u8>| {
                 family_of(key).is_some_and(|family| family.removed_last || has_family && family.role == KeyRole::Lock)
                     || carried.contains(key)
