@@ -13,7 +13,7 @@
 --   prefix .. number .. ':flow', ':keys', ':states', and those of its ancestors
 -- RETURNS a letter, and what the caller has to do, see flow_claim. The letters:
 --   a  noted
---   s  it was noted before, or is committed when its turn comes; nothing was written
+--   s  it was noted before, or is committed when its turn comes; nothing was written, but for the claim of what a cancelation has left
 --   d  it is over, or was cancelled or abandoned; nothing was written
 --   m  there is no such flow, or no such addition; nothing was written
 -- needs: flow_claim flow_count flow_load flow_rules flow_save flow_set
@@ -37,7 +37,8 @@ if what == 'added' then
   return { 'a', {} }
 end
 if flow[what] or what == 'committed' and flow.held then
-  return { 's', {} }
+  -- Whoever has cancelled it may have died before it was done.
+  return { 's', what == 'cancelled' and flow_claim(todo, prefix, now) or {} }
 elseif flow.over or flow['fired:success'] or flow.cancelled or flow.abandoned then
   return { 'd', {} }
 end

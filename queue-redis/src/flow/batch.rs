@@ -467,7 +467,8 @@ impl Batch {
     /// Returns `false` if it was over before.
     ///
     /// # Errors
-    /// See [`BatchError`]. Once the call was answered, servers go on with it, whatever becomes of this process.
+    /// See [`BatchError`]. Once the call was answered, servers go on with it, whatever becomes of this process; so does another call, ten seconds
+    /// later.
     pub async fn cancel(&self) -> Result<bool, BatchError> {
         match self.mark("cancelled").await? {
             Word::Applied | Word::Same => Ok(true),

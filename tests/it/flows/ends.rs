@@ -37,6 +37,19 @@ async fn a_large_batch_that_is_cancelled_while_it_is_worked_ends_before_all_have
     server.shutdown().await;
 }
 
+/// Where no server runs, nothing went on with what somebody had begun to cancel and not finished.
+#[tokio::test]
+async fn a_second_cancelation_goes_on_with_the_first() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all(["a", "b"].map(member)).await.unwrap();
+    let ledger = format!("asynq:x:{{{}}}", batch.id());
+    fixture.run(&format!("HSET {ledger}:0:flow cancelled 1")).await;
+    fixture.cmd::<()>(&["ZADD", &format!("{ledger}:todo"), "0", "stop 0"]).await;
+    assert!(batch.cancel().await.unwrap());
+    assert_eq!(fixture.cmd::<Vec<String>>(&["KEYS", "asynq:{q}:t:*"]).await, [""; 0]);
+    assert_eq!(batch.status().await.unwrap().cancelled, 2);
+}
+
 #[tokio::test]
 async fn what_a_handler_has_added_to_a_node_that_is_skipped_is_cancelled_with_the_workflow() {
     let (fixture, ran) = (Fixture::start().await, Ran::default());
