@@ -5,7 +5,7 @@
 //! of jiff; a table of 2,615 answers of the Go library stands in the tests.
 
 use jiff::Timestamp;
-use jiff::civil::{DateTime, Time};
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 use queue_core::clock::UnixSecond;
 use queue_core::duration;
@@ -305,11 +305,17 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             continue 'top;
         }
         while !is_day(at) {
-            let from = if moved { at } else { at.date().to_datetime(Time::midnight()) };
-            moved = true;
-            let tomorrow = from.tomorrow().ok()?;
-            unix = first_hour(zone, tomorrow);
-            if zone.local(unix).date() <= from.date() {
+            let tomorrow = at.date().tomorrow().ok()?;
+            let begun = first_hour(zone, tomorrow);
+            if std::mem::replace(&mut moved, true) && begun <= unix {
+                // The clock was set back over that midnight, and the search has been there.
+                while zone.local(unix).date() == at.date() {
+                    unix += 3_600;
+                }
+            } else {
+                unix = begun;
+            }
+            if zone.local(unix).date() <= at.date() {
                 // The zone has left out a whole day, as Apia did on 2011-12-30: Go stays on the day before for ever.
                 unix = first_hour(zone, tomorrow.tomorrow().ok()?);
             }
@@ -361,8 +367,8 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
 
 /// The first hour of a day, also of one without a midnight. Go takes the last hour of the day before then, and passes over the day where only some days
 /// have ticks.
-fn first_hour(zone: &Zone, midnight: DateTime) -> i64 {
-    let unix = zone.unix(midnight);
+fn first_hour(zone: &Zone, day: Date) -> i64 {
+    let unix = zone.unix(day.to_datetime(Time::midnight()));
     let hour = i64::from(zone.local(unix).hour());
     unix + if hour > 12 { 24 - hour } else { 0 } * 3_600
 }

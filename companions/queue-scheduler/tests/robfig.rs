@@ -42,9 +42,11 @@ fn all_recorded_cases_have_the_answers_of_the_go_library() {
 #[test]
 fn no_minute_that_fits_is_passed_by_wherever_the_clock_is_set() {
     type Fits = fn(&jiff::Zoned) -> bool;
-    let specs: [(&str, Fits); 6] = [
+    let specs: [(&str, Fits); 7] = [
         ("0 9 * * fri", |at| at.weekday() == jiff::civil::Weekday::Friday && (at.hour(), at.minute()) == (9, 0)),
         ("0 9 * * sun", |at| at.weekday() == jiff::civil::Weekday::Sunday && (at.hour(), at.minute()) == (9, 0)),
+        // Days behind one without a midnight begin with theirs.
+        ("30 0 * * sun", |at| at.weekday() == jiff::civil::Weekday::Sunday && (at.hour(), at.minute()) == (0, 30)),
         ("0 12 * * *", |at| (at.hour(), at.minute()) == (12, 0)),
         ("0 0 * * *", |at| (at.hour(), at.minute()) == (0, 0)),
         ("30 2 24-26 4,10 *", |at| {
