@@ -335,6 +335,7 @@ async fn the_doctor_looks_at_all_there_is_and_says_why_a_task_waits() {
     assert_eq!(look().await, with_room);
     crate::doctor::fix(&inspector).await;
     let left = look().await.0;
+    // To list what is not listed needs memory.
     assert!(left.iter().all(|found| found.starts_with("Un")), "{left:?}");
     make_room(&fixture).await;
 }

@@ -36,9 +36,14 @@ impl Step {
     }
 }
 
-/// Who has told up to where the keys of a node were read: the number of the connection, and the process behind it, if it may be asked.
+/// Who has told up to where the keys of a node were read.
 #[derive(Debug, Clone)]
-pub(super) struct Teller(Option<u64>, Option<String>);
+pub(super) struct Teller {
+    /// The number of the connection.
+    connection: Option<u64>,
+    /// The process behind it, if the user may ask for it.
+    process: Option<String>,
+}
 
 impl Examination {
     /// The next keys whose names we can read.
@@ -99,7 +104,9 @@ impl Examination {
     async fn teller(&self, node: &str, before: Option<Teller>) -> Result<Option<Teller>, Error> {
         let redis = &self.doctor.redis;
         let connection = redis.generation(node);
-        if let Some(before) = before.as_ref().filter(|before| before.0.is_some() && before.0 == connection) {
+        if let Some(before) =
+            before.as_ref().filter(|before| before.connection.is_some() && before.connection == connection)
+        {
             return Ok(Some(before.clone()));
         }
         let mut ask = redis::cmd("INFO");
@@ -108,8 +115,8 @@ impl Examination {
             Err(error) if error.is_transient() => return Err(error),
             Err(_) => None,
         };
-        let is_same = before.is_none_or(|before| process.is_some() && before.1 == process);
-        Ok((is_same && redis.generation(node) == connection).then_some(Teller(connection, process)))
+        let is_same = before.is_none_or(|before| process.is_some() && before.process == process);
+        Ok((is_same && redis.generation(node) == connection).then_some(Teller { connection, process }))
     }
 
     async fn names(&mut self, connection: &mut Connection, named: Vec<Named>) -> Result<Vec<Finding>, Error> {

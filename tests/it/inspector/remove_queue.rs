@@ -250,6 +250,7 @@ async fn tasks_of_another_priority_that_come_in_during_a_removal_keep_their_lock
     fill_with_others(&fixture).await;
     let removal = tokio::spawn(async move { inspector.remove_queue(QUEUE, true).await });
     eventually("its task is deleted", async || fixture.cmd::<i64>(&["EXISTS", "asynq:{q}:t:a"]).await == 0).await;
+    // The search for keys has begun by then.
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut added = 0;
     while !removal.is_finished() || added == 0 {

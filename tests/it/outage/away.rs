@@ -47,6 +47,7 @@ async fn an_aggregate_that_is_made_while_redis_is_away_is_stored_when_it_is_back
     redis.kill();
     eventually("that is noticed", async || client.redis().ping().await.is_err()).await;
     go_on.notify_one();
+    // It tries to store it meanwhile, and cannot.
     tokio::time::sleep(Duration::from_millis(300)).await;
     redis.start_again().await;
     let inspector = Inspector::new(client.redis().clone());
