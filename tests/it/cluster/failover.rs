@@ -182,7 +182,11 @@ async fn a_node_with_the_list_of_queues_that_hangs_holds_up_the_queues_of_others
     client.redis().query::<bool>("EXISTS", look.arg("asynq:queues")).await.unwrap_err();
     let tries = Arc::new(AtomicUsize::new(0));
     let seen = tries.clone();
-    client.redis().on_call(move |call| drop((call.operation == "SADD").then(|| seen.fetch_add(1, Ordering::SeqCst))));
+    client.redis().on_call(move |call| {
+        if call.operation == "SADD" {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+    });
     for _ in 0..3 {
         client.enqueue(RawTask::new("job").queue(queue.as_str())).await.unwrap();
     }
