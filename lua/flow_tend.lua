@@ -99,9 +99,15 @@ for number = from, last do
     look_at(stands_at)
   end
 end
-local claimed = flow_claim(todo, prefix, now)
-local first = redis.call('ZRANGE', todo, 0, 0, 'WITHSCORES')[2]
-if first then
-  look_at(tonumber(first))
+local function first()
+  return tonumber(redis.call('ZRANGE', todo, 0, 0, 'WITHSCORES')[2])
+end
+local claimed, due_at = {}, first()
+if due_at and due_at <= now then
+  claimed = flow_claim(todo, prefix, now)
+  due_at = first()
+end
+if due_at then
+  look_at(due_at)
 end
 return { 0, last + 1 < flows and last + 1 or 0, math.max(next_look - now, 1), standing, claimed }

@@ -11,13 +11,15 @@
 -- RETURNS
 --   1  done
 --   0  it was asked for again meanwhile, or another leader has it; nothing was written
+-- needs: write
 local duties, duty, held, next_look = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 if tonumber(redis.call('ZSCORE', duties, duty)) ~= tonumber(held) then
   return 0
 end
-redis.call('ZREM', duties, duty)
-if next_look ~= '' then
-  redis.call('ZADD', duties, next_look, duty)
+if next_look == '' then
+  redis.call('ZREM', duties, duty)
+else
+  write('ZADD', duties, next_look, duty)
 end
 return 1

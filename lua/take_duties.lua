@@ -13,6 +13,7 @@
 --   3  count       how many to take at the most
 --   4  head_start  milliseconds
 -- RETURNS an array: of each duty that was taken its text, as it stands in the set, and its score now
+-- needs: write
 local duties, now, held, count, head_start = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local taken, again = {}, {}
@@ -27,10 +28,7 @@ end
 -- However much goes first, the others have a quarter.
 take('-inf', head_start, count - math.floor(count / 4))
 take('0', 0, count - #taken)
-if #taken == 0 then
-  return taken
+if #taken > 0 then
+  write('ZADD', duties, unpack(again))
 end
--- A removal first: then Redis lets the rest happen when it is out of memory.
-redis.call('ZREM', duties, taken[1][1])
-redis.call('ZADD', duties, unpack(again))
 return taken

@@ -468,3 +468,39 @@ fn recovering_a_task_takes_a_few_commands_and_no_search_of_its_own() {
     assert!(cost.commands <= 8.0, "{cost:?}");
     assert!(cost.searches <= 0.06, "{cost:?}");
 }
+
+#[test]
+fn looking_at_a_batch_that_waits_takes_a_call_and_nine_commands() {
+    const BATCHES: usize = 100;
+    let bench = Bench::new();
+    let task = || RawTask::new("noop").queue(QUEUE);
+    let roots: Vec<String> = bench.runtime.block_on(async {
+        let mut roots = Vec::new();
+        for _ in 0..BATCHES {
+            let batch = bench
+                .client
+                .batch()
+                .on_success(task())
+                .add_all([task().process_in(Duration::from_secs(86_400))])
+                .await
+                .unwrap();
+            roots.push(batch.id().root().to_owned());
+        }
+        roots
+    });
+    let mut connection = redis::Client::open(bench.redis.url()).unwrap().get_connection().unwrap();
+    for root in &roots {
+        let key = format!("asynq:x:{{{root}}}:0:flow");
+        let fields = [("touched", 1_700_000_000), ("looked", 1_700_000_000)];
+        redis::cmd("HSET").arg(key).arg(&fields).exec(&mut connection).unwrap();
+    }
+    let broker = queue_redis::broker::Broker::new(bench.client.redis().clone());
+    let flows = queue_redis::flow::Flows::new(broker, std::sync::Arc::new(queue_core::SystemClock));
+    let cost = bench.cost(BATCHES, || {
+        for root in &roots {
+            bench.runtime.block_on(flows.tend(root)).unwrap();
+        }
+    });
+    eprintln!("{cost:?}");
+    assert!(cost.calls <= 1.0 && cost.commands <= 9.0, "{cost:?}");
+}

@@ -27,6 +27,10 @@ const CHUNK_TASKS: usize = 4_000;
 /// And bytes of their payloads, which ends a chunk of large tasks sooner.
 const CHUNK_BYTES: usize = MAX_BATCH_BYTES;
 
+/// After how many of them the chunk before is looked after, whose calls are answered in less time than it takes to gather a whole one: 1.06 of
+/// the rate of a million tasks in a stream.
+const GATHERED_AT_ONCE: usize = 100;
+
 type Outcome = Result<TaskInfo, EnqueueError>;
 
 /// How a task of a stream becomes one that can be stored, at this nanosecond.
@@ -84,6 +88,9 @@ impl Chunk {
             && let Some(Some(task)) = tasks.next().now_or_never()
         {
             chunk.add(client, compose(task, now_ns));
+            if chunk.outcomes.len().is_multiple_of(GATHERED_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
         }
         Some(chunk)
     }

@@ -57,7 +57,7 @@ impl Doctor {
             FlowRepair::List => flows.list_again(&id).await,
             FlowRepair::LookAt => flows.look_now(root).await.map(|()| true),
             FlowRepair::Count => flows.recount(&id, flows.born(root).await?).await,
-            FlowRepair::Probe => flows.probe(root, flows.born(root).await?, flow).await.map(|()| true),
+            FlowRepair::Probe => flows.probe(root, flow).await.map(|()| true),
         }
     }
 }

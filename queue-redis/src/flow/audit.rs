@@ -99,11 +99,11 @@ impl Flows {
         now_secs: i64,
         most: usize,
     ) -> Result<Vec<(String, MemberId)>, Error> {
-        let born = self.born(id.root()).await?;
         let Some(ledger) = self.ledger(id).await?.filter(|ledger| ledger.adding_until() < now_secs) else {
             return Ok(Vec::new());
         };
-        let to_run = self.to_run(id).await?;
+        let born = self.born_by(id, &ledger).await?;
+        let to_run = self.to_run(id, &ledger).await?;
         let open = self.open_tasks(id, born, &ledger, &to_run, 0).take(most).collect::<Vec<_>>();
         let states = self.states_of(&open).await?;
         let gone: Vec<_> =
@@ -112,8 +112,11 @@ impl Flows {
         Ok(gone.into_iter().zip(moved).filter(|(_, moved)| moved.is_none()).map(|(it, _)| it).collect())
     }
 
-    /// The nodes of a flow that have still to be enqueued.
-    pub(super) async fn to_run(&self, id: &FlowId) -> Result<HashSet<u32>, Error> {
+    /// The nodes of a flow that have still to be enqueued. The ledger has to be older than this look.
+    pub(super) async fn to_run(&self, id: &FlowId, ledger: &Ledger) -> Result<HashSet<u32>, Error> {
+        if ledger.nodes().is_none() {
+            return Ok(HashSet::new());
+        }
         let todo = [&flow_prefix(id.root()), "todo"].concat();
         let todo: Vec<String> = self.broker.redis().command("ZRANGE", (todo, 0, -1)).await?;
         let run = format!("run {} ", id.number());

@@ -15,6 +15,10 @@ use crate::client::{Client, EnqueueError};
 /// The most bytes of payloads that are gathered for one reservation.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
 
+/// The most tasks that are gathered where nobody has to find the same chunks again: a million of them cost 150 calls more, and half
+/// the memory.
+const CHUNK_TASKS: usize = 4_000;
+
 /// Tasks as they come. Their source has no type here: a future that holds an iterator with closures of its caller is `Send` only
 /// where the compiler can show that for all lifetimes at once, which it cannot for `rows.iter().map(|row| …)`.
 pub(super) type Tasks<'a> = Fuse<BoxStream<'a, Result<RawTask, EncodeError>>>;
@@ -41,7 +45,8 @@ impl Chunk {
         has_key: bool,
     ) -> Result<Self, BatchError> {
         let (mut chunk, mut bytes, now_ns) = (Self { tasks: Vec::new(), is_last: false }, 0, client.now_ns());
-        while chunk.tasks.len() < limits::FLOW_MAX_RESERVATION as usize && bytes < CHUNK_BYTES {
+        let most = if has_key { limits::FLOW_MAX_RESERVATION as usize } else { CHUNK_TASKS };
+        while chunk.tasks.len() < most && bytes < CHUNK_BYTES {
             let next = match tasks.next().now_or_never() {
                 Some(next) => next,
                 None if !has_key && !chunk.tasks.is_empty() => return Ok(chunk),

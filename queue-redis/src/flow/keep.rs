@@ -10,6 +10,7 @@ use queue_core::keys::{self, QueueKeys};
 use queue_core::limits::{self, CHANGE_BATCH, MAX_BATCH};
 use queue_core::{TaskMessage, TaskState};
 
+use super::status::Ledger;
 use super::{Flows, Outcomes, TREE, flow_of, or_refused, told};
 use crate::broker::{Change, Forgotten, Seen, Tree, told_at};
 use crate::error::Error;
@@ -124,7 +125,7 @@ impl Flows {
                 let has_to_do = !tended.claimed.entries.is_empty();
                 {
                     let mut walk = lock(walk);
-                    walk.has_done |= has_to_do || !tended.standing.is_empty();
+                    walk.has_done |= has_to_do;
                     walk.next = Some(walk.next.map_or(tended.next, |next| next.min(tended.next)));
                     // The script will not name these again for a while.
                     walk.standing.extend(tended.standing);
@@ -136,8 +137,7 @@ impl Flows {
                 }
             }
             while let Some(flow) = { lock(walk).standing.front().copied() } {
-                let born = self.born(root).await?;
-                if noted(walk, self.probe_for(root, born, flow, walk, &is_time_over).await)? {
+                if noted(walk, self.probe_for(root, flow, walk, &is_time_over).await)? {
                     return Ok(Some(Duration::ZERO));
                 }
                 let mut walk = lock(walk);
@@ -232,31 +232,46 @@ impl Flows {
         self.broker.redis().command("HGET", (key, "born")).await
     }
 
+    /// The same where the ledger of a flow is known; that of the root has it.
+    pub(super) async fn born_by(&self, id: &FlowId, ledger: &Ledger) -> Result<Option<i64>, Error> {
+        match id.number() {
+            0 => Ok(ledger.number("born")),
+            _ => self.born(id.root()).await,
+        }
+    }
+
     /// Looks where the members of a flow are that stands still, and records what nobody has told: the task was deleted, or lost,
     /// or somebody's program has moved it. Its counters are put right, if somebody has written into its ledger.
-    pub(crate) async fn probe(&self, root: &str, born: Option<i64>, flow: u32) -> Result<(), Error> {
-        self.probe_for(root, born, flow, &Mutex::default(), &|| false).await.map(drop)
+    pub(crate) async fn probe(&self, root: &str, flow: u32) -> Result<(), Error> {
+        self.probe_for(root, flow, &Mutex::default(), &|| false).await.map(drop)
+    }
+
+    /// Records what a look has found, from which more may follow.
+    async fn record_found(&self, found: Outcomes, walk: &Mutex<Walk>) -> Result<(), Error> {
+        lock(walk).has_done |= !found.is_empty();
+        self.record(found).await
     }
 
     /// The same until the time is over, going on with the member that the walk names; whether it was broken off.
     async fn probe_for(
         &self,
         root: &str,
-        born: Option<i64>,
         flow: u32,
         walk: &Mutex<Walk>,
         is_time_over: &(dyn Fn() -> bool + Sync),
     ) -> Result<bool, Error> {
         let id = flow_of(root, flow);
         let Some(ledger) = self.ledger(&id).await? else { return Ok(false) };
+        let born = self.born_by(&id, &ledger).await?;
         if ledger.seems_miscounted() && self.recount(&id, born).await? {
             // What follows from that may have ended it.
+            lock(walk).has_done = true;
             return Ok(false);
         }
         let lost = self.without_ledger(&id, &ledger).await?.into_iter();
         let child = |(number, _)| MemberId { flow: id.clone(), born, part: ledger.part(number) };
-        self.record(lost.map(|lost| (child(lost), MemberOutcome::Removed)).collect()).await?;
-        let to_run = self.to_run(&id).await?;
+        self.record_found(lost.map(|lost| (child(lost), MemberOutcome::Removed)).collect(), walk).await?;
+        let to_run = self.to_run(&id, &ledger).await?;
         let from = lock(walk).probed;
         let mut open = self.open_tasks(&id, born, &ledger, &to_run, from).peekable();
         loop {
@@ -312,7 +327,7 @@ impl Flows {
                 }
             }
             known.extend(self.failing(waiting).await?.into_iter().map(|id| (id, MemberOutcome::Failing)));
-            self.record(known).await?;
+            self.record_found(known, walk).await?;
             if let Some((_, MemberId { part: Part::Member(next, _), .. })) = open.peek() {
                 lock(walk).probed = *next;
                 if is_time_over() {
@@ -320,16 +335,11 @@ impl Flows {
                 }
             }
         }
-        self.probe_callbacks(&id, born, &ledger).await.map(|()| false)
+        self.record_found(self.ended_callbacks(&id, born, &ledger).await?, walk).await.map(|()| false)
     }
 
-    /// The same for the callbacks of a flow that were enqueued.
-    async fn probe_callbacks(
-        &self,
-        id: &FlowId,
-        born: Option<i64>,
-        ledger: &super::status::Ledger,
-    ) -> Result<(), Error> {
+    /// What became of the callbacks of a flow that were enqueued, and have ended.
+    async fn ended_callbacks(&self, id: &FlowId, born: Option<i64>, ledger: &Ledger) -> Result<Outcomes, Error> {
         let mut known = Outcomes::new();
         for (event, generation, queue) in ledger.sent_callbacks() {
             let task = MemberId { flow: id.clone(), born, part: Part::Callback(event, generation) };
@@ -352,7 +362,7 @@ impl Flows {
             let [(_, task)] = task;
             known.push((task, outcome));
         }
-        self.record(known).await
+        Ok(known)
     }
 
     /// Looks after a queue that has members: records what processes have told that are gone, and collects what Go has

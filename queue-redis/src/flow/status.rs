@@ -35,7 +35,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    fn number<T: std::str::FromStr>(&self, field: &str) -> Option<T> {
+    pub(super) fn number<T: std::str::FromStr>(&self, field: &str) -> Option<T> {
         self.numbers.get(field)?.parse().ok()
     }
 

@@ -96,6 +96,19 @@ async fn a_member_that_was_deleted_is_noticed_when_the_batch_stands_still() {
 }
 
 #[tokio::test]
+async fn a_batch_is_looked_at_again_soon_where_a_look_has_found_something_and_else_after_its_pause() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().add_all([member("ok"), member("ok")]).await.unwrap();
+    let root = batch.id().root();
+    let flows = Flows::new(fixture.broker.clone(), std::sync::Arc::new(SystemClock));
+    stands_still(&fixture, root).await;
+    assert_eq!(flows.tend(root).await.unwrap(), Some(Duration::from_secs(60)), "the second pause");
+    fixture.broker.delete_tasks(QUEUE, Seen::Anywhere, &[format!("flow:{root}:0:1")]).await.unwrap();
+    stands_still(&fixture, root).await;
+    assert_eq!(flows.tend(root).await.unwrap(), Some(Duration::from_secs(1)));
+}
+
+#[tokio::test]
 async fn a_member_that_comes_back_from_the_bin_is_no_longer_removed() {
     let fixture = Fixture::start().await;
     let batch =
