@@ -2,19 +2,31 @@
 //!
 //! `batches MODE redis=URL tasks=N size=M` enqueues N tasks and works them with a server of 50 slots, in batches of M with a
 //! success callback each (`small`), in one batch (`large`), or as they are (`plain`); it prints one line of JSON: seconds to
-//! enqueue and to work them off, and what the ledger of a large one takes. `over` is as `small`, and when all batches are to
-//! be forgotten, a second server does that: how long it takes for all, and the scripts that Redis is given.
+//! enqueue and to work them off, for how many of each Redis computed, what the ledger of a large one takes, and the calls of scripts and
+//! the most memory of this process when all were enqueued. `over` is as `small`, and when all batches are to be forgotten, a second server
+//! does that: how long it takes for all, and the scripts that Redis is given.
 
 use std::time::{Duration, Instant};
 
 use bench_program::{Failure, Goal, Said};
 use futures_util::{StreamExt as _, stream};
+use nix::sys::resource::{UsageWho, getrusage};
 use queue_core::RawTask;
 use queue_redis::Client;
 use queue_worker::{Router, Server};
 
 fn task() -> RawTask {
     RawTask::new("bench:noop").payload("x".repeat(200)).queue("bench")
+}
+
+/// Seconds for which Redis has computed.
+async fn redis_cpu(client: &Client) -> Result<f64, Failure> {
+    let said: String = client.redis().query("INFO", redis::cmd("INFO").arg("cpu")).await?;
+    let parts = said.lines().filter_map(|line| {
+        let (name, seconds) = line.split_once(':')?;
+        ["used_cpu_user", "used_cpu_sys"].contains(&name).then(|| seconds.trim().parse::<f64>().ok())?
+    });
+    Ok(parts.sum())
 }
 
 /// Scripts that Redis was given.
@@ -32,7 +44,7 @@ async fn main() -> Result<(), Failure> {
     let (tasks, size) = (said.number("tasks", 50_000), said.number("size", 10));
     let client = Client::connect(said.redis()).await?;
 
-    let began = Instant::now();
+    let (began, computed) = (Instant::now(), redis_cpu(&client).await?);
     let mut goal = tasks;
     match mode {
         "plain" => {
@@ -57,6 +69,8 @@ async fn main() -> Result<(), Failure> {
         }
     }
     let enqueued = began.elapsed();
+    let to_enqueue = redis_cpu(&client).await? - computed;
+    let (calls, peak_mb) = (scripts(&client).await?, getrusage(UsageWho::RUSAGE_SELF)?.max_rss() / 1_024);
     let ledger: u64 = match mode {
         "large" => {
             let keys: Vec<String> = client.redis().query("KEYS", redis::cmd("KEYS").arg("asynq:x:{*")).await?;
@@ -74,11 +88,11 @@ async fn main() -> Result<(), Failure> {
         let goal = goal.clone();
         move |_| std::future::ready(goal.worked())
     });
-    let began = Instant::now();
+    let (began, computed) = (Instant::now(), redis_cpu(&client).await?);
     let server = || Server::new(client.redis().clone(), router.clone()).queues([("bench", 1)]).concurrency(50);
     let working = server().start().await?;
     tokio::time::timeout(Duration::from_secs(300), goal.reached()).await?;
-    let drained = began.elapsed();
+    let (drained, to_drain) = (began.elapsed(), redis_cpu(&client).await? - computed);
     working.shutdown().await;
     if mode == "over" {
         // The leader looks at a batch half a minute after it was made.
@@ -96,7 +110,7 @@ async fn main() -> Result<(), Failure> {
         return Ok(());
     }
     println!(
-        r#"{{"mode": "{mode}", "tasks": {tasks}, "enqueue_seconds": {:.3}, "drain_seconds": {:.3}, "ledger_bytes": {ledger}}}"#,
+        r#"{{"mode": "{mode}", "tasks": {tasks}, "enqueue_seconds": {:.3}, "drain_seconds": {:.3}, "redis_cpu_to_enqueue": {to_enqueue:.3}, "redis_cpu_to_drain": {to_drain:.3}, "ledger_bytes": {ledger}, "scripts_to_enqueue": {calls}, "peak_mb_then": {peak_mb}}}"#,
         enqueued.as_secs_f64(),
         drained.as_secs_f64()
     );
