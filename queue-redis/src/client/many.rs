@@ -58,6 +58,15 @@ pub(super) fn enqueue<S: Stream>(
     stored.buffered(2).flat_map(stream::iter)
 }
 
+/// The same for tasks that are composed and in memory: all of them are one chunk.
+pub(super) async fn enqueue_chunk(client: &Client, tasks: Vec<Composed>) -> Vec<Outcome> {
+    let mut chunk = Chunk::new(client.clock.now_ns(), client.until());
+    for task in tasks {
+        chunk.add(client, Ok(task));
+    }
+    chunk.store(client, &Semaphore::new(CALLS)).await
+}
+
 /// Tasks that are composed and stored together.
 struct Chunk {
     now_ns: i64,
@@ -71,6 +80,11 @@ struct Chunk {
 }
 
 impl Chunk {
+    fn new(now_ns: i64, until: Instant) -> Self {
+        let (outcomes, under_way, batches, bytes) = Default::default();
+        Self { now_ns, until, outcomes, under_way, batches, bytes }
+    }
+
     /// Waits for a task, and takes what else is there; `None` when there are no more.
     async fn gather<S: Stream>(
         client: &Client,
@@ -80,8 +94,7 @@ impl Chunk {
     ) -> Option<Self> {
         let first = tasks.next().await?;
         let (now_ns, until) = (client.clock.now_ns(), until.unwrap_or_else(|| client.until()));
-        let (outcomes, under_way, batches, bytes) = Default::default();
-        let mut chunk = Self { now_ns, until, outcomes, under_way, batches, bytes };
+        let mut chunk = Self::new(now_ns, until);
         chunk.add(client, compose(first, now_ns));
         // Nobody waits for a chunk to be full.
         while !chunk.is_full()

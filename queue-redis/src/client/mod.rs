@@ -253,7 +253,7 @@ impl Client {
 
     /// The same for tasks that are composed, members of batches too.
     pub(crate) async fn enqueue_composed(&self, tasks: Vec<Composed>) -> Vec<Result<TaskInfo, EnqueueError>> {
-        many::enqueue(self.clone(), stream::iter(tasks), |task, _| Ok(task), Some(self.until())).collect().await
+        many::enqueue_chunk(self, tasks).await
     }
 
     /// [`enqueue_many`](Self::enqueue_many) for any number of tasks: they come as a stream, what became of them goes as one,

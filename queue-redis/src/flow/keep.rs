@@ -300,6 +300,7 @@ impl Flows {
                 self.list_queue(&queue, self.clock.now_ns()).await?;
             }
             if !missing.is_empty() {
+                lock(walk).has_done = true;
                 // What was told before it went is told first: success wins over a guess.
                 let mut queues: Vec<&str> = missing.iter().map(|(queue, _)| &queue[..]).collect();
                 queues.sort_unstable();
