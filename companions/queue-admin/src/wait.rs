@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::TaskInfo;
+use queue_core::{TaskInfo, TaskState};
 use queue_redis::{Client, Finished, WaitError};
 use serde::Serialize;
 
@@ -47,8 +47,16 @@ impl Inspector {
             Ok(Finished::Archived(task)) => (Waited::Archived, Some(task)),
             Ok(Finished::Gone) => (Waited::Gone, Some(last)),
             Err(WaitError::Redis(error)) => return Err(error.into()),
-            // The time is over.
-            Err(_) => (Waited::Timeout, Some(self.task(queue, id).await.unwrap_or(last))),
+            // The time is over, and with a short one, nobody may have looked yet.
+            Err(_) => {
+                let last = self.task(queue, id).await.unwrap_or(last);
+                let outcome = match last.state {
+                    TaskState::Completed => Waited::Completed,
+                    TaskState::Archived => Waited::Archived,
+                    _ => Waited::Timeout,
+                };
+                (outcome, Some(last))
+            }
         })
     }
 }

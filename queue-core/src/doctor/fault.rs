@@ -198,7 +198,7 @@ faults! {
     EvictionWithoutLimit "eviction-without-limit" Warning "Redis would delete tasks if its memory were limited",
         "set maxmemory-policy to noeviction before maxmemory is set";
     /// The same of what expires.
-    EvictionOfNotes "eviction-of-notes" Warning "Redis deletes the locks of unique tasks, the counters and the heartbeats of servers when its memory is full",
+    EvictionOfNotes "eviction-of-notes" Warning "Redis deletes what expires when its memory is full: locks of unique tasks, counters, heartbeats, the bin, operations, pauses and counts of runs of periodic entries",
         "set maxmemory-policy to noeviction";
     /// Memory is used up.
     MemoryFull "memory-full" Warning "Redis is out of memory: tasks are worked and finished, but no new ones are taken in",

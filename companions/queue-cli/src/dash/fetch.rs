@@ -258,7 +258,9 @@ async fn perform(admin: &Admin, action: &Action, answers: &mpsc::Sender<Answer>)
         Action::Cron(CronVerb::Remove, entry) => admin.remove_cron(entry).await?,
         Action::Batch(BatchVerb::Cancel, id) => {
             if !admin.cancel_batch(id).await? {
-                return Ok(format!("batch {id} is over, so there is nothing to cancel"));
+                return Ok(format!(
+                    "batch {id} is over, or only its callbacks are left, so there is nothing to cancel"
+                ));
             }
         }
         Action::Batch(_, id) => {

@@ -55,7 +55,8 @@ export default async function enqueue({ root, params, signal, go }) {
   inputs.type.value = like.type;
   inputs.max_retry.value = like.max_retry;
   inputs.group.value = like.group ?? "";
-  if (typeof like.payload === "string" && like.payload.includes("[redacted]")) say("a part of its payload is hidden here: it is left out", true);
+  if (like.headers?.["x-encrypted"]) say("its payload is encrypted for that task alone: it is left out", true);
+  else if (typeof like.payload === "string" && like.payload.includes("[redacted]")) say("a part of its payload is hidden here: it is left out", true);
   else if (typeof like.payload === "string" && like.payload_bytes <= 65536) payload.value = like.payload;
   else say("its payload is no text, or long: it is left out", true);
   check();

@@ -126,7 +126,7 @@ pub(crate) async fn cancel(request: Request) -> Answer {
         return json(&value!({ "id": id.to_string(), "dry_run": true, "members": members, "children": children }));
     }
     if !request.admin().cancel_batch(&id).await? {
-        let told = format!("batch {id} is over, so there is nothing to cancel");
+        let told = format!("batch {id} is over, or only its callbacks are left, so there is nothing to cancel");
         return Err(Problem::new(StatusCode::CONFLICT, "batch-over", told));
     }
     json(&value!({ "id": id.to_string(), "cancelled": true }))

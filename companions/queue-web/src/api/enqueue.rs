@@ -120,8 +120,8 @@ async fn one(request: &Request) -> Answer {
 async fn many(request: &Request) -> Answer {
     request.queue()?;
     let key = key(request)?;
-    let lines: Vec<&[u8]> =
-        request.body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
+    let lines = (1..).zip(request.body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii));
+    let lines: Vec<(usize, &[u8])> = lines.filter(|(_, line)| !line.is_empty()).collect();
     if lines.len() > MOST {
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -131,20 +131,20 @@ async fn many(request: &Request) -> Answer {
     }
     let id = |n: usize| key.map(|key| format!("{key}-{n}"));
     let parsed: Vec<Result<RawTask, String>> =
-        lines.iter().enumerate().map(|(n, line)| task(request, line, id(n + 1))).collect();
+        lines.iter().zip(1..).map(|((_, line), n)| task(request, line, id(n))).collect();
     let tasks: Vec<RawTask> = parsed.iter().filter_map(|task| task.as_ref().ok()).cloned().collect();
     let mut answers = if tasks.is_empty() { Vec::new() } else { put(request, tasks).await? }.into_iter();
     let mut enqueued = 0;
     let items: Vec<Value> = parsed
         .into_iter()
-        .enumerate()
-        .map(|(n, task)| {
-            let failed = |code: &str, detail: &str| value!({ "line": n + 1, "outcome": "refused", "code": code, "detail": detail });
+        .zip(&lines)
+        .map(|(task, (line, _))| {
+            let failed = |code: &str, detail: &str| value!({ "line": line, "outcome": "refused", "code": code, "detail": detail });
             match task.map(|_| answers.next()) {
                 Err(reason) => failed("invalid-value", &reason),
                 Ok(Some(Ok(info))) => {
                     enqueued += 1;
-                    value!({ "line": n + 1, "outcome": "enqueued", "id": info.id, "state": info.state })
+                    value!({ "line": line, "outcome": "enqueued", "id": info.id, "state": info.state })
                 }
                 Ok(Some(Err(problem))) => failed(problem.code(), problem.detail()),
                 Ok(None) => failed("internal", "there is no answer"),

@@ -410,6 +410,15 @@ async fn a_search_a_bulk_change_and_a_new_task_work_below_a_path() {
     window.click("form button").await;
     window.has("Task made").await;
     assert_eq!(place.inspector.task(QUEUE, "made").await.unwrap().task_type, "email:new");
+    // Another one like it: what is encrypted for one task means nothing in another.
+    place
+        .put([task("plain").payload("for all"), task("sealed").payload("for one").header("x-encrypted", "1 task")])
+        .await;
+    for (like, told, payload) in [("plain", "text, not JSON", "for all"), ("sealed", "its payload is encrypted", "")] {
+        window.go(&format!("{address}enqueue?queue={QUEUE}&from={like}")).await;
+        window.has(told).await;
+        assert_eq!(window.script("return document.querySelector('textarea').value").await, json!(payload));
+    }
     assert_eq!(window.faults(&address).await, [""; 0]);
     window.close().await;
     serving.abort();

@@ -363,7 +363,7 @@ async fn tasks_are_enqueued_alone_and_by_lines_and_a_key_makes_that_once() {
         .iter()
         .map(|item| (item["outcome"].as_str().unwrap(), item["line"].as_i64().unwrap()))
         .collect();
-    assert_eq!(outcomes, [("enqueued", 1), ("enqueued", 2), ("refused", 3), ("refused", 4)], "{told}");
+    assert_eq!(outcomes, [("enqueued", 1), ("enqueued", 3), ("refused", 4), ("refused", 5)], "{told}");
     assert_eq!(
         (&told["enqueued"], &told["items"][0]["id"], &told["items"][3]["code"]),
         (&json!(2), &json!("k-1"), &json!("task-id-taken"))

@@ -170,7 +170,10 @@ async fn cancel(args: CancelArgs, session: &Session, out: &Output) -> Result<(),
         .ask(&format!("cancel batch {id:?} and its children, with {} members of its own that are live", status.live()))
         .await?;
     if !admin.cancel_batch(&args.id).await? {
-        let text = format!("batch {id:?} is over, so there is nothing to cancel; {}", summary(&status));
+        let text = format!(
+            "batch {id:?} is over, or only its callbacks are left, so there is nothing to cancel; {}",
+            summary(&status)
+        );
         return Err(CliError::Coded(exit::REFUSED, text));
     }
     out.told(&serde_json::json!({ "id": id, "cancelled": true }), &format!("batch {id:?} is cancelled"))
