@@ -418,6 +418,10 @@ async fn a_search_a_bulk_change_and_a_new_task_work_below_a_path() {
         window.go(&format!("{address}enqueue?queue={QUEUE}&from={like}")).await;
         window.has(told).await;
         assert_eq!(window.script("return document.querySelector('textarea').value").await, json!(payload));
+        window.go(&format!("{address}task?queue={QUEUE}&id={like}")).await;
+        window.has("Enqueue another one like it").await;
+        let may_change = window.script("return document.body.textContent.includes('Change the payload')").await;
+        assert_eq!(may_change, json!(like == "plain"));
     }
     assert_eq!(window.faults(&address).await, [""; 0]);
     window.close().await;
