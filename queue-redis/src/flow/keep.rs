@@ -246,12 +246,6 @@ impl Flows {
         self.probe_for(root, flow, &Mutex::default(), &|| false).await.map(drop)
     }
 
-    /// Records what a look has found, from which more may follow.
-    async fn record_found(&self, found: Outcomes, walk: &Mutex<Walk>) -> Result<(), Error> {
-        lock(walk).has_done |= !found.is_empty();
-        self.record(found).await
-    }
-
     /// The same until the time is over, going on with the member that the walk names; whether it was broken off.
     async fn probe_for(
         &self,
@@ -337,6 +331,12 @@ impl Flows {
             }
         }
         self.record_found(self.ended_callbacks(&id, born, &ledger).await?, walk).await.map(|()| false)
+    }
+
+    /// Records what a look has found, from which more may follow.
+    async fn record_found(&self, found: Outcomes, walk: &Mutex<Walk>) -> Result<(), Error> {
+        lock(walk).has_done |= !found.is_empty();
+        self.record(found).await
     }
 
     /// What became of the callbacks of a flow that were enqueued, and have ended.

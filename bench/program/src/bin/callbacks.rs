@@ -105,8 +105,8 @@ async fn killed(client: Client, redis: String, round: u64) -> Result<Option<Dura
         .args(["victim".to_owned(), format!("redis={redis}"), format!("queue={round}"), after])
         .stdout(Stdio::null())
         .spawn()?;
-    let callback = task("callback").payload(round.to_string());
-    let batch = client.batch().on_success(callback).add_all([RawTask::new("member").queue(queue.as_str())]).await?;
+    let batch =
+        client.batch().on_success(task("callback")).add_all([RawTask::new("member").queue(queue.as_str())]).await?;
     tokio::task::spawn_blocking(move || killed.wait()).await??;
     let died = Instant::now();
     let key = format!("asynq:{{{queue}}}:processed");
