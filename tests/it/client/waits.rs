@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use queue_admin::{Inspector, Waited};
 use queue_core::{RawTask, TaskState};
 use queue_redis::broker::{Canceled, Change, Seen};
 use queue_redis::{Client, Finished, Redis, RedisOptions, TaskHandle, WaitError};
@@ -143,6 +144,21 @@ async fn waits_survive_a_connection_that_is_cut() {
     fixture.run("HSET asynq:{q}:t:a state completed result 5").await;
     let Finished::Completed(task) = waiting.await.unwrap() else { panic!() };
     assert_eq!(task.result.as_deref(), Some(&b"5"[..]));
+}
+
+#[tokio::test]
+async fn the_end_of_a_task_is_told_although_the_time_was_too_short_to_hear_of_it() {
+    let fixture = Fixture::start().await;
+    fixture.enqueue([job("a"), job("b"), job("c")]).await;
+    fixture.run("HSET asynq:{q}:t:a state completed").await;
+    fixture.run("HSET asynq:{q}:t:b state archived").await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    proxy.lose_answers_to(Some("TRACKING"));
+    let inspector = Inspector::new(Redis::lazy(&proxy.url(), RedisOptions::default()).unwrap());
+    for (id, outcome) in [("a", Waited::Completed), ("b", Waited::Archived), ("c", Waited::Timeout)] {
+        let (told, task) = inspector.wait("q", id, None, Some(BRIEF)).await.unwrap();
+        assert_eq!((told, task.unwrap().id), (outcome, id.to_owned()));
+    }
 }
 
 #[tokio::test]
