@@ -158,6 +158,9 @@ async fn a_dry_run_writes_nothing_and_a_bound_stops_an_operation() {
     furnish(&fixture).await;
     let before = fixture.keyspace().await;
     assert_eq!(inspector.dry_run(&delete_all()).await.unwrap()[QUEUE], 18);
+    let ids: Vec<String> = fixture.cmd(&["ZRANGE", "asynq:{q}:archived", "0", "1"]).await;
+    let named = |work| OperationSpec::of_ids(work, QUEUE, [&ids[..], &ids[..], &["gone".to_owned()]].concat());
+    assert_eq!(inspector.dry_run(&named(Work::Delete)).await.unwrap()[QUEUE], 2);
     fixture.keyspace().await.assert_unchanged_since(&before);
     let ada = admin(&inspector, Role::Admin);
     let bounded = OperationSpec { at_most: Some(7), ..delete_all() };
@@ -387,7 +390,9 @@ async fn a_bin_is_gone_through_page_by_page_and_searched_and_single_tasks_come_b
     }
     let unnamed = OperationSpec { queues: Vec::new(), ..OperationSpec::restore_ids(&id, QUEUE, some.clone()) };
     assert!(matches!(ada.start_operation(unnamed, None).await.unwrap_err(), Error::OperationInvalid(_)));
-    let restored = finish(&inspector, &begin(&ada, OperationSpec::restore_ids(&id, QUEUE, some)).await.id).await;
+    let restore = OperationSpec::restore_ids(&id, QUEUE, some);
+    assert_eq!(inspector.dry_run(&restore).await.unwrap()[QUEUE], 3);
+    let restored = finish(&inspector, &begin(&ada, restore).await.id).await;
     assert_eq!((restored.state, restored.changed, restored.skipped), (OperationState::Done, 2, 1));
     let mut pending: Vec<String> = fixture.cmd(&["LRANGE", "asynq:{q}:pending", "0", "-1"]).await;
     pending.sort();

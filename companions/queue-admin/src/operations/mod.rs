@@ -19,7 +19,7 @@ use std::str::FromStr as _;
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, stream};
 use queue_core::TaskState;
-use queue_core::keys::{self, OPERATIONS};
+use queue_core::keys::{self, OPERATIONS, QueueKeys};
 use queue_core::limits::OPERATION_IDS;
 use queue_redis::broker::Wish;
 use serde::{Deserialize, Serialize};
@@ -397,7 +397,8 @@ impl Inspector {
             if let [queue] = &spec.queues[..]
                 && !spec.ids.is_empty()
             {
-                return Ok(BTreeMap::from([(queue.clone(), spec.ids.len() as u64)]));
+                let there = self.count_keys(&QueueKeys::new(queue).bin_prefix(&of.id), &spec.ids).await?;
+                return Ok(BTreeMap::from([(queue.clone(), there)]));
             }
             return self.bin_sizes(&of).await;
         };
@@ -408,10 +409,16 @@ impl Inspector {
                 self.count(queue, &filter).await?
             } else {
                 self.require_queue(queue).await?;
-                spec.ids.len() as u64
+                self.count_keys(&QueueKeys::new(queue).task_prefix(), &spec.ids).await?
             };
             matched.insert(queue.clone(), count);
         }
         Ok(matched)
+    }
+
+    /// How many of these tasks are there, whose keys begin like this.
+    async fn count_keys(&self, prefix: &str, ids: &[String]) -> Result<u64, Error> {
+        let keys: HashSet<String> = ids.iter().map(|id| format!("{prefix}{id}")).collect();
+        Ok(self.redis.command("EXISTS", keys.into_iter().collect::<Vec<_>>()).await?)
     }
 }
