@@ -22,32 +22,33 @@ use crate::broker::{MAX_BATCH_BYTES, next_batch};
 const CALLS: usize = 8;
 
 /// The most tasks of a chunk: so many that calls are full although the tasks go to many queues.
-const CHUNK_TASKS: usize = 4_000;
+pub(super) const CHUNK_TASKS: usize = 4_000;
 
 /// And bytes of their payloads, which ends a chunk of large tasks sooner.
 const CHUNK_BYTES: usize = MAX_BATCH_BYTES;
 
 /// After how many tasks the chunk before is looked after: its calls are answered in less time than it takes to gather a whole chunk. 1.06 of
 /// the rate of 150,000 tasks in a stream.
-const GATHERED_AT_ONCE: usize = 100;
+pub(crate) const GATHERED_AT_ONCE: usize = 100;
 
 type Outcome = Result<TaskInfo, EnqueueError>;
 
 /// How a task of a stream becomes one that can be stored, at this nanosecond.
 type Compose<T> = fn(T, i64) -> Result<Composed, EnqueueError>;
 
-/// Enqueues what comes, and tells in the same order what became of it. All calls wait for Redis `until` then, or each
+/// Enqueues what comes, in chunks of `most` tasks, and tells in the same order what became of it. All calls wait for Redis `until` then, or each
 /// chunk for as long as the client does.
 pub(super) fn enqueue<S: Stream>(
     client: Client,
     tasks: S,
+    most: usize,
     compose: Compose<S::Item>,
     until: Option<Instant>,
 ) -> impl Stream<Item = Outcome> + use<S> {
     let calls = std::sync::Arc::new(Semaphore::new(CALLS));
     let storer = client.clone();
     let chunks = stream::unfold((client, Box::pin(tasks.fuse())), move |(client, mut tasks)| async move {
-        let chunk = Chunk::gather(&client, &mut tasks, compose, until).await?;
+        let chunk = Chunk::gather(&client, &mut tasks, most, compose, until).await?;
         Some((chunk, (client, tasks)))
     });
     let stored = chunks.map(move |chunk| {
@@ -89,6 +90,7 @@ impl Chunk {
     async fn gather<S: Stream>(
         client: &Client,
         tasks: &mut Pin<Box<Fuse<S>>>,
+        most: usize,
         compose: Compose<S::Item>,
         until: Option<Instant>,
     ) -> Option<Self> {
@@ -97,7 +99,8 @@ impl Chunk {
         let mut chunk = Self::new(now_ns, until);
         chunk.add(client, compose(first, now_ns));
         // Nobody waits for a chunk to be full.
-        while !chunk.is_full()
+        while chunk.outcomes.len() < most
+            && chunk.bytes < CHUNK_BYTES
             && let Some(Some(task)) = tasks.next().now_or_never()
         {
             chunk.add(client, compose(task, now_ns));
@@ -106,10 +109,6 @@ impl Chunk {
             }
         }
         Some(chunk)
-    }
-
-    fn is_full(&self) -> bool {
-        self.outcomes.len() >= CHUNK_TASKS || self.bytes >= CHUNK_BYTES
     }
 
     fn add(&mut self, client: &Client, task: Result<Composed, EnqueueError>) {

@@ -18,6 +18,8 @@ use queue_core::{EncodeError, IntoTask, OptionError, SystemClock, TaskInfo, Task
 pub use self::handle::{Finished, TaskChanges, TaskHandle, WaitError};
 use self::intercept::Interceptors;
 pub use self::intercept::{Interceptor, Outgoing};
+use self::many::CHUNK_TASKS;
+pub(crate) use self::many::GATHERED_AT_ONCE;
 use self::merge::Merger;
 use self::patience::Attempts;
 pub use self::publish::{Publish, Published};
@@ -248,12 +250,21 @@ impl Client {
         tasks: impl IntoIterator<Item = T>,
     ) -> Vec<Result<TaskInfo, EnqueueError>> {
         let compose = |task: T, now_ns| composed(task, TaskOptions::new(), now_ns);
-        many::enqueue(self.clone(), stream::iter(tasks), compose, Some(self.until())).collect().await
+        many::enqueue(self.clone(), stream::iter(tasks), CHUNK_TASKS, compose, Some(self.until())).collect().await
     }
 
     /// The same for tasks that are composed, members of batches too.
     pub(crate) async fn enqueue_composed(&self, tasks: Vec<Composed>) -> Vec<Result<TaskInfo, EnqueueError>> {
         many::enqueue_chunk(self, tasks).await
+    }
+
+    /// The same for tasks that come as a stream, in chunks of `most`.
+    pub(crate) fn enqueue_composed_stream<S: Stream<Item = Composed>>(
+        &self,
+        tasks: S,
+        most: usize,
+    ) -> impl Stream<Item = Result<TaskInfo, EnqueueError>> + use<S> {
+        many::enqueue(self.clone(), tasks, most, |task, _| Ok(task), None)
     }
 
     /// [`enqueue_many`](Self::enqueue_many) for any number of tasks: they come as a stream, what became of them goes as one,
@@ -280,7 +291,8 @@ impl Client {
         &self,
         tasks: S,
     ) -> impl Stream<Item = Result<TaskInfo, EnqueueError>> + use<S> {
-        many::enqueue(self.clone(), tasks, |task, now_ns| composed(task, TaskOptions::new(), now_ns), None)
+        let compose = |task: S::Item, now_ns| composed(task, TaskOptions::new(), now_ns);
+        many::enqueue(self.clone(), tasks, CHUNK_TASKS, compose, None)
     }
 
     /// What the caller is told; who holds the lock of a duplicate is asked for only then.

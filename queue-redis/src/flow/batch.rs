@@ -1,6 +1,6 @@
 //! Batches as applications make them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,17 +8,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, Stream, stream};
 use queue_core::broadcast::AudienceError;
-use queue_core::flow::{Event, FlowId, FlowIdError, MemberId, MemberOutcome, MemberState, Part};
-use queue_core::limits::{CHANGE_BATCH, MAX_BATCH};
-use queue_core::options::Composed;
+use queue_core::flow::{Event, FlowId, FlowIdError, MemberId, MemberOutcome, MemberState};
+use queue_core::limits::CHANGE_BATCH;
 use queue_core::{IntoTask, TaskState};
 
 use super::builder::BatchBuilder;
 use super::chunk::{Chunk, Tasks, erased};
 use super::given::GivenOut;
-use super::keep::lock;
 use super::{BatchStatus, Member};
-use crate::broker::{Reserved, Seen};
+use crate::broker::Seen;
 use crate::client::{Client, EnqueueError};
 use crate::error::Error;
 use crate::script::Word;
@@ -267,180 +265,6 @@ impl Batch {
             self.add_chunks(first, tasks).await
         }
         .boxed()
-    }
-
-    fn next_addition(&self) -> u32 {
-        let mut additions = lock(&self.additions);
-        let next = additions.entry(self.id.number()).or_default();
-        *next += 1;
-        *next - 1
-    }
-
-    pub(super) async fn add_chunks(&self, first: Chunk, mut tasks: Tasks<'_>) -> Result<Added, BatchError> {
-        let addition = self.next_addition();
-        let (mut added, mut chunk, mut position, mut part) = (Added::default(), first, 0, 0);
-        loop {
-            let (is_last, count) = (chunk.is_last, chunk.tasks.len() as u64);
-            let mut by_queue: Vec<(String, Vec<Composed>)> = Vec::new();
-            for task in chunk.tasks {
-                match by_queue.iter_mut().find(|(known, _)| *known == task.message.queue) {
-                    Some((_, tasks)) => tasks.push(task),
-                    None => by_queue.push((task.message.queue.clone(), vec![task])),
-                }
-            }
-            for (queue, tasks) in by_queue {
-                let key = self.key.as_ref().map(|key| format!("{key}#{addition}.{part}")).unwrap_or_default();
-                part += 1;
-                let more = self.add_to(&queue, tasks, &key, position).await?;
-                added.members += more.members;
-                added.duplicates += more.duplicates;
-            }
-            position += count;
-            if is_last {
-                return Ok(added);
-            }
-            chunk = Chunk::gather(&self.client, &mut tasks, position, self.key.is_some()).await?;
-        }
-    }
-
-    /// Adds members, all of one queue and no more than one reservation gives out.
-    async fn add_to(&self, queue: &str, tasks: Vec<Composed>, key: &str, position: u64) -> Result<Added, BatchError> {
-        let (flows, now_ns) = (self.client.flows(), self.client.now_ns());
-        flows.list_queue(queue, now_ns).await?;
-        let behalf = self.behalf.as_ref().map(MemberId::behalf).unwrap_or_default();
-        let (mut rest, mut key, mut added) = (tasks, key.to_owned(), Added::default());
-        while !rest.is_empty() {
-            let place = (self.id.root(), self.id.number());
-            let reserved = flows.broker.flow_reserve(place, rest.len() as u32, queue, &key, &behalf).await?;
-            match reserved.word {
-                Word::Applied | Word::Same => {}
-                Word::Closed => return Err(BatchError::Closed { id: self.id.to_string() }),
-                _ => return Err(BatchError::Unknown { id: self.id.to_string() }),
-            }
-            let numbers = reserved.first..reserved.first + reserved.count;
-            let mut numbers = match reserved.word {
-                Word::Applied => self.given_out.note(self.id.number(), numbers),
-                _ => numbers.collect(),
-            };
-            // Known from an attempt before, the addition may have been of other length.
-            let count = numbers.len().min(rest.len());
-            let mut more = rest.split_off(count);
-            // Without a key nobody else adds these. A task that has one of their ids was given it by a Redis that has gone back since, as in a
-            // failover: who comes after it has another number.
-            let spare = if reserved.word == Word::Applied && key.is_empty() { rest.clone() } else { Vec::new() };
-            if reserved.is_added {
-                added.members += count as u64;
-            } else {
-                let mut surplus = numbers.split_off(count);
-                let mut missing: Vec<(u32, Composed)> = numbers.into_iter().zip(rest).collect();
-                if reserved.word == Word::Same {
-                    let absent = self.absent(queue, &reserved).await?;
-                    let now = if absent.is_empty() {
-                        reserved.clone()
-                    } else {
-                        flows.record_lists(queue, Duration::ZERO).await?;
-                        flows.broker.flow_reserve(place, count as u32, queue, &key, &behalf).await?
-                    };
-                    surplus.retain(|number| absent.contains(number));
-                    missing.retain(|(number, _)| absent.contains(number) && now.may_be_unstored(*number));
-                    let given_up = missing.iter().filter(|(n, _)| now.state(*n) == Some(MemberState::Removed));
-                    let again = given_up.map(|(number, _)| (self.member(*number), MemberOutcome::Again));
-                    flows.record(again.collect()).await?;
-                }
-                let known = (count - missing.len()) as u64;
-                let (now, taken) = self.enqueue_numbers(missing, position).await?;
-                added.members += known + now.members;
-                added.duplicates += now.duplicates;
-                if spare.is_empty() {
-                    added.members += taken.len() as u64;
-                } else {
-                    more.extend(taken.into_iter().map(|at| spare[at].clone()));
-                }
-                self.void(&surplus).await?;
-                if !key.is_empty() {
-                    let (_, claimed) = flows.broker.flow_mark(place, "added", &key).await?;
-                    flows.carry_out(self.id.root(), self.born, claimed).await?;
-                }
-            }
-            rest = more;
-            key = if key.is_empty() { key } else { key + "+" };
-        }
-        Ok(added)
-    }
-
-    /// The members of an addition that was begun before that have no task, and may never have had one. Those of them that have
-    /// run told so before their tasks went: once that is recorded, what still counts as sent was never stored. What counts as removed
-    /// was not stored within a minute, or somebody has deleted it before it was known to be added: it is added.
-    async fn absent(&self, queue: &str, reserved: &Reserved) -> Result<HashSet<u32>, BatchError> {
-        let flows = self.client.flows();
-        let numbers = (reserved.first..).take(reserved.count as usize);
-        let asked: Vec<u32> = numbers.filter(|number| reserved.may_be_unstored(*number)).collect();
-        let mut absent = HashSet::new();
-        for asked in asked.chunks(MAX_BATCH) {
-            let ids: Vec<_> = asked.iter().map(|number| (queue.to_owned(), self.member(*number))).collect();
-            let states = flows.states_of(&ids).await?;
-            absent.extend(asked.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(number, _)| *number));
-        }
-        Ok(absent)
-    }
-
-    pub(super) async fn enqueue(&self, tasks: Vec<Composed>, first: u32, position: u64) -> Result<Added, BatchError> {
-        let (added, taken) = self.enqueue_numbers((first..).zip(tasks).collect(), position).await?;
-        Ok(Added { members: added.members + taken.len() as u64, ..added })
-    }
-
-    /// Enqueues members of one queue whose numbers were given out. Also returns which of them have ids that are taken: by themselves, if somebody
-    /// else adds them, too.
-    async fn enqueue_numbers(
-        &self,
-        tasks: Vec<(u32, Composed)>,
-        position: u64,
-    ) -> Result<(Added, Vec<usize>), BatchError> {
-        let (numbers, mut members): (Vec<u32>, Vec<Composed>) = tasks.into_iter().unzip();
-        for (number, member) in numbers.iter().zip(&mut members) {
-            member.message.id = self.member(*number).to_string();
-        }
-        let queue = members.first().map(|member| member.message.queue.clone()).unwrap_or_default();
-        let outcomes = self.client.enqueue_composed(members).await;
-        let (mut added, mut taken, mut void, mut refused) = (Added::default(), Vec::new(), Vec::new(), None);
-        for (at, (number, outcome)) in numbers.into_iter().zip(outcomes).enumerate() {
-            match outcome {
-                Ok(_) => added.members += 1,
-                Err(EnqueueError::TaskIdConflict { .. }) => taken.push(at),
-                Err(EnqueueError::DuplicateTask { holder, .. }) => {
-                    // The member itself may hold the lock: a call whose answer was lost has stored it, or somebody who adds the same.
-                    let own = self.member(number).to_string();
-                    let is_stored = match holder {
-                        Some(holder) => holder == own,
-                        None => self.client.broker().state_of(&queue, &own).await?.is_some(),
-                    };
-                    if is_stored {
-                        added.members += 1;
-                    } else {
-                        added.duplicates += 1;
-                        void.push(number);
-                    }
-                }
-                // It may have been stored: then its end will be told, and else somebody finds that it is missing.
-                Err(EnqueueError::Redis(error)) => return Err(error.into()),
-                Err(source) => {
-                    void.push(number);
-                    refused = refused.or(Some(BatchError::Refused { position: position + at as u64, source }));
-                }
-            }
-        }
-        self.void(&void).await?;
-        refused.map_or(Ok((added, taken)), Err)
-    }
-
-    /// Numbers that were given out are no members.
-    async fn void(&self, numbers: &[u32]) -> Result<(), BatchError> {
-        let outcomes = numbers.iter().map(|number| (self.member(*number), MemberOutcome::Void));
-        Ok(self.client.flows().record(outcomes.collect()).await?)
-    }
-
-    fn member(&self, number: u32) -> MemberId {
-        MemberId { flow: self.id.clone(), born: self.born, part: Part::Member(number, 1) }
     }
 
     async fn mark(&self, what: &'static str) -> Result<Word, BatchError> {

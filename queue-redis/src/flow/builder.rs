@@ -196,7 +196,7 @@ impl BatchBuilder {
                 let opening = Opening { count, queue: queue.clone(), commit: true, ..Opening::default() };
                 let (batch, fresh) = self.make(opening, vec![queue]).await?;
                 if let Some(number) = fresh {
-                    batch.enqueue(first.tasks, number, 0).await?;
+                    batch.enqueue_from(number, first.tasks).await?;
                 }
                 return Ok(batch);
             }

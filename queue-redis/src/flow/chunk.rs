@@ -10,7 +10,7 @@ use queue_core::options::{Composed, compose};
 use queue_core::{EncodeError, IntoTask, RawTask, TaskOptions};
 
 use super::batch::BatchError;
-use crate::client::{Client, EnqueueError};
+use crate::client::{Client, EnqueueError, GATHERED_AT_ONCE};
 
 /// The most bytes of payloads that are gathered for one reservation.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
@@ -27,9 +27,23 @@ pub(super) fn erased<'a>(tasks: impl Stream<Item: IntoTask> + Send + 'a) -> Task
     tasks.map(IntoTask::into_task).boxed().fuse()
 }
 
+/// Tasks of one queue, each with its place among those that are added.
+pub(super) type Group = (String, Vec<(u64, Composed)>);
+
+pub(super) fn by_queue(tasks: impl IntoIterator<Item = (u64, Composed)>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (position, task) in tasks {
+        match groups.iter_mut().find(|(known, _)| *known == task.message.queue) {
+            Some((_, tasks)) => tasks.push((position, task)),
+            None => groups.push((task.message.queue.clone(), vec![(position, task)])),
+        }
+    }
+    groups
+}
+
 /// Tasks that were checked, to be added together.
 pub(super) struct Chunk {
-    /// Each still without the number in its id.
+    /// Each still without an id.
     pub(super) tasks: Vec<Composed>,
     /// Whether no more come.
     pub(super) is_last: bool,
@@ -59,7 +73,12 @@ impl Chunk {
             let at = position + chunk.tasks.len() as u64;
             let task = task.map_err(|error| BatchError::Refused { position: at, source: error.into() })?;
             bytes += task.payload.as_ref().map_or(0, Bytes::len);
-            chunk.tasks.push(checked(client, task, at, now_ns)?);
+            let mut checked = checked(client, task, at, now_ns)?;
+            checked.message.id = String::new();
+            chunk.tasks.push(checked);
+            if chunk.tasks.len().is_multiple_of(GATHERED_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
         }
         Ok(chunk)
     }

@@ -5,6 +5,7 @@
 //! there it goes into the ledger, whose script applies the rules. What follows from them stands in the ledger's list of
 //! things to be done until somebody has carried it out. `docs/flows.md` is the whole story.
 
+mod addition;
 mod audit;
 mod batch;
 mod broadcast;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::RawTask;
-use queue_redis::{Batch, BatchError, Client, Redis};
+use futures_util::stream;
+use queue_core::{EncodeError, RawTask};
+use queue_redis::{Batch, BatchError, Client, Outgoing, Redis};
 use queue_worker::{Failure, Job, Task};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use super::{Ran, callback, client, count, flow_keys, member, over, router, server};
 use crate::support::{Fixture, Proxy, QUEUE, eventually};
@@ -194,4 +196,63 @@ async fn additions_of_one_batch_at_once_have_numbers_of_their_own() {
     }
     // Numbers that are given out and not used are members of which nobody hears.
     assert_eq!(batch.status().await.unwrap().total, 3 * ADDITIONS);
+}
+
+/// The numbers of the members in a queue, in the order in which they run.
+async fn numbers(fixture: &Fixture, queue: &str) -> Vec<usize> {
+    let ids: Vec<String> = fixture.cmd(&["LRANGE", &format!("asynq:{{{queue}}}:pending"), "0", "-1"]).await;
+    ids.iter().rev().map(|id| id.rsplit_once(':').unwrap().1.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn members_of_a_long_addition_run_in_the_order_in_which_they_came() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    let task = |n: usize| if n % 3 == 0 { member("ok").queue("other") } else { member("ok") };
+    assert_eq!(batch.add_all((0..9_500).map(task)).await.unwrap().members, 9_500);
+    let (mut all, other) = (numbers(&fixture, QUEUE).await, numbers(&fixture, "other").await);
+    assert_eq!((all.len(), other.len()), (6_333, 3_167));
+    assert!(all.is_sorted() && other.is_sorted());
+    all.extend(other);
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..9_500), "each number once");
+}
+
+#[tokio::test]
+async fn a_duplicate_is_no_member_although_the_stream_behind_it_goes_on() {
+    let fixture = Fixture::start().await;
+    let batch = client(&fixture).batch().open().await.unwrap();
+    let (sender, mut tasks) = mpsc::unbounded_channel();
+    [unique("a"), unique("a")].into_iter().for_each(|task| sender.send(task).unwrap());
+    let adding = tokio::spawn({
+        let batch = batch.clone();
+        async move { batch.add_stream(stream::poll_fn(|context| tasks.poll_recv(context))).await }
+    });
+    // Otherwise it would be missed, and be a member that was removed.
+    let total = async || batch.status().await.unwrap().total;
+    eventually("both were sent", async || !numbers(&fixture, QUEUE).await.is_empty()).await;
+    eventually("one is no member", async || total().await == 1).await;
+    sender.send(member("b")).unwrap();
+    eventually("the next one is a member", async || total().await == 2).await;
+    drop(sender);
+    let added = adding.await.unwrap().unwrap();
+    assert_eq!((added.members, added.duplicates), (2, 1));
+}
+
+#[tokio::test]
+async fn nothing_more_is_added_behind_a_task_that_is_refused() {
+    let fixture = Fixture::start().await;
+    let refuse = |task: &mut Outgoing<'_>| {
+        if task.payload() == b"bad" {
+            task.refuse(EncodeError::new("payload", "it is bad"));
+        }
+    };
+    let batch = client(&fixture).intercept(refuse).batch().open().await.unwrap();
+    let task = |n| member(if n == 5_000 { "bad" } else { "ok" });
+    let error = batch.add_all((0..20_000).map(task)).await.unwrap_err();
+    assert!(matches!(error, BatchError::Refused { position: 5_000, .. }), "{error}");
+    let stored = numbers(&fixture, QUEUE).await.len();
+    assert!((5_000..16_000).contains(&stored), "{stored}");
+    // Those that had numbers are members, and no others.
+    assert_eq!(batch.status().await.unwrap().total, stored as u64);
 }
