@@ -153,3 +153,19 @@ async fn a_task_that_is_larger_than_the_way_carries_within_the_response_timeout_
     assert_each_once(&events, 8);
     assert_eq!(fixture.count("processed").await, 6);
 }
+
+/// The last two of a queue were taken together, put back, and taken together again: in between, nothing was there that could be taken by itself.
+#[tokio::test]
+async fn the_last_tasks_of_a_queue_that_do_not_fit_the_response_timeout_together_are_worked_one_by_one() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let client = Client::new(fixture.redis());
+    // One of them takes a third of a second.
+    for id in ["a", "b"] {
+        client.enqueue(large(id, 700_000)).await.unwrap();
+    }
+    let (_proxy, server, failed) = serve(&fixture, 2_000_000, Duration::from_millis(500), 4, &events).await;
+    eventually("both are worked", async || fixture.count("processed").await == 2).await;
+    server.shutdown().await;
+    assert_each_once(&events, 2);
+    assert!(failed.lock().unwrap().contains_key("dequeue"), "a take came too late");
+}

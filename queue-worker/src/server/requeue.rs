@@ -33,16 +33,38 @@ pub(super) async fn requeue(shared: Arc<Shared>, delivery: Delivery) {
     }
 }
 
-/// Requeues what a take may have taken whose answer was lost.
-pub(super) async fn find_lost(shared: Arc<Shared>, queue: Arc<str>, token: Arc<str>, expires: i64) {
-    for pause in LOOK_AGAIN {
-        tokio::time::sleep(pause).await;
-        match requeue_take(&shared, &queue, &token, expires).await {
+/// A take whose answer was lost.
+pub(super) struct Lost {
+    pub(super) queue: Arc<str>,
+    pub(super) token: Arc<str>,
+    pub(super) expires: i64,
+}
+
+/// Requeues what such a take may have taken.
+pub(super) async fn find_lost(shared: Arc<Shared>, lost: Lost) {
+    find_after(&LOOK_AGAIN, &shared, &lost).await;
+}
+
+/// The same; what is found later than at once is requeued in the background.
+pub(super) async fn find_lost_at_once(shared: &Arc<Shared>, lost: Lost) {
+    let (first, later) = LOOK_AGAIN.split_at(1);
+    if find_after(first, shared, &lost).await {
+        let shared = shared.clone();
+        shared.clone().lookups.spawn(async move { find_after(later, &shared, &lost).await });
+    }
+}
+
+/// Returns whether it makes sense to look on.
+async fn find_after(pauses: &[Duration], shared: &Shared, Lost { queue, token, expires }: &Lost) -> bool {
+    for pause in pauses {
+        tokio::time::sleep(*pause).await;
+        match requeue_take(shared, queue, token, *expires).await {
             Some(0) => {}
             Some(tasks) => warn!(queue = %queue, tasks, "tasks were requeued whose take was not answered"),
-            None => return,
+            None => return false,
         }
     }
+    true
 }
 
 /// Requeues all that a take has taken, in front and in its order; returns how many tasks. `None` where Redis refuses:

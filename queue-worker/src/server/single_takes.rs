@@ -11,7 +11,7 @@ use queue_redis::broker::{Dequeued, Matching};
 use queue_redis::service::Backoff;
 
 use super::limit::Place;
-use super::requeue::find_lost;
+use super::requeue::{Lost, find_lost, find_lost_at_once};
 use super::shared::Shared;
 use super::slots::Slot;
 use super::starts::start;
@@ -26,13 +26,18 @@ const LONGER: u32 = 4;
 /// The longest wait: the largest message that Redis can hold, at a megabyte a second.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Works a queue like this for a while, in the background; where tasks are left to others, those among which the take
-/// looked.
-pub(super) fn begin(shared: &Arc<Shared>, queue: &Arc<str>, among: Option<Among>) {
-    if let Some(tasks) = shared.one_by_one.begin(queue) {
-        let end = End { shared: shared.clone(), queue: queue.clone() };
-        shared.lookups.spawn(take(end, tasks, shared.matching(among)));
-    }
+/// Works the queue of a lost take like this for a while, in the background; where tasks are left to others, those among
+/// which the take looked. What the take has taken comes back first: on a queue that is empty without it, this would end.
+pub(super) fn begin(shared: &Arc<Shared>, lost: Lost, among: Option<Among>) {
+    let Some(tasks) = shared.one_by_one.begin(&lost.queue) else {
+        shared.lookups.spawn(find_lost(shared.clone(), lost));
+        return;
+    };
+    let (end, matching) = (End { shared: shared.clone(), queue: lost.queue.clone() }, shared.matching(among));
+    shared.lookups.spawn(async move {
+        find_lost_at_once(&end.shared, lost).await;
+        take(end, tasks, matching).await;
+    });
 }
 
 /// Leaves the queue to the others again when it is dropped.
@@ -87,7 +92,7 @@ async fn take(end: End, tasks: u32, matching: Option<Matching>) {
                     "a single task did not come in this time; if it is that large, and this goes on, look at the one \
                      that is next in the queue, or at the way to Redis"
                 );
-                shared.lookups.spawn(find_lost(shared.clone(), queue.clone(), token, expires));
+                find_lost_at_once(shared, Lost { queue: queue.clone(), token, expires }).await;
                 patience = (patience * LONGER).min(LONGEST);
                 // It is no outage while the others are served.
                 backoff.refused().await;
@@ -96,7 +101,7 @@ async fn take(end: End, tasks: u32, matching: Option<Matching>) {
             // The next take meets it too, and tells.
             Some(Err(_)) => return backoff.succeeded(),
             // It may have been on its way.
-            None => return find_lost(shared.clone(), queue.clone(), token, expires).await,
+            None => return find_lost(shared.clone(), Lost { queue: queue.clone(), token, expires }).await,
         }
     }
 }

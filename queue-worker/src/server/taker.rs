@@ -13,7 +13,7 @@ use super::lanes::Lanes;
 use super::limit::Place;
 use super::look::{Doubtful, Found, look};
 use super::options::Unhandled;
-use super::requeue::{find_lost, requeue_take};
+use super::requeue::{Lost, requeue_take};
 use super::round::{Round, Share};
 use super::shared::Shared;
 use super::single_takes;
@@ -289,8 +289,7 @@ impl Taker {
                 Err(error) => {
                     round.close(queue);
                     if error.is_ambiguous() {
-                        shared.lookups.spawn(find_lost(shared.clone(), name.clone(), token, expires));
-                        single_takes::begin(&shared, &name, among);
+                        single_takes::begin(&shared, Lost { queue: name.clone(), token, expires }, among);
                     } else if !error.is_outage() {
                         self.refuse(name, &error);
                         continue;
