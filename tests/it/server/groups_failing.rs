@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::groups::{ended, joining, note};
-use crate::support::{Events, Fixture, QUEUE, eventually, job};
+use crate::support::{Events, Fixture, Lines, QUEUE, eventually, job};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -67,6 +67,7 @@ async fn a_failed_aggregation_is_told_and_tried_again_soon() {
 #[tokio::test]
 async fn a_task_that_cannot_be_decoded_is_archived_and_the_others_go_on() {
     let fixture = Fixture::start().await;
+    let (lines, _guard) = Lines::collect();
     let count = async |_: Group, notes: Vec<Note>| {
         RawTask::new("digest")
             .payload(notes.iter().map(|note| &*note.text).collect::<String>())
@@ -94,6 +95,8 @@ async fn a_task_that_cannot_be_decoded_is_archived_and_the_others_go_on() {
     let left = ended(&fixture, server).await;
     assert!(left.contains("{q}:archived unreadable") && left.contains("{q}:failed: 4"), "{left}");
     assert!(!left.contains("groups") && !left.contains(":g:"), "{left}");
+    // Of the group of which all were archived.
+    assert!(lines.all().iter().all(|line| !line.contains("given to somebody else")), "{:?}", lines.all());
 }
 
 #[tokio::test]
