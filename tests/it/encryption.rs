@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::{Json, RawTask, Task, TaskState};
+use queue_core::{Json, RawTask, Task, TaskOptions, TaskState};
 use queue_crypt::{Encryption, KeyRing, SealedTask};
 use queue_redis::{Batch, BatchState, Client, EnqueueError, Outgoing, To};
+use queue_scheduler::{Entry, EntryProblem, Scheduler};
 use queue_worker::{Failure, FromJob as _, Group, Job, Router};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +24,8 @@ struct Paid {
 impl Task for Paid {
     const TYPE: &'static str = "user:paid";
     type Codec = Json;
-    fn options() -> queue_core::TaskOptions {
-        queue_core::TaskOptions::new().queue(QUEUE)
+    fn options() -> TaskOptions {
+        TaskOptions::new().queue(QUEUE)
     }
 }
 
@@ -219,6 +220,39 @@ async fn a_follow_up_with_copied_headers_is_encrypted_by_itself() {
     assert!(!everything(&fixture).await.contains(SECRET));
 }
 
+/// It was archived: its headers said that it was encrypted.
+#[tokio::test]
+async fn a_follow_up_of_another_type_loses_the_headers_that_were_copied() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let encryption = Encryption::new(keys(&[1])).types(["user:paid"]);
+    let client = encryption.client(fixture.client());
+    let headers = client.enqueue(paid()).await.unwrap().headers;
+    assert!(headers.contains_key("x-encrypted"));
+    let copied = |task| headers.iter().fold(task, |task: RawTask, (name, value)| task.header(name, value));
+    client.enqueue(copied(job("follow-up")).header("tenant", "acme")).await.unwrap();
+    let sealed = encryption.seal(copied(job("sealed")).header("tenant", "acme")).unwrap();
+    fixture.client().enqueue(sealed).await.unwrap();
+    let tell = async |events: Events, job: Job| events.tell(format!("{:?}", job.headers()));
+    let router = encryption.router(Router::new(()).route("job", with(&events, tell)).task(async |_: Paid| ()));
+    let server = fixture.server(router).start().await.unwrap();
+    assert_eq!(events.wait(2).await, [r#"{"tenant": "acme"}"#; 2]);
+    server.shutdown().await;
+}
+
+/// The inner one took the decrypted payload for one that somebody had changed.
+#[tokio::test]
+async fn a_router_that_decrypts_may_be_part_of_another_one() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1])).required();
+    let (seen, events) = (Arc::default(), Events::default());
+    let router = encryption.router(encryption.router(noting(&seen, &events)));
+    let server = fixture.server(router).start().await.unwrap();
+    encryption.client(fixture.client()).enqueue(paid()).await.unwrap();
+    events.wait(1).await;
+    server.shutdown().await;
+    assert_eq!(*seen.lock().unwrap(), [paid()]);
+}
+
 /// Servers write it, and have no key.
 #[tokio::test]
 async fn the_follow_up_of_an_archived_task_is_worked_by_a_handler_behind_the_encryption() {
@@ -227,7 +261,7 @@ async fn the_follow_up_of_an_archived_task_is_worked_by_a_handler_behind_the_enc
     let router = encryption.router(Router::new(()).task(async |_: Paid| Err::<(), _>(Failure::archive("no"))));
     let router = router.route("alert", with(&events, async |events: Events, job: Job| events.tell(job.task_type())));
     let server = fixture.server(router).start().await.unwrap();
-    let alert = queue_core::TaskOptions::new().on_exhausted("alert");
+    let alert = TaskOptions::new().on_exhausted("alert");
     encryption.client(fixture.client()).enqueue_with(paid(), alert).await.unwrap();
     assert_eq!(events.wait(1).await, ["alert"]);
     server.shutdown().await;
@@ -361,10 +395,24 @@ async fn a_sealed_payload_is_sent_as_it_is_and_that_of_a_stranger_is_refused() {
     let sealed = encryption.seal(job("sealed").payload(SECRET)).unwrap();
     let info = client.enqueue(sealed.clone()).await.unwrap();
     assert_eq!(Some(info.payload), sealed.payload);
+    let again = Encryption::new(keys(&[2, 1])).seal(sealed.clone()).unwrap();
+    assert_eq!((again.payload, again.options.headers), (sealed.payload, sealed.options.headers));
     let foreign = Encryption::new(keys(&[9])).seal(job("foreign").payload(SECRET)).unwrap();
+    assert!(encryption.seal(foreign.clone()).is_err());
     let refused = client.enqueue(foreign).await.unwrap_err().to_string();
     assert!(refused.contains("the task is encrypted already") && refused.contains("key-9"), "{refused}");
     assert_eq!(fixture.cmd::<i64>(&["LLEN", "asynq:{q}:pending"]).await, 1);
+}
+
+/// Each scheduler, and each start, had an entry of its own.
+#[tokio::test]
+async fn a_periodic_entry_with_a_sealed_task_has_a_name() {
+    let fixture = Fixture::start().await;
+    let sealed = || Encryption::new(keys(&[1])).seal(RawTask::new("job").queue(QUEUE).payload(SECRET)).unwrap();
+    let scheduler = Scheduler::builder(fixture.redis()).build();
+    let refused = scheduler.register(Entry::new("@daily", sealed())).unwrap_err();
+    assert_eq!(refused.problem, EntryProblem::Unnamed);
+    assert_eq!(scheduler.register(Entry::new("@daily", sealed()).name("bill")).unwrap(), "bill");
 }
 
 #[tokio::test]

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use queue_core::outcome::Failure;
@@ -98,16 +99,22 @@ impl Encryption {
 
     /// Encrypts a task that does not go through a client of this kind: that of a periodic entry, or the one an aggregator
     /// returns. It is bound to its type only, since it has no id yet; give it no `unique`, because each
-    /// encryption of the same payload is another one.
+    /// encryption of the same payload is another one. One that is sealed already stays as it is.
     ///
     /// # Errors
     /// As [`SealError`] says.
     pub fn seal(&self, mut task: RawTask) -> Result<RawTask, SealError> {
-        let Some(what) = self.rules.of(&task.task_type) else { return Ok(task) };
         let place = Place { task_type: &task.task_type, queue: "", id: "" };
-        let payload = task.payload.as_deref().unwrap_or_default();
-        let (sealed, said) = seal::seal(&self.keys, Binding::Type, place, &what, payload)?;
-        task.payload = Some(sealed.into());
+        let (headers, payload) = (&task.options.headers, task.payload.as_deref().unwrap_or_default());
+        let said = match self.treatment(place, headers, payload)? {
+            Treatment::Leave => return Ok(task),
+            Treatment::Unmark => BTreeMap::new(),
+            Treatment::Encrypt(what) => {
+                let (sealed, said) = seal::seal(&self.keys, Binding::Type, place, &what, payload)?;
+                task.payload = Some(sealed.into());
+                said
+            }
+        };
         for name in headers::ALL {
             task.options.headers.remove(name);
         }
@@ -142,33 +149,54 @@ impl Encryption {
     }
 
     fn decrypted(&self, job: Job) -> Result<Job, OpenError> {
+        // By a router around this one.
+        if job.extension::<Decrypted>().is_some() {
+            return Ok(job);
+        }
         let place = Place { task_type: job.task_type(), queue: job.queue(), id: job.id() };
         let opened = seal::open(&self.keys, place, job.headers(), job.payload())?;
         self.check(job.task_type(), opened.is_some())?;
         Ok(match opened {
-            Some(payload) => job.with_payload(payload),
+            Some(payload) => job.with_payload(payload).with_extension(Decrypted),
             None => job,
         })
     }
 
-    fn encrypt(&self, task: &mut Outgoing<'_>) -> Result<(), SealError> {
-        let Some(what) = self.rules.of(task.task_type()) else { return Ok(()) };
-        let place = Place { task_type: task.task_type(), queue: task.queue(), id: task.id() };
-        match seal::open(&self.keys, place, task.headers(), task.payload()) {
+    fn treatment(
+        &self,
+        place: Place<'_>,
+        headers: &BTreeMap<String, String>,
+        payload: &[u8],
+    ) -> Result<Treatment, SealError> {
+        let encrypt = self.rules.of(place.task_type).map(Treatment::Encrypt);
+        match seal::open(&self.keys, place, headers, payload) {
             // Sealed before.
-            Ok(Some(_)) => return Ok(()),
+            Ok(Some(_)) => Ok(Treatment::Leave),
+            Ok(None) => Ok(encrypt.unwrap_or(Treatment::Leave)),
             // Headers that were copied from another task say nothing about this one.
-            Ok(None) | Err(OpenError::Tampered { .. }) => {}
+            Err(OpenError::Tampered { .. }) => Ok(encrypt.unwrap_or(Treatment::Unmark)),
             // Encrypting it once more would hide by which key it was encrypted first.
-            Err(foreign) => return Err(SealError::Foreign(foreign)),
+            Err(foreign) if encrypt.is_some() => Err(SealError::Foreign(foreign)),
+            Err(_) => Ok(Treatment::Leave),
         }
-        // A node, callback or broadcast has its own id when its turn comes, and another when it runs again.
-        let has_no_id = task.id() == queue_core::flow::PREFIX;
-        let binding = if has_no_id { Binding::Type } else { Binding::Task };
-        let (sealed, said) = seal::seal(&self.keys, binding, place, &what, task.payload())?;
-        let lock = self.keys.lock_name(task.payload());
-        task.set_lock_payload(&lock);
-        task.set_payload(sealed);
+    }
+
+    fn encrypt(&self, task: &mut Outgoing<'_>) -> Result<(), SealError> {
+        let place = Place { task_type: task.task_type(), queue: task.queue(), id: task.id() };
+        let said = match self.treatment(place, task.headers(), task.payload())? {
+            Treatment::Leave => return Ok(()),
+            Treatment::Unmark => BTreeMap::new(),
+            Treatment::Encrypt(what) => {
+                // A node, callback or broadcast has its own id when its turn comes, and another when it runs again.
+                let has_no_id = task.id() == queue_core::flow::PREFIX;
+                let binding = if has_no_id { Binding::Type } else { Binding::Task };
+                let (sealed, said) = seal::seal(&self.keys, binding, place, &what, task.payload())?;
+                let lock = self.keys.lock_name(task.payload());
+                task.set_lock_payload(&lock);
+                task.set_payload(sealed);
+                said
+            }
+        };
         for name in headers::ALL {
             task.remove_header(name);
         }
@@ -178,6 +206,17 @@ impl Encryption {
         Ok(())
     }
 }
+
+/// What is to be done with a payload on its way into a queue.
+enum Treatment {
+    Leave,
+    /// Only its headers say that it is encrypted.
+    Unmark,
+    Encrypt(What),
+}
+
+/// The payload of this attempt is decrypted, and its headers are those of the encrypted one.
+struct Decrypted;
 
 impl Interceptor for Encryption {
     fn intercept(&self, task: &mut Outgoing<'_>) {

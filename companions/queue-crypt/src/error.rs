@@ -1,5 +1,7 @@
 //! What can go wrong with an encrypted payload.
 
+use crate::headers::HOW;
+
 /// Why a payload was not encrypted. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -13,7 +15,10 @@ pub enum SealError {
         reason: String,
     },
     /// The task says that it is encrypted already, by a key that the ring does not have or in another format.
-    #[error("the task is encrypted already: {0}")]
+    #[error(
+        "the task is encrypted already, as its headers say: {0}; if they were copied from another task, leave out those that \
+         begin with {HOW:?}"
+    )]
     Foreign(#[source] OpenError),
     /// The operating system gave no random numbers, or the payload is beyond all measure.
     #[error("the payload cannot be encrypted: {0}")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// How it is encrypted: the version of the format, and what it is bound to.
-pub(crate) const HOW: &str = "x-encrypted";
+pub(crate) use queue_core::wire::ENCRYPTED as HOW;
 /// The id of the key.
 pub(crate) const KEY: &str = "x-encrypted-key";
 /// The fields that are encrypted, as a JSON list of paths; absent when the whole payload is.

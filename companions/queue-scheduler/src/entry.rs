@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use queue_core::clock::UnixSecond;
 use queue_core::clock::{secs_ceil, unix_secs_ceil};
 use queue_core::options::compose;
+use queue_core::wire::ENCRYPTED;
 use queue_core::{IntoTask, RawTask, TaskOptions, option_text};
 use queue_redis::broker::Overlap;
 use sha2::{Digest as _, Sha256};
@@ -228,6 +229,7 @@ impl Entry {
         let options = option_text::format(&task.options);
         let name = match &self.name {
             Some(name) => name.clone(),
+            None if task.options.headers.contains_key(ENCRYPTED) => return Err(EntryProblem::Unnamed),
             None => digest(&text, &task, &options),
         };
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._:@+-".contains(c);

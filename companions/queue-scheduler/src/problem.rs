@@ -31,6 +31,9 @@ pub enum EntryProblem {
     /// The task has an id.
     #[error("the task's id is made from the entry's name and the tick; leave out task_id")]
     TaskId,
+    /// An entry without a name is known by its payload, and each encryption of the same payload is another one.
+    #[error("the payload is encrypted, another way each time; give the entry a name, by which it is known again")]
+    Unnamed,
     /// A policy makes no sense.
     #[error("{option} is {value}; {rule}")]
     Policy {

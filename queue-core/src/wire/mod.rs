@@ -12,6 +12,9 @@ use bytes::Bytes;
 use prost::Message;
 pub use timestamp::Timestamp;
 
+/// The header of a task whose payload is encrypted, as `queue-crypt` does it.
+pub const ENCRYPTED: &str = "x-encrypted";
+
 /// A task as it is stored in the `msg` field of its hash.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct TaskMessage {
