@@ -22,7 +22,7 @@
 --   +1 field      its name
 --   +2 value      its value
 -- RETURNS an array: a word, upto, waiting tick or empty, last id, its time in ns, paused since or empty, runs, number of the
--- last registration
+-- last registration, upto as it was before; 0 if there was none
 --   shown   this scheduler shows the entry to Go's tools
 --   known   another one does
 --   ahead   the scheduler's clock is ahead of that of Redis; nothing was written, and nothing else returned
@@ -72,4 +72,5 @@ if not have[4] or have[4] == scheduler or tonumber(have[5] or 0) < tonumber(now)
 end
 redis.call('EXPIRE', entry, ttl)
 local is = redis.call('HMGET', entry, 'upto', 'waiting', 'last_id', 'last_ns', 'paused', 'runs')
-return {word, is[1], is[2] or '', is[3] or '', is[4] or '0', is[5] or '', is[6] or '0', string.format('%.0f', registered)}
+return {word, is[1], is[2] or '', is[3] or '', is[4] or '0', is[5] or '', is[6] or '0', string.format('%.0f', registered),
+  have[1] or '0'}

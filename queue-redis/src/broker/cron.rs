@@ -161,6 +161,8 @@ pub struct EntryStatus {
     pub runs: u64,
     /// The number of the last registration, by whomever.
     pub registered: u64,
+    /// What `upto` was before this call; 0 where Redis did not know the entry.
+    pub before: i64,
 }
 
 /// What a scheduler has to do with an entry when it tells of it.
@@ -360,7 +362,7 @@ fn parse_status(reply: &Value) -> Option<Option<EntryStatus>> {
     if fields == ["ahead"] {
         return Some(None);
     }
-    let [word, upto, waiting, last_id, last_ns, paused, runs, registered] = fields.try_into().ok()?;
+    let [word, upto, waiting, last_id, last_ns, paused, runs, registered, before] = fields.try_into().ok()?;
     let optional = |text: String| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) };
     Some(Some(EntryStatus {
         shown: word == "shown",
@@ -371,5 +373,6 @@ fn parse_status(reply: &Value) -> Option<Option<EntryStatus>> {
         paused: optional(paused)?,
         runs: runs.parse().ok()?,
         registered: registered.parse().ok()?,
+        before: before.parse().ok()?,
     }))
 }

@@ -61,6 +61,30 @@ async fn a_tick_whose_answer_was_lost_is_not_enqueued_twice_and_is_in_the_histor
     assert_eq!(stage.told.wait(4).await[3], enqueued("e", 3 * MINUTE));
 }
 
+/// Both said that they had enqueued it.
+#[tokio::test]
+async fn a_tick_of_another_scheduler_is_not_told_of_by_one_whose_answer_was_lost() {
+    let stage = Stage::new().await;
+    let proxy = Proxy::start(stage.fixture.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(150), ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let clock = Arc::new(ManualClock::at_secs(START));
+    let own = stage.builder_on(redis).heartbeat_interval(Duration::from_secs(HOUR as u64)).build();
+    let other = stage.builder_on(stage.fixture.another_redis()).clock(clock.clone()).build();
+    for scheduler in [&own, &other] {
+        scheduler.register(entry("e", "* * * * *")).unwrap();
+        scheduler.start().await.unwrap();
+    }
+    clock.set_secs(START + MINUTE + 1);
+    stage.told.wait(1).await;
+    proxy.lose_answers();
+    stage.at(MINUTE);
+    stage.told.wait(2).await;
+    stage.at(2 * MINUTE);
+    let told = stage.told.wait(3).await;
+    assert_eq!(told, [enqueued("e", MINUTE), "e+60: failed".to_owned(), enqueued("e", 2 * MINUTE)]);
+}
+
 #[tokio::test]
 async fn an_entry_that_redis_refuses_leaves_the_others_alone() {
     let stage = Stage::new().await;
@@ -121,6 +145,15 @@ async fn ticks_that_redis_has_lost_are_told_of_once() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(told().len(), 1, "{:?}", told());
     assert!(told()[0].contains("22:01:00") && told()[0].contains("22:03:00"), "{:?}", told());
+    for minute in 4..=5 {
+        stage.tick("e", minute * MINUTE).await;
+        stage.told.wait(minute as usize).await;
+    }
+    stage.fixture.run("DEL asynq:{q}:x:cron:e").await;
+    let forgotten = || lines.all().into_iter().filter(|line| line.contains("Redis has forgotten")).collect::<Vec<_>>();
+    eventually("that all is lost is told", async || !forgotten().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(forgotten().len() == 1 && forgotten()[0].contains("22:05:00"), "{:?}", forgotten());
 }
 
 /// Whoever was first to ask for a tick hid from the next heartbeat that some were lost.
@@ -138,8 +171,13 @@ async fn ticks_that_redis_has_lost_are_told_of_when_the_next_tick_comes_before_a
         stage.tick("e", minute * MINUTE).await;
         stage.told.wait(minute as usize - 2).await;
     }
-    let told: Vec<_> = lines.all().into_iter().filter(|line| line.contains("Redis has lost ticks")).collect();
-    assert!(told.len() == 1 && told[0].contains("22:01:00") && told[0].contains("22:03:00"), "{told:?}");
+    stage.fixture.run("DEL asynq:{q}:x:cron:e").await;
+    stage.tick("e", 6 * MINUTE).await;
+    stage.told.wait(4).await;
+    let told = |text| lines.all().into_iter().filter(|line| line.contains(text)).collect::<Vec<_>>();
+    let (lost, forgotten) = (told("Redis has lost ticks"), told("Redis has forgotten"));
+    assert!(lost.len() == 1 && lost[0].contains("22:01:00") && lost[0].contains("22:03:00"), "{lost:?}");
+    assert!(forgotten.len() == 1 && forgotten[0].contains("22:05:00"), "{forgotten:?}");
     scheduler.shutdown().await;
 }
 

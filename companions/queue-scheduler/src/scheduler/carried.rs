@@ -36,8 +36,9 @@ pub(super) struct Carried {
     pub(super) shown: bool,
     /// Whether its ticks enqueue nothing: it is paused, or has had its runs.
     pub(super) rests: bool,
-    /// A tick of which it is not known whether this scheduler has enqueued it, because the answer was lost.
-    pub(super) unsure: Option<i64>,
+    /// A tick of which it is not known whether this scheduler has enqueued it, because the answer was lost, and the nanosecond at which it
+    /// was to do so: another scheduler's has another one.
+    pub(super) unsure: Option<(i64, i64)>,
     /// Not to be dealt with before this, because something failed or waits.
     pub(super) rest_until: Option<Instant>,
     pub(super) failures: u32,
@@ -58,10 +59,20 @@ impl Carried {
         }
     }
 
-    /// Tells if Redis has gone back since it was heard last: it says that ticks are dealt with up to `upto`, and has said `known`.
+    /// Tells if Redis has gone back since it was heard last: it says that ticks are dealt with up to `upto`, and has said `known`; 0 where it
+    /// does not know the entry.
     pub(super) fn look_back(&mut self, upto: i64, known: i64) {
         let was_back = std::mem::replace(&mut self.went_back, upto < known);
-        if self.went_back && !was_back {
+        if !self.went_back || was_back {
+            return;
+        }
+        if upto == 0 {
+            warn!(
+                entry = self.schedule.name, to = %UnixSecond(known),
+                "Redis has forgotten the entry, as in a failover: the tasks of its ticks up to this one are lost, unless they were worked \
+                 before; it is no longer paused, and its runs count from 0"
+            );
+        } else {
             warn!(
                 entry = self.schedule.name, from = %UnixSecond(upto), to = %UnixSecond(known),
                 "Redis has lost ticks between these that were dealt with, as in a failover; their tasks are lost, unless they \
@@ -170,7 +181,7 @@ impl Entries {
     /// What Redis said about this version of an entry, which was known to be dealt with up to `known`.
     pub(super) fn registered(&mut self, name: &str, version: u64, known: i64, status: &EntryStatus) {
         let Some(carried) = self.version(name, version) else { return };
-        carried.look_back(status.upto, known);
+        carried.look_back(status.before, known);
         carried.learn(status.upto, status.last_ns);
         if std::mem::take(&mut carried.fresh) {
             carried.registered = status.registered;

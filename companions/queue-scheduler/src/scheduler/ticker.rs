@@ -78,7 +78,7 @@ impl Ticker {
         };
         let waiting = waiting.map(|tick| Step { why: Why::Waiting, tick });
         let mut steps: Vec<Step> = waiting.into_iter().chain(schedule.plan(upto, now)).collect();
-        if let Some(tick) = unsure
+        if let Some((tick, _)) = unsure
             && !steps.iter().any(|step| step.tick == tick)
         {
             // Its time is over, or Redis has said that it is dealt with; all there is to learn is by whom.
@@ -89,17 +89,17 @@ impl Ticker {
             if self.stop.is_cancelled() {
                 return;
             }
-            match self.attempt(&schedule, step, unsure == Some(step.tick)).await {
+            let lost_ns = unsure.filter(|(tick, _)| *tick == step.tick).map(|(_, at_ns)| at_ns);
+            let now_ns = lost_ns.unwrap_or_else(|| self.clock.now_ns());
+            match self.attempt(&schedule, step, now_ns, lost_ns.is_some()).await {
                 Ok(reply) => {
                     let mut entries = self.shared.entries();
                     let Some(carried) = entries.version(&schedule.name, version) else { return };
                     if std::mem::take(&mut carried.failures) > 0 {
                         info!(entry = schedule.name, "the entry works again");
                     }
-                    carried.unsure = carried.unsure.filter(|tick| *tick != step.tick);
-                    if reply.before > 0 {
-                        carried.look_back(reply.before, known);
-                    }
+                    carried.unsure = carried.unsure.filter(|(tick, _)| *tick != step.tick);
+                    carried.look_back(reply.before, known);
                     known = known.max(reply.upto);
                     carried.learn(reply.upto, reply.last_ns);
                     match (reply.verdict, step.why) {
@@ -127,7 +127,7 @@ impl Ticker {
                     let first = carried.failures == 0;
                     carried.failures = carried.failures.saturating_add(1);
                     if matches!(&problem, EnqueueError::Redis(problem) if problem.is_ambiguous()) {
-                        carried.unsure = Some(step.tick);
+                        carried.unsure = Some((step.tick, now_ns));
                     }
                     let pause = Duration::from_millis(50).saturating_mul(1 << carried.failures.min(10));
                     carried.rest_until = Some(Instant::now() + pause.min(LONGEST_PAUSE));
@@ -145,10 +145,15 @@ impl Ticker {
         }
     }
 
-    /// Asks Redis for one tick. `again`: the answer to an earlier call was lost.
-    async fn attempt(&self, schedule: &Schedule, step: Step, again: bool) -> Result<TickReply, EnqueueError> {
+    /// Asks Redis for one tick. `again`: the answer to an earlier call, of the same nanosecond, was lost.
+    async fn attempt(
+        &self,
+        schedule: &Schedule,
+        step: Step,
+        now_ns: i64,
+        again: bool,
+    ) -> Result<TickReply, EnqueueError> {
         self.broker.list_queue(&schedule.queue).await?;
-        let now_ns = self.clock.now_ns();
         let task = match schedule.compose(step.tick, now_ns) {
             Ok(task) => task,
             // It was composed when it was registered, and nothing but the time has changed since.
@@ -163,7 +168,8 @@ impl Ticker {
             max_runs: schedule.max_runs,
         };
         let mut reply = self.broker.enqueue_tick(tick, now_ns).await?;
-        if again && reply.verdict == TickVerdict::Claimed && reply.last_id == task.message.id {
+        let was_ours = reply.last_id == task.message.id && reply.last_ns == now_ns;
+        if again && reply.verdict == TickVerdict::Claimed && was_ours {
             reply.verdict = TickVerdict::Enqueued;
         }
         let id = &task.message.id;
