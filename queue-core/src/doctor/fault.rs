@@ -206,6 +206,9 @@ faults! {
     /// Memory is nearly used up.
     MemoryNear "memory-near" Warning "Redis has used nine tenths of the memory it may use, and refuses new tasks when it is full",
         "raise maxmemory, or delete tasks";
+    /// Redis has cut off clients to save memory.
+    CutClients "cut-clients" Note "Redis has cut off clients since it was started, because all of them together took more memory than maxmemory-clients",
+        "raise maxmemory-clients, or set it to 0; large tasks are taken one by one meanwhile";
     /// Redis is too old.
     OldRedis "old-redis" Error "Redis is older than 6.2, where tasks cannot be archived",
         "update Redis";

@@ -145,6 +145,9 @@ pub fn judge_info(info: &Info) -> Vec<Finding> {
         findings.push(found(Fault::Replica, "role", master(info)));
     }
     findings.extend(judge_memory(info));
+    if let Ok(clients @ 1..) = field(info, "evicted_clients").parse::<u64>() {
+        findings.push(found(Fault::CutClients, "maxmemory-clients", format!("{clients} clients")));
+    }
     for (name, what) in [
         ("rdb_last_bgsave_status", "a snapshot"),
         ("aof_last_write_status", "the append-only file"),

@@ -187,6 +187,7 @@ async fn each_damage_is_found_left_alone_and_mended() {
         Fault::EvictionOfNotes,
         Fault::MemoryNear,
         Fault::MemoryFull,
+        Fault::CutClients,
         Fault::OldRedis,
         Fault::Replica,
         Fault::NotPersistent,

@@ -123,6 +123,7 @@ fn each_setting_has_its_finding() {
         ("redis_version:6.0.16", Fault::OldRedis),
         ("role:slave", Fault::Replica),
         ("aof_enabled:0", Fault::NotPersistent),
+        ("evicted_clients:3", Fault::CutClients),
         ("rdb_last_bgsave_status:err", Fault::WriteFailing),
         ("aof_last_write_status:err", Fault::WriteFailing),
     ] {
