@@ -147,6 +147,9 @@ impl ConnectionArgs {
         if let Some(password) = &self.password {
             url.set_password(Some(password)).map_err(|()| refused())?;
         }
+        if self.username.is_some() && url.password().is_none() {
+            return Err(no_password());
+        }
         if self.insecure {
             url.set_fragment(Some("insecure"));
         }
@@ -192,8 +195,18 @@ impl ConnectionArgs {
             .map(|(name, value)| (name.into_owned(), value.into_owned()))
             .collect();
         url.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(given);
+        if self.username.is_some() && !url.query_pairs().any(|(name, _)| name == "pass") {
+            return Err(no_password());
+        }
         Ok(url.into())
     }
+}
+
+/// Redis would be asked as its default user.
+fn no_password() -> CliError {
+    CliError::Usage(
+        "a user needs a password: in the Redis URL, or by -p; any will do for one that has none (nopass)".to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -209,6 +222,11 @@ mod tests {
         assert_eq!(tls.adjust("redis://h".to_owned()).unwrap(), "rediss://:p%40ss%2Fword@h/3#insecure");
         let socket = args().adjust("redis+unix:///r.sock?db=1&user=u".to_owned()).unwrap();
         assert_eq!(socket, "redis+unix:///r.sock?user=u&db=3&pass=p%40ss%2Fword");
+        let user = ConnectionArgs { username: Some("u".to_owned()), ..Default::default() };
+        assert_eq!(user.adjust("redis://:old@h".to_owned()).unwrap(), "redis://u:old@h");
+        for without in ["redis://h", "redis://other@h", "redis+unix:///r.sock", "redis+cluster://a:1,b:2"] {
+            assert!(user.adjust(without.to_owned()).is_err(), "{without}");
+        }
         assert_eq!(ConnectionArgs::default().adjust("anything".to_owned()).unwrap(), "anything");
     }
 

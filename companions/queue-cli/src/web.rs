@@ -63,7 +63,7 @@ pub(crate) struct WebArgs {
     read_only: bool,
 
     /// Let everybody who reaches the address do everything
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["tokens", "users"])]
     insecure_no_auth: bool,
 }
 
@@ -274,7 +274,7 @@ async fn run(args: WebArgs, session: &Session, out: &Output) -> Result<(), CliEr
         web = web.prometheus(asking(url)?);
     }
     web = args.hosts.iter().fold(web, |web, host| web.host(host));
-    if args.insecure_no_auth && !args.has_login() {
+    if args.insecure_no_auth {
         web = web.any_host();
     }
     let listening = web.build().bind(&args.addr).await;

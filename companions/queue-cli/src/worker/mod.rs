@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use queue_core::limits::MAX_CONCURRENCY;
 use queue_core::options::check_existing_queue_name;
 use queue_worker::{Priorities, RetryPolicy, Router, Server, Unhandled};
@@ -45,7 +45,7 @@ const REAPING: Duration = Duration::from_secs(10);
 
 /// Which tasks to work, and how.
 #[derive(Debug, Args)]
-#[command(after_help = CONTRACT)]
+#[command(after_help = CONTRACT, group = ArgGroup::new("handlers").args(["exec", "http"]).required(true).multiple(true))]
 #[group(skip)]
 pub(crate) struct WorkerArgs {
     /// Name by which `queuectl server` gives this worker orders, and `enqueue --only` tasks; several may have the same
@@ -82,7 +82,7 @@ pub(crate) struct WorkerArgs {
     ///
     /// PATTERN is a task type, or a beginning followed by `*`; the longest that fits counts. COMMAND is split
     /// into words as a shell does, quotes honoured, and run without a shell; write `sh -c '…'` to have one.
-    #[arg(long, value_name = "PATTERN=COMMAND", value_parser = command, required_unless_present = "http")]
+    #[arg(long, value_name = "PATTERN=COMMAND", value_parser = command)]
     exec: Vec<Rule<Command>>,
 
     /// Let programs and services tell how far they are, what they do and where to go on

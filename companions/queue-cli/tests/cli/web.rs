@@ -54,6 +54,8 @@ async fn the_dashboard_listens_to_others_only_with_tokens_or_by_name() {
     let refused = words(&bench, "web --addr 0.0.0.0:0").await.failed(2);
     assert!(refused.contains("--tokens") && refused.contains("--insecure-no-auth"), "{refused}");
     words(&bench, "web --addr nowhere").await.failed(2);
+    let refused = words(&bench, "web --insecure-no-auth --tokens /none").await.failed(2);
+    assert!(refused.contains("--insecure-no-auth' cannot be used with '--tokens"), "{refused}");
     // A token needs no Redis, and its line makes a file.
     let made = words(&bench, "web token ada --role operator").await;
     let token = made.stdout.trim().to_owned();

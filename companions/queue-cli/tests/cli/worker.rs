@@ -148,7 +148,7 @@ async fn worker_refuses_to_start_with_settings_that_cannot_work() {
         (&["--http", "a=http://h", "--http-header", "a=X Y: s3cr3t"], 2, "no name of a header"),
         (&["--http", "a=http://h", "--http-header", "a=X-Task-Id: s3cr3t"], 2, "is set by the worker"),
         (&["--http", "a=http://h", "--http-header", "a=@missing"], 1, "cannot read missing"),
-        (&["--queue", "q"], 2, "--exec"),
+        (&["--queue", "q"], 2, "--exec <PATTERN=COMMAND>|--http <PATTERN=URL>"),
     ] {
         let words: Vec<&str> = ["worker"].into_iter().chain(arguments.iter().copied()).collect();
         let stderr = bench.run(&words).await.failed(code);
