@@ -16,11 +16,14 @@ export default async function enqueue({ root, params, signal, go }) {
   const told = h("p", { class: "dim", role: "status" });
   const line = h("pre", null);
   inputs.queue.value = params.get("queue") ?? "default";
+  // Those of the task that it is to be like. Ours say what is true of that one alone.
+  let headers = [];
 
   const task = () => {
     const wish = { type: inputs.type.value, payload: payload.value };
     for (const name of ["in", "timeout", "unique", "retention", "group", "task_id"]) if (inputs[name].value) wish[name] = inputs[name].value;
     if (inputs.max_retry.value) wish.max_retry = Number(inputs.max_retry.value);
+    if (headers.length) wish.headers = Object.fromEntries(headers);
     return wish;
   };
   const check = () => {
@@ -55,6 +58,9 @@ export default async function enqueue({ root, params, signal, go }) {
   inputs.type.value = like.type;
   inputs.max_retry.value = like.max_retry;
   inputs.group.value = like.group ?? "";
+  if (like.timeout_secs) inputs.timeout.value = `${like.timeout_secs}s`;
+  if (like.retention_secs) inputs.retention.value = `${like.retention_secs}s`;
+  headers = Object.entries(like.headers ?? {}).filter(([name, value]) => !name.startsWith("x-") && value !== "[redacted]");
   if (like.headers?.["x-encrypted"]) say("its payload is encrypted for that task alone: it is left out", true);
   else if (typeof like.payload === "string" && like.payload.includes("[redacted]")) say("a part of its payload is hidden here: it is left out", true);
   else if (typeof like.payload === "string" && like.payload_bytes <= 65536) payload.value = like.payload;

@@ -412,12 +412,23 @@ async fn a_search_a_bulk_change_and_a_new_task_work_below_a_path() {
     assert_eq!(place.inspector.task(QUEUE, "made").await.unwrap().task_type, "email:new");
     // Another one like it: what is encrypted for one task means nothing in another.
     place
-        .put([task("plain").payload("for all"), task("sealed").payload("for one").header("x-encrypted", "1 task")])
+        .put([
+            task("plain")
+                .payload("for all")
+                .header("tenant", "acme")
+                .header("authorization", "me")
+                .retention(Duration::from_secs(3_600)),
+            task("sealed").payload("for one").header("x-encrypted", "1 task"),
+        ])
         .await;
     for (like, told, payload) in [("plain", "text, not JSON", "for all"), ("sealed", "its payload is encrypted", "")] {
         window.go(&format!("{address}enqueue?queue={QUEUE}&from={like}")).await;
         window.has(told).await;
         assert_eq!(window.script("return document.querySelector('textarea').value").await, json!(payload));
+        let line = window.script("return document.querySelector('pre').textContent").await.to_string();
+        let has = |words: &str| line.contains(&words.replace('"', "\\\""));
+        assert!(!has("x-encrypted") && has(r#""timeout":"1800s""#), "{line}");
+        assert_eq!(has(r#""retention":"3600s""#) && has(r#""headers":{"tenant":"acme"}"#), like == "plain", "{line}");
         window.go(&format!("{address}task?queue={QUEUE}&id={like}")).await;
         window.has("Enqueue another one like it").await;
         let may_change = window.script("return document.body.textContent.includes('Change the payload')").await;
