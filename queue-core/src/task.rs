@@ -2,7 +2,7 @@
 
 use crate::codec::{Codec, DecodeError, EncodeError};
 use crate::options::{RawTask, TaskOptions};
-use crate::wire::TaskMessage;
+use crate::wire::{ENCRYPTED, TaskMessage};
 
 /// A type whose values are tasks: it names its type, its codec and its default options.
 ///
@@ -95,11 +95,19 @@ pub enum FromMessageError {
     /// The payload cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// The payload is encrypted. Once it were part of another task, nobody could decrypt it.
+    #[error("the payload is encrypted; an aggregator of encrypted tasks takes Vec<SealedTask>, and opens each")]
+    Encrypted,
+}
+
+fn require_plain(message: &TaskMessage) -> Result<(), FromMessageError> {
+    if message.headers.contains_key(ENCRYPTED) { Err(FromMessageError::Encrypted) } else { Ok(()) }
 }
 
 /// Type, payload and headers, as Go's aggregators get them.
 impl FromMessage for RawTask {
     fn from_message(message: &TaskMessage) -> Result<Self, FromMessageError> {
+        require_plain(message)?;
         let options = TaskOptions { headers: message.headers.clone(), ..TaskOptions::default() };
         Ok(RawTask { task_type: message.r#type.clone(), payload: Some(message.payload.clone()), options })
     }
@@ -110,6 +118,7 @@ impl<T: Task> FromMessage for T {
         if message.r#type != T::TYPE {
             return Err(FromMessageError::Type { expected: T::TYPE, found: message.r#type.clone() });
         }
+        require_plain(message)?;
         Ok(T::Codec::decode(&message.payload)?)
     }
 }

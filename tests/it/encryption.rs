@@ -387,6 +387,28 @@ async fn a_sealed_task_goes_its_way_through_a_plain_client_and_an_aggregator() {
     assert_eq!(events.all(), ["4242-42420+4242-42421+4242-42422"]);
 }
 
+/// Their ciphertext became part of the digest, where no key opens it, and they were deleted.
+#[tokio::test]
+async fn an_aggregator_that_knows_nothing_of_encryption_archives_encrypted_tasks() {
+    let fixture = Fixture::start().await;
+    let encryption = Encryption::new(keys(&[1])).fields("user:paid", ["card"]);
+    let client = encryption.client(fixture.client());
+    client.enqueue(job("raw").payload(SECRET).group("g")).await.unwrap();
+    let paid = client.enqueue_with(paid(), TaskOptions::new().group("paid")).await.unwrap();
+    let router = Router::new(())
+        .aggregate_in(QUEUE, "g", async |_: Group, tasks: Vec<RawTask>| {
+            RawTask::new("digest").payload(format!("{tasks:?}"))
+        })
+        .aggregate_in(QUEUE, "paid", async |_: Group, _: Vec<Paid>| RawTask::new("digest"));
+    let router = encryption.router(router);
+    let server = fixture.server(router).group_grace_period(Duration::from_secs(1)).start().await.unwrap();
+    for id in ["raw", &paid.id] {
+        let error = fixture.in_state(id, TaskState::Archived).await.last_error.unwrap();
+        assert!(error.contains("takes Vec<SealedTask>"), "{error}");
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_sealed_payload_is_sent_as_it_is_and_that_of_a_stranger_is_refused() {
     let fixture = Fixture::start().await;

@@ -131,14 +131,12 @@ impl Encryption {
         let place = Place { task_type: &message.r#type, queue: &message.queue, id: &message.id };
         let opened = seal::open(&self.keys, place, &message.headers, &message.payload)?;
         self.check(&message.r#type, opened.is_some())?;
-        let Ok(mut raw) = RawTask::from_message(message) else { return Err(OpenError::NotEncrypted) };
+        let mut message = message.clone();
         if let Some(payload) = opened {
-            raw.payload = Some(payload.into());
-            for name in headers::ALL {
-                raw.options.headers.remove(name);
-            }
+            message.payload = payload.into();
+            message.headers.retain(|name, _| !headers::ALL.contains(&&**name));
         }
-        Ok(raw)
+        RawTask::from_message(&message).map_err(|_| OpenError::NotEncrypted)
     }
 
     fn check(&self, task_type: &str, encrypted: bool) -> Result<(), OpenError> {
