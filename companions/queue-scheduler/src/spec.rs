@@ -350,7 +350,8 @@ fn search(&[minutes, hours, days, months, weekdays]: &[Bits; 5], zone: &Zone, af
             }
             unix += 60;
             at = zone.local(unix);
-            if at.minute() == 0 {
+            // Half an hour that a zone leaves out may end in the middle of the next hour.
+            if at.minute() == 0 || !has(hours, at.hour()) {
                 continue 'top;
             }
         }
