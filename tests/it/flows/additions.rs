@@ -208,7 +208,7 @@ async fn numbers(fixture: &Fixture, queue: &str) -> Vec<usize> {
 async fn members_of_a_long_addition_run_in_the_order_in_which_they_came() {
     let fixture = Fixture::start().await;
     let batch = client(&fixture).batch().open().await.unwrap();
-    let task = |n: usize| if n % 3 == 0 { member("ok").queue("other") } else { member("ok") };
+    let task = |n: usize| if n.is_multiple_of(3) { member("ok").queue("other") } else { member("ok") };
     assert_eq!(batch.add_all((0..9_500).map(task)).await.unwrap().members, 9_500);
     let (mut all, other) = (numbers(&fixture, QUEUE).await, numbers(&fixture, "other").await);
     assert_eq!((all.len(), other.len()), (6_333, 3_167));
