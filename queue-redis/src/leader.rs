@@ -74,6 +74,8 @@ pub struct Leader {
     follows: bool,
     /// There is no duty.
     is_idle: bool,
+    /// Whether it led when it asked last.
+    led: bool,
     /// When it claimed the lead last.
     claimed: Option<Instant>,
     /// Until when it leaves the lead to others.
@@ -152,6 +154,7 @@ impl Leader {
             poll: WATCH_POLL,
             follows: false,
             is_idle: true,
+            led: false,
             claimed: None,
             stands_back: None,
         }
@@ -207,9 +210,10 @@ impl Leader {
         if self.claimed.is_some_and(|claimed| asked.duration_since(claimed) < RENEWS) {
             return Ok(true);
         }
-        let led = self.claimed.take().is_some_and(|claimed| asked.duration_since(claimed) < LEADS);
+        self.claimed = None;
         let leads = self.broker.lead(&self.server, LEADS).await?;
-        if leads && !led {
+        // It leads only while there is something to do, and takes the lead again and again where nobody else does.
+        if !std::mem::replace(&mut self.led, leads) && leads {
             info!(server = &*self.server, "this server leads");
         }
         self.claimed = leads.then_some(asked);

@@ -256,17 +256,22 @@ pub fn choose(
     quorum: Option<u32>,
     mut candidates: Vec<Candidate>,
 ) -> Result<Chosen, AudienceError> {
+    // How many servers of the queue have this name: each queue has a mailbox of its own for it.
     let mut known: BTreeMap<String, u32> = BTreeMap::new();
     for candidate in candidates.iter().filter(|candidate| candidate.unfit != Some(Unfit::Nameless)) {
-        *known.entry(candidate.server.clone()).or_default() += 1;
+        let here = candidate.unfit != Some(Unfit::OtherQueues);
+        *known.entry(candidate.server.clone()).or_default() += u32::from(here);
     }
-    let is_meant = |candidate: &Candidate| match to {
-        To::Servers(names) => names.contains(&candidate.server),
-        To::Labelled(label) if !candidate.labels.contains(label) => false,
-        _ => candidate.unfit != Some(Unfit::OtherQueues),
+    let of_name = |candidate: &Candidate| known.get(&candidate.server).copied().unwrap_or(0);
+    let is_meant = |candidate: &Candidate| match (to, candidate.unfit == Some(Unfit::OtherQueues)) {
+        (To::Servers(names), is_elsewhere) => {
+            names.contains(&candidate.server) && !(is_elsewhere && of_name(candidate) > 0)
+        }
+        (To::Labelled(label), _) if !candidate.labels.contains(label) => false,
+        (_, is_elsewhere) => !is_elsewhere,
     };
     candidates.retain(is_meant);
-    let shared = |candidate: &Candidate| known.get(&candidate.server).is_some_and(|servers| *servers > 1);
+    let shared = |candidate: &Candidate| of_name(candidate) > 1;
     if let To::Count(_) = to {
         candidates.sort_by_key(|candidate| -i64::from(candidate.free));
         for candidate in candidates.iter_mut().filter(|candidate| shared(candidate)) {
@@ -405,9 +410,11 @@ pub(crate) mod tests {
         assert_eq!(chosen(&To::live(), &twins), shared);
         assert_eq!(chosen(&To::servers(["a"]), &twins), shared);
         assert_eq!(chosen(&To::servers(["b"]), &twins).unwrap(), ["b"]);
-        // Also if the other one serves another queue: the mailbox is that of the name.
-        let elsewhere = [live("a", 9), unfit("a", Unfit::OtherQueues)];
-        assert_eq!(chosen(&To::live(), &elsewhere), Err(AudienceError::SharedName("a".to_owned())));
+        // A server of another queue has another mailbox.
+        let elsewhere = [unfit("a", Unfit::OtherQueues), live("a", 9)];
+        assert_eq!(chosen(&To::live(), &elsewhere).unwrap(), ["a"]);
+        assert_eq!(chosen(&To::servers(["a"]), &elsewhere).unwrap(), ["a"]);
+        assert!(chosen(&To::servers(["a"]), &elsewhere[..1]).is_err());
     }
 
     #[test]

@@ -40,7 +40,10 @@ pub(crate) fn parse(url: &str, tls: &TlsOptions) -> Result<Address, Error> {
     }
     let info = match split {
         Some(("redis-socket", rest)) => socket(rest),
-        _ => url.into_connection_info().map_err(|error| describe_error(url, &error)),
+        _ => url
+            .into_connection_info()
+            .map_err(|error| describe_error(url, &error))
+            .and_then(|info| all_is_known(url).map(|()| info)),
     };
     let info = with_tls(info.map_err(|reason| Error::InvalidUrl { reason })?, tls)?;
     Ok(Address::Server(Box::new(info)))
@@ -76,6 +79,25 @@ fn decode(text: &str) -> Result<String, String> {
     }
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(std::borrow::Cow::into_owned).map_err(|_| "it holds bytes that are not UTF-8".to_owned())
+}
+
+/// A parameter that is passed over leads to another database, or to another user.
+fn all_is_known(url: &str) -> Result<(), String> {
+    let Ok(url) = Url::parse(url) else { return Ok(()) };
+    let is_socket = url.scheme().ends_with("unix");
+    let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+    match url.query_pairs().any(|(name, _)| !known.contains(&&*name)) {
+        false => Ok(()),
+        // Not which: an & in a password makes a part of it look like a name.
+        true if is_socket => {
+            Err("it has a parameter that is not known; those of a socket are db, user, pass and protocol".to_owned())
+        }
+        true => {
+            Err("it has a parameter that is not known; the database is a path, and user and password stand before the \
+             host, as in redis://user:password@host:6379/3"
+                .to_owned())
+        }
+    }
 }
 
 /// What is wrong with a URL, without repeating it: it may hold a password.
@@ -187,5 +209,12 @@ mod tests {
         for url in ["redis://h/x", "http://h", "h:6379", ""] {
             assert!(read(url).is_err(), "{url}");
         }
+        // Go passes over these: the tasks are where nobody looks.
+        for url in ["redis://h?db=3", "rediss://h/?password=pw", "redis+unix:///r.sock?dbb=1"] {
+            let refused = read(url).unwrap_err();
+            assert!(refused.contains("a parameter that is not known") && !refused.contains("pw"), "{refused}");
+        }
+        assert_eq!(read("redis+unix:///r.sock?db=1&user=u&pass=p&protocol=resp3").unwrap().1, 1);
+        assert_eq!(read("redis://h/2?protocol=resp3").unwrap().1, 2);
     }
 }

@@ -62,11 +62,11 @@ queuectl enqueue TYPE [--payload S | --payload-file F | -] [OPTIONS]
 
 const BATCH_HELP: &str = "\
 A line of a batch has `type` and any of `payload` (a string is taken as it is,
-any other JSON as its text), `queue`, `max_retry`, `timeout`, `deadline`, `in`,
-`at`, `unique`, `retention`, `task_id`, `group`, `priority` (or `only`, or
-`labels`, an array; then `fallback`, too), `front`, `max_crashes`,
-`max_snoozes`, `give_up_after`, `backoff`, `on_exhausted`, `on_exhausted_queue`
-and `headers` (an object):
+any other JSON as its text) or `payload_base64`, `queue`, `max_retry`,
+`timeout`, `deadline`, `in`, `at`, `unique`, `unique_until`, `unique_key`,
+`retention`, `task_id`, `group`, `priority` (or `only`, or `labels`, an array;
+then `fallback`, too), `front`, `max_crashes`, `max_snoozes`, `give_up_after`,
+`backoff`, `on_exhausted`, `on_exhausted_queue` and `headers` (an object):
 
   {\"type\":\"email:welcome\",\"payload\":{\"user\":7},\"queue\":\"mail\",\"in\":\"10m\"}
 

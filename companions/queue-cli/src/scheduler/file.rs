@@ -213,11 +213,8 @@ impl EntryFile {
     pub(crate) fn read(&self) -> Result<Vec<Entry>, String> {
         let name = self.path.display().to_string();
         let text = std::fs::read_to_string(&self.path).map_err(|error| format!("{name}: {error}"))?;
-        let entries = parse(&text, &name)?;
-        if entries.is_none() && self.had_some.load(Ordering::Relaxed) {
-            return Err(format!("{name}: it has no [[cron]] any more; write cron = [] if there are to be no entries"));
-        }
-        Ok(entries.unwrap_or_default())
+        parse(&text, &name)?
+            .ok_or_else(|| format!("{name}: it has no [[cron]]; write cron = [] if there are to be no entries"))
     }
 
     /// Waits until the file looks the same twice: somebody may be writing it.

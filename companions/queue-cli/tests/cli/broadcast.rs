@@ -1,5 +1,7 @@
 //! `queuectl broadcast`.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::{Bench, Worker};
@@ -140,6 +142,7 @@ async fn a_worker_that_starts_later_takes_part_and_another_does_the_part_of_one_
             if state(id, server).await.0 == Some(json!(wanted)) {
                 return;
             }
+            tokio::time::sleep(Duration::from_millis(30)).await;
         }
         panic!("{server} is not {wanted} in {id}");
     };

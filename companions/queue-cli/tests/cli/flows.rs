@@ -436,6 +436,10 @@ async fn a_file_whose_signals_make_no_sense_is_refused() {
         ("type = \"t\"\nwithin = \"1h\"", "which a signal has"),
         ("signal = true\notherwise = \"skip\"", "which a signal has"),
         ("signal = true\nwithin = \"1h\"\notherwise = \"run\"", "none of succeed, skip and fail"),
+        ("typ = \"t\"", "it has none of them, or two: `typ`"),
+        ("signal = true\nwithn = \"1h\"", "or unknown ones: `withn`"),
+        ("tasks = [{type = \"t\"}]\nqueue = \"q\"", "has fields of one, or unknown ones: `queue`"),
+        ("timer = \"1h\"\nwihtin = \"1h\"", "unknown ones: `wihtin`"),
         ("timer = \"soon\"", "invalid duration \"soon\""),
     ] {
         std::fs::write(bench.path("bad.toml"), format!("[[node]]\nname = \"a\"\n{node}\n")).unwrap();

@@ -102,7 +102,7 @@ async fn a_file_that_is_being_written_or_is_empty_takes_no_entry_away() {
     std::fs::write(&file, text + other).unwrap();
     std::fs::write(&file, "").unwrap();
     let line = scheduler.wait_for_line("the entries stay as they are").await;
-    assert!(line.contains("cron.toml: it has no [[cron]] any more; write cron = []"), "{line}");
+    assert!(line.contains("cron.toml: it has no [[cron]]; write cron = []"), "{line}");
     let before = bench.pending_of("often").await;
     bench.until_pending("often", before + 2).await;
     assert!(!is_removed(), "{:#?}", scheduler.all_lines());

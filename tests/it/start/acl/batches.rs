@@ -8,7 +8,7 @@ use queue_redis::{BatchState, Client, Redis, RedisOptions};
 use queue_worker::{Failure, Router, Server};
 
 use super::{DOCUMENT, documented, refused, with_user};
-use crate::support::{Fixture, QUEUE, eventually, report, wait_for};
+use crate::support::{Fixture, PATIENCE, QUEUE, eventually, report, wait_for};
 
 /// Gives a user the rights for batches.
 async fn with_batches(fixture: &Fixture, user: &str) {
@@ -87,6 +87,39 @@ async fn users_with_the_documented_rights_of_batches_are_refused_nothing() {
         refused.remove("info");
         assert!(refused.is_empty(), "{user} may not {refused:?}");
     }
+}
+
+/// Whoever had the rights of an inspector alone cancelled by half, and made a batch that stayed open.
+#[tokio::test]
+async fn an_inspector_with_the_documented_rights_changes_batches() {
+    let (fixture, redis) = with_user(&documented("inspector")).await;
+    with_batches(&fixture, "inspector").await;
+    let client = Client::new(redis);
+    let router =
+        Router::new(()).fallback(
+            async |job: queue_worker::Job| {
+                if job.task_type() == "fail" { Err(Failure::archive("dead")) } else { Ok(()) }
+            },
+        );
+    let server = fixture.server(router).start().await.unwrap();
+    let flow = client.workflow().signal("go").task("a", member("ok")).after(["go"]).start().await.unwrap();
+    assert!(flow.signal("go", &"on").await.unwrap());
+    assert_eq!(flow.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
+    flow.rerun("a").await.unwrap();
+    let again = async || Some(flow.status().await.unwrap()).filter(|status| status.is_over() && status.generation == 2);
+    wait_for("it is over once more", again).await;
+    let batch = client.batch().on_settled(member("ok"));
+    let later = member("ok").process_in(Duration::from_secs(3_600));
+    let batch = batch.add_all([member("fail"), later]).await.unwrap();
+    let dead = async || Some(batch.status().await.unwrap()).filter(|status| status.dead == 1);
+    wait_for("one is dead", dead).await;
+    assert_eq!(batch.retry_dead().await.unwrap(), 1);
+    assert!(batch.cancel().await.unwrap());
+    assert!(batch.wait(PATIENCE).await.unwrap().cancelled >= 1);
+    server.shutdown().await;
+    let mut refused = refused(&fixture, "inspector").await;
+    refused.remove("info");
+    assert!(refused.is_empty(), "it may not {refused:?}");
 }
 
 /// Each of the rights for broadcasts is needed, and no other.

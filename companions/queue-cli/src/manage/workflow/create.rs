@@ -174,9 +174,16 @@ fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, Cli
         let duration = |text: &str| parse(text).map_err(|error| wrong(&format!("has an {error}")));
         let is_task = node.rest.contains_key("type");
         if usize::from(is_task) + usize::from(node.tasks.is_some() || node.signal || node.timer.is_some()) != 1 {
-            return Err(wrong(
-                "is a task, with a `type`, or has `tasks`, `signal` or `timer`; it has none of them, or two",
-            ));
+            return Err(wrong(&format!(
+                "is a task, with a `type`, or has `tasks`, `signal` or `timer`; it has none of them, or two{}",
+                fields(&node.rest)
+            )));
+        }
+        if !is_task && !node.rest.is_empty() {
+            return Err(wrong(&format!(
+                "is no task with a `type`, and has fields of one, or unknown ones{}",
+                fields(&node.rest)
+            )));
         }
         let is_signal = node.signal;
         flow = match (node.tasks, node.timer) {
@@ -206,6 +213,12 @@ fn builder(file: File, mut flow: WorkflowBuilder) -> Result<WorkflowBuilder, Cli
         }
     }
     Ok(flow)
+}
+
+/// The names of these fields, behind a colon.
+fn fields(rest: &Map<String, Value>) -> String {
+    let names: Vec<String> = rest.keys().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) }
 }
 
 /// A task as it stands on a line of tasks.
