@@ -124,6 +124,21 @@ impl Redis {
         self.ask(script.name, call, Request::Script(script, call, None)).await
     }
 
+    /// The same for a call that may be made again, and whose answer may be large: if it did not come in time, it is asked for on a connection of
+    /// its own, with four times as much time, and then with four times as much again.
+    pub(crate) async fn run_patiently(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
+        let mut reply = self.run(script, call).await;
+        let mut patience = self.response_timeout();
+        for _ in 0..2 {
+            if !matches!(reply, Err(Error::Timeout { .. })) {
+                break;
+            }
+            patience *= 4;
+            reply = self.pooled().await?.run_within(Some(patience), script, call).await;
+        }
+        reply
+    }
+
     /// Sends the command of this name with these arguments on the shared connection.
     #[doc(hidden)]
     pub fn command<T: FromRedisValue>(

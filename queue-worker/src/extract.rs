@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use queue_core::outcome::Failure;
-use queue_redis::{Batch, BatchError, Client, Error, Interceptor, Outgoing, Parents};
+use queue_redis::{Batch, BatchError, Client, Interceptor, Outgoing, Parents};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
@@ -180,10 +180,14 @@ impl<S: Sync> FromJob<S> for Batch {
 
 /// What the nodes have left that this task has waited for in its workflow.
 impl<S: Sync> FromJob<S> for Parents {
-    type Rejection = Error;
+    type Rejection = Failure;
 
-    async fn from_job(job: &Job, _: &S) -> Result<Self, Error> {
-        Parents::of_task(job.redis(), job.headers()).await
+    async fn from_job(job: &Job, _: &S) -> Result<Self, Failure> {
+        Parents::of_task(job.redis(), job.headers()).await.map_err(|error| match error.is_outage() {
+            // The handler has not begun: this spends no retry.
+            true => Failure::Snooze(None, error.into()),
+            false => error.into(),
+        })
     }
 }
 

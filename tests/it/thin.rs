@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::RawTask;
+use queue_core::{RawTask, RetryPolicy};
 use queue_redis::{
-    Client, Redis, RedisOptions,
+    BatchState, Client, Parents, Redis, RedisOptions,
     broker::{Dequeued, MAX_TAKE_BYTES, Taken},
 };
-use queue_worker::{Job, Router, Server, Unhandled};
+use queue_worker::{Failure, FromJob as _, Group, Job, Output, Router, Server, Unhandled};
 
-use crate::support::{Events, Fixture, NOW, Proxy, eventually, job, with};
+use crate::support::{Events, Fixture, NOW, PATIENCE, Proxy, eventually, job, with};
 
 fn large(id: &str, bytes: usize) -> RawTask {
     job(id).payload(vec![b'x'; bytes])
@@ -168,4 +168,67 @@ async fn the_last_tasks_of_a_queue_that_do_not_fit_the_response_timeout_together
     server.shutdown().await;
     assert_each_once(&events, 2);
     assert!(failed.lock().unwrap().contains_key("dequeue"), "a take came too late");
+}
+
+/// Reading it was given up after one try, and the group given back, again and again.
+#[tokio::test]
+async fn a_group_whose_tasks_do_not_come_within_the_response_timeout_is_aggregated() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let join =
+        async |_: Group, tasks: Vec<RawTask>| RawTask::new("job").task_id("sum").payload(tasks.len().to_string());
+    let router = Router::new(()).aggregate(join);
+    let router = router.route("job", with(&events, async |events: Events, job: Job| events.tell(job.id())));
+    let server = Server::new(redis, router).queues([("q", 1)]).group_grace_period(Duration::from_secs(1));
+    let server = server.start().await.unwrap();
+    proxy.make_thin(1_000_000);
+    // It takes a second and a half.
+    fixture.enqueue([large("a", 1_500_000).group("g")]).await;
+    assert_eq!(events.wait(1).await, ["sum"]);
+    server.shutdown().await;
+}
+
+/// It was said that the task had not ended.
+#[tokio::test]
+async fn whoever_waits_for_a_result_that_does_not_come_in_time_is_told_so() {
+    let fixture = Fixture::start().await;
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(300), ..RedisOptions::default() };
+    let client = Client::new(Redis::lazy(&proxy.url(), options).unwrap());
+    let handle = client.enqueue_to_wait(job("a")).await.unwrap();
+    proxy.make_thin(1_000_000);
+    let router = Router::new(()).route("job", async |_: Job| Output("x".repeat(3_000_000)));
+    let server = fixture.server(router).start().await.unwrap();
+    let error = handle.wait(Duration::from_secs(4)).await.unwrap_err();
+    assert!(error.to_string().contains("it has ended, and"), "{error}");
+    server.shutdown().await;
+}
+
+/// It was archived, although its handler had never run.
+#[tokio::test]
+async fn results_of_parents_that_do_not_come_in_time_cost_no_retry() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let proxy = Proxy::start(fixture.socket()).await;
+    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
+    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let router = Router::new(()).route("make", async |_: Job| Output("x".repeat(3_000_000)));
+    let read = async |events: Events, job: Job| {
+        Parents::from_job(&job, &()).await?;
+        events.tell("used");
+        Ok::<_, Failure>(())
+    };
+    let router = router.route("use", with(&events, read));
+    let server = Server::new(redis, router).queues([("q", 1)]).start().await.unwrap();
+    proxy.make_thin(1_000_000);
+    let task =
+        |task_type| RawTask::new(task_type).queue("q").max_retry(0).backoff(RetryPolicy::Fixed(Duration::from_secs(1)));
+    let flow = Client::new(fixture.redis()).workflow().task("a", task("make")).task("b", task("use")).after(["a"]);
+    let flow = flow.start().await.unwrap();
+    eventually("it has not been read", async || fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:retry"]).await == 1).await;
+    proxy.make_thin(0);
+    assert_eq!(events.wait(1).await, ["used"]);
+    assert_eq!(flow.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
+    server.shutdown().await;
 }

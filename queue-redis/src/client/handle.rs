@@ -1,6 +1,6 @@
 //! Waiting for tasks: [`TaskHandle`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_core::limits::WAITED_FOR_RETENTION;
@@ -13,6 +13,9 @@ use super::{Client, EnqueueError};
 use crate::broker::{Canceled, TaskLook};
 use crate::error::Error;
 use crate::waits::{Seen, Wait};
+
+/// The longest pause between attempts to read how a task has ended.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A task that was enqueued, wherever it is by now; cheap to clone.
 ///
@@ -228,16 +231,22 @@ impl TaskHandle {
     /// cannot be reached. A task that is archived has ended, although an operator may run it again.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], or Redis refuses.
+    /// [`WaitError::TimedOut`]; [`WaitError::Unreadable`] where the task has ended and its result has not come in time; or Redis refuses.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed by waiting.
     pub async fn wait(&self, up_to: Duration) -> Result<Finished, WaitError> {
-        let timed_out = |_| Err(WaitError::TimedOut { id: self.id.clone(), queue: self.queue.clone(), waited: up_to });
-        tokio::time::timeout(up_to, self.end()).await.unwrap_or_else(timed_out)
+        // That it has ended, and that its result has not come in time.
+        let unread = Mutex::new(None);
+        let timed_out = || WaitError::TimedOut { id: self.id.clone(), queue: self.queue.clone(), waited: up_to };
+        match tokio::time::timeout(up_to, self.end(&unread)).await {
+            Ok(end) => end,
+            Err(_) => Err(unread.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(timed_out)),
+        }
     }
 
-    async fn end(&self) -> Result<Finished, WaitError> {
+    async fn end(&self, unread: &Mutex<Option<WaitError>>) -> Result<Finished, WaitError> {
+        let mut pause = Duration::from_millis(50);
         let mut wait = self.client.waits.wait(self.client.redis(), &self.queue, &self.id);
         loop {
             match wait.next().await {
@@ -255,7 +264,14 @@ impl TaskHandle {
                 // A look of those that wait for Redis to come back.
                 Err(error) if error.is_transient() => {
                     wait = self.client.waits.wait(self.client.redis(), &self.queue, &self.id);
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let is_late = matches!(error, Error::Timeout { .. });
+                    *unread.lock().unwrap_or_else(PoisonError::into_inner) = is_late.then(|| WaitError::Unreadable {
+                        id: self.id.clone(),
+                        queue: self.queue.clone(),
+                        error: format!("it has ended, and {error}; with a longer response timeout, more comes in time"),
+                    });
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => return Err(error.into()),
             }
