@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
+use queue_core::duration;
+use queue_redis::RedisOptions;
 
 use crate::connection::ConnectionArgs;
 use crate::error::CliError;
@@ -36,6 +39,10 @@ pub(crate) struct Global {
     )]
     embedded: Option<OsString>,
 
+    /// How long to wait for an answer of Redis [default: 5s]; large tasks on a slow way need more
+    #[arg(long, global = true, value_name = "D", value_parser = duration::parse, hide_short_help = true, help_heading = "Global options")]
+    response_timeout: Option<Duration>,
+
     /// Write JSON instead of tables; a worker, JSON instead of plain log lines
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
@@ -54,6 +61,12 @@ pub(crate) enum Source<'a> {
 }
 
 impl Global {
+    /// How to connect, and how long to wait.
+    pub(crate) fn options(&self) -> Result<RedisOptions, CliError> {
+        let options = self.connection.options()?;
+        Ok(RedisOptions { response_timeout: self.response_timeout.unwrap_or(options.response_timeout), ..options })
+    }
+
     /// Clap cannot do this: it sees a value from the environment as one given by hand, and it does not see
     /// two global flags that stand on different sides of the subcommand.
     pub(crate) fn check(&self) -> Result<(), CliError> {

@@ -39,7 +39,7 @@ impl Session {
         let directory = match global.source(std::env::var("REDIS_URL").ok(), embedded_by_default) {
             Source::Url(url) => {
                 let url = global.connection.adjust(url)?;
-                let redis = Redis::lazy(&url, global.connection.options()?)?;
+                let redis = Redis::lazy(&url, global.options()?)?;
                 redis.answers().await.map_err(explain)?;
                 return Ok(Self { url, client: Client::new(redis.clone()), redis, embedded: None, memory: None });
             }

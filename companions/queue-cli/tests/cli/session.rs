@@ -84,6 +84,9 @@ async fn redis_url_counts_and_yields_to_the_flag() {
     run(bench.redis.url(), &["enqueue", "t", "--task-id", "a"]).await.ok();
     run("redis://127.0.0.1:1", &["--redis", bench.redis.url(), "enqueue", "t", "--task-id", "b"]).await.ok();
     assert_eq!(bench.inspector.queue("default").await.unwrap().pending, 2);
+    run(bench.redis.url(), &["queue", "ls", "--response-timeout", "20s"]).await.ok();
+    let refused = run(bench.redis.url(), &["queue", "ls", "--response-timeout", "soon"]).await.failed(2);
+    assert!(refused.contains("invalid duration \"soon\""), "{refused}");
 }
 
 /// asynq's CLI takes each of its flags from a variable of the same name, so that the login name becomes the user.
