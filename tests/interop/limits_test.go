@@ -134,14 +134,15 @@ func TestMixedFleetOnAQueueWithLimitsLosesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.queuectl("limit", "set", "tenant", "-q", "mail", "--key", "header:tenant", "--concurrency", "1")
 	f.queuectl("limit", "set", "all", "-q", "mail", "--key", "queue", "--concurrency", "8")
-	w := f.startRustWorker(10, []string{"mail=1"})
-	s := f.startGoServer(func(c *asynq.Config) { c.Concurrency = 2 }, "mail")
 	want, deleted := map[string]bool{}, map[string]bool{}
 	for i := range count {
 		id := strconv.Itoa(i)
 		want[id] = true
-		f.enqueueOf("t"+strconv.Itoa(i%5), "sleep", "5", id)
+		f.enqueueOf("t"+strconv.Itoa(i%5), "sleep", "20", id)
 	}
+	// Now: servers that are faster than these calls would leave nothing that waits.
+	w := f.startRustWorker(10, []string{"mail=1"})
+	s := f.startGoServer(func(c *asynq.Config) { c.Concurrency = 2 }, "mail")
 	random := rand.New(rand.NewSource(1))
 	f.eventuallyWithin(2*time.Minute, "nothing is left", func() bool {
 		f.meddle(random, deleted, true)
