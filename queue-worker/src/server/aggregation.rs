@@ -218,7 +218,6 @@ async fn work(means: &Means, aggregation: &Aggregation, set: &mut StagedSet) -> 
         error!(task = task.id, queue = %set.queue, group = set.group, "task cannot be read; it goes to the archive as it is");
     }
     archive(means, set, unreadable.iter().map(|task| (task, None)).collect()).await?;
-    let mut has_archived = !unreadable.is_empty();
 
     let messages: Vec<&TaskMessage> = tasks.iter().filter_map(|task| task.message.as_ref()).collect();
     let prepare = || aggregate.prepare(aggregation.clone(), &messages);
@@ -235,10 +234,9 @@ async fn work(means: &Means, aggregation: &Aggregation, set: &mut StagedSet) -> 
         }
     }
     archive(means, set, bad.iter().map(|(task, error)| (task, Some(error.as_str()))).collect()).await?;
-    has_archived |= !bad.is_empty();
     if set.count == 0 {
         // With the last of its tasks, the set is over.
-        if !has_archived {
+        if unreadable.is_empty() && bad.is_empty() {
             conclude(means, set, &[], None).await?;
         }
         return Ok(Ended::Done(None));
