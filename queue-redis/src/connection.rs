@@ -76,7 +76,7 @@ impl Redis {
         let target = address.to_string();
         let place = match address {
             Address::Server(info) => {
-                let source = Source::network(*info, &options)?;
+                let source = Source::network(&info, &options)?;
                 Place::Server(Arc::new(Server::new(source, target.clone(), options.clone(), Dialect::Plain)))
             }
             Address::Sentinel(address) => Place::Sentinel(Sentinel::new(address, options.clone())),
@@ -99,7 +99,7 @@ impl Redis {
         &self.inner.target
     }
 
-    /// How long an answer is waited for.
+    /// How long Redis may be silent while an answer is waited for.
     pub fn response_timeout(&self) -> Duration {
         self.inner.options.response_timeout
     }
@@ -124,19 +124,14 @@ impl Redis {
         self.ask(script.name, call, Request::Script(script, call, None)).await
     }
 
-    /// The same for a call that may be made again, and whose answer may be large: if it did not come in time, it is asked for on a connection of
-    /// its own, with four times as much time, and then with four times as much again.
-    pub(crate) async fn run_patiently(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let mut reply = self.run(script, call).await;
-        let mut patience = self.response_timeout();
-        for _ in 0..2 {
-            if !matches!(reply, Err(Error::Timeout { .. })) {
-                break;
-            }
-            patience *= 4;
-            reply = self.pooled().await?.run_within(Some(patience), script, call).await;
-        }
-        reply
+    /// The same for a call that is given up after so long in all.
+    pub(crate) async fn run_within(
+        &self,
+        limit: Duration,
+        script: &'static Script,
+        call: &Cmd,
+    ) -> Result<Value, Error> {
+        self.ask(script.name, call, Request::Script(script, call, Some(limit))).await
     }
 
     /// Sends the command of this name with these arguments on the shared connection.
@@ -346,17 +341,17 @@ queue_core::debug_some!(Connection, redis);
 
 impl Connection {
     pub(crate) async fn run(&mut self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        self.run_within(None, script, call).await
+        self.ask(script.name, call, Request::Script(script, call, None)).await
     }
 
-    /// The same with another time to wait for the answer.
+    /// The same for a call that is given up after so long in all.
     pub(crate) async fn run_within(
         &mut self,
-        patience: Option<Duration>,
+        limit: Duration,
         script: &'static Script,
         call: &Cmd,
     ) -> Result<Value, Error> {
-        self.ask(script.name, call, Request::Script(script, call, patience)).await
+        self.ask(script.name, call, Request::Script(script, call, Some(limit))).await
     }
 
     async fn ask(&mut self, operation: &'static str, call: &Cmd, request: Request<'_>) -> Result<Value, Error> {

@@ -46,6 +46,8 @@ mod semaphore;
 pub mod service;
 mod targets;
 mod teller;
+#[cfg(feature = "tls")]
+mod tls;
 mod waits;
 mod wrong_type;
 

@@ -12,7 +12,9 @@ use crate::error::Error;
 pub struct RedisOptions {
     /// Time to make a connection. Between 1 ms and 24 h. Defaults to 5 s, as in Go's client.
     pub connect_timeout: Duration,
-    /// Time to wait for an answer. Between 1 ms and 24 h. Defaults to 5 s.
+    /// How long Redis may be silent while an answer is waited for: the time counts from when the last byte came, or went where it had to wait. A take
+    /// of tasks is given up after so long in all; those that are too large for it are then taken one by one, with more time. Between 1 ms and 24 h.
+    /// Defaults to 5 s.
     pub response_timeout: Duration,
     /// Most pooled connections that may be open at once, beside two for the leases and heartbeats of servers. At least 1. Defaults to 8.
     pub pool_size: usize,
@@ -87,8 +89,8 @@ impl RedisOptions {
 
     pub(crate) fn config(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout))
+            // Ours counts otherwise.
+            .set_response_timeout(None)
             // More calls than this would wait for room in the channel to the connection's driver.
             .set_pipeline_buffer_size(1024)
     }

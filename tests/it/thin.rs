@@ -46,6 +46,44 @@ async fn a_take_ends_with_the_task_that_fills_its_answer() {
     assert!(taken.is_empty() && !Taken::fill_an_answer(&taken));
 }
 
+/// A handle behind a way that can be made thin, and how its calls failed.
+struct Behind {
+    proxy: Proxy,
+    redis: Redis,
+    failed: Arc<Mutex<BTreeMap<&'static str, usize>>>,
+}
+
+impl Behind {
+    async fn start(fixture: &Fixture) -> Self {
+        Self::start_with(fixture, Duration::from_millis(500)).await
+    }
+
+    /// The same that waits so long for an answer.
+    async fn start_with(fixture: &Fixture, response_timeout: Duration) -> Self {
+        let proxy = Proxy::start(fixture.socket()).await;
+        let options = RedisOptions { response_timeout, ..RedisOptions::default() };
+        let redis = Redis::lazy(&proxy.url(), options).unwrap();
+        let failed: Arc<Mutex<BTreeMap<&'static str, usize>>> = Arc::default();
+        let count = failed.clone();
+        redis.on_call(move |call| {
+            if call.error.is_some() {
+                *count.lock().unwrap().entry(call.operation).or_default() += 1;
+            }
+        });
+        Self { proxy, redis, failed }
+    }
+
+    fn make_thin(&self) {
+        self.proxy.make_thin(1_000_000);
+        self.proxy.make_thin_to_redis(1_000_000);
+    }
+
+    /// Whether a call of this script was given up.
+    fn gave_up(&self, script: &str) -> bool {
+        self.failed.lock().unwrap().contains_key(script)
+    }
+}
+
 /// A server behind a way that carries so many bytes a second, and waits so long for an answer.
 async fn serve(
     fixture: &Fixture,
@@ -65,16 +103,7 @@ async fn serve_with(
     events: &Events,
     change: impl FnOnce(Server) -> Server,
 ) -> (Proxy, queue_worker::Handle, Arc<Mutex<BTreeMap<&'static str, usize>>>) {
-    let proxy = Proxy::start(fixture.socket()).await;
-    let options = RedisOptions { response_timeout: timeout, ..RedisOptions::default() };
-    let redis = Redis::lazy(&proxy.url(), options).unwrap();
-    let failed: Arc<Mutex<BTreeMap<&'static str, usize>>> = Arc::default();
-    let count = failed.clone();
-    redis.on_call(move |call| {
-        if call.error.is_some() {
-            *count.lock().unwrap().entry(call.operation).or_default() += 1;
-        }
-    });
+    let Behind { proxy, redis, failed } = Behind::start_with(fixture, timeout).await;
     let work = with(events, async |events: Events, job: Job| events.tell(job.id()));
     let server = Server::new(redis, Router::new(()).route("job", work));
     let server = change(server.queues([("q", 1), ("other", 1)]).concurrency(concurrency)).start().await.unwrap();
@@ -174,9 +203,7 @@ async fn the_last_tasks_of_a_queue_that_do_not_fit_the_response_timeout_together
 #[tokio::test]
 async fn a_group_whose_tasks_do_not_come_within_the_response_timeout_is_aggregated() {
     let (fixture, events) = (Fixture::start().await, Events::default());
-    let proxy = Proxy::start(fixture.socket()).await;
-    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
-    let redis = Redis::lazy(&proxy.url(), options).unwrap();
+    let Behind { proxy, redis, .. } = Behind::start(&fixture).await;
     let join =
         async |_: Group, tasks: Vec<RawTask>| RawTask::new("job").task_id("sum").payload(tasks.len().to_string());
     let router = Router::new(()).aggregate(join);
@@ -192,28 +219,27 @@ async fn a_group_whose_tasks_do_not_come_within_the_response_timeout_is_aggregat
 
 /// It was said that the task had not ended.
 #[tokio::test]
-async fn whoever_waits_for_a_result_that_does_not_come_in_time_is_told_so() {
+async fn whoever_waits_not_long_enough_for_a_large_result_is_told_so() {
     let fixture = Fixture::start().await;
-    let proxy = Proxy::start(fixture.socket()).await;
-    let options = RedisOptions { response_timeout: Duration::from_millis(300), ..RedisOptions::default() };
-    let client = Client::new(Redis::lazy(&proxy.url(), options).unwrap());
-    let handle = client.enqueue_to_wait(job("a")).await.unwrap();
-    proxy.make_thin(1_000_000);
+    let behind = Behind::start(&fixture).await;
+    let handle = Client::new(behind.redis.clone()).enqueue_to_wait(job("a")).await.unwrap();
+    // It takes three seconds.
+    behind.make_thin();
     let router = Router::new(()).route("job", async |_: Job| Output("x".repeat(3_000_000)));
     let server = fixture.server(router).start().await.unwrap();
-    let error = handle.wait(Duration::from_secs(4)).await.unwrap_err();
+    eventually("it is done", async || fixture.count("processed").await == 1).await;
+    let error = handle.wait(Duration::from_secs(1)).await.unwrap_err();
     assert!(error.to_string().contains("it has ended, and"), "{error}");
+    assert_eq!(handle.result::<String>(PATIENCE).await.unwrap().len(), 3_000_000);
     server.shutdown().await;
 }
 
 /// It was archived, although its handler had never run.
 #[tokio::test]
-async fn results_of_parents_that_do_not_come_in_time_cost_no_retry() {
+async fn results_of_parents_that_do_not_come_cost_no_retry() {
     let (fixture, events) = (Fixture::start().await, Events::default());
-    let proxy = Proxy::start(fixture.socket()).await;
-    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..RedisOptions::default() };
-    let redis = Redis::lazy(&proxy.url(), options).unwrap();
-    let router = Router::new(()).route("make", async |_: Job| Output("x".repeat(3_000_000)));
+    let Behind { proxy, redis, .. } = Behind::start(&fixture).await;
+    let router = Router::new(()).route("make", async |_: Job| Output(1));
     let read = async |events: Events, job: Job| {
         Parents::from_job(&job, &()).await?;
         events.tell("used");
@@ -221,14 +247,101 @@ async fn results_of_parents_that_do_not_come_in_time_cost_no_retry() {
     };
     let router = router.route("use", with(&events, read));
     let server = Server::new(redis, router).queues([("q", 1)]).start().await.unwrap();
-    proxy.make_thin(1_000_000);
+    proxy.lose_answers_to(Some("$4\r\nHGET\r\n"));
     let task =
         |task_type| RawTask::new(task_type).queue("q").max_retry(0).backoff(RetryPolicy::Fixed(Duration::from_secs(1)));
     let flow = Client::new(fixture.redis()).workflow().task("a", task("make")).task("b", task("use")).after(["a"]);
     let flow = flow.start().await.unwrap();
     eventually("it has not been read", async || fixture.cmd::<i64>(&["ZCARD", "asynq:{q}:retry"]).await == 1).await;
-    proxy.make_thin(0);
+    proxy.lose_answers_to(None);
     assert_eq!(events.wait(1).await, ["used"]);
     assert_eq!(flow.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
     server.shutdown().await;
+}
+
+/// Its message goes back with the report, which was given up and sent again for ever.
+#[tokio::test]
+async fn a_large_task_that_fails_is_reported_and_run_again() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let behind = Behind::start(&fixture).await;
+    let fail = async |events: Events, job: Job| {
+        events.tell(job.id());
+        if events.count() == 1 { Err(Failure::retry_in(Duration::from_secs(1), "once")) } else { Ok(()) }
+    };
+    let router = Router::new(()).route("job", with(&events, fail));
+    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).start().await.unwrap();
+    behind.make_thin();
+    fixture.enqueue([large("a", 1_500_000)]).await;
+    assert_eq!(events.wait(2).await, ["a", "a"]);
+    server.shutdown().await;
+    assert!(!behind.gave_up("retry"), "{:?}", behind.failed.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_large_result_is_stored_and_what_is_small_need_not_wait_for_a_longer_time() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let behind = Behind::start(&fixture).await;
+    let work = async |events: Events, job: Job| {
+        events.tell(job.id());
+        Output(if job.id() == "large" { "x".repeat(2_000_000) } else { String::new() })
+    };
+    let router = Router::new(()).route("job", with(&events, work));
+    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).start().await.unwrap();
+    behind.make_thin();
+    fixture.enqueue([job("large").retention(PATIENCE)]).await;
+    events.wait(1).await;
+    for id in ["b", "c", "d"] {
+        Client::new(behind.redis.clone()).enqueue(job(id)).await.unwrap();
+    }
+    eventually("all are done", async || fixture.count("processed").await == 4).await;
+    server.shutdown().await;
+    // A take is given up after the response timeout, whatever it waits for.
+    behind.failed.lock().unwrap().remove("dequeue");
+    assert_eq!(*behind.failed.lock().unwrap(), BTreeMap::new());
+    let result: Vec<u8> = fixture.cmd(&["HGET", "asynq:{q}:t:large", "result"]).await;
+    assert_eq!(result.len(), "\"\"".len() + 2_000_000);
+}
+
+/// While it was read again and again, nothing was recovered in any queue.
+#[tokio::test]
+async fn a_large_task_of_a_silent_worker_is_recovered_and_those_of_other_queues_are() {
+    let fixture = Fixture::start().await;
+    let behind = Behind::start(&fixture).await;
+    fixture.put([large("a", 1_500_000), job("a").queue("other")]).await;
+    let queues = ["q", "other"];
+    for queue in queues {
+        fixture.take_from(queue).await;
+        fixture.run(&format!("ZADD asynq:{{{queue}}}:lease 1 a")).await;
+    }
+    let server = Server::new(behind.redis.clone(), Router::new(()).route("job", async |_: Job| ()));
+    let server = server.queues(queues.map(|queue| (queue, 1))).start().await.unwrap();
+    behind.make_thin();
+    for queue in queues {
+        let recovered = async || fixture.cmd::<u64>(&["ZCARD", &format!("asynq:{{{queue}}}:retry")]).await == 1;
+        eventually("its task waits for another attempt", recovered).await;
+    }
+    server.shutdown().await;
+    assert!(!behind.gave_up("list_expired") && !behind.gave_up("recover"), "{:?}", behind.failed.lock().unwrap());
+}
+
+/// It was claimed, did not come in time, and was claimed again for ever.
+#[tokio::test]
+async fn a_large_callback_is_enqueued() {
+    let (fixture, events) = (Fixture::start().await, Events::default());
+    let behind = Behind::start(&fixture).await;
+    let work = with(&events, async |events: Events, job: Job| events.tell(job.task_type()));
+    let router = Router::new(()).route("job", work.clone()).route("done", work);
+    let server = Server::new(behind.redis.clone(), router).queues([("q", 1)]).start().await.unwrap();
+    let client = Client::new(fixture.redis());
+    let done = RawTask::new("done").queue("q").payload(vec![b'x'; 1_500_000]);
+    let batch = client.batch().on_success(done).open().await.unwrap();
+    batch.add_all([RawTask::new("job").queue("q")]).await.unwrap();
+    behind.make_thin();
+    batch.commit().await.unwrap();
+    assert_eq!(events.wait(2).await, ["job", "done"]);
+    assert_eq!(batch.wait(PATIENCE).await.unwrap().state, BatchState::Succeeded);
+    server.shutdown().await;
+    for script in ["flow_record", "flow_tend", "store_once"] {
+        assert!(!behind.gave_up(script), "{:?}", behind.failed.lock().unwrap());
+    }
 }

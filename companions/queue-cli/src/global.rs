@@ -39,7 +39,7 @@ pub(crate) struct Global {
     )]
     embedded: Option<OsString>,
 
-    /// How long to wait for an answer of Redis [default: 5s]; large tasks on a slow way need more
+    /// How long Redis may be silent while an answer is waited for [default: 5s]
     #[arg(long, global = true, value_name = "D", value_parser = duration::parse, hide_short_help = true, help_heading = "Global options")]
     response_timeout: Option<Duration>,
 

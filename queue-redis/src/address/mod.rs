@@ -116,9 +116,10 @@ fn describe(info: &ConnectionInfo) -> String {
     if db == 0 { info.addr().to_string() } else { format!("{}/{db}", info.addr()) }
 }
 
+/// What is wrong with the certificates for this address is told before anything is asked.
 fn with_tls(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
     if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        return add_certificates(info, tls);
+        return check_tls(&info, tls).map(|()| info);
     }
     if tls.ca.is_some() || tls.client.is_some() {
         let reason = "TLS certificates are given, but the URL is not rediss://".to_owned();
@@ -128,25 +129,15 @@ fn with_tls(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Er
 }
 
 #[cfg(feature = "tls")]
-fn add_certificates(info: ConnectionInfo, tls: &TlsOptions) -> Result<ConnectionInfo, Error> {
-    // Without a chosen provider the TLS library panics at the first connection. Somebody else may have
-    // chosen one already, which serves us as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = tls.client.clone();
-    let certificates = redis::TlsCertificates {
-        client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
-        root_cert: tls.ca.clone(),
-    };
-    let target = info.addr().to_string();
-    let client = redis::Client::build_with_tls(info, certificates).map_err(|error| {
+fn check_tls(info: &ConnectionInfo, tls: &TlsOptions) -> Result<(), Error> {
+    crate::tls::check(tls).map_err(|error| {
         let hint = "a certificate or key that was given (TlsOptions) is damaged";
-        Error::Tls { target, source: std::sync::Arc::new(error), hint }
-    })?;
-    Ok(client.get_connection_info().clone())
+        Error::Tls { target: info.addr().to_string(), source: std::sync::Arc::new(error), hint }
+    })
 }
 
 #[cfg(not(feature = "tls"))]
-fn add_certificates(_: ConnectionInfo, _: &TlsOptions) -> Result<ConnectionInfo, Error> {
+fn check_tls(_: &ConnectionInfo, _: &TlsOptions) -> Result<(), Error> {
     Err(Error::InvalidUrl { reason: "rediss:// needs the feature \"tls\"".to_owned() })
 }
 

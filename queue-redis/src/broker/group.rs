@@ -217,7 +217,7 @@ impl Broker {
     async fn read_page(&self, queue: &str, key: &str, from: usize) -> Result<(Vec<StagedTask>, usize), Error> {
         let mut call = READ_SET.call(1);
         call.arg(key).arg(QueueKeys::new(queue).task_prefix()).arg(from);
-        let reply = self.redis.run_patiently(&READ_SET, &call).await?;
+        let reply = self.redis.run(&READ_SET, &call).await?;
         let Value::Array(items) = reply else { return Err(Error::unexpected(READ_SET.name, &reply)) };
         let Some((Value::Int(dropped), pairs)) = items.split_first() else {
             return Err(Error::unexpected(READ_SET.name, &items));

@@ -283,7 +283,7 @@ impl Broker {
         let take = Take { queue, token, expires };
         loop {
             let (script, call) = self.take_call(count, take);
-            let reply = self.redis.run(script, &call).await?;
+            let reply = self.take_in_time(script, &call).await?;
             if let Some((dequeued, _)) = self.taken(reply, take)? {
                 return Ok(dequeued);
             }
@@ -311,12 +311,12 @@ impl Broker {
         let mut connection = self.redis.pooled().await?;
         if let Some(matching) = matching {
             let call = self.matching_call(1, take, matching);
-            let reply = connection.run_within(Some(patience), &DEQUEUE, &call).await?;
+            let reply = connection.run_within(patience, &DEQUEUE, &call).await?;
             return Ok(self.matched(reply, take)?.0);
         }
         loop {
             let (script, call) = self.take_call(1, take);
-            let reply = connection.run_within(Some(patience), script, &call).await?;
+            let reply = connection.run_within(patience, script, &call).await?;
             if let Some((dequeued, _)) = self.taken(reply, take)? {
                 return Ok(dequeued);
             }
@@ -380,7 +380,12 @@ impl Broker {
         matching: &Matching,
     ) -> Result<(Dequeued, Vec<Matched>), Error> {
         let take = Take { queue, token, expires };
-        self.matched(self.redis.run(&DEQUEUE, &self.matching_call(count, take, matching)).await?, take)
+        self.matched(self.take_in_time(&DEQUEUE, &self.matching_call(count, take, matching)).await?, take)
+    }
+
+    /// Waits no longer than the response timeout in all: the leases that a take begins are running.
+    async fn take_in_time(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
+        self.redis.run_within(self.redis.response_timeout(), script, call).await
     }
 
     fn matching_call(&self, count: usize, take: Take<'_>, matching: &Matching) -> Cmd {

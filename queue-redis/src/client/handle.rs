@@ -1,6 +1,7 @@
 //! Waiting for tasks: [`TaskHandle`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::limits::WAITED_FOR_RETENTION;
@@ -231,21 +232,24 @@ impl TaskHandle {
     /// cannot be reached. A task that is archived has ended, although an operator may run it again.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`]; [`WaitError::Unreadable`] where the task has ended and its result has not come in time; or Redis refuses.
+    /// [`WaitError::TimedOut`]; [`WaitError::Unreadable`] where the task has ended and its result has not come by then; or Redis refuses.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed by waiting.
     pub async fn wait(&self, up_to: Duration) -> Result<Finished, WaitError> {
-        // That it has ended, and that its result has not come in time.
-        let unread = Mutex::new(None);
-        let timed_out = || WaitError::TimedOut { id: self.id.clone(), queue: self.queue.clone(), waited: up_to };
-        match tokio::time::timeout(up_to, self.end(&unread)).await {
+        let has_ended = AtomicBool::new(false);
+        let (id, queue) = (self.id.clone(), self.queue.clone());
+        match tokio::time::timeout(up_to, self.end(&has_ended)).await {
             Ok(end) => end,
-            Err(_) => Err(unread.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(timed_out)),
+            Err(_) if has_ended.into_inner() => {
+                let error = format!("it has ended, and its result has not come within {up_to:?}");
+                Err(WaitError::Unreadable { id, queue, error })
+            }
+            Err(_) => Err(WaitError::TimedOut { id, queue, waited: up_to }),
         }
     }
 
-    async fn end(&self, unread: &Mutex<Option<WaitError>>) -> Result<Finished, WaitError> {
+    async fn end(&self, has_ended: &AtomicBool) -> Result<Finished, WaitError> {
         let mut pause = Duration::from_millis(50);
         let mut wait = self.client.waits.wait(self.client.redis(), &self.queue, &self.id);
         loop {
@@ -255,21 +259,16 @@ impl TaskHandle {
                 Seen::Task(TaskLook { state: Some(TaskState::Completed | TaskState::Archived), .. }) => {}
                 Seen::Nothing | Seen::Task(_) => continue,
             }
+            has_ended.store(true, Ordering::Relaxed);
             match self.client.broker().task_info(&self.queue, &self.id).await {
                 Ok(None) => return Ok(Finished::Gone),
                 Ok(Some(task)) if task.state == TaskState::Completed => return Ok(Finished::Completed(task)),
                 Ok(Some(task)) if task.state == TaskState::Archived => return Ok(Finished::Archived(task)),
                 // Somebody has run it again meanwhile.
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => has_ended.store(false, Ordering::Relaxed),
                 // A look of those that wait for Redis to come back.
                 Err(error) if error.is_transient() => {
                     wait = self.client.waits.wait(self.client.redis(), &self.queue, &self.id);
-                    let is_late = matches!(error, Error::Timeout { .. });
-                    *unread.lock().unwrap_or_else(PoisonError::into_inner) = is_late.then(|| WaitError::Unreadable {
-                        id: self.id.clone(),
-                        queue: self.queue.clone(),
-                        error: format!("it has ended, and {error}; with a longer response timeout, more comes in time"),
-                    });
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

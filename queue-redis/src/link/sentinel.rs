@@ -14,9 +14,10 @@ use redis::{ConnectionInfo, RedisResult, Value};
 
 use crate::address::{NodeAddress, Watched};
 use crate::error::Error;
+use crate::link::dial::Dialer;
 use crate::link::joint::Joint;
 use crate::link::server::{Lent, Server};
-use crate::link::source::{Source, Use, with_manners};
+use crate::link::source::{Source, Use};
 use crate::options::RedisOptions;
 use crate::script::Dialect;
 
@@ -121,7 +122,7 @@ impl Sentinel {
             crate::log::info!(master = %self.address.master, from = %current, to = %address, "the master has moved");
             server.abandon();
         }
-        let source = Source::network(self.address.master_at(&address)?, &self.options)?;
+        let source = Source::network(&self.address.master_at(&address)?, &self.options)?;
         let target = format!("{address}, {}", self.target);
         let server = Arc::new(Server::new(source, target, self.options.clone(), Dialect::Plain));
         known.master = Some((address, server.clone()));
@@ -157,9 +158,7 @@ impl Sentinel {
     }
 
     async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Word, Error> {
-        let client = redis::Client::open(with_manners(sentinel.clone()));
-        let client = client.map_err(|error| Error::from_connecting(&error, &self.target))?;
-        let connected = client.get_multiplexed_async_connection_with_config(&self.options.config()).await;
+        let connected = Dialer::new(sentinel, &self.options).connect().await;
         let mut connection =
             connected.map_err(|error| Error::from_connecting(&error, &format!("Sentinel {}", sentinel.addr())))?;
         let mut question = redis::pipe();
@@ -223,9 +222,9 @@ async fn listen_to(
     options: &RedisOptions,
 ) -> RedisResult<()> {
     let ended = || redis::RedisError::from(std::io::Error::other("nothing more to hear"));
-    let client = redis::Client::open(with_manners(info.clone()))?;
+    let dialer = Dialer::new(info, options);
     let connect = async {
-        let mut pubsub = client.get_async_pubsub().await?;
+        let mut pubsub = dialer.pubsub().await?;
         pubsub.subscribe("+switch-master").await?;
         Ok::<_, redis::RedisError>(pubsub)
     };

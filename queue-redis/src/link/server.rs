@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
 use futures_util::future::{BoxFuture, join_all};
-use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::aio::ConnectionLike as _;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::error::Error;
 use crate::link::joint::Joint;
-use crate::link::source::{Own, Source, Use};
+use crate::link::source::{Own, PoolError, Source, Use};
+use crate::link::wire::Wire;
 use crate::options::RedisOptions;
 use crate::script::{self, Dialect, Script};
 
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     dialect: Dialect,
     shared: Mutex<Shared>,
     /// A broken connection is replaced once, and not by every caller.
-    connecting: Joint<(u64, MultiplexedConnection)>,
+    connecting: Joint<(u64, Wire)>,
     /// Counts how often a connection said that its server is not the right one any more, for those who only
     /// listen and would never be told.
     moved: tokio::sync::watch::Sender<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
 /// A std mutex guards this: it is held for a clone of a few pointers, never across an await.
 #[derive(Default)]
 struct Shared {
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Wire>,
     /// The number of the connection, so that an error of an old one does not close its successor.
     generation: u64,
     unanswered: u32,
@@ -52,8 +52,8 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// What is sent in one go.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
-    /// A call of a script; one that the server has forgotten is loaded first. With how long to wait for its answer, if
-    /// that is not as long as for others.
+    /// A call of a script; one that the server has forgotten is loaded first. With the longest time that it may take in
+    /// all, if there is one.
     Script(&'static Script, &'a Cmd, Option<Duration>),
     /// A command.
     Command(&'a Cmd),
@@ -63,14 +63,10 @@ pub(crate) enum Request<'a> {
 }
 
 impl Request<'_> {
-    async fn send(self, connection: &mut MultiplexedConnection, dialect: Dialect) -> redis::RedisResult<Value> {
+    async fn send(self, connection: &mut Wire, dialect: Dialect) -> redis::RedisResult<Value> {
         match self {
             Self::Script(script, call, None) => script.send(connection, call, dialect).await,
-            Self::Script(script, call, Some(patience)) => {
-                let mut patient = connection.clone();
-                patient.set_response_timeout(patience);
-                script.send(&mut patient, call, dialect).await
-            }
+            Self::Script(script, call, Some(limit)) => script.send(&mut connection.within(limit), call, dialect).await,
             Self::Command(command) => command.query_async(connection).await,
             Self::Asking(command) => {
                 let mut asking = redis::pipe();
@@ -83,10 +79,7 @@ impl Request<'_> {
 }
 
 /// Sends a pipeline; returns the replies as they came, errors of single commands among them.
-pub(crate) async fn send_all(
-    connection: &mut MultiplexedConnection,
-    pipeline: &Pipeline,
-) -> redis::RedisResult<Vec<Value>> {
+pub(crate) async fn send_all(connection: &mut Wire, pipeline: &Pipeline) -> redis::RedisResult<Vec<Value>> {
     let commands = pipeline.len();
     let (offset, count) = if pipeline.is_transaction() { (commands + 1, 1) } else { (0, commands) };
     connection.req_packed_commands(pipeline, offset, count).await
@@ -128,7 +121,7 @@ impl Server {
     pub(crate) async fn send(self: &Arc<Self>, operation: &'static str, request: Request<'_>) -> Result<Value, Error> {
         let (generation, mut connection) = self.shared().await?;
         let reply = request.send(&mut connection, self.dialect).await;
-        self.settle(generation, operation, reply)
+        self.settle((generation, &connection), operation, reply)
     }
 
     /// Sends a pipeline on the shared connection.
@@ -139,7 +132,7 @@ impl Server {
     ) -> Result<Value, Error> {
         let (generation, mut connection) = self.shared().await?;
         let reply = pipeline.query_async(&mut connection).await;
-        self.settle(generation, operation, reply)
+        self.settle((generation, &connection), operation, reply)
     }
 
     /// Sends a pipeline on the shared connection; the replies as they came.
@@ -150,7 +143,7 @@ impl Server {
     ) -> Result<Vec<Value>, Error> {
         let (generation, mut connection) = self.shared().await?;
         let replies = send_all(&mut connection, pipeline).await;
-        self.settle(generation, operation, replies)
+        self.settle((generation, &connection), operation, replies)
     }
 
     /// A connection of one's own, from the pool.
@@ -166,9 +159,9 @@ impl Server {
     pub(crate) async fn subscriber(
         &self,
         pushes: tokio::sync::mpsc::UnboundedSender<redis::PushInfo>,
-    ) -> Result<MultiplexedConnection, Error> {
+    ) -> Result<Wire, Error> {
         let config = self.options.config().set_push_sender(pushes);
-        self.source.subscriber(config).await.map_err(|error| self.unreachable(&error))
+        self.source.connect_to_listen(config, &self.options).await.map_err(|error| self.unreachable(&error))
     }
 
     /// A connection for subscriptions that needs nothing newer than Redis 2.
@@ -206,7 +199,7 @@ impl Server {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn shared(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Error> {
+    async fn shared(self: &Arc<Self>) -> Result<(u64, Wire), Error> {
         if let Some(found) = self.existing() {
             return Ok(found);
         }
@@ -214,7 +207,7 @@ impl Server {
     }
 
     /// Boxed, since it is seldom called, from many places, each of which would have a copy of it in the program.
-    fn connect(self: &Arc<Self>) -> BoxFuture<'_, Result<(u64, MultiplexedConnection), Error>> {
+    fn connect(self: &Arc<Self>) -> BoxFuture<'_, Result<(u64, Wire), Error>> {
         let server = self.clone();
         Box::pin(self.connecting.ask(&self.target, &self.options, async move {
             // Another attempt may have ended since we looked.
@@ -225,9 +218,8 @@ impl Server {
         }))
     }
 
-    async fn connect_shared(&self) -> Result<(u64, MultiplexedConnection), Error> {
-        let config = self.options.config();
-        let mut connection = self.source.multiplexed(config).await.map_err(|error| self.unreachable(&error))?;
+    async fn connect_shared(&self) -> Result<(u64, Wire), Error> {
+        let mut connection = self.source.connect(&self.options).await.map_err(|error| self.unreachable(&error))?;
         let tried = script::try_out(&mut connection, self.dialect).await;
         tried.map_err(|error| self.explain("loading a script", error))?;
         let mut shared = self.lock();
@@ -243,7 +235,7 @@ impl Server {
         shared.connection.as_ref().map(|_| shared.generation)
     }
 
-    fn existing(&self) -> Option<(u64, MultiplexedConnection)> {
+    fn existing(&self) -> Option<(u64, Wire)> {
         let shared = self.lock();
         Some((shared.generation, shared.connection.clone()?))
     }
@@ -253,7 +245,12 @@ impl Server {
     }
 
     /// Turns a reply into ours and drops the shared connection if the reply shows that it is no use.
-    fn settle<T>(&self, generation: u64, operation: &'static str, reply: redis::RedisResult<T>) -> Result<T, Error> {
+    fn settle<T>(
+        &self,
+        (generation, connection): (u64, &Wire),
+        operation: &'static str,
+        reply: redis::RedisResult<T>,
+    ) -> Result<T, Error> {
         let error = match reply {
             Ok(value) => {
                 // Only a call after a timeout has anything to reset.
@@ -269,7 +266,8 @@ impl Server {
         if shared.generation == generation {
             let give_up = match &error {
                 Error::Disconnected { .. } => true,
-                Error::Timeout { .. } => {
+                // Where something moves, an answer was too large for its limit.
+                Error::Timeout { .. } if connection.is_silent() => {
                     shared.unanswered += 1;
                     shared.unanswered >= TIMEOUTS_BEFORE_RECONNECT
                 }
@@ -358,7 +356,7 @@ impl Lent {
         replies.map_err(|error| self.judge(operation, error))
     }
 
-    fn connection(&mut self) -> Result<&mut MultiplexedConnection, Error> {
+    fn connection(&mut self) -> Result<&mut Wire, Error> {
         let closed = || {
             let source = Arc::new(std::io::Error::other("the connection is being given back"));
             Error::Disconnected { target: self.server.target.clone(), source }

@@ -4,21 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_redis::{Manager, Pool, PoolError, Runtime, TimeoutType};
+use deadpool::Runtime;
+use deadpool::managed::{Manager, Metrics, Object, Pool, RecycleResult, TimeoutType};
 use futures_util::future::BoxFuture;
-use redis::aio::{MultiplexedConnection, PubSub};
-use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
+use redis::aio::PubSub;
+use redis::{AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult};
 use tokio::io::DuplexStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
+use crate::link::dial::Dialer;
+use crate::link::wire::Wire;
 use crate::options::RedisOptions;
 
-/// When the operating system begins to ask whether a silent peer is still there, and how often. A connection
-/// that was cut without a sign is then found out within a minute, also while nothing is sent on it.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// Why the pool has no connection.
+pub(crate) type PoolError = deadpool::managed::PoolError<RedisError>;
 
 /// A store inside this process that speaks Redis' protocol; what a testing kit hands to
 /// [`Redis::in_process`](crate::Redis::in_process).
@@ -41,55 +41,68 @@ const RESERVED: usize = 2;
 
 /// What opens the connections of a handle.
 pub(crate) enum Source {
-    Network { client: Box<redis::Client>, pool: Pool, places: Arc<Semaphore> },
+    Network { dialer: Arc<Dialer>, pool: Pool<Pooling>, places: Arc<Semaphore> },
     // Opening a connection costs next to nothing, so that there is nothing to pool.
     InProcess(Arc<dyn InProcess>),
 }
 
+/// Makes the connections of a pool.
+#[derive(Debug)]
+pub(crate) struct Pooling(Arc<Dialer>);
+
+impl Manager for Pooling {
+    type Type = Wire;
+    type Error = RedisError;
+
+    async fn create(&self) -> RedisResult<Wire> {
+        self.0.connect().await
+    }
+
+    async fn recycle(&self, connection: &mut Wire, _: &Metrics) -> RecycleResult<RedisError> {
+        Ok(redis::cmd("PING").exec_async(connection).await?)
+    }
+}
+
 impl Source {
     /// Connections to a server, none of them opened yet.
-    pub(crate) fn network(info: ConnectionInfo, options: &RedisOptions) -> Result<Self, Error> {
-        let invalid = |reason: String| Error::InvalidUrl { reason };
-        let info = with_manners(info);
-        let client = redis::Client::open(info.clone()).map_err(|error| invalid(error.to_string()))?;
-        let manager = Manager::new_with_config(info, options.config()).map_err(|error| invalid(error.to_string()))?;
-        let pool = Pool::builder(manager)
+    pub(crate) fn network(info: &ConnectionInfo, options: &RedisOptions) -> Result<Self, Error> {
+        let dialer = Arc::new(Dialer::new(info, options));
+        let pool = Pool::builder(Pooling(dialer.clone()))
             .max_size(options.pool_size.max(1) + RESERVED)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(options.response_timeout))
             .create_timeout(Some(options.connect_timeout))
             .recycle_timeout(Some(options.response_timeout))
             .build()
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| Error::InvalidUrl { reason: error.to_string() })?;
         let places = Arc::new(Semaphore::new(options.pool_size.max(1)));
-        Ok(Self::Network { client: Box::new(client), pool, places })
+        Ok(Self::Network { dialer, pool, places })
     }
 
     /// A connection to be shared.
-    pub(crate) async fn multiplexed(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    pub(crate) async fn connect(&self, options: &RedisOptions) -> RedisResult<Wire> {
         match self {
-            Self::Network { client, .. } => client.get_multiplexed_async_connection_with_config(&config).await,
-            Self::InProcess(store) => drive(&**store, ProtocolVersion::RESP2, config).await,
+            Self::Network { dialer, .. } => dialer.connect().await,
+            Self::InProcess(store) => speak(&**store, ProtocolVersion::RESP2, options.config(), options).await,
         }
     }
 
     /// A connection that is told what the server has to say by itself; `config` says where that goes.
-    pub(crate) async fn subscriber(&self, config: AsyncConnectionConfig) -> RedisResult<MultiplexedConnection> {
+    pub(crate) async fn connect_to_listen(
+        &self,
+        config: AsyncConnectionConfig,
+        options: &RedisOptions,
+    ) -> RedisResult<Wire> {
         match self {
-            Self::Network { client, .. } => {
-                let info = client.get_connection_info().clone();
-                let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-                let client = redis::Client::open(info.set_redis_settings(settings))?;
-                client.get_multiplexed_async_connection_with_config(&config).await
-            }
-            Self::InProcess(store) => drive(&**store, ProtocolVersion::RESP3, config).await,
+            Self::Network { dialer, .. } => dialer.connect_to_listen(config).await,
+            Self::InProcess(store) => speak(&**store, ProtocolVersion::RESP3, config, options).await,
         }
     }
 
     /// A connection for subscriptions that needs nothing newer than Redis 2.
     pub(crate) async fn pubsub(&self) -> RedisResult<PubSub> {
         match self {
-            Self::Network { client, .. } => client.get_async_pubsub().await,
+            Self::Network { dialer, .. } => dialer.pubsub().await,
             Self::InProcess(store) => PubSub::new(&RedisConnectionInfo::default(), store.open()).await,
         }
     }
@@ -113,7 +126,7 @@ impl Source {
                     Ok(Own::Pooled { connection, _place: place })
                 }
                 Self::InProcess(_) => {
-                    let connection = self.multiplexed(options.config()).await;
+                    let connection = self.connect(options).await;
                     connection.map(Own::InProcess).map_err(PoolError::Backend)
                 }
             }
@@ -123,7 +136,7 @@ impl Source {
 
 /// A connection of the pool. One that was idle is asked first whether it still answers. If it does not in time, the network may have
 /// been cut without a sign: the others that were idle all that time are not asked one after another, but given up.
-async fn pooled(pool: &Pool, patience: Duration) -> Result<deadpool_redis::Connection, PoolError> {
+async fn pooled(pool: &Pool<Pooling>, patience: Duration) -> Result<Object<Pooling>, PoolError> {
     let asked = Instant::now();
     if pool.status().available > 0 {
         match tokio::time::timeout(patience, pool.get()).await {
@@ -134,34 +147,25 @@ async fn pooled(pool: &Pool, patience: Duration) -> Result<deadpool_redis::Conne
     pool.get().await
 }
 
-/// What every connection of ours has in common.
-pub(crate) fn with_manners(info: ConnectionInfo) -> ConnectionInfo {
-    let settings = info.redis_settings().clone().set_lib_name("asynq-rust", env!("CARGO_PKG_VERSION"));
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
-    let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
-    info.set_redis_settings(settings).set_tcp_settings(tcp)
-}
-
-/// Speaks with the store on a connection of its own; it ends when the last clone of it is dropped.
-async fn drive(
+/// Speaks with the store on a connection of its own.
+async fn speak(
     store: &dyn InProcess,
     protocol: ProtocolVersion,
     config: AsyncConnectionConfig,
-) -> RedisResult<MultiplexedConnection> {
+    options: &RedisOptions,
+) -> RedisResult<Wire> {
     let settings = RedisConnectionInfo::default().set_protocol(protocol);
-    let (connection, driver) = MultiplexedConnection::new_with_config(&settings, store.open(), config).await?;
-    tokio::spawn(driver);
-    Ok(connection)
+    Wire::over(Box::pin(store.open()), &settings, config, options.response_timeout).await
 }
 
 /// A connection that nobody else uses.
 pub(crate) enum Own {
-    Pooled { connection: deadpool_redis::Connection, _place: Option<OwnedSemaphorePermit> },
-    InProcess(MultiplexedConnection),
+    Pooled { connection: Object<Pooling>, _place: Option<OwnedSemaphorePermit> },
+    InProcess(Wire),
 }
 
 impl Own {
-    pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
+    pub(crate) fn connection(&mut self) -> &mut Wire {
         match self {
             Self::Pooled { connection, .. } => connection,
             Self::InProcess(connection) => connection,
@@ -171,7 +175,7 @@ impl Own {
     /// Closes it, instead of giving it back.
     pub(crate) fn close(self) {
         if let Self::Pooled { connection, .. } = self {
-            drop(deadpool_redis::Connection::take(connection));
+            drop(Object::take(connection));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use queue_core::keys::{CANCEL_CHANNEL, QUEUES, queue_prefix};
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::PubSub;
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -15,6 +15,7 @@ use super::Signal;
 use crate::broker::Holding;
 use crate::error::Error;
 use crate::link::server::Server;
+use crate::link::wire::Wire;
 
 /// How long nothing may be heard before the listener asks whether Redis is still there.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ impl Looks {
 }
 
 enum Source {
-    Tracking { connection: MultiplexedConnection, pushes: UnboundedReceiver<PushInfo> },
+    Tracking { connection: Wire, pushes: UnboundedReceiver<PushInfo> },
     PubSub(Box<PubSub>),
 }
 
@@ -61,7 +62,7 @@ enum Source {
 #[derive(Clone)]
 pub(super) struct Arm {
     pub(super) server: Arc<Server>,
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Wire,
     pub(super) looks: Arc<Looks>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::io::tcp::socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -28,16 +29,23 @@ struct State {
     /// A connection that has sent this gets no more answers until it has sent it so many times.
     held: Mutex<Option<(String, usize)>>,
     accepted: watch::Sender<u64>,
-    /// Bytes a second that Redis' answers have for themselves, all together; 0 for any number.
-    thin: AtomicU64,
+    answers: Way,
+    requests: Way,
+}
+
+/// What goes in one direction.
+#[derive(Default)]
+struct Way {
+    /// Bytes a second that it carries, all connections together; 0 for any number.
+    rate: AtomicU64,
     /// When the last of them will have passed.
     passed: Mutex<Option<Instant>>,
 }
 
-impl State {
+impl Way {
     /// Waits until so many bytes have passed.
     async fn pass(&self, bytes: usize) {
-        let rate = self.thin.load(Relaxed);
+        let rate = self.rate.load(Relaxed);
         if rate == 0 {
             return;
         }
@@ -53,6 +61,8 @@ impl State {
 impl Proxy {
     pub(crate) async fn start(socket: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // What is on its way should not all fit into the buffers between.
+        SockRef::from(&listener).set_recv_buffer_size(64 * 1024).unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
             upstream: Mutex::new(socket.to_owned()),
@@ -61,8 +71,8 @@ impl Proxy {
             unanswerable: Mutex::default(),
             held: Mutex::default(),
             accepted: watch::Sender::new(0),
-            thin: AtomicU64::new(0),
-            passed: Mutex::default(),
+            answers: Way::default(),
+            requests: Way::default(),
         });
         let accepting = tokio::spawn({
             let state = state.clone();
@@ -106,7 +116,12 @@ impl Proxy {
 
     /// From now on, what Redis sends shares so many bytes a second.
     pub(crate) fn make_thin(&self, bytes_per_second: u64) {
-        self.state.thin.store(bytes_per_second, Relaxed);
+        self.state.answers.rate.store(bytes_per_second, Relaxed);
+    }
+
+    /// The same for what is sent to Redis.
+    pub(crate) fn make_thin_to_redis(&self, bytes_per_second: u64) {
+        self.state.requests.rate.store(bytes_per_second, Relaxed);
     }
 
     /// From now on, all connections lose what is sent on them, new ones too.
@@ -155,8 +170,8 @@ async fn carry(state: Arc<State>, number: u64, stream: TcpStream) {
     let back = |_: &[u8]| muted.load(Relaxed) || cut() || number <= *state.unanswered.borrow();
     // The end of one direction ends both, except where the connection is to look alive.
     tokio::select! {
-        () = pump(&mut from_client, &mut to_redis, there, &never, None) => {}
-        () = pump(&mut from_redis, &mut to_client, back, &held, Some(&state)) => {}
+        () = pump(&mut from_client, &mut to_redis, there, &never, &state.requests) => {}
+        () = pump(&mut from_redis, &mut to_client, back, &held, &state.answers) => {}
     }
 }
 
@@ -165,7 +180,7 @@ async fn pump(
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
     is_lost: impl Fn(&[u8]) -> bool,
     held: &watch::Sender<bool>,
-    thin: Option<&State>,
+    way: &Way,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -174,9 +189,7 @@ async fn pump(
             Ok(read) if is_lost(&buffer[..read]) => {}
             Ok(read) => {
                 let _ = held.subscribe().wait_for(|held| !held).await;
-                if let Some(thin) = thin {
-                    thin.pass(read).await;
-                }
+                way.pass(read).await;
                 if to.write_all(&buffer[..read]).await.is_err() {
                     return;
                 }

@@ -121,6 +121,7 @@ impl Process {
             None => redis::Client::open(format!("redis://{at}"))?,
             // The fixture speaks with servers whose certificates are wrong too.
             Some(tls) => {
+                let _ = rustls::crypto::ring::default_provider().install_default();
                 let client_tls = tls.client.client.clone();
                 let client_tls =
                     client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });

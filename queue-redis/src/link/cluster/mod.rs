@@ -85,7 +85,7 @@ impl Cluster {
     }
 
     fn node(&self, address: NodeAddress) -> Result<Node, Error> {
-        let source = Source::network(self.address.at(&address)?, &self.options)?;
+        let source = Source::network(&self.address.at(&address)?, &self.options)?;
         let server = Server::new(source, address.to_string(), self.options.clone(), Dialect::Guarded);
         Ok(Node { address, server: Arc::new(server) })
     }
@@ -105,9 +105,9 @@ impl Cluster {
         let (Request::Script(_, command, _) | Request::Command(command) | Request::Asking(command)) = request;
         match (slot_of_command(command), request) {
             (None, _) => self.send_anywhere(way, operation, request).await,
-            (Some(slot), Request::Script(script, call, patience)) => match script.guard(call) {
+            (Some(slot), Request::Script(script, call, limit)) => match script.guard(call) {
                 Some(guarded) => {
-                    self.send_to_slot(way, slot, operation, Request::Script(script, &guarded, patience)).await
+                    self.send_to_slot(way, slot, operation, Request::Script(script, &guarded, limit)).await
                 }
                 None => Err(Error::unexpected(operation, &"a call without keys")),
             },
